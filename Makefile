@@ -1,0 +1,127 @@
+# make run     build, then start a router with conf/standalone.conf (another: make run CONF=file)
+# make hello   send a first message through it (another router: make hello URL=amqp://host:port)
+# make test    lint, types and all tests
+# make build   the commands in .venv/bin         make build-debug   the debug flavour in build/debug
+# make bench   benchmarks, as tables             make fuzz          fuzz targets (SECONDS=60 for each)
+# make lint    ruff, mypy, cython-lint           make docs          check the documentation
+# make clean   remove all that make made
+#
+# Each verb installs what it lacks first. On a machine without make: apt-get install make.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.DEFAULT_GOAL := build
+
+CONF ?= conf/standalone.conf
+URL ?= amqp://127.0.0.1:5672
+# Arguments for pytest (make test-unit ARGS='-k codec -x') and for the benchmarks.
+ARGS ?=
+# How long each fuzz target runs: in `make fuzz`, and in `make test`.
+SECONDS ?= 60
+TEST_FUZZ_SECONDS := 5
+
+BIN := .venv/bin
+STAMPS := build/stamps
+PACKAGES := $(patsubst %/__init__.py,%,$(wildcard $(addsuffix /__init__.py,router workers supervisor pipeline)))
+CYTHON := $(sort $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.h'))
+PYTHON_FILES := $(sort $(shell find $(PACKAGES) -name '*.py' -o -name '*.json'))
+WIRE_TOOLS := $(wildcard loadtests/wire/Makefile)
+NODE_PACKAGES := $(wildcard tests/interop/package.json tests/interop/*/package.json)
+
+# Lists of the sources; they change when a file comes or goes, which the time of no other file shows.
+remember = $(shell printf '%s\n' $(2) >$(1).new; cmp -s $(1).new $(1) || cp $(1).new $(1))
+$(shell mkdir -p $(STAMPS))
+$(call remember,$(STAMPS)/cython-files,$(CYTHON))
+$(call remember,$(STAMPS)/python-files,$(PYTHON_FILES))
+$(call remember,$(STAMPS)/packages,$(PACKAGES))
+
+.PHONY: build build-debug run hello test test-unit test-debug test-fuzz test-system bench fuzz lint docs clean FORCE
+
+build: $(STAMPS)/release
+	@:
+
+build-debug: $(STAMPS)/debug
+	@:
+
+# An environment in a copied checkout, or one whose Python is gone, is made anew.
+MADE_FOR := $(if $(wildcard $(BIN)/python),$(file <.venv/checkout))
+.venv/build-dependencies: pyproject.toml constraints.txt scripts/make-venv $(STAMPS)/packages \
+    $(if $(filter $(CURDIR),$(MADE_FOR)),,FORCE)
+	@scripts/make-venv build
+	@touch $@
+
+.venv/client-dependencies .venv/test-dependencies: .venv/%-dependencies: .venv/build-dependencies
+	@scripts/make-venv $*
+	@touch $@
+
+$(STAMPS)/release: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files
+	SLUICE_FLAVOUR=release $(BIN)/python setup.py -q build_ext --inplace
+	@touch $@
+
+$(STAMPS)/debug: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files $(PYTHON_FILES) \
+    $(STAMPS)/python-files
+	@mkdir -p build/debug; find build/debug -name '*.py' -delete
+	SLUICE_FLAVOUR=debug $(BIN)/python setup.py -q build --build-lib build/debug --build-temp build/temp-debug
+	@touch $@
+
+$(STAMPS)/node: $(NODE_PACKAGES) $(NODE_PACKAGES:.json=-lock.json) .venv/test-dependencies
+	@for package in $(NODE_PACKAGES); do npm --prefix $$(dirname $$package) ci \
+	    --no-audit --no-fund --ignore-scripts --loglevel=error; done
+	@touch $@
+
+wire-tools: build
+	@$(if $(WIRE_TOOLS),MAKEFLAGS= $(MAKE) -C loadtests/wire)
+.PHONY: wire-tools
+
+run: build
+	@echo "Starting a router with $(CONF); Ctrl-C stops it."
+	@echo "It says below where it listens. To send a first message, in another terminal: make hello"
+	@exec $(BIN)/sluice run -c $(CONF)
+
+hello: .venv/client-dependencies
+	@$(BIN)/python scripts/hello.py $(URL)
+
+# pytest over $(2), which may have no tests, started by $(1).
+pytest = if [ -n "$$(find /dev/null $(2) -name 'test_*.py' -print -quit 2>/dev/null)" ]; then \
+    $(1) $(BIN)/python -m pytest $(2) $(ARGS); else echo "No tests in $(2)"; fi
+
+test: lint docs test-unit test-debug test-fuzz test-system
+
+test-unit: build wire-tools .venv/test-dependencies
+	@$(call pytest,,tests/unit)
+
+test-debug: build-debug .venv/test-dependencies
+	@$(call pytest,scripts/with-asan,tests/unit/router)
+
+test-fuzz: build-debug .venv/test-dependencies
+	@$(call pytest,SLUICE_FUZZ_SECONDS=$(TEST_FUZZ_SECONDS) scripts/with-asan,tests/fuzz)
+
+test-system: build wire-tools .venv/test-dependencies $(STAMPS)/node
+	@$(call pytest,,$(filter-out tests/unit tests/fuzz,$(patsubst %/,%,$(wildcard tests/*/))))
+
+fuzz: build-debug .venv/test-dependencies
+	@$(call pytest,SLUICE_FUZZ_SECONDS=$(SECONDS) scripts/with-asan,tests/fuzz)
+
+bench: build wire-tools .venv/test-dependencies
+	@$(BIN)/python -m loadtests.bench $(ARGS)
+
+# cython-lint looks for pycodestyle on the path.
+lint: .venv/test-dependencies
+	@status=0; export PATH="$(CURDIR)/$(BIN):$$PATH"; set -x; \
+	    $(BIN)/ruff check . || status=1; \
+	    $(BIN)/mypy $(PACKAGES) $(if $(wildcard loadtests/*.py),loadtests) tests scripts || status=1; \
+	    $(BIN)/cython-lint $(filter %.pyx %.pxd,$(CYTHON)) || status=1; \
+	    { set +x; } 2>/dev/null; exit $$status
+
+docs: .venv/build-dependencies
+	@$(BIN)/python scripts/check_docs.py
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis $(addsuffix node_modules,$(dir $(NODE_PACKAGES)))
+	@$(if $(WIRE_TOOLS),MAKEFLAGS= $(MAKE) -C loadtests/wire clean)
+	find . -path ./.git -prune -o \( -name '*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +
+	rm -f $(patsubst %.pyx,%.c,$(filter %.pyx,$(CYTHON)))

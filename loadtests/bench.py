@@ -1,0 +1,90 @@
+"""The benchmark: `python -m loadtests.bench [ROW ...] [--quick] [--json FILE] [--write-docs]`.
+
+Starts the byte relay and the router itself, measures each row and prints a table of values, ratios
+to the relay, bars and verdicts. Exit status: 0 when every bar holds, 1 when one is missed, 2 when it cannot begin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from loadtests.processes import DEFAULT_ROUTER, ROOT, MeasureError, build_tools, cpu_model, raise_file_limit
+from loadtests.report import Failure, Figure, Result, around_table, text_table, write_docs
+from loadtests.rows import FULL, QUICK, ROWS, Bench
+
+PERFORMANCE_PAGE = ROOT / "docs" / "performance.md"
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The command line; exits with status 2 and a message when it is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m loadtests.bench", description="Measure the router.")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which rows (all): {', '.join(ROWS)}")
+    parser.add_argument("--quick", action="store_true", help="shorter runs; under 90 s instead of 6 minutes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
+    parser.add_argument("--write-docs", action="store_true", help=f"rewrite the table in {PERFORMANCE_PAGE.name}")
+    parser.add_argument(
+        "--router",
+        default=shlex.join(DEFAULT_ROUTER),
+        metavar="COMMAND",
+        help="the router's command, to which -c FILE is added (%(default)s)",
+    )
+    options = parser.parse_args(words)
+    unknown = [name for name in options.rows if name not in ROWS]
+    if unknown:
+        parser.error(f"no such row: {', '.join(unknown)} (there are {', '.join(ROWS)})")
+    return options
+
+
+def measure(names: Sequence[str], bench: Bench) -> list[Result]:
+    """Measure the rows in order; one that fails is reported as such and the next one runs."""
+    results: list[Result] = []
+    for name in names:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        try:
+            results += ROWS[name](bench)
+        except MeasureError as error:
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            results.append(Failure(name, str(error).splitlines()[0]))
+    return results
+
+
+def as_json(result: Result) -> dict[str, object]:
+    """A figure with what follows from it, or a failure with its reason."""
+    more = {"passed": result.passed}
+    if isinstance(result, Figure):
+        return {**asdict(result), "ratio": result.ratio, **more}
+    return {**asdict(result), **more}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the benchmark; returns the exit status."""
+    given = sys.argv[1:] if words is None else list(words)
+    options = parse(given)
+    try:
+        build_tools()
+        if options.write_docs:
+            around_table(PERFORMANCE_PAGE)  # a page that cannot be rewritten is found before minutes of measuring
+    except (MeasureError, OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    raise_file_limit()
+    names = options.rows or list(ROWS)
+    results = measure(names, Bench(QUICK if options.quick else FULL, shlex.split(options.router)))
+    print(text_table(results))
+    if options.json:
+        options.json.write_text(json.dumps([as_json(result) for result in results], indent=2) + "\n")
+    if options.write_docs:
+        command = shlex.join(["python", "-m", "loadtests.bench", *given])
+        write_docs(PERFORMANCE_PAGE, results, cpu_model(), command, datetime.date.today())
+    return 0 if all(result.passed for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

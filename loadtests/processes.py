@@ -1,0 +1,238 @@
+"""The processes that a benchmark starts and ends: byte relay, router, load generator.
+
+Each is ended by its own process id; nothing here looks processes up by name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parent.parent
+WIRE = ROOT / "loadtests" / "wire"
+AMQPLOAD = WIRE / "build" / "amqpload"
+RELAY = WIRE / "build" / "relay"
+DEFAULT_ROUTER = (str(ROOT / ".venv" / "bin" / "sluice"), "run")
+
+START_LIMIT = 30.0  # seconds until "Listening on": far above the bar of 1 s, so that a slow start is measured
+STOP_LIMIT = 20.0  # seconds after SIGTERM
+RUN_LIMIT = 400.0  # seconds for one run of the generator; the longest (10 GB at 100 MB/s) takes 100
+LOG_LINES_KEPT = 40
+LISTENING = re.compile(r"Listening on \S*?:(\d+)")
+LINK_CAPACITY = 1000  # deliveries; the same as amqpload's credit, so that relay and router have one window
+
+
+class MeasureError(Exception):
+    """A process did not start, ended early, or reported a fault; the text says which and why."""
+
+
+def build_tools() -> None:
+    """Compile amqpload and relay if needed. Raises MeasureError with the compiler's words."""
+    made = subprocess.run(["make", "-s", "-C", str(WIRE)], capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise MeasureError(f"make -C {WIRE} failed:\n{made.stderr.strip()}")
+
+
+def raise_file_limit() -> None:
+    """Raise the soft limit of open files to the hard one; children inherit it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Relay:
+    """The byte relay: `pid`, `sender_port` and `receiver_port` once entered."""
+
+    pid: int
+    sender_port: int
+    receiver_port: int
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen([str(RELAY)], stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.pid = self._process.pid
+        line = self._process.stdout.readline()
+        if not line:
+            raise MeasureError(f"the relay ended with status {self._process.wait()} before it listened")
+        ports = json.loads(line)
+        self.sender_port, self.receiver_port = ports["sender_port"], ports["receiver_port"]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        self._process.communicate()
+
+    def load(self, **options: object) -> dict[str, Any]:
+        """Run amqpload straight through the relay; returns its report."""
+        return load(port=self.sender_port, receiver_port=self.receiver_port, direct=True, **options)
+
+
+def router_configuration(workers: int) -> str:
+    """A standalone router with one listener on a free loopback port and multicast under multicast/."""
+    return f"""\
+router {{
+    mode: standalone
+    id: bench
+    workerThreads: {workers}
+}}
+listener {{
+    host: 127.0.0.1
+    port: 0
+    authenticatePeer: no
+    saslMechanisms: ANONYMOUS
+    linkCapacity: {LINK_CAPACITY}
+}}
+address {{
+    prefix: multicast
+    distribution: multicast
+}}
+log {{
+    module: DEFAULT
+    enable: info+
+}}
+"""
+
+
+class Router:
+    """A router of its own configuration, started on entry and stopped on exit.
+
+    After entry: `port`, `pid`, `start_seconds` (from exec to the log line that names the port).
+    """
+
+    port: int
+    pid: int
+    start_seconds: float
+
+    def __init__(self, workers: int, command: Sequence[str] = DEFAULT_ROUTER) -> None:
+        self._workers = workers
+        self._command = list(command)
+        self._lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
+        self._listening = threading.Event()
+        self._port: int | None = None
+
+    def __enter__(self) -> Self:
+        self._directory = tempfile.TemporaryDirectory(prefix="bench-")
+        configuration = Path(self._directory.name) / "bench.conf"
+        configuration.write_text(router_configuration(self._workers))
+        before = time.monotonic()
+        try:
+            self._process = subprocess.Popen(
+                [*self._command, "-c", str(configuration)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                cwd=ROOT,
+            )
+        except OSError as error:
+            self._directory.cleanup()
+            raise MeasureError(f"cannot start the router: {error}") from error
+        self.pid = self._process.pid
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        self._listening.wait(START_LIMIT)
+        self.start_seconds = time.monotonic() - before
+        if self._port is None:
+            said = "\n".join(self._lines)
+            self._stop()
+            raise MeasureError(f"the router did not listen within {START_LIMIT:g} s; it said:\n{said}")
+        self.port = self._port
+        return self
+
+    def _read_log(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.append(line.rstrip())
+            if self._port is None and (found := LISTENING.search(line)):
+                self._port = int(found.group(1))
+                self._listening.set()
+        self._listening.set()  # it ended: nothing to wait for
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        early = self._process.poll()
+        stopped = self._stop()
+        if kind is None and early is not None:
+            said = "\n".join(self._lines)
+            raise MeasureError(f"the router ended by itself with status {early}; it said:\n{said}")
+        if kind is None and not stopped:
+            raise MeasureError(f"the router did not stop within {STOP_LIMIT:g} s of SIGTERM and was killed")
+
+    def _stop(self) -> bool:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_LIMIT)
+            clean = True
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            clean = False
+        self._reader.join(STOP_LIMIT)
+        self._directory.cleanup()
+        return clean
+
+    def load(self, **options: object) -> dict[str, Any]:
+        """Run amqpload against the router, its processes' CPU and memory included; returns its report."""
+        return load(port=self.port, pid=self.pid, **options)
+
+    def start_load(self, **options: object) -> subprocess.Popen[str]:
+        """Start amqpload in the background; `finish_load` waits for it."""
+        return start_load({"port": self.port, "pid": self.pid, **options})
+
+
+def arguments(options: Mapping[str, object]) -> list[str]:
+    """amqpload's command line: `max_frame=512` is --max-frame 512, `direct=True` --direct, False nothing."""
+    words: list[str] = []
+    for name, value in options.items():
+        if value is False:
+            continue
+        words.append("--" + name.replace("_", "-"))
+        if value is not True:
+            words.append(str(value))
+    return words
+
+
+def start_load(options: Mapping[str, object]) -> subprocess.Popen[str]:
+    """Start amqpload in the background."""
+    words = [str(AMQPLOAD), *arguments(options)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish_load(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Wait for amqpload and return its report. Raises MeasureError when it found a fault."""
+    try:
+        out, complaints = process.communicate(timeout=RUN_LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise MeasureError(f"amqpload took longer than {RUN_LIMIT:g} s: {process.args!r}") from None
+    if process.returncode:
+        raise MeasureError(complaints.strip() or f"amqpload ended with status {process.returncode}")
+    report: dict[str, Any] = json.loads(out)
+    return report
+
+
+def load(**options: object) -> dict[str, Any]:
+    """Run amqpload to its end; returns its report. Raises MeasureError when it found a fault."""
+    return finish_load(start_load(options))
+
+
+def cpu_model() -> str:
+    """The processor's name and the number of processors that this process may use."""
+    with open("/proc/cpuinfo") as info:
+        names = [line.split(":", 1)[1].strip() for line in info if line.startswith("model name")]
+    return f"{names[0] if names else os.uname().machine}, {len(os.sched_getaffinity(0))} usable CPUs"

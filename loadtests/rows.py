@@ -1,0 +1,237 @@
+"""The rows of the benchmark: what is run, and which bars the figures have to meet.
+
+Where a figure is compared with the relay, both are measured alternately, several times, and the
+medians are compared: a machine that slows down half-way then slows both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from loadtests.processes import Relay, Router, finish_load
+from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
+
+MIB = 1024 * 1024
+MB = 1_000_000
+
+WARM_SECONDS = 0.3  # of load before measuring: pages touched, buffers grown
+
+BODY = 100  # bytes, unless a row says otherwise
+LARGE_BODY = 100_000
+PACED_RATE = 10_000  # deliveries/s: far below capacity, so that latency is not queueing
+COPIES = 100  # receivers of the multicast row
+IDLE_CONNECTIONS = 5_000
+STREAMS = 10  # messages
+STREAM_RATE = 100 * MB  # bytes/s that the slow reader takes
+STREAM_WINDOW = 64  # frames of session window of the slow reader
+BESIDE_RATE = 1_000  # small messages/s beside the stream
+BESIDE_SHARE = 0.8  # of the stream's duration: the small messages end before it does
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: rounds per row, seconds per run, size of a streamed message."""
+
+    rounds: int
+    seconds: float
+    stream_bytes: int
+    beside_seconds: float
+
+
+FULL = Effort(rounds=5, seconds=1.5, stream_bytes=1000 * MB, beside_seconds=10.0)
+QUICK = Effort(rounds=3, seconds=0.7, stream_bytes=50 * MB, beside_seconds=4.0)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a row needs: the effort and the router's command."""
+
+    effort: Effort
+    router_command: Sequence[str]
+
+    def router(self, workers: int) -> Router:
+        """A fresh router with that many workers."""
+        return Router(workers, self.router_command)
+
+    def alternate(self, relay: Relay, router: Router, **options: object) -> tuple[Readings, Readings]:
+        """Warm both up, then measure relay and router in turn; returns both series."""
+        relays, routers = Readings(), Readings()
+        relay.load(seconds=WARM_SECONDS, **options)
+        router.load(seconds=WARM_SECONDS, **options)
+        for _ in range(self.effort.rounds):
+            relays.append(relay.load(seconds=self.effort.seconds, **options))
+            routers.append(router.load(seconds=self.effort.seconds, **options))
+        return relays, routers
+
+    def repeat(self, router: Router, **options: object) -> Readings:
+        """Warm the router up, then measure it alone."""
+        router.load(seconds=WARM_SECONDS, **options)
+        return Readings(router.load(seconds=self.effort.seconds, **options) for _ in range(self.effort.rounds))
+
+
+class Readings(list[dict[str, Any]]):
+    """Reports of amqpload from several rounds."""
+
+    def median(self, *path: str) -> float:
+        """The median of one number of the reports, by its path of keys."""
+        values = []
+        for report in self:
+            value: Any = report
+            for key in path:
+                value = value[key]
+            values.append(float(value))
+        return median(values)
+
+    def largest(self, *path: str) -> float:
+        """The largest of one number of the reports: for counts that must be zero each time."""
+        return max(Readings([report]).median(*path) for report in self)
+
+
+def one_worker_unsettled(bench: Bench) -> list[Figure]:
+    """100-byte messages, settled by the receiver, through one worker."""
+    with Relay() as relay, bench.router(1) as router:
+        relays, routers = bench.alternate(relay, router, size=BODY)
+    rate = ("per_second",)
+    return [
+        Figure("1 worker, unsettled", routers.median(*rate), "/s", ratio_at_least(0.4), relays.median(*rate)),
+        Figure(
+            "1 worker, unsettled: router CPU",
+            routers.median("router_cpu", "us_per_delivery"),
+            "µs a delivery",
+            at_most(0.25),
+        ),
+    ]
+
+
+def one_worker_presettled(bench: Bench) -> list[Figure]:
+    """100-byte messages, presettled, through one worker; the receiver keeps granting credit."""
+    with Relay() as relay, bench.router(1) as router:
+        relays, routers = bench.alternate(relay, router, size=BODY, presettled=True, allow_loss=True)
+    rate = ("per_second",)
+    return [
+        Figure("1 worker, presettled", routers.median(*rate), "/s", ratio_at_least(0.4), relays.median(*rate)),
+        Figure("1 worker, presettled: lost", routers.largest("lost"), "messages", at_most(0)),
+    ]
+
+
+def two_workers(bench: Bench) -> list[Figure]:
+    """Unsettled, with the sender's connection on one worker and the receiver's on the other."""
+    with bench.router(2) as router:
+        routers = bench.repeat(router, size=BODY, place="apart")
+    cpu = routers.median("router_cpu", "us_per_delivery")
+    return [Figure("2 workers, sender and receiver apart: router CPU", cpu, "µs a delivery", at_most(0.6))]
+
+
+def paced_latency(bench: Bench) -> list[Figure]:
+    """Latency at a rate far below capacity, against the relay's."""
+    with Relay() as relay, bench.router(1) as router:
+        relays, routers = bench.alternate(relay, router, size=BODY, rate=PACED_RATE)
+    return [
+        Figure(
+            f"{PACED_RATE:,} /s: latency {name}",
+            routers.median("latency_us", key),
+            "µs",
+            ratio_at_most(limit),
+            relays.median("latency_us", key),
+        )
+        for name, key, limit in (("median", "p50", 2.0), ("p99", "p99", 3.0))
+    ]
+
+
+def large_bodies(bench: Bench) -> list[Figure]:
+    """Bytes a second with bodies of several frames."""
+    with Relay() as relay, bench.router(1) as router:
+        relays, routers = bench.alternate(relay, router, size=LARGE_BODY)
+    mine, theirs = (readings.median("bytes_per_second") / MIB for readings in (routers, relays))
+    return [Figure("100 kB bodies", mine, "MiB/s", ratio_at_least(0.6), theirs)]
+
+
+def multicast(bench: Bench) -> list[Figure]:
+    """One presettled sender, a hundred receivers of every message; a lost copy fails the run."""
+    with bench.router(1) as router:
+        routers = bench.repeat(
+            router, address="multicast/bench", receivers=COPIES, multicast=True, presettled=True, size=BODY
+        )
+    return [Figure(f"multicast to {COPIES} receivers", routers.median("per_second"), "copies/s", at_least(1e6))]
+
+
+def idle_connections(bench: Bench) -> list[Figure]:
+    """What an idle connection with one session and two links costs, all router processes together."""
+    with bench.router(2) as router:
+        report = router.load(idle=IDLE_CONNECTIONS, address="idle")
+    return [
+        Figure(f"{IDLE_CONNECTIONS:,} idle connections", report["kib_per_connection"], "KiB each", at_most(24)),
+        Figure(f"{IDLE_CONNECTIONS:,} idle connections: accepted", report["per_second"], "/s", at_least(3000)),
+    ]
+
+
+def stream_beside_small(bench: Bench) -> list[Figure]:
+    """Large messages to a slow reader, and what they do to the router's memory and to small messages."""
+    effort = bench.effort
+    seconds = STREAMS * effort.stream_bytes / STREAM_RATE * BESIDE_SHARE
+    paced = {"rate": BESIDE_RATE, "size": BODY}
+    with Relay() as relay, bench.router(1) as router:
+        alone = router.load(address="beside", seconds=effort.beside_seconds, **paced)
+        relay_alone = relay.load(seconds=effort.beside_seconds, **paced)
+        stream = router.start_load(
+            address="stream",
+            count=STREAMS,
+            size=effort.stream_bytes,
+            read_rate=STREAM_RATE,
+            session_window=STREAM_WINDOW,
+            credit=STREAMS,
+        )
+        try:
+            beside = router.load(address="beside", seconds=seconds / 2, **paced)
+            relay_beside = relay.load(seconds=seconds / 2, **paced)
+        except BaseException:
+            stream.kill()
+            stream.communicate()
+            raise
+        streamed = finish_load(stream)
+    memory = streamed["router_memory_kib"]
+    growth = (memory["pss_peak"] - memory["pss_before"]) / 1024
+    title = f"{STREAMS} messages of {effort.stream_bytes // MB:,} MB to a reader of {STREAM_RATE // MB} MB/s"
+    return [
+        Figure(f"{title}: router memory growth", growth, "MiB", at_most(16)),
+        Figure(
+            "small messages beside them: latency p99 (relay: without the stream)",
+            beside["latency_us"]["p99"],
+            "µs",
+            ratio_at_most(2.0),
+            alone["latency_us"]["p99"],
+        ),
+        # What the machine itself does to somebody who shares its cores with the stream's two ends.
+        Figure(
+            "the same through the byte relay, beside the router's stream",
+            relay_beside["latency_us"]["p99"],
+            "µs",
+            None,
+            relay_alone["latency_us"]["p99"],
+        ),
+    ]
+
+
+def start_time(bench: Bench) -> list[Figure]:
+    """From exec to the log line that names the port."""
+    seconds = []
+    for _ in range(bench.effort.rounds):
+        with bench.router(2) as router:
+            seconds.append(router.start_seconds)
+    return [Figure("start to listening, 2 workers", median(seconds), "s", at_most(1.0))]
+
+
+ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
+    "unsettled": one_worker_unsettled,
+    "presettled": one_worker_presettled,
+    "two-workers": two_workers,
+    "latency": paced_latency,
+    "large": large_bodies,
+    "multicast": multicast,
+    "idle": idle_connections,
+    "stream": stream_beside_small,
+    "start": start_time,
+}

@@ -1,0 +1,67 @@
+/* The part of the AMQP 1.0 encoding that a load generator needs: writing performatives into a
+ * buffer with room, and reading the positional fields of one with every read bounded. */
+#ifndef AMQP_H
+#define AMQP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum performative {
+    OPEN = 0x10, BEGIN = 0x11, ATTACH = 0x12, FLOW = 0x13, TRANSFER = 0x14,
+    DISPOSITION = 0x15, DETACH = 0x16, END = 0x17, CLOSE = 0x18,
+};
+enum outcome { ACCEPTED = 0x24, REJECTED = 0x25, RELEASED = 0x26, MODIFIED = 0x27 };
+enum terminus { SOURCE = 0x28, TARGET = 0x29 };
+enum { ERROR = 0x1d, DATA_SECTION = 0x75, FIRST_SECTION = 0x70, FRAME_HEADER = 8, MIN_MAX_FRAME = 512 };
+
+static inline void put32(uint8_t *at, uint32_t value) {
+    value = __builtin_bswap32(value);
+    __builtin_memcpy(at, &value, 4);
+}
+static inline uint32_t get32(const uint8_t *at) {
+    uint32_t value;
+    __builtin_memcpy(&value, at, 4);
+    return __builtin_bswap32(value);
+}
+
+/* ---- writing: `at` moves forward; the caller has made room ---------------- */
+struct writer { uint8_t *at, *frame; uint32_t fields; };
+
+void frame_begin(struct writer *w, enum performative code); /* channel 0 */
+void frame_end(struct writer *w);                           /* patches sizes and the field count */
+void put_null(struct writer *w);
+void put_bool(struct writer *w, bool value);
+void put_ubyte(struct writer *w, uint8_t value);
+void put_ushort(struct writer *w, uint16_t value);
+void put_uint(struct writer *w, uint32_t value);
+void put_string(struct writer *w, const char *text); /* at most 255 bytes */
+void put_terminus(struct writer *w, enum terminus kind, const char *address);
+void put_outcome(struct writer *w, enum outcome outcome);
+
+/* ---- reading --------------------------------------------------------------- */
+struct cursor { const uint8_t *at, *end; uint32_t left; bool bad; };
+struct bytes { const uint8_t *at; size_t length; };
+
+/* Opens one whole frame of `size` bytes. Returns the performative's code, 0 for an empty frame
+ * (a heartbeat) and -1 for one that is malformed or not AMQP. `fields` then yields the
+ * performative's fields in order; `payload` is what follows it. */
+int frame_open(const uint8_t *frame, uint32_t size, struct cursor *fields, struct bytes *payload);
+
+/* Each takes the next field; one that is null or past the end of the list gives `otherwise`. */
+uint32_t field_uint(struct cursor *c, uint32_t otherwise);
+bool field_bool(struct cursor *c, bool otherwise);
+bool field_optional_uint(struct cursor *c, uint32_t *value);
+/* The descriptor of the next, described, field; 0 when null. `inside` gets the value's bytes. */
+uint8_t field_described(struct cursor *c, struct bytes *inside);
+void field_skip(struct cursor *c, unsigned fields);
+
+/* Bytes that the value at `at` takes, or 0 when it does not end before `end`. */
+size_t value_size(const uint8_t *at, const uint8_t *end);
+
+/* Finds the body in the encoded message: skips sections up to the (first) data section. Returns 1
+ * and sets `start` (bytes before the body) and `length`; 0 when more bytes are needed to tell;
+ * -1 when there is no data section. */
+int find_body(const uint8_t *message, size_t have, size_t *start, uint32_t *length);
+
+#endif

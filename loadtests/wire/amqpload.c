@@ -1,0 +1,204 @@
+/* amqpload: a wire-level AMQP 1.0 load generator and checker; `amqpload --help` lists its options.
+ *
+ * It speaks just enough AMQP to keep a router busy and itself idle: credit in bulk, dispositions
+ * as ranges, one thread for all senders and one for all receivers. Every message is checked on
+ * arrival. With --direct both ends are opened before either is waited for, so that a byte relay
+ * between them, the limit of any user-space router, is measured in the same way. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "idle.h"
+#include "options.h"
+#include "process.h"
+#include "report.h"
+#include "sides.h"
+
+enum {
+    INPUT_BUFFER = 262144,   /* bytes read at once; grows when a frame needs more */
+    SAMPLE_MS = 50,          /* of resident memory */
+    PSS_EVERY = 5,           /* samples; proportional size costs the router its memory lock */
+    PLACE_TRIES = 64,
+};
+static const double ATTACH_SECONDS = 20, CLOSE_SECONDS = 5;
+
+struct run run;
+
+static void *zeroed(size_t count, size_t size) {
+    void *memory = calloc(count, size);
+    if (!memory) {
+        fprintf(stderr, "amqpload: out of memory (%zu of %zu bytes)\n", count, size);
+        exit(2);
+    }
+    return memory;
+}
+
+static void raise_file_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit)) fprintf(stderr, "amqpload: RLIMIT_NOFILE: %s\n", strerror(errno));
+}
+
+static uint8_t *make_pattern(void) {
+    size_t bytes = (size_t)options.max_frame + PATTERN_PERIOD;
+    uint8_t *pattern = zeroed(bytes, 1);
+    for (size_t i = 0; i < bytes; i++) pattern[i] = (uint8_t)(i % PATTERN_PERIOD);
+    return pattern;
+}
+
+static bool start_end(struct connection *c, enum role role, unsigned i) {
+    int port = role == RECEIVER && options.receiver_port ? options.receiver_port : options.port;
+    c->role = role;
+    c->index = i;
+    if (options.distinct) snprintf(c->address, sizeof c->address, "%s.%u", options.address, i);
+    else snprintf(c->address, sizeof c->address, "%s", options.address);
+    if (!connection_start(c, port, INPUT_BUFFER)) return false;
+    connection_attach(c, 0, role, c->address);
+    connection_flush(c);
+    return true;
+}
+
+/* Receivers first and with credit, so that nothing sent can miss them. */
+static bool open_receivers(void) {
+    for (unsigned i = 0; i < options.receivers; i++) {
+        if (!start_end(&run.receivers[i].c, RECEIVER, i)) return false;
+        if (options.direct && !start_end(&run.senders[i].c, SENDER, i)) return false;
+    }
+    for (unsigned i = 0; i < options.receivers; i++) {
+        struct connection *c = &run.receivers[i].c;
+        if (!connection_await(c, connection_attached, ATTACH_SECONDS)) return false;
+        receiver_credit(&run.receivers[i]);
+        connection_flush(c);
+    }
+    return true;
+}
+
+/* Opens the one sender until the router has put it where --place wants it. */
+static bool place_sender(struct measured *m) {
+    static struct connection spare[PLACE_TRIES];
+    struct connection *spares[PLACE_TRIES];
+    unsigned used = 0;
+    bool right = false;
+    m->receiver_pid = process_of_peer(run.receivers[0].c.fd);
+    for (; !right && used < PLACE_TRIES; used++) {
+        if (!start_end(&run.senders[0].c, SENDER, 0)) return false;
+        if (!connection_await(&run.senders[0].c, connection_attached, ATTACH_SECONDS)) return false;
+        m->sender_pid = process_of_peer(run.senders[0].c.fd);
+        right = m->sender_pid && m->receiver_pid && (m->sender_pid == m->receiver_pid) == (options.place == TOGETHER);
+        if (right) break;
+        spare[used] = run.senders[0].c; /* kept open, so that the next one goes elsewhere */
+        spares[used] = &spare[used];
+        run.senders[0].c = (struct connection){.handlers = spare[used].handlers};
+    }
+    connections_close(spares, used, CLOSE_SECONDS);
+    if (!right)
+        fatal("--place: %d connections, and none was placed as wanted (receiver in process %d)", PLACE_TRIES,
+              m->receiver_pid);
+    return right;
+}
+
+static bool open_senders(struct measured *m) {
+    if (options.place != ANYWHERE) return place_sender(m);
+    for (unsigned i = 0; i < options.senders; i++)
+        if (!options.direct && !start_end(&run.senders[i].c, SENDER, i)) return false;
+    for (unsigned i = 0; i < options.senders; i++)
+        if (!connection_await(&run.senders[i].c, connection_attached, ATTACH_SECONDS)) return false;
+    return true;
+}
+
+static int done_event;
+
+static void *run_thread(void *side) {
+    uint64_t one = 1;
+    side_run(side);
+    if (write(done_event, &one, sizeof one) < 0) fatal("write to an eventfd: %s", strerror(errno));
+    return NULL;
+}
+
+static void sample(struct measured *m, unsigned number) {
+    uint64_t rss = processes_rss();
+    if (rss > m->rss_peak) m->rss_peak = rss;
+    if (number % PSS_EVERY) return;
+    uint64_t pss = processes_pss();
+    if (pss > m->pss_peak) m->pss_peak = pss;
+}
+
+/* Starts both threads and samples memory until both have ended. */
+static void measure(struct measured *m) {
+    pthread_t threads[2];
+    struct side *sides[2] = {&run.receiving, &run.sending};
+    struct pollfd done = {.fd = done_event = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE), .events = POLLIN};
+    m->rss_before = m->rss_peak = processes_rss();
+    m->pss_before = m->pss_peak = processes_pss();
+    m->cpu_before = processes_cpu();
+    run.started = clock_ns();
+    for (int i = 0; i < 2; i++)
+        if (pthread_create(&threads[i], NULL, run_thread, sides[i])) {
+            fprintf(stderr, "amqpload: cannot start a thread\n");
+            exit(2);
+        }
+    for (unsigned ended = 0, number = 1; ended < 2;) {
+        uint64_t one;
+        int ready = poll(&done, 1, options.pid_count ? SAMPLE_MS : -1);
+        if (ready > 0 && read(done.fd, &one, sizeof one) == sizeof one) ended++;
+        if (ready == 0) sample(m, number++);
+    }
+    m->cpu_after = processes_cpu();
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) side_close(sides[i]);
+    m->pss_after = processes_pss();
+    if (m->pss_after > m->pss_peak) m->pss_peak = m->pss_after;
+    close(done.fd);
+}
+
+static void close_all(struct connection **receivers, struct connection **senders) {
+    unsigned count = options.senders + options.receivers;
+    struct connection **all = zeroed(count, sizeof *all);
+    memcpy(all, senders, options.senders * sizeof *all);
+    memcpy(all + options.senders, receivers, options.receivers * sizeof *all);
+    connections_close(all, count, CLOSE_SECONDS);
+    free(all);
+}
+
+static void load_run(void) {
+    struct measured m = {0};
+    struct connection **receivers = zeroed(options.receivers, sizeof *receivers);
+    struct connection **senders = zeroed(options.senders, sizeof *senders);
+    run.senders = zeroed(options.senders, sizeof *run.senders);
+    run.receivers = zeroed(options.receivers, sizeof *run.receivers);
+    run.received = zeroed((size_t)(options.multicast ? options.receivers : 1) * options.senders, sizeof *run.received);
+    run.pattern = make_pattern();
+    for (unsigned i = 0; i < options.senders; i++) {
+        sender_prepare(&run.senders[i]);
+        senders[i] = &run.senders[i].c;
+    }
+    for (unsigned i = 0; i < options.receivers; i++) receivers[i] = &run.receivers[i].c;
+    senders_start();
+    receivers_start();
+    if (!open_receivers() || !open_senders(&m)) return;
+    side_open(&run.receiving, "receivers", receivers, options.receivers);
+    side_open(&run.sending, "senders", senders, options.senders);
+    measure(&m);
+    if (!stopped()) close_all(receivers, senders);
+    report(&m);
+}
+
+int main(int argc, char **argv) {
+    options_parse(argc, argv);
+    signal(SIGPIPE, SIG_IGN);
+    raise_file_limit();
+    processes_find();
+    if (options.idle) idle_run();
+    else load_run();
+    return faulty() ? 1 : 0;
+}

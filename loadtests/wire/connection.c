@@ -1,0 +1,296 @@
+#define _GNU_SOURCE
+#include "connection.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "options.h"
+
+enum { HANDSHAKE_ROOM = 2048, FLOW_ROOM = 128, HEADER_SIZE = 8 };
+
+uint64_t clock_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static const char *role_name(const struct connection *c) { return c->role == SENDER ? "sender" : "receiver"; }
+
+static void *grown(void *old, size_t bytes) {
+    void *more = realloc(old, bytes);
+    if (!more) {
+        fprintf(stderr, "amqpload: out of memory for a buffer of %zu bytes\n", bytes);
+        exit(2);
+    }
+    return more;
+}
+
+/* ---- output ------------------------------------------------------------------ */
+
+uint8_t *connection_room(struct connection *c, size_t bytes) {
+    if (c->out_start == c->out_end) c->out_start = c->out_end = 0;
+    if (c->out_end + bytes > c->out_capacity) {
+        c->out_capacity = (c->out_end + bytes) * 2;
+        c->out = grown(c->out, c->out_capacity);
+    }
+    return c->out + c->out_end;
+}
+
+void connection_wrote(struct connection *c, const uint8_t *end) { c->out_end = (size_t)(end - c->out); }
+
+bool connection_flush(struct connection *c) {
+    while (c->out_start < c->out_end) {
+        ssize_t sent = send(c->fd, c->out + c->out_start, c->out_end - c->out_start, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && (errno == EAGAIN || (errno == ENOTCONN && c->attaches == 0))) return false;
+        if (sent < 0) {
+            if (!c->closing) fatal("%s %u: send: %s", role_name(c), c->index, strerror(errno));
+            c->peer_closed = true;
+            c->out_start = c->out_end;
+            return true;
+        }
+        c->out_start += (size_t)sent;
+        c->last_write = clock_ns();
+    }
+    return true;
+}
+
+void connection_flow(struct connection *c) {
+    struct writer w = {.at = connection_room(c, FLOW_ROOM)};
+    frame_begin(&w, FLOW);
+    put_uint(&w, c->next_incoming);
+    put_uint(&w, c->incoming_limit - c->next_incoming);
+    put_uint(&w, c->next_outgoing);
+    put_uint(&w, 0x7fffffff);
+    if (c->role == RECEIVER) {
+        put_uint(&w, 0);
+        put_uint(&w, c->delivery_count);
+        put_uint(&w, c->credit_limit - c->delivery_count);
+    }
+    frame_end(&w);
+    connection_wrote(c, w.at);
+}
+
+void connection_heartbeat(struct connection *c, uint64_t now) {
+    if (!c->heartbeat_ms || now - c->last_write < (uint64_t)c->heartbeat_ms * 500000ull) return; /* half of it */
+    uint8_t *at = connection_room(c, FRAME_HEADER);
+    put32(at, FRAME_HEADER), put32(at + 4, 0x02000000);
+    connection_wrote(c, at + FRAME_HEADER);
+    connection_flush(c);
+}
+
+/* ---- handshake ----------------------------------------------------------------- */
+
+bool connection_start(struct connection *c, int port, size_t buffer) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int one = 1;
+    if (inet_pton(AF_INET, options.host, &to.sin_addr) != 1) {
+        fatal("--host %s: an IPv4 address is wanted", options.host);
+        return false;
+    }
+    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (c->fd < 0 || (connect(c->fd, (struct sockaddr *)&to, sizeof to) && errno != EINPROGRESS)) {
+        fatal("connection %u to %s:%d: %s", c->index, options.host, port, strerror(errno));
+        return false;
+    }
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    c->in_capacity = buffer;
+    c->in = grown(NULL, buffer);
+    c->peer_max_frame = MIN_MAX_FRAME;
+    c->next_outgoing = c->delivery_count = c->credit_limit = options.first_id;
+    c->outgoing_limit = c->next_outgoing;
+
+    char name[64];
+    snprintf(name, sizeof name, "amqpload-%d-%s-%u-%d", getpid(), role_name(c), c->index, c->fd);
+    struct writer w = {.at = connection_room(c, HANDSHAKE_ROOM)};
+    memcpy(w.at, "AMQP\0\1\0\0", HEADER_SIZE);
+    w.at += HEADER_SIZE;
+    frame_begin(&w, OPEN);
+    put_string(&w, name), put_string(&w, options.host), put_uint(&w, options.max_frame), put_ushort(&w, 0);
+    frame_end(&w);
+    frame_begin(&w, BEGIN);
+    put_null(&w), put_uint(&w, c->next_outgoing), put_uint(&w, options.session_window), put_uint(&w, 0x7fffffff);
+    frame_end(&w);
+    connection_wrote(c, w.at);
+    return true;
+}
+
+void connection_attach(struct connection *c, uint32_t handle, enum role role, const char *address) {
+    char name[64];
+    snprintf(name, sizeof name, "%s-%d-%u-%u", role == SENDER ? "out" : "in", getpid(), c->index, handle);
+    struct writer w = {.at = connection_room(c, HANDSHAKE_ROOM)};
+    frame_begin(&w, ATTACH);
+    put_string(&w, name), put_uint(&w, handle), put_bool(&w, role == RECEIVER);
+    put_ubyte(&w, role == RECEIVER ? 2 : options.presettled); /* sender settles: mixed, settled or unsettled */
+    put_ubyte(&w, 0);                                         /* receiver settles first */
+    put_terminus(&w, SOURCE, address), put_terminus(&w, TARGET, address);
+    if (role == SENDER) put_null(&w), put_null(&w), put_uint(&w, c->delivery_count);
+    frame_end(&w);
+    connection_wrote(c, w.at);
+}
+
+/* ---- input --------------------------------------------------------------------- */
+
+static void on_flow(struct connection *c, struct cursor *f) {
+    uint32_t next_incoming = options.first_id, handle, count, credit;
+    field_optional_uint(f, &next_incoming); /* null before the peer has seen our begin */
+    c->outgoing_limit = next_incoming + field_uint(f, 0);
+    field_skip(f, 2);
+    bool link = field_optional_uint(f, &handle);
+    bool counted = field_optional_uint(f, &count), credited = field_optional_uint(f, &credit);
+    if (link && handle == 0 && credited && c->role == SENDER)
+        c->credit_limit = (counted ? count : options.first_id) + credit;
+    field_skip(f, 2);
+    if (field_bool(f, false) && c->handlers) c->handlers->echo(c);
+}
+
+static void on_peer_end(struct connection *c, int code, struct cursor *f) {
+    static const char *const names[] = {"detach", "end", "close"};
+    struct bytes inside;
+    const char *text = "without an error";
+    int length = (int)strlen(text);
+    if (c->closing) {
+        c->peer_closed |= code == CLOSE;
+        return;
+    }
+    if (code == DETACH) field_skip(f, 2);
+    if (field_described(f, &inside) == ERROR) text = (const char *)inside.at, length = (int)inside.length;
+    char clean[DETACHED_TEXT];
+    int n = 0;
+    for (int i = 0; i < length && n < DETACHED_TEXT - 1; i++)
+        clean[n++] = text[i] < ' ' || text[i] > '~' ? ' ' : text[i]; /* the error's fields, encoded */
+    fatal("%s %u: the peer sent %s: %.*s", role_name(c), c->index, names[code - DETACH], n, clean);
+}
+
+static void on_frame(struct connection *c, const uint8_t *frame, uint32_t size, uint64_t now) {
+    struct cursor f = {0};
+    struct bytes payload = {0};
+    int code = frame_open(frame, size, &f, &payload);
+    switch (code) {
+    case 0: break;
+    case OPEN:
+        field_skip(&f, 2);
+        c->peer_max_frame = field_uint(&f, UINT32_MAX);
+        if (c->peer_max_frame < MIN_MAX_FRAME)
+            fatal("%s %u: the peer's max-frame-size is %u", role_name(c), c->index, c->peer_max_frame);
+        if (c->peer_max_frame > options.max_frame) c->peer_max_frame = options.max_frame; /* our buffers' limit */
+        field_skip(&f, 1);
+        c->heartbeat_ms = field_uint(&f, 0);
+        break;
+    case BEGIN:
+        field_skip(&f, 1);
+        c->next_incoming = field_uint(&f, 0);
+        c->incoming_limit = c->next_incoming + options.session_window;
+        c->outgoing_limit = options.first_id + field_uint(&f, 0);
+        break;
+    case ATTACH:
+        c->attaches++;
+        field_skip(&f, 9);
+        if (c->role == RECEIVER) c->delivery_count = c->credit_limit = field_uint(&f, 0);
+        break;
+    case FLOW: on_flow(c, &f); break;
+    case TRANSFER:
+        if ((int32_t)(c->incoming_limit - c->next_incoming) <= 0)
+            fault("%s %u: transfer %u is outside the session window", role_name(c), c->index, c->next_incoming);
+        c->next_incoming++;
+        if (c->handlers && c->role == RECEIVER) c->handlers->transfer(c, &f, payload, now);
+        break;
+    case DISPOSITION:
+        if (c->handlers && c->role == SENDER) c->handlers->disposition(c, &f, now);
+        break;
+    case DETACH: case END: case CLOSE: on_peer_end(c, code, &f); break;
+    default: fatal("%s %u: a frame that is no AMQP performative (0x%x)", role_name(c), c->index, (unsigned)code);
+    }
+    if (code > 0 && f.bad)
+        fatal("%s %u: malformed fields in performative 0x%02x", role_name(c), c->index, (unsigned)code);
+}
+
+/* Handles whole frames at the start of the input; returns the bytes used. */
+static size_t eat(struct connection *c, uint64_t now) {
+    size_t at = 0;
+    while (c->in_length - at >= FRAME_HEADER && !stopped()) {
+        if (memcmp(c->in + at, "AMQP", 4) == 0) { /* a frame this large (1.1 GB) would be refused below */
+            at += HEADER_SIZE;
+            continue;
+        }
+        uint32_t size = get32(c->in + at);
+        if (size < FRAME_HEADER || size > options.max_frame) {
+            fatal("%s %u: a frame of %u bytes, our max-frame-size is %u", role_name(c), c->index, size,
+                  options.max_frame);
+            break;
+        }
+        if (c->in_length - at < size) break;
+        on_frame(c, c->in + at, size, now);
+        at += size;
+    }
+    return at;
+}
+
+size_t connection_read(struct connection *c, size_t most) {
+    if (c->in_capacity == c->in_length) c->in = grown(c->in, c->in_capacity *= 2);
+    size_t space = c->in_capacity - c->in_length;
+    ssize_t got = recv(c->fd, c->in + c->in_length, most < space ? most : space, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+    if (got <= 0) {
+        if (!c->closing)
+            fatal("%s %u: %s", role_name(c), c->index, got ? strerror(errno) : "the connection was closed by the peer");
+        c->peer_closed = true;
+        return 0;
+    }
+    c->in_length += (size_t)got;
+    size_t used = eat(c, clock_ns());
+    memmove(c->in, c->in + used, c->in_length - used);
+    c->in_length -= used;
+    return (size_t)got;
+}
+
+/* ---- outside the run -------------------------------------------------------------- */
+
+bool connection_attached(const struct connection *c) { return c->attaches > 0; }
+
+static void wait_io(struct connection *c, int milliseconds) {
+    struct pollfd ready = {c->fd, POLLIN, 0};
+    if (connection_pending(c)) ready.events |= POLLOUT;
+    if (poll(&ready, 1, milliseconds) <= 0) return;
+    if (ready.revents & POLLOUT) connection_flush(c);
+    if (ready.revents & (POLLIN | POLLHUP | POLLERR)) connection_read(c, SIZE_MAX);
+}
+
+bool connection_await(struct connection *c, bool (*done)(const struct connection *), double seconds) {
+    uint64_t until = clock_ns() + (uint64_t)(seconds * 1e9);
+    while (!done(c) && !stopped()) {
+        uint64_t now = clock_ns();
+        if (now >= until) fatal("%s %u: no answer to attach within %g s", role_name(c), c->index, seconds);
+        else wait_io(c, (int)((until - now) / 1000000) + 1);
+    }
+    return !stopped();
+}
+
+void connections_close(struct connection **all, unsigned count, double seconds) {
+    uint64_t until = clock_ns() + (uint64_t)(seconds * 1e9);
+    for (unsigned i = 0; i < count; i++) {
+        struct writer w = {.at = connection_room(all[i], FLOW_ROOM)};
+        frame_begin(&w, CLOSE);
+        frame_end(&w);
+        connection_wrote(all[i], w.at);
+        all[i]->closing = true;
+        connection_flush(all[i]);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        struct connection *c = all[i];
+        for (uint64_t now; !c->peer_closed && !stopped() && (now = clock_ns()) < until;)
+            wait_io(c, (int)((until - now) / 1000000) + 1);
+        close(c->fd);
+        free(c->in), free(c->out);
+        c->in = c->out = NULL;
+    }
+}

@@ -1,0 +1,7 @@
+/* --idle: open many connections, each with a session and two links, and report what they cost. */
+#ifndef IDLE_H
+#define IDLE_H
+
+void idle_run(void);
+
+#endif

@@ -1,0 +1,16 @@
+/* What the router's processes cost, from /proc: the given ones and all their descendants. */
+#ifndef PROCESS_H
+#define PROCESS_H
+
+#include <stdint.h>
+
+struct cpu { double user, system; /* seconds */ };
+struct memory { uint64_t rss, pss; /* KiB; pss counts what processes share once */ };
+
+void processes_find(void);           /* adds descendants to options.pids */
+struct cpu processes_cpu(void);
+uint64_t processes_rss(void);        /* KiB; cheap */
+uint64_t processes_pss(void);        /* KiB; walks the page tables, so seldom */
+int process_of_peer(int fd);         /* which of them holds the other end; 0: none */
+
+#endif

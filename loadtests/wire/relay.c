@@ -1,0 +1,179 @@
+/* relay: the limit of any user-space router. It joins a sender port and a receiver port byte for
+ * byte, without parsing: AMQP is symmetric, so amqpload --direct then talks straight to itself.
+ *
+ *   relay [BUFFER_BYTES]      prints {"sender_port": N, "receiver_port": M}, then relays until killed
+ *
+ * The i-th connection to one port is joined with the i-th to the other. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { EVENTS = 256, BACKLOG = 1024, DEFAULT_BUFFER = 65536 };
+
+struct end { /* one accepted connection */
+    int fd;
+    bool ended;         /* has sent its last byte, or is broken */
+    uint32_t interest;
+    struct end *other;  /* NULL until its counterpart has come */
+    uint8_t *waiting;   /* what it could not be sent yet */
+    size_t start, length;
+    struct end *next;   /* in the queue of those without a counterpart */
+};
+static int epoll_fd, listeners[2];
+static struct end *queues[2], *dead;
+static uint8_t *buffer;
+static size_t buffer_size = DEFAULT_BUFFER;
+
+static void failed(const char *what) {
+    fprintf(stderr, "relay: %s: %s\n", what, strerror(errno));
+    exit(2);
+}
+
+static int listen_any(uint16_t *port) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, BACKLOG)) failed("listen");
+    if (getsockname(fd, (struct sockaddr *)&a, &n)) failed("getsockname");
+    *port = ntohs(a.sin_port);
+    return fd;
+}
+
+static void watch(struct end *e, uint32_t events) {
+    struct epoll_event event = {.events = events, .data.ptr = e};
+    if (e->interest == events) return;
+    if (epoll_ctl(epoll_fd, EPOLL_CTL_MOD, e->fd, &event)) failed("epoll_ctl");
+    e->interest = events;
+}
+
+/* An end is read while its counterpart has nothing waiting, and written while it has. */
+static void watch_pair(struct end *e) {
+    struct end *pair[2] = {e, e->other};
+    for (int i = 0; i < 2; i++) {
+        struct end *a = pair[i], *b = pair[!i];
+        watch(a, (!a->ended && !b->length ? EPOLLIN : 0) | (a->length ? EPOLLOUT : 0));
+    }
+}
+
+static void accept_one(int side) {
+    int one = 1, fd = accept4(listeners[side], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0 && (errno == EAGAIN || errno == ECONNABORTED)) return;
+    if (fd < 0) failed("accept");
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    struct end *e = calloc(1, sizeof *e), **queue = &queues[!side];
+    if (!e || !(e->waiting = malloc(buffer_size))) failed("memory");
+    e->fd = fd;
+    struct epoll_event event = {.events = 0, .data.ptr = e};
+    if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event)) failed("epoll_ctl");
+    if (*queue) {
+        e->other = *queue;
+        *queue = e->other->next;
+        e->other->other = e;
+        watch_pair(e);
+        return;
+    }
+    for (queue = &queues[side]; *queue; queue = &(*queue)->next) {}
+    *queue = e;
+}
+
+static void drop_pair(struct end *e) { /* freed after the batch of events that may still name it */
+    struct end *o = e->other;
+    close(e->fd), close(o->fd);
+    e->fd = o->fd = -1;
+    e->next = o, o->next = dead, dead = e;
+}
+
+/* Sends to `to`; what does not fit waits. False when it is broken. */
+static bool pass(struct end *to, const uint8_t *at, size_t n) {
+    ssize_t sent = send(to->fd, at, n, MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN) return false;
+    if (sent < 0) sent = 0;
+    size_t left = n - (size_t)sent;
+    if (left && at != to->waiting + to->start) memcpy(to->waiting, at + sent, left), to->start = 0;
+    else to->start += (size_t)sent;
+    to->length = left;
+    return true;
+}
+
+/* Only a hang-up is reported for an end without a counterpart. */
+static void drop_waiting(struct end *e) {
+    for (int side = 0; side < 2; side++)
+        for (struct end **at = &queues[side]; *at; at = &(*at)->next)
+            if (*at == e) {
+                *at = e->next;
+                close(e->fd);
+                e->fd = -1;
+                e->next = dead, dead = e;
+                return;
+            }
+}
+
+static void serve(struct end *e, uint32_t events) {
+    if (e->fd < 0) return;
+    if (!e->other) {
+        drop_waiting(e);
+        return;
+    }
+    struct end *o = e->other;
+    bool alive = true;
+    if ((events & EPOLLOUT) && e->length) alive = pass(e, e->waiting + e->start, e->length);
+    if (alive && !e->ended && !o->length && (events & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
+        ssize_t n = recv(e->fd, buffer, buffer_size, 0);
+        if (n > 0) alive = pass(o, buffer, (size_t)n);
+        else if (n == 0) e->ended = true;
+        else alive = errno == EAGAIN;
+    }
+    if (e->ended && !o->length && (events & (EPOLLHUP | EPOLLERR))) alive = false;
+    if (alive && e->ended && !o->length) alive = shutdown(o->fd, SHUT_WR) == 0 && !o->ended;
+    if (alive && o->ended && !e->length) alive = !e->ended;
+    if (!alive) drop_pair(e);
+    else watch_pair(e);
+}
+
+int main(int argc, char **argv) {
+    struct rlimit limit;
+    uint16_t ports[2];
+    if (argc > 1) buffer_size = strtoul(argv[1], NULL, 10);
+    if (argc > 2 || buffer_size == 0) {
+        fprintf(stderr, "usage: relay [BUFFER_BYTES]\n");
+        return 2;
+    }
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &limit)) failed("RLIMIT_NOFILE");
+    }
+    buffer = malloc(buffer_size);
+    epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (!buffer || epoll_fd < 0) failed("start");
+    for (int i = 0; i < 2; i++) {
+        listeners[i] = listen_any(&ports[i]);
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = &listeners[i]};
+        if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listeners[i], &event)) failed("epoll_ctl");
+    }
+    printf("{\"sender_port\": %u, \"receiver_port\": %u}\n", ports[0], ports[1]);
+    fflush(stdout);
+    for (struct epoll_event events[EVENTS];;) {
+        int n = epoll_wait(epoll_fd, events, EVENTS, -1);
+        if (n < 0 && errno != EINTR) failed("epoll_wait");
+        for (int i = 0; i < n; i++) {
+            if (events[i].data.ptr == &listeners[0]) accept_one(0);
+            else if (events[i].data.ptr == &listeners[1]) accept_one(1);
+            else serve(events[i].data.ptr, events[i].events);
+        }
+        while (dead) {
+            struct end *next = dead->next;
+            free(dead->waiting), free(dead);
+            dead = next;
+        }
+    }
+}

@@ -1,0 +1,59 @@
+"""Octets: big-endian words, and a growing write buffer."""
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+
+cdef inline uint16_t read16(const uint8_t* p) noexcept nogil:
+    return (<uint16_t>p[0] << 8) | p[1]
+
+
+cdef inline uint32_t read32(const uint8_t* p) noexcept nogil:
+    return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | p[3]
+
+
+cdef inline uint64_t read64(const uint8_t* p) noexcept nogil:
+    return (<uint64_t>read32(p) << 32) | read32(p + 4)
+
+
+cdef inline void write16(uint8_t* p, uint16_t v) noexcept nogil:
+    p[0] = <uint8_t>(v >> 8)
+    p[1] = <uint8_t>v
+
+
+cdef inline void write32(uint8_t* p, uint32_t v) noexcept nogil:
+    p[0] = <uint8_t>(v >> 24)
+    p[1] = <uint8_t>(v >> 16)
+    p[2] = <uint8_t>(v >> 8)
+    p[3] = <uint8_t>v
+
+
+# A queue of octets to be sent. Owner: the connection that holds it by value.
+cdef struct WriteBuffer:
+    uint8_t* data
+    size_t start               # first octet not yet taken
+    size_t end                 # behind the last octet written
+    size_t room                # octets allocated
+
+cdef enum:
+    WRITE_BUFFER_FIRST = 8192  # octets of a new buffer: most wakes of a connection write less
+    # Buffers without a user are kept for the next one, up to so many octets of this process and so large each:
+    # returning them to the system costs a page fault for every 4 KiB written afterwards.
+    WRITE_BUFFERS_KEPT = 4194304
+    WRITE_BUFFER_KEPT = 1048576
+
+
+cdef inline size_t buffer_used(WriteBuffer* b) noexcept nogil:
+    return b.end - b.start
+
+
+cdef uint8_t* buffer_grow(WriteBuffer* b, size_t n) except NULL
+
+
+cdef inline uint8_t* buffer_room(WriteBuffer* b, size_t n) except NULL:
+    """At least n writable octets at b.data + b.end; the caller advances b.end. Raises MemoryError."""
+    if b.room - b.end < n:
+        return buffer_grow(b, n)
+    return b.data + b.end
+
+
+# Forget everything and give the memory back: an idle connection holds none.
+cdef void buffer_release(WriteBuffer* b) noexcept

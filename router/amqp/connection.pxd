@@ -1,0 +1,106 @@
+"""An AMQP connection (part 2, 2.4): headers, open and close, channels, idle time-out, output."""
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from router.amqp.buffer cimport WriteBuffer
+from router.amqp.delivery cimport Party
+from router.amqp.numbers cimport NumberTable
+
+cdef enum:
+    # Octets in a connection's write buffer above which links wait in their queues (Dispatch's Q3 is 512 KiB a session;
+    # half of it keeps a socket busy and latency small).
+    OUTPUT_HIGH = 131072
+    # What one link may write before the next one has its turn.
+    LINK_QUANTUM = 32768
+
+cpdef enum Pause:
+    PAUSE_ATTACH = 1           # a frame for a link whose attach is being decided
+    PAUSE_CONTENT = 2          # a session holds too much content
+    PAUSE_RING = 4             # a ring to another worker is full
+    PAUSE_DRAIN = 8            # the worker is about to end
+
+cdef enum:
+    FRAME_TAKEN = 0
+    FRAME_WAITS = 1            # the connection is paused and this frame is to be offered again
+
+# Owner: the worker. What is shared by the connections of one event loop.
+cdef class Scheduler:
+    cdef public uint64_t now          # ms, monotonic: time of this wake
+    cdef list dirty                   # Connections with something to send, in the order they got it
+    cdef list resumed                 # Connections whose frames may go on, see Connection.pause
+    cdef list starved                 # outgoing links that hold credit back and get none: see OVERFLOW_THROTTLE
+
+# A link, as its connection knows it. Owner: its session.
+cdef class Endpoint(Party):
+    cdef Endpoint next_ready
+    cdef bint in_ready
+    # Write up to `budget` octets of queued deliveries. 1: more could be written now; 0: waits for credit, window or
+    # data.
+    cdef int pump(self, size_t budget) except -1
+
+# A session, as its connection knows it. Owner: its connection.
+cdef class Channel:
+    cdef readonly uint16_t local_channel
+    cdef readonly uint16_t remote_channel
+    cdef bint in_dirty
+    cdef int frame(self, uint8_t code, const uint8_t* p, const uint8_t* end) except -1
+    cdef int flush(self) except -1
+    cdef int end(self) except -1
+    cdef int lost(self) except -1
+
+# Owner: the worker's event loop (one transport each). All methods run in that process's only thread.
+cdef class Connection:
+    cdef WriteBuffer out
+    cdef readonly Scheduler scheduler
+    cdef readonly object handler            # ConnectionHandler, see connection.pyx
+    cdef public object owner                # the transport that carries it
+    cdef readonly bint initiator
+    cdef readonly int state
+    cdef NumberTable channels               # by remote channel
+    cdef NumberTable local_channels
+    cdef uint32_t open_channels
+    cdef readonly uint32_t local_max_frame  # octets
+    cdef readonly uint32_t remote_max_frame
+    cdef readonly uint32_t local_channel_max
+    cdef readonly uint32_t remote_channel_max
+    cdef readonly uint32_t remote_idle      # ms, 0: peer asked for no heartbeats
+    cdef public uint32_t local_idle         # ms after which a silent peer is given up, 0: never
+    cdef public uint64_t handshake_deadline  # ms, 0: none
+    cdef public uint64_t last_received      # ms
+    cdef public uint64_t last_sent          # ms
+    cdef readonly uint32_t paused           # PAUSE_ reasons why frames wait, 0: they do not
+    cdef readonly bint dirty
+    cdef bint close_sent
+    cdef bint answers_later                 # the answer to the peer's close waits for answer_close
+    cdef object remote_error                # (condition, description) of the peer's close
+    cdef readonly bint finished             # nothing more will be said: the transport closes when `out` is empty
+    cdef readonly bint silent               # … at once, without what is still in `out`
+    cdef readonly object remote_open        # dict of the peer's open
+    cdef object sasl                        # SaslServer or SaslClient while that layer runs
+    cdef Endpoint ready_first
+    cdef Endpoint ready_last
+    cdef list dirty_channels
+
+    cdef Py_ssize_t receive(self, const uint8_t* data, size_t size) except -1
+    cdef Py_ssize_t consume(self, const uint8_t* data, size_t size) except -1
+    cdef int one_frame(self, const uint8_t* frame, uint32_t size) except -1
+    cdef Channel channel_of(self, uint16_t number)
+    cdef int cold_frame(self, uint64_t code, uint16_t number, const uint8_t* p, const uint8_t* end) except -1
+    cdef int protocol_header(self, const uint8_t* p) except -1
+    cdef int sasl_frame(self, const uint8_t* frame, uint32_t size) except -1
+    cdef int read_open(self, list items) except -1
+    cdef int peer_closed(self, list items) except -1
+    cdef int lose_channels(self) except -1
+    cdef int drop(self) except -1
+    cdef int finish(self, object error) except -1
+    cdef int begin(self, uint16_t number, list items) except -1
+    cdef int forget_channel(self, Channel channel) except -1
+    cdef int write(self, bytes octets) except -1
+    cdef int prepare(self) except -1
+    cdef void mark_dirty(self) noexcept
+    cdef void mark_channel(self, Channel channel) noexcept
+    cdef void mark_ready(self, Endpoint endpoint) noexcept
+    cdef void forget_ready(self, Endpoint endpoint) noexcept
+    cdef int send_frame(self, uint16_t channel, bytes body) except -1
+    cpdef void pause(self, uint32_t reason)
+    cpdef void resume(self, uint32_t reason)
+    cpdef void fail(self, object error)

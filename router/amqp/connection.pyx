@@ -1,0 +1,567 @@
+"""An AMQP connection (part 2, 2.4): headers, open and close, channels, idle time-out, output.
+
+Bytes go in by `receive`, come out of `out` after `prepare`; cold events go to a handler, a Python object with
+
+    on_begin(connection, remote_channel, fields) -> Channel    a session for the peer's begin
+    on_open(connection, open)                                   the peer's open, a dict; answer with `send_open`
+    on_closing(connection, error) -> bool                       the peer's close, every channel is lost; True: the
+                                                                answer waits until `connection.answer_close()`
+    on_closed(connection, error)                                (condition, description) or None: nothing more is said
+    authenticator() -> SaslServer | None                        a peer wants the SASL layer; None: not allowed
+    allow_plain(connection) -> bool                             a peer starts without the SASL layer
+    on_authenticated(connection, user)                          SASL is through
+    on_fault(connection, exception)                             we erred: to be logged; the connection is closed
+
+States, and the event that leads on (any error leads to CLOSED after a close frame where one may be sent):
+
+    HEADER --"AMQP" 3 1 0 0--> SASL --outcome ok--> HEADER2 --"AMQP" 0 1 0 0--> OPENING --open--> OPEN --close--> CLOSED
+    HEADER --"AMQP" 0 1 0 0--> OPENING
+"""
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.string cimport memcpy
+
+from router.amqp.buffer cimport buffer_release, buffer_room, buffer_used, read16, read32
+from router.amqp.codec cimport open_described, split_fields
+from router.amqp.frames cimport write_frame
+from router.amqp.numbers cimport number_get
+from router.amqp.spec cimport (
+    FRAME_AMQP, FRAME_HEADER, FRAME_SASL, MIN_MAX_FRAME_SIZE, P_BEGIN, P_CLOSE, P_END, P_OPEN, T_SMALLULONG,
+)
+
+from router.amqp import codec
+from router.amqp.errors import (
+    FRAMING_ERROR, INTERNAL_ERROR, NOT_ALLOWED, RESOURCE_LIMIT, AmqpError, LocalError, RemoteError,
+)
+
+cdef enum:
+    HEADER = 0
+    SASL = 1
+    HEADER2 = 2
+    OPENING = 3
+    OPEN = 4
+    CLOSED = 5
+
+STATES = ("header", "sasl", "header after sasl", "opening", "open", "closed")
+
+cdef bytes AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+cdef bytes SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+cdef bytes TLS_HEADER = b"AMQP\x02\x01\x00\x00"
+cdef bytes EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
+
+cdef enum:
+    CHANNEL_MAX_LIMIT = 32767  # of Dispatch: maxSessions is at most 32768
+
+
+cdef class Scheduler:
+    def __cinit__(self):
+        self.now = 0
+        self.dirty = []
+        self.resumed = []
+        self.starved = []
+
+
+cdef class Endpoint:
+    cdef int pump(self, size_t budget) except -1:
+        raise NotImplementedError
+
+
+cdef class Channel:
+    cdef int frame(self, uint8_t code, const uint8_t* p, const uint8_t* end) except -1:
+        raise NotImplementedError
+
+    cdef int flush(self) except -1:
+        raise NotImplementedError
+
+    cdef int end(self) except -1:
+        raise NotImplementedError
+
+    cdef int lost(self) except -1:
+        raise NotImplementedError
+
+
+cdef class Connection:
+    """One AMQP connection. Owner: the worker."""
+
+    def __cinit__(self, Scheduler scheduler not None, handler, *, max_frame=16384, channel_max=CHANNEL_MAX_LIMIT,
+                  idle_ms=0, initiator=False):
+        self.scheduler = scheduler
+        self.handler = handler
+        self.initiator = initiator
+        self.state = HEADER
+        self.channels = NumberTable()
+        self.local_channels = NumberTable()
+        self.dirty_channels = []
+        self.local_max_frame = max(max_frame, MIN_MAX_FRAME_SIZE)
+        self.local_channel_max = min(channel_max, CHANNEL_MAX_LIMIT)
+        self.remote_max_frame = MIN_MAX_FRAME_SIZE
+        self.remote_channel_max = CHANNEL_MAX_LIMIT
+        self.local_idle = idle_ms
+        self.last_received = self.last_sent = scheduler.now
+
+    def __dealloc__(self):
+        buffer_release(&self.out)
+
+    # -- input --------------------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t receive(self, const uint8_t* data, size_t size) except -1:
+        """Takes what it can of the octets that came; returns how many. The rest is to be offered again, longer.
+
+        An error of the peer (or ours) ends this connection here: it never gets past it.
+        """
+        cdef Py_ssize_t taken
+        self.last_received = self.scheduler.now
+        if self.finished or self.answers_later:
+            return size
+        try:
+            taken = self.consume(data, size)
+        except AmqpError as error:
+            self.fail(error)
+            return size
+        except Exception as error:
+            # A fault of ours ends this connection, not the worker with all others.
+            self.handler.on_fault(self, error)
+            self.fail(LocalError("connection", INTERNAL_ERROR, f"{type(error).__name__}: {error}"))
+            return size
+        return size if self.state == CLOSED else taken
+
+    cdef Py_ssize_t consume(self, const uint8_t* data, size_t size) except -1:
+        cdef size_t at = 0
+        cdef uint32_t length
+        while size - at >= FRAME_HEADER and not self.paused and self.state != CLOSED:
+            if self.state == HEADER or self.state == HEADER2:
+                self.protocol_header(data + at)
+                at += FRAME_HEADER
+                continue
+            length = read32(data + at)
+            if length < FRAME_HEADER or length > self.local_max_frame:
+                raise RemoteError("transport", FRAMING_ERROR, "malformed frame")
+            if length > size - at:
+                break
+            if self.state == SASL:
+                self.sasl_frame(data + at, length)
+            else:
+                if self.one_frame(data + at, length) == FRAME_WAITS:
+                    break
+            at += length
+        return at
+
+    cdef int one_frame(self, const uint8_t* frame, uint32_t size) except -1:
+        cdef const uint8_t* p
+        cdef const uint8_t* end = frame + size
+        cdef uint64_t code
+        cdef uint16_t number = read16(frame + 6)
+        cdef uint32_t offset = 4 * <uint32_t>frame[4]
+        cdef Channel channel
+        if frame[5] != FRAME_AMQP or offset < FRAME_HEADER or offset > size:
+            raise RemoteError("transport", FRAMING_ERROR, "malformed frame")
+        if offset == size:
+            return 0
+        p = frame + offset
+        if size - offset >= 3 and p[0] == 0 and p[1] == T_SMALLULONG:
+            code = p[2]
+            p += 3
+        else:
+            p = open_described(p, end, &code)
+            if p is NULL:
+                raise RemoteError("connection", "amqp:decode-error", "frame body is not a performative")
+        if P_BEGIN < code < P_END and self.state == OPEN:
+            channel = self.channel_of(number)
+            if channel is None:
+                if number > self.local_channel_max:
+                    raise above_channel_max(number, self.local_channel_max)
+                raise RemoteError("connection", NOT_ALLOWED, f"no such channel: {number}")
+            return channel.frame(<uint8_t>code, p, end)
+        return self.cold_frame(code, number, p, end)
+
+    cdef Channel channel_of(self, uint16_t number):
+        return number_get(self.channels, number)
+
+    cdef int cold_frame(self, uint64_t code, uint16_t number, const uint8_t* p, const uint8_t* end) except -1:
+        cdef Channel channel
+        if code == P_OPEN and self.state == OPENING:
+            self.state = OPEN
+            self.handshake_deadline = 0
+            self.read_open(split_fields(p, end))
+            self.handler.on_open(self, self.remote_open)
+            return 0
+        if self.state != OPEN or code < P_OPEN or code > P_CLOSE or code == P_OPEN:
+            raise RemoteError("connection", NOT_ALLOWED,
+                              f"performative 0x{code:02x} is not allowed in state {STATES[self.state]}")
+        if code == P_CLOSE:
+            self.peer_closed(split_fields(p, end))
+            return 0
+        if number > self.local_channel_max:
+            raise above_channel_max(number, self.local_channel_max)
+        channel = self.channel_of(number)
+        if code == P_BEGIN:
+            if channel is not None:
+                raise RemoteError("connection", NOT_ALLOWED, f"channel {number} already has a session")
+            self.begin(number, split_fields(p, end))
+            return 0
+        if channel is None:
+            raise RemoteError("connection", NOT_ALLOWED, f"no such channel: {number}")
+        self.channels.remove(number)
+        return channel.end()
+
+    cdef int protocol_header(self, const uint8_t* p) except -1:
+        cdef bytes text = PyBytes_FromStringAndSize(<const char*>p, FRAME_HEADER)
+        if self.state == HEADER2:
+            if text != AMQP_HEADER:
+                raise bad_header(text)
+            if not self.initiator:
+                self.write(AMQP_HEADER)
+            self.state = OPENING
+        elif text == SASL_HEADER:
+            self.sasl = self.handler.authenticator()
+            if self.sasl is None:
+                return self.drop()
+            self.state = SASL
+            self.write(SASL_HEADER)
+            self.write(self.sasl.begin())
+        elif text == AMQP_HEADER:
+            if not self.handler.allow_plain(self):
+                return self.drop()
+            self.write(AMQP_HEADER)
+            self.state = OPENING
+        elif text == TLS_HEADER:
+            return self.drop()
+        else:
+            raise bad_header(text)
+        return 0
+
+    cdef int sasl_frame(self, const uint8_t* frame, uint32_t size) except -1:
+        cdef uint32_t offset = 4 * <uint32_t>frame[4]
+        if frame[5] != FRAME_SASL or offset < FRAME_HEADER or offset > size or size > MIN_MAX_FRAME_SIZE:
+            return self.drop()
+        if offset == size:
+            return 0
+        body = PyBytes_FromStringAndSize(<const char*>(frame + offset), size - offset)
+        try:
+            answer = self.sasl.step(body)
+        except AmqpError:
+            # Nothing but an outcome may be said in this layer, and its codes do not name a malformed frame.
+            return self.drop()
+        self.write(answer)
+        if self.sasl.done:
+            if self.sasl.user is None:
+                return self.finish(None)
+            self.handler.on_authenticated(self, self.sasl.user)
+            self.sasl = None
+            self.state = HEADER2
+        return 0
+
+    # -- open and close -----------------------------------------------------------------------------------------------
+
+    cdef int read_open(self, list items) except -1:
+        """container-id, hostname, max-frame-size, channel-max, idle-time-out, outgoing-locales, incoming-locales,
+        offered-capabilities, desired-capabilities, properties (part 2, 2.7.1)"""
+        cdef list values = [codec.decode_one(item) for item in items[:10]]
+        values += [None] * (10 - len(values))
+        if not isinstance(values[0], str):
+            raise RemoteError("connection", "amqp:invalid-field", "open: container-id is missing or not a string")
+        for index, name in ((2, "max-frame-size"), (3, "channel-max"), (4, "idle-time-out")):
+            if values[index] is not None and (
+                    not isinstance(values[index], int) or not 0 <= values[index] <= 0xFFFFFFFF):
+                raise RemoteError("connection", "amqp:invalid-field", f"open: {name} is not a number")
+        if values[1] is not None and not isinstance(values[1], str):
+            raise RemoteError("connection", "amqp:invalid-field", "open: hostname is not a string")
+        self.remote_max_frame = 0xFFFFFFFF if values[2] is None else max(values[2], MIN_MAX_FRAME_SIZE)
+        if values[3] is not None:
+            self.remote_channel_max = min(values[3], CHANNEL_MAX_LIMIT)
+        self.remote_idle = min(values[4] or 0, 0xFFFFFFFF)
+        properties = values[9] if isinstance(values[9], dict) else {}
+        self.remote_open = {
+            "container": values[0], "hostname": values[1], "properties": properties,
+            "offered": symbols(values[7]), "desired": symbols(values[8]),
+        }
+        return 0
+
+    def send_open(self, container, *, hostname=None, properties=None, offered=(), desired=()):
+        """The router's open: `properties` are encoded key and value octets in turn."""
+        idle = self.local_idle // 2
+        items = [
+            codec.encode_string(container), b"\x40" if hostname is None else codec.encode_string(hostname),
+            codec.encode_uint(self.local_max_frame), codec.encode_ushort(self.local_channel_max),
+            codec.encode_uint(idle) if idle else b"\x40", b"\x40", b"\x40",
+            codec.encode_symbols(offered) if offered else b"\x40",
+            codec.encode_symbols(desired) if desired else b"\x40",
+            codec.encode_map(properties) if properties else b"\x40",
+        ]
+        self.send_frame(0, codec.encode_described(P_OPEN, items))
+
+    cdef int peer_closed(self, list items) except -1:
+        self.remote_error = read_error(items[0]) if items else None
+        self.lose_channels()
+        if not self.close_sent and self.handler.on_closing(self, self.remote_error):
+            self.answers_later = True
+            return 0
+        self.answer_close()
+        return 0
+
+    def answer_close(self):
+        """What on_closing asked to wait for has happened: answer the peer's close."""
+        self.answers_later = False
+        if not self.close_sent and not self.finished:
+            self.close_sent = True
+            self.send_frame(0, codec.encode_described(P_CLOSE, []))
+        self.finish(self.remote_error)
+
+    cpdef void fail(self, object error):
+        """This connection ends because of `error` (AmqpError): close frame where the peer can read one."""
+        try:
+            if not self.close_sent and not self.finished:
+                self.close_sent = True
+                if self.state == HEADER:
+                    self.write(AMQP_HEADER)
+                if self.state in (HEADER, HEADER2, OPENING):
+                    self.send_frame(0, codec.encode_described(P_OPEN, [codec.encode_string("")]))
+                if self.state != SASL:
+                    self.send_frame(0, codec.encode_described(
+                        P_CLOSE, [codec.encode_error(error.condition, error.description)]))
+            self.finish((error.condition, error.description))
+        except MemoryError:
+            self.silent = self.finished = True
+
+    def close(self, condition=None, description=None):
+        """Close from our side; the transport ends when the frame is out."""
+        if self.close_sent or self.finished:
+            return
+        self.close_sent = True
+        self.send_frame(0, codec.encode_described(
+            P_CLOSE, [codec.encode_error(condition, description)] if condition else []))
+        self.finish((condition, description) if condition else None)
+
+    def drop_silently(self):
+        """The socket closes without any frame."""
+        self.drop()
+
+    cdef int drop(self) except -1:
+        self.silent = True
+        return self.finish(None)
+
+    def transport_lost(self):
+        """The socket is gone."""
+        self.silent = True
+        self.finish(None)
+
+    @property
+    def ended(self):
+        """Its sessions are gone: closed by either side, or lost."""
+        return self.state == CLOSED
+
+    cdef int finish(self, object error) except -1:
+        if self.finished:
+            return 0
+        self.finished = True
+        self.mark_dirty()
+        self.lose_channels()
+        self.handler.on_closed(self, error)
+        return 0
+
+    def release(self):
+        """The transport is gone: cut the reference to the handler, which knows us."""
+        self.handler = None
+
+    cdef int lose_channels(self) except -1:
+        """The connection has ended for its sessions."""
+        cdef Channel channel
+        cdef list channels = self.channels.values()
+        self.state = CLOSED
+        self.channels = NumberTable()
+        for channel in channels:
+            channel.lost()
+        self.local_channels = NumberTable()
+        self.dirty_channels = []
+        self.ready_first = self.ready_last = None
+        return 0
+
+    # -- sessions -----------------------------------------------------------------------------------------------------
+
+    cdef int begin(self, uint16_t number, list items) except -1:
+        cdef Channel channel = self.handler.on_begin(self, number, items)
+        return self.channels.put(number, channel)
+
+    def assign_channel(self, Channel channel not None, uint16_t remote_channel):
+        """A local channel for a session: the peer's number when it is free."""
+        cdef uint32_t number = remote_channel
+        if number > self.remote_channel_max or number_get(self.local_channels, number) is not None:
+            number = self.local_channels.lowest_free()
+        if number > self.remote_channel_max:
+            raise RemoteError("connection", RESOURCE_LIMIT, "no channel left for a session")
+        self.local_channels.put(number, channel)
+        channel.local_channel = number
+        channel.remote_channel = remote_channel
+
+    cdef int forget_channel(self, Channel channel) except -1:
+        return self.local_channels.remove(channel.local_channel)
+
+    # -- output -------------------------------------------------------------------------------------------------------
+
+    cdef int write(self, bytes octets) except -1:
+        cdef uint8_t* w = buffer_room(&self.out, len(octets))
+        memcpy(w, <const uint8_t*>octets, len(octets))
+        self.out.end += len(octets)
+        self.mark_dirty()
+        return 0
+
+    cdef int send_frame(self, uint16_t channel, bytes body) except -1:
+        write_frame(&self.out, channel, FRAME_AMQP, body)
+        self.mark_dirty()
+        return 0
+
+    cdef void mark_dirty(self) noexcept:
+        if not self.dirty:
+            self.dirty = True
+            self.scheduler.dirty.append(self)
+
+    cdef void mark_channel(self, Channel channel) noexcept:
+        """The session has something to say at the end of this wake."""
+        if not channel.in_dirty:
+            channel.in_dirty = True
+            self.dirty_channels.append(channel)
+            self.mark_dirty()
+
+    cdef void mark_ready(self, Endpoint endpoint) noexcept:
+        """The link may be able to write queued deliveries."""
+        if endpoint.in_ready or self.finished:
+            return
+        endpoint.in_ready = True
+        endpoint.next_ready = None
+        if self.ready_last is None:
+            self.ready_first = endpoint
+        else:
+            self.ready_last.next_ready = endpoint
+        self.ready_last = endpoint
+        self.mark_dirty()
+
+    cdef void forget_ready(self, Endpoint endpoint) noexcept:
+        cdef Endpoint before = None
+        cdef Endpoint at = self.ready_first
+        if not endpoint.in_ready:
+            return
+        while at is not None and at is not endpoint:
+            before = at
+            at = at.next_ready
+        if at is None:
+            return
+        if before is None:
+            self.ready_first = endpoint.next_ready
+        else:
+            before.next_ready = endpoint.next_ready
+        if self.ready_last is endpoint:
+            self.ready_last = before
+        endpoint.next_ready = None
+        endpoint.in_ready = False
+
+    cdef int prepare(self) except -1:
+        """Put everything that may go out now into `out`: dispositions and flows first, then deliveries in turns."""
+        cdef Channel channel
+        cdef Endpoint endpoint
+        cdef list channels
+        while self.dirty_channels:
+            channels = self.dirty_channels
+            self.dirty_channels = []
+            for channel in channels:
+                channel.in_dirty = False
+                channel.flush()
+        while self.ready_first is not None and buffer_used(&self.out) < OUTPUT_HIGH:
+            endpoint = self.ready_first
+            self.ready_first = endpoint.next_ready
+            if self.ready_first is None:
+                self.ready_last = None
+            endpoint.next_ready = None
+            endpoint.in_ready = False
+            if endpoint.pump(LINK_QUANTUM):
+                self.mark_ready(endpoint)
+        return 0
+
+    def wants_turn(self):
+        """True while links could write if the write buffer had room."""
+        return self.ready_first is not None
+
+    cpdef void pause(self, uint32_t reason):
+        """Keep frames in the transport: something they need has no room, or is being decided."""
+        self.paused |= reason
+
+    cpdef void resume(self, uint32_t reason):
+        """The reason is gone; when it was the last one the worker offers the kept octets again."""
+        if self.paused & reason:
+            self.paused &= ~reason
+            if not self.paused and not self.finished:
+                self.scheduler.resumed.append(self)
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def tick(self, uint64_t now):
+        """Heartbeats and time-outs that are due. Returns when to call again (ms), 0: never."""
+        cdef uint64_t due = 0
+        cdef uint64_t at
+        if self.finished:
+            return 0
+        if self.handshake_deadline:
+            if now >= self.handshake_deadline:
+                self.drop()
+                return 0
+            due = self.handshake_deadline
+        if self.state == OPEN and self.local_idle:
+            at = self.last_received + self.local_idle
+            if now >= at:
+                self.fail(RemoteError("connection", RESOURCE_LIMIT, "local-idle-timeout expired"))
+                return 0
+            due = at if due == 0 or at < due else due
+        if self.state == OPEN and self.remote_idle:
+            at = self.last_sent + max(self.remote_idle // 2, 1)
+            if now >= at:
+                self.write(EMPTY_FRAME)
+                self.last_sent = now
+                at = now + max(self.remote_idle // 2, 1)
+            due = at if due == 0 or at < due else due
+        return due
+
+    # -- for tests ----------------------------------------------------------------------------------------------------
+
+    def feed(self, bytes data not None):
+        """`receive` for Python: octets taken."""
+        cdef const uint8_t* p = data
+        return self.receive(p, len(data))
+
+    def take_output(self):
+        """What there is to send."""
+        if not self.finished:
+            self.prepare()
+        data = PyBytes_FromStringAndSize(<const char*>(self.out.data + self.out.start), self.out.end - self.out.start)
+        buffer_release(&self.out)
+        self.dirty = False
+        if self in self.scheduler.dirty:
+            self.scheduler.dirty.remove(self)
+        return data
+
+
+cdef object bad_header(bytes text):
+    shown = "".join(chr(c) if 32 <= c < 127 else f"\\x{c:02x}" for c in text)
+    if text[:4] == b"AMQP" and text[4] in (0, 1, 2, 3):
+        return RemoteError("transport", FRAMING_ERROR, f"Incompatible AMQP connection detected: '{shown}'")
+    return RemoteError("transport", FRAMING_ERROR, f"Unknown protocol detected: '{shown}'")
+
+
+cdef object above_channel_max(number, limit):
+    return RemoteError("connection", FRAMING_ERROR, f"remote channel {number} is above negotiated channel_max {limit}.")
+
+
+def symbols(value):
+    """Capabilities: one symbol, an array of them, or none, as a list of str."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [str(value)]
+    return [str(item) for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def read_error(bytes raw not None):
+    """(condition, description) of an encoded error, or None."""
+    if raw[:1] == b"\x40":
+        return None
+    _code, items = codec.described_list(raw)
+    values = [codec.decode_one(item) for item in items[:2]]
+    condition = str(values[0]) if values else INTERNAL_ERROR
+    return condition, str(values[1]) if len(values) > 1 and values[1] is not None else ""

@@ -1,0 +1,16 @@
+"""Where this process counts: its worker slot in shared memory, or a private one until `use_worker_slot`."""
+from libc.stdint cimport uint8_t, uint64_t
+
+from router.ipc.layout cimport LinkSlot, WorkerSlot
+
+cdef WorkerSlot* totals
+
+cdef void use_worker_slot(WorkerSlot* slot) noexcept
+cdef void count_outcome(LinkSlot* slot, uint8_t kind) noexcept nogil
+cdef void count_total(uint8_t kind) noexcept nogil
+cdef void count_age(LinkSlot* slot, uint64_t age, bint total) noexcept nogil
+cdef void count_drop(LinkSlot* slot, int reason) noexcept nogil
+
+# Counters of a link that is not in shared memory (yet). Owner: the link.
+cdef class PrivateSlot:
+    cdef LinkSlot* slot

@@ -1,0 +1,46 @@
+"""The two errors that may leave the engine, never past the connection that caused them.
+
+`RemoteError`: the peer broke the protocol; the connection is closed with its condition.
+`LocalError`: we broke it, or ran out of something; the connection is closed with amqp:internal-error.
+"""
+
+
+class AmqpError(Exception):
+    """A protocol error.
+
+    layer: "transport", "sasl", "connection", "session", "link", "message" or "codec".
+    condition: AMQP error symbol, e.g. "amqp:connection:framing-error".
+    description: text for the peer and the log.
+    offset: octets into the frame where it was found, or -1.
+    """
+
+    def __init__(self, layer: str, condition: str, description: str, offset: int = -1) -> None:
+        super().__init__(f"{layer}: {condition}: {description}" + (f" (octet {offset})" if offset >= 0 else ""))
+        self.layer = layer
+        self.condition = condition
+        self.description = description
+        self.offset = offset
+
+
+class RemoteError(AmqpError):
+    """The peer erred."""
+
+
+class LocalError(AmqpError):
+    """We erred."""
+
+
+DECODE_ERROR = "amqp:decode-error"
+FRAMING_ERROR = "amqp:connection:framing-error"
+INTERNAL_ERROR = "amqp:internal-error"
+INVALID_FIELD = "amqp:invalid-field"
+NOT_ALLOWED = "amqp:not-allowed"
+RESOURCE_LIMIT = "amqp:resource-limit-exceeded"
+SESSION_WINDOW_VIOLATION = "amqp:session:window-violation"
+SESSION_HANDLE_IN_USE = "amqp:session:handle-in-use"
+SESSION_INVALID_FIELD = "amqp:session:invalid-field"
+
+
+def malformed(description: str, offset: int = -1) -> RemoteError:
+    """A value of a frame cannot be read (part 1, 1.6)."""
+    return RemoteError("codec", DECODE_ERROR, description, offset)

@@ -1,0 +1,387 @@
+"""Frames (part 2, 2.3) and the performatives of the hot path as C structs."""
+from libc.string cimport memcpy, memset
+
+from router.amqp.buffer cimport buffer_room, write16, write32
+from router.amqp.codec cimport open_list, open_variable, read_unsigned, skip_value
+from router.amqp.spec cimport (
+    FRAME_HEADER, P_DISPOSITION, P_FLOW, P_TRANSFER, T_BIN8, T_FALSE, T_LIST8, T_NULL, T_SMALLUINT, T_TRUE, T_UINT,
+    T_UINT0, T_SMALLULONG,
+)
+
+from router.amqp.errors import malformed
+
+cdef list TRANSFER_FIELDS = ["handle", "delivery-id", "delivery-tag", "message-format", "settled", "more",
+                             "rcv-settle-mode", "state", "resume", "aborted", "batchable"]
+cdef list FLOW_FIELDS = ["next-incoming-id", "incoming-window", "next-outgoing-id", "outgoing-window", "handle",
+                         "delivery-count", "link-credit", "available", "drain", "echo", "properties"]
+cdef list DISPOSITION_FIELDS = ["role", "first", "last", "settled", "state", "batchable"]
+
+
+cdef int bad_field(str performative, list names, uint32_t index) except -1:
+    name = names[index] if index < len(names) else f"number {index}"
+    raise malformed(f"{performative}: field {name} is malformed")
+
+
+cdef int missing_field(str performative, str name) except -1:
+    raise malformed(f"{performative}: mandatory field {name} is missing")
+
+
+cdef int parse_transfer(const uint8_t* p, const uint8_t* end, Transfer* out) except -1:
+    """The transfer whose list begins at p; out.payload is what follows the list in the frame."""
+    cdef uint32_t count, i = 0
+    cdef uint64_t value = 0
+    cdef const uint8_t* stop
+    cdef const uint8_t* q
+    memset(out, 0, sizeof(Transfer))
+    p = open_list(p, end, &count, &stop)
+    if p is NULL:
+        raise malformed("transfer: not a list, or longer than its frame")
+    if count < 1 or p[0] == T_NULL:
+        missing_field("transfer", "handle")
+    while i < count:
+        if p >= stop:
+            bad_field("transfer", TRANSFER_FIELDS, i)
+        if p[0] == T_NULL:
+            p += 1
+            i += 1
+            continue
+        if i == 2:
+            q = open_variable(p, stop, &out.tag)
+        elif i == 7:
+            q = skip_value(p, stop)
+            out.state.data = p
+            out.state.size = q - p
+        else:
+            q = read_unsigned(p, stop, &value)
+            if q is not NULL:
+                if i == 0:
+                    out.handle = <uint32_t>value
+                elif i == 1:
+                    out.has_delivery_id = True
+                    out.delivery_id = <uint32_t>value
+                elif i == 3:
+                    out.message_format = <uint32_t>value
+                elif i == 4:
+                    out.has_settled = True
+                    out.settled = value != 0
+                elif i == 5:
+                    out.more = value != 0
+                elif i == 9:
+                    out.aborted = value != 0
+        if q is NULL:
+            bad_field("transfer", TRANSFER_FIELDS, i)
+        p = q
+        i += 1
+    out.payload.data = stop
+    out.payload.size = end - stop
+    return 0
+
+
+cdef int parse_flow(const uint8_t* p, const uint8_t* end, Flow* out) except -1:
+    cdef uint32_t count, i = 0
+    cdef uint64_t value = 0
+    cdef const uint8_t* stop
+    cdef const uint8_t* q
+    memset(out, 0, sizeof(Flow))
+    p = open_list(p, end, &count, &stop)
+    if p is NULL:
+        raise malformed("flow: not a list, or longer than its frame")
+    while i < count:
+        if p >= stop:
+            bad_field("flow", FLOW_FIELDS, i)
+        if p[0] == T_NULL:
+            if 1 <= i <= 3:
+                missing_field("flow", FLOW_FIELDS[i])
+            p += 1
+            i += 1
+            continue
+        if i == 10:
+            q = skip_value(p, stop)
+            out.properties.data = p
+            out.properties.size = q - p
+        else:
+            q = read_unsigned(p, stop, &value)
+        if q is NULL:
+            bad_field("flow", FLOW_FIELDS, i)
+        if i == 0:
+            out.has_next_incoming_id = True
+            out.next_incoming_id = <uint32_t>value
+        elif i == 1:
+            out.incoming_window = <uint32_t>value
+        elif i == 2:
+            out.next_outgoing_id = <uint32_t>value
+        elif i == 3:
+            out.outgoing_window = <uint32_t>value
+        elif i == 4:
+            out.has_handle = True
+            out.handle = <uint32_t>value
+        elif i == 5:
+            out.has_delivery_count = True
+            out.delivery_count = <uint32_t>value
+        elif i == 6:
+            out.has_link_credit = True
+            out.link_credit = <uint32_t>value
+        elif i == 8:
+            out.drain = value != 0
+        elif i == 9:
+            out.echo = value != 0
+        p = q
+        i += 1
+    if count < 4:
+        missing_field("flow", FLOW_FIELDS[count])
+    return 0
+
+
+cdef int parse_disposition(const uint8_t* p, const uint8_t* end, Disposition* out) except -1:
+    cdef uint32_t count, i = 0
+    cdef uint64_t value = 0
+    cdef const uint8_t* stop
+    cdef const uint8_t* q
+    cdef bint has_last = False
+    memset(out, 0, sizeof(Disposition))
+    p = open_list(p, end, &count, &stop)
+    if p is NULL:
+        raise malformed("disposition: not a list, or longer than its frame")
+    if count < 2:
+        missing_field("disposition", DISPOSITION_FIELDS[count])
+    while i < count:
+        if p >= stop:
+            bad_field("disposition", DISPOSITION_FIELDS, i)
+        if p[0] == T_NULL:
+            if i < 2:
+                missing_field("disposition", DISPOSITION_FIELDS[i])
+            p += 1
+            i += 1
+            continue
+        if i == 4:
+            q = skip_value(p, stop)
+            out.state.data = p
+            out.state.size = q - p
+        else:
+            q = read_unsigned(p, stop, &value)
+            if q is not NULL:
+                if i == 0:
+                    out.role = value != 0
+                elif i == 1:
+                    out.first = <uint32_t>value
+                elif i == 2:
+                    has_last = True
+                    out.last = <uint32_t>value
+                elif i == 3:
+                    out.settled = value != 0
+        if q is NULL:
+            bad_field("disposition", DISPOSITION_FIELDS, i)
+        p = q
+        i += 1
+    if not has_last:
+        out.last = out.first
+    return 0
+
+
+cdef inline uint8_t* put_uint(uint8_t* w, uint32_t value) noexcept nogil:
+    if value == 0:
+        w[0] = T_UINT0
+        return w + 1
+    if value < 256:
+        w[0] = T_SMALLUINT
+        w[1] = <uint8_t>value
+        return w + 2
+    w[0] = T_UINT
+    write32(w + 1, value)
+    return w + 5
+
+
+cdef inline uint8_t* put_bool(uint8_t* w, bint value) noexcept nogil:
+    w[0] = T_TRUE if value else T_FALSE
+    return w + 1
+
+
+cdef inline uint8_t* begin_frame(uint8_t* w, uint16_t channel, uint8_t code) noexcept nogil:
+    """Leaves w[0:4] (frame size), and the two octets of the list8 behind its constructor, to end_list."""
+    w[4] = 2
+    w[5] = 0
+    write16(w + 6, channel)
+    w[8] = 0
+    w[9] = T_SMALLULONG
+    w[10] = code
+    w[11] = T_LIST8
+    return w + 14
+
+
+cdef inline void end_list(uint8_t* frame, uint8_t* w, uint8_t items) noexcept nogil:
+    frame[12] = <uint8_t>(w - frame - 13)
+    frame[13] = items
+
+
+cdef size_t write_transfer(uint8_t* w, uint16_t channel, uint32_t handle, uint32_t delivery_id, const uint8_t* tag,
+                           size_t tag_size, uint32_t message_format, bint settled, bint more, bint aborted,
+                           const uint8_t* state, size_t state_size, size_t payload) noexcept nogil:
+    cdef uint8_t* frame = w
+    cdef uint8_t items = 4
+    w = begin_frame(w, channel, P_TRANSFER)
+    w = put_uint(w, handle)
+    w = put_uint(w, delivery_id)
+    w[0] = T_BIN8
+    w[1] = <uint8_t>tag_size
+    memcpy(w + 2, tag, tag_size)
+    w += 2 + tag_size
+    w = put_uint(w, message_format)
+    if settled or more or aborted or state_size:
+        items = 5
+        w = put_bool(w, settled)
+        if more or aborted or state_size:
+            items = 6
+            w = put_bool(w, more)
+            if aborted or state_size:
+                items = 8
+                w[0] = T_NULL
+                w += 1
+                if state_size:
+                    memcpy(w, state, state_size)
+                    w += state_size
+                else:
+                    w[0] = T_NULL
+                    w += 1
+                if aborted:
+                    items = 10
+                    w = put_bool(w, False)
+                    w = put_bool(w, True)
+    end_list(frame, w, items)
+    write32(frame, <uint32_t>(w - frame + payload))
+    return w - frame
+
+
+cdef size_t write_disposition(uint8_t* w, uint16_t channel, bint role, uint32_t first, uint32_t last, bint settled,
+                              const uint8_t* state, size_t state_size) noexcept nogil:
+    """A state of more than 200 octets needs the wide list: its size decides."""
+    cdef uint8_t* frame = w
+    cdef uint8_t items = 2
+    cdef bint wide = state_size > 200
+    w = begin_frame(w, channel, P_DISPOSITION)
+    if wide:
+        frame[11] = 0xD0
+        w += 6
+    w = put_bool(w, role)
+    w = put_uint(w, first)
+    if last != first or settled or state_size:
+        items = 3
+        if last != first:
+            w = put_uint(w, last)
+        else:
+            w[0] = T_NULL
+            w += 1
+        if settled or state_size:
+            items = 4
+            w = put_bool(w, settled)
+            if state_size:
+                items = 5
+                memcpy(w, state, state_size)
+                w += state_size
+    if wide:
+        write32(frame + 12, <uint32_t>(w - frame - 16))
+        write32(frame + 16, items)
+    else:
+        end_list(frame, w, items)
+    write32(frame, <uint32_t>(w - frame))
+    return w - frame
+
+
+cdef size_t write_flow(uint8_t* w, uint16_t channel, const Flow* flow) noexcept nogil:
+    """Without `available`; `properties` are appended when there are any (at most 200 octets)."""
+    cdef uint8_t* frame = w
+    cdef uint8_t items = 4
+    w = begin_frame(w, channel, P_FLOW)
+    if flow.has_next_incoming_id:
+        w = put_uint(w, flow.next_incoming_id)
+    else:
+        w[0] = T_NULL
+        w += 1
+    w = put_uint(w, flow.incoming_window)
+    w = put_uint(w, flow.next_outgoing_id)
+    w = put_uint(w, flow.outgoing_window)
+    if flow.has_handle:
+        items = 9
+        w = put_uint(w, flow.handle)
+        w = put_uint(w, flow.delivery_count)
+        w = put_uint(w, flow.link_credit)
+        w[0] = T_NULL
+        w += 1
+        w = put_bool(w, flow.drain)
+        if flow.echo:
+            items = 10
+            w = put_bool(w, True)
+    end_list(frame, w, items)
+    write32(frame, <uint32_t>(w - frame))
+    return w - frame
+
+
+cdef int write_frame(WriteBuffer* out, uint16_t channel, uint8_t kind, bytes body) except -1:
+    """A frame around an encoded performative (cold path)."""
+    cdef size_t size = FRAME_HEADER + len(body)
+    cdef uint8_t* w = buffer_room(out, size)
+    write32(w, <uint32_t>size)
+    w[4] = 2
+    w[5] = kind
+    write16(w + 6, channel)
+    memcpy(w + FRAME_HEADER, <const uint8_t*>body, len(body))
+    out.end += size
+    return 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The same as Python values: for tests that compare this fast path with the general codec, and for frame traces.
+
+def transfer_dict(bytes body not None):
+    """The transfer whose list is `body` (payload behind it) as a dict. Raises RemoteError."""
+    cdef Transfer t
+    cdef const uint8_t* p = body
+    parse_transfer(p, p + len(body), &t)
+    return {
+        "handle": t.handle, "delivery_id": t.delivery_id if t.has_delivery_id else None,
+        "tag": t.tag.data[:t.tag.size] if t.tag.data is not NULL else None, "message_format": t.message_format,
+        "settled": t.settled if t.has_settled else None, "more": t.more, "aborted": t.aborted,
+        "state": t.state.data[:t.state.size] if t.state.data is not NULL else None,
+        "payload": t.payload.data[:t.payload.size],
+    }
+
+
+def flow_dict(bytes body not None):
+    """The flow whose list is `body` as a dict. Raises RemoteError."""
+    cdef Flow f
+    cdef const uint8_t* p = body
+    parse_flow(p, p + len(body), &f)
+    return {
+        "next_incoming_id": f.next_incoming_id if f.has_next_incoming_id else None,
+        "incoming_window": f.incoming_window, "next_outgoing_id": f.next_outgoing_id,
+        "outgoing_window": f.outgoing_window, "handle": f.handle if f.has_handle else None,
+        "delivery_count": f.delivery_count if f.has_delivery_count else None,
+        "link_credit": f.link_credit if f.has_link_credit else None, "drain": f.drain, "echo": f.echo,
+    }
+
+
+def disposition_dict(bytes body not None):
+    """The disposition whose list is `body` as a dict. Raises RemoteError."""
+    cdef Disposition d
+    cdef const uint8_t* p = body
+    parse_disposition(p, p + len(body), &d)
+    return {"role": d.role, "first": d.first, "last": d.last, "settled": d.settled,
+            "state": d.state.data[:d.state.size] if d.state.data is not NULL else None}
+
+
+def build_transfer(channel, handle, delivery_id, bytes tag not None, message_format, settled, more, aborted,
+                   bytes state not None, bytes payload not None):
+    """A whole transfer frame."""
+    cdef uint8_t[512] room
+    if len(tag) > 32 or len(state) > 128:
+        raise ValueError("tag or state too long for one small transfer")
+    n = write_transfer(room, channel, handle, delivery_id, tag, len(tag), message_format, settled, more, aborted, state,
+                       len(state), len(payload))
+    return room[:n] + payload
+
+
+def build_disposition(channel, role, first, last, settled, bytes state not None):
+    """A whole disposition frame."""
+    cdef bytearray room = bytearray(DISPOSITION_ROOM + len(state))
+    cdef uint8_t* w = room
+    n = write_disposition(w, channel, role, first, last, settled, state, len(state))
+    return bytes(room[:n])

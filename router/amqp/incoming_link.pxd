@@ -1,0 +1,54 @@
+"""The link on which a client sends (part 2, 2.6): grants credit, collects deliveries, hands them to a handler."""
+from libc.stdint cimport uint8_t, uint32_t
+
+from router.amqp.codec cimport Slice
+from router.amqp.delivery cimport InDelivery
+from router.amqp.frames cimport Transfer
+from router.amqp.message cimport Content
+from router.amqp.session cimport Link
+from router.ipc.layout cimport LinkSlot
+
+# What an incoming link does with deliveries. One object per link. Owner: the worker.
+cdef class DeliveryHandler:
+    # Find copies for d (whose content is c) and offer it to them; or refuse it (IncomingLink.refuse, unreachable …).
+    # Exactly one of these has happened on return, except for content that is not whole and of which more is needed:
+    # WANTS_MORE.
+    cdef int route(self, IncomingLink link, InDelivery* d, Content* c) except -1
+    # The message is not complete and smaller than what is streamed: should it be routed now nevertheless?
+    cdef bint streams(self, IncomingLink link, const Content* c) noexcept
+
+cdef enum:
+    ROUTED = 0
+    WANTS_MORE = 1
+
+cdef class IncomingLink(Link):
+    cdef LinkSlot* slot
+    cdef readonly object slot_owner        # keeps the memory of `slot`
+    cdef public object context             # the worker's record of the link
+    cdef DeliveryHandler deliveries
+    cdef readonly uint32_t capacity
+    cdef readonly uint32_t delivery_count
+    cdef readonly uint32_t credit          # what the producer may still send
+    cdef readonly uint32_t occupied        # of the capacity: deliveries unsettled, held back, or withheld
+    cdef uint32_t withheld                 # … arrived while the address was unreachable
+    cdef readonly bint flowing             # credit is granted
+    cdef bint draining                     # drain was asked for, credit is not granted until reachable again
+    cdef bint drain_due
+    cdef InDelivery* current               # incomplete delivery
+    cdef int first_frame(self, const Transfer* t) except -1
+    cdef int next_frame(self, const Transfer* t) except -1
+    cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1
+    cdef int complete_stored(self, InDelivery* d) except -1
+    cdef int complete_discarded(self, InDelivery* d) except -1
+    cdef int abort(self, InDelivery* d) except -1
+    cdef int route(self, InDelivery* d, Content* c) except -1
+    cdef int route_stored(self, InDelivery* d, Content* c) except -1
+    cdef int finish(self, InDelivery* d, uint8_t kind, const Slice* state) except -1
+    cdef int finish_presettled(self, InDelivery* d) except -1
+    cdef void free_credit(self, InDelivery* d) noexcept
+    cdef void count_unheard(self, InDelivery* d) noexcept
+    cdef void count_end(self, uint8_t kind) noexcept
+    cdef void count_presettled(self) noexcept
+    cdef int refuse(self, InDelivery* d, uint8_t kind, bytes state, bint counted) except -1
+    cdef int unreachable(self, InDelivery* d) except -1
+    cpdef set_flowing(self, bint flowing)

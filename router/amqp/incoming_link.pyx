@@ -1,0 +1,448 @@
+"""The link on which a client sends (part 2, 2.6): grants credit, collects deliveries, hands them to what routes them.
+
+Credit to producers is one equation: credit = capacity - occupied, where a delivery occupies its place until it is
+settled (unsettled), has left an overfull queue (presettled) or, withheld, until its address is reachable again.
+"""
+from libc.string cimport memset
+
+from router.amqp.counters cimport PrivateSlot, count_age, count_drop, count_outcome, count_total, totals
+from router.amqp.delivery cimport (
+    IN_ACCEPT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_PRESETTLED, IN_ROUTED, in_free, in_keep_state,
+    in_lost, in_more, in_new, in_routed, in_settled_late, in_update, map_put, map_take, plain_state,
+)
+from router.amqp.frames cimport Flow
+from router.amqp.message cimport (
+    STREAM_AT, Message, message_append, message_linearise, message_meter, message_new, message_release, message_routed,
+)
+from router.amqp.session cimport HOLD_OCTETS, Session
+from router.amqp.spec cimport D_ACCEPTED, D_REJECTED, D_RELEASED
+from router.ipc.layout cimport DROP_NO_DESTINATION, DROP_PRODUCER_LOST, DROP_REJECTED
+
+from router.amqp import codec
+from router.amqp.errors import INVALID_FIELD, SESSION_INVALID_FIELD, LocalError, RemoteError
+
+cdef enum:
+    DEFAULT_CAPACITY = 250     # deliveries, of Dispatch
+    # Transfers beyond the credit are taken (Dispatch does) up to so many times the capacity; then the link is detached.
+    OVERRUN = 2
+    OVERRUN_MORE = 16
+
+# A message whose first sections cannot be read: amqp:decode-error.
+MALFORMED = codec.encode_described(0x25, [codec.encode_error("amqp:decode-error", "invalid message format")])
+
+
+cdef class DeliveryHandler:
+    cdef int route(self, IncomingLink link, InDelivery* d, Content* c) except -1:
+        raise NotImplementedError
+
+    cdef bint streams(self, IncomingLink link, const Content* c) noexcept:
+        return False
+
+
+cdef inline void set_head(Content* c) noexcept nogil:
+    """Point the content at the first chunk of its stored message."""
+    if c.stored.head is not NULL:
+        c.data = &c.stored.head.data[0]
+        c.size = c.stored.head.size
+    c.whole = c.complete and c.stored.head is c.stored.tail
+
+
+cdef class IncomingLink(Link):
+    """A link on which the peer sends. Owner: its session."""
+
+    def __cinit__(self, *, capacity=0, initial_delivery_count=0):
+        cdef PrivateSlot private = PrivateSlot()
+        self.capacity = capacity or DEFAULT_CAPACITY
+        self.delivery_count = initial_delivery_count
+        self.slot = private.slot
+        self.slot_owner = private
+        self.pending = True
+
+    # -- credit -------------------------------------------------------------------------------------------------------
+
+    cpdef set_flowing(self, bint flowing):
+        """Grant credit (the address is reachable, or there is none) or not yet."""
+        self.flowing = flowing
+        if flowing:
+            self.occupied -= self.withheld
+            self.withheld = 0
+            self.slot.unsettled = self.occupied
+            self.draining = False
+            self.session.want_flow(self)
+
+    def use(self, DeliveryHandler deliveries not None):
+        """What becomes of the link's deliveries."""
+        self.deliveries = deliveries
+
+    def decided(self):
+        """The attach was answered: the peer's frames for the link are taken from now on."""
+        self.pending = False
+
+    cdef void free_credit(self, InDelivery* d) noexcept:
+        if d.flags & IN_KEEP_CREDIT and self.draining:
+            self.withheld += 1
+            self.slot.unsettled = self.occupied - self.withheld
+            return
+        self.occupied -= 1
+        self.slot.unsettled = self.occupied - self.withheld
+        if self.flowing and not self.draining:
+            self.session.want_flow(self)
+
+    cdef int grant(self) except -1:
+        cdef Flow f
+        if self.draining:
+            if not self.drain_due:
+                return 0
+            self.drain_due = False
+        elif not self.flowing:
+            return 0
+        else:
+            self.credit = self.capacity - self.occupied if self.capacity > self.occupied else 0
+        self.slot.credit = self.credit
+        f.has_handle = True
+        f.echo = False
+        f.handle = self.handle
+        f.delivery_count = self.delivery_count
+        f.link_credit = self.credit
+        f.drain = self.draining
+        return self.session.send_flow(&f)
+
+    cdef int on_flow(self, const Flow* f) except -1:
+        """The producer's view: it may have given credit back (drain)."""
+        cdef Flow answer
+        cdef uint32_t ahead
+        if f.has_delivery_count:
+            ahead = f.delivery_count - self.delivery_count
+            if ahead <= self.credit:
+                self.delivery_count = f.delivery_count
+                self.credit -= ahead
+                self.slot.credit = self.credit
+        if f.echo:
+            answer.has_handle = True
+            answer.echo = False
+            answer.handle = self.handle
+            answer.delivery_count = self.delivery_count
+            answer.link_credit = self.credit
+            answer.drain = self.draining
+            self.session.send_flow(&answer)
+        return 0
+
+    # -- deliveries ---------------------------------------------------------------------------------------------------
+
+    cdef int on_transfer(self, const Transfer* t) except -1:
+        if self.current is NULL:
+            return self.first_frame(t)
+        return self.next_frame(t)
+
+    cdef int first_frame(self, const Transfer* t) except -1:
+        cdef Session session = self.session
+        cdef InDelivery* d
+        cdef Content c
+        if not t.has_delivery_id:
+            raise RemoteError("link", INVALID_FIELD, "transfer: the first of a delivery has no delivery-id")
+        if session.any_delivery and t.delivery_id != session.expected_delivery_id:
+            raise RemoteError("session", SESSION_INVALID_FIELD,
+                              f"sequencing error, expected delivery-id {session.expected_delivery_id}, "
+                              f"got {t.delivery_id}")
+        session.any_delivery = True
+        session.expected_delivery_id = t.delivery_id + 1
+        self.delivery_count += 1
+        if self.credit:
+            self.credit -= 1
+            self.slot.credit = self.credit
+        elif self.occupied >= OVERRUN * self.capacity + OVERRUN_MORE:
+            self.overrun()
+            return 0
+        self.occupied += 1
+        self.slot.unsettled = self.occupied - self.withheld
+        d = in_new(self, t.delivery_id, session.connection.scheduler.now, IN_PRESETTLED if t.settled else 0)
+        if not t.settled:
+            map_put(&session.received, t.delivery_id, d)
+        if t.aborted:
+            return self.abort(d)
+        if t.more:
+            self.current = d
+            d.message = message_new(t.message_format)
+            return self.store_and_route(d, t)
+        memset(&c, 0, sizeof(Content))
+        c.data = t.payload.data
+        c.size = t.payload.size
+        c.complete = c.whole = True
+        c.settled = t.settled
+        c.format = t.message_format
+        d.flags |= IN_COMPLETE
+        return self.route(d, &c)
+
+    cdef int next_frame(self, const Transfer* t) except -1:
+        cdef InDelivery* d = self.current
+        if t.has_delivery_id and t.delivery_id != <uint32_t>d.key:
+            raise RemoteError("link", SESSION_INVALID_FIELD,
+                              f"transfer: delivery-id {t.delivery_id} within delivery {<uint32_t>d.key}")
+        if t.aborted:
+            self.current = NULL
+            return self.abort(d)
+        if t.settled and not d.flags & IN_PRESETTLED:
+            map_take(&self.session.received, d.key)
+            in_settled_late(d)
+        return self.store_and_route(d, t)
+
+    cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1:
+        """One frame of a delivery of several."""
+        cdef Message* m = d.message
+        cdef Content c
+        if not t.more:
+            self.current = NULL
+            d.flags |= IN_COMPLETE
+        if d.flags & IN_DISCARD:
+            return self.complete_discarded(d) if not t.more else 0
+        message_append(m, t.payload.data, t.payload.size)
+        m.complete = not t.more
+        if m.meter is not NULL and m.meter.held >= HOLD_OCTETS and not self.session.window_changed:
+            self.session.window_changed = True
+            self.session.connection.mark_channel(self.session)
+        if d.flags & IN_ROUTED:
+            in_more(d)
+            return self.complete_stored(d) if not t.more else 0
+        memset(&c, 0, sizeof(Content))
+        c.stored = m
+        c.complete = m.complete
+        c.format = m.format
+        c.settled = (d.flags & IN_PRESETTLED) != 0
+        set_head(&c)
+        if not m.complete and m.size < STREAM_AT and not self.deliveries.streams(self, &c):
+            return 0
+        return self.route_stored(d, &c)
+
+    cdef int route_stored(self, InDelivery* d, Content* c) except -1:
+        """Route by the first chunk; when that is not enough, by all there is."""
+        cdef Message* m = c.stored
+        cdef int result
+        cdef bint complete = c.complete
+        if not complete:
+            m.refs += 1        # ours, while it is routed
+        result = self.route(d, c)
+        if result == WANTS_MORE and m.head is not m.tail:
+            message_linearise(m, <size_t>m.size)
+            set_head(c)
+            result = self.route(d, c)
+        if complete:
+            return 0
+        if result == ROUTED:
+            if m.refs > 1:
+                message_meter(m, self.session.content_meter())
+            message_release(m)
+            return 0
+        message_release(m)
+        if m.size >= 2 * STREAM_AT:
+            # The first sections alone are larger than any that Dispatch would take.
+            self.refuse(d, D_REJECTED, MALFORMED, False)
+        return 0
+
+    cdef int route(self, InDelivery* d, Content* c) except -1:
+        """ROUTED (d may be freed), or WANTS_MORE for content that is not whole."""
+        cdef bint complete = c.complete
+        if self.deliveries.route(self, d, c) == WANTS_MORE:
+            if c.whole:
+                raise LocalError("link", "amqp:internal-error", "a whole message cannot be routed")
+            return WANTS_MORE
+        if d.flags & IN_DISCARD:
+            return self.complete_discarded(d) if complete else 0
+        if c.stored is not NULL:
+            message_routed(c.stored)
+            if d.message is NULL:
+                # The copies hold what content_store made.
+                message_release(c.stored)
+                c.stored = NULL
+        if d.flags & (IN_PRESETTLED | IN_ACCEPT):
+            in_routed(d)
+            if complete:
+                return self.complete_stored(d)
+            return 0
+        if complete and d.message is not NULL:
+            message_release(d.message)
+            d.message = NULL
+        in_routed(d)
+        return 0
+
+    cdef int complete_stored(self, InDelivery* d) except -1:
+        """The last octet of a routed delivery is here."""
+        cdef Slice state
+        if d.message is not NULL:
+            message_release(d.message)
+            d.message = NULL
+        if d.flags & IN_PRESETTLED:
+            if d.live == 0:
+                return self.finish_presettled(d)
+            return 0
+        if d.flags & IN_ACCEPT:
+            state = plain_state(D_ACCEPTED)
+            return self.finish(d, D_ACCEPTED, &state)
+        if d.flags & IN_FINAL:
+            state.data = d.state
+            state.size = d.state_size
+            return self.finish(d, d.kind, &state)
+        return 0
+
+    cdef int complete_discarded(self, InDelivery* d) except -1:
+        """Its octets went nowhere; the outcome was fixed before."""
+        cdef Slice state
+        if d.flags & IN_PRESETTLED:
+            return self.finish_presettled(d)
+        state.data = d.state
+        state.size = d.state_size
+        return self.finish(d, d.kind, &state)
+
+    cdef int abort(self, InDelivery* d) except -1:
+        """An aborted delivery is implicitly settled (2.7.5): no outcome is reported."""
+        if not d.flags & IN_PRESETTLED:
+            map_take(&self.session.received, d.key)
+        self.count_unheard(d)
+        self.free_credit(d)
+        return in_lost(d)
+
+    cdef void count_unheard(self, InDelivery* d) noexcept:
+        """Its producer aborted it or is gone: how it ended, for the counters only."""
+        if d.flags & IN_DISCARD:
+            if d.since:
+                self.count_end(d.kind)
+        elif not d.flags & IN_ROUTED:
+            return
+        elif not d.flags & IN_COMPLETE:
+            totals.dropped[DROP_PRODUCER_LOST] += 1
+        elif d.flags & IN_PRESETTLED:
+            self.count_presettled()
+        else:
+            self.count_end(d.kind)
+
+    cdef void count_end(self, uint8_t kind) noexcept:
+        self.slot.deliveries += 1
+        count_outcome(self.slot, kind)
+        count_total(kind)
+
+    cdef void count_presettled(self) noexcept:
+        self.slot.deliveries += 1
+        self.slot.presettled += 1
+        totals.presettled += 1
+
+    def overrun(self):
+        """Far more transfers than credit: the link ends (2.6.12 leaves how much to us)."""
+        self.close_with("amqp:link:transfer-limit-exceeded", f"more than {OVERRUN} times the credit was used")
+
+    def close_with(self, condition, description):
+        """Detach from our side; what comes for the handle until the peer's detach is absorbed."""
+        if self.detached:
+            return
+        self.lost()
+        self.answers_later = False
+        self.session.send_detach(self.handle, True, condition, description)
+
+    # -- outcomes -----------------------------------------------------------------------------------------------------
+
+    cdef int refuse(self, InDelivery* d, uint8_t kind, bytes state, bint counted) except -1:
+        """A handler's decision: no copy is made, this outcome goes back. state: its octets, None for a plain one."""
+        cdef Slice s
+        if state is not None:
+            s.data = state
+            s.size = len(state)
+        else:
+            s = plain_state(kind)
+        totals.ingress += counted
+        if d.flags & IN_PRESETTLED:
+            d.since = 0            # this is all that is counted
+            if counted:
+                self.count_presettled()
+                count_drop(self.slot, DROP_REJECTED if kind == D_REJECTED else DROP_NO_DESTINATION)
+            d.flags |= IN_DISCARD
+            return 0
+        if not counted:
+            d.since = 0
+        in_keep_state(d, kind, &s)
+        d.flags |= IN_DISCARD
+        if not d.flags & IN_COMPLETE:
+            self.session.report(<uint32_t>d.key, kind, &s, False)
+        return 0
+
+    cdef int unreachable(self, InDelivery* d) except -1:
+        """The address has no destination any more: released, credit withheld, producer drained (5, K-6)."""
+        d.flags |= IN_KEEP_CREDIT
+        if not self.draining:
+            self.draining = True
+            self.drain_due = True
+            self.session.want_flow(self)
+        return self.refuse(d, D_RELEASED, None, True)
+
+    cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
+        if not settled:
+            return self.session.report(<uint32_t>d.key, kind, state, False)
+        if d.flags & IN_COMPLETE:
+            return self.finish(d, kind, state)
+        # Settled before its last octet came: the outcome now, settlement with the last octet; the rest goes nowhere.
+        if state.data is not d.state:
+            in_keep_state(d, kind, state)
+        d.flags |= IN_FINAL | IN_DISCARD
+        if kind:
+            self.session.report(<uint32_t>d.key, kind, state, False)
+        if d.message is not NULL:
+            message_release(d.message)
+            d.message = NULL
+        return 0
+
+    cdef int finish(self, InDelivery* d, uint8_t kind, const Slice* state) except -1:
+        """Settled by the consumer (or by us): tell the producer, count, free."""
+        self.session.report(<uint32_t>d.key, kind, state, True)
+        if d.since:
+            self.count_end(kind)
+            count_age(self.slot, self.session.connection.scheduler.now - d.since, True)
+        map_take(&self.session.received, d.key)
+        self.free_credit(d)
+        in_free(d)
+        return 0
+
+    cdef int finish_presettled(self, InDelivery* d) except -1:
+        if not d.flags & IN_DISCARD:
+            self.count_presettled()
+        elif d.since:
+            # It had an outcome before its producer settled it with the last octet.
+            self.count_end(d.kind)
+        self.free_credit(d)
+        in_free(d)
+        return 0
+
+    cdef int returned(self, InDelivery* d) except -1:
+        return self.finish_presettled(d)
+
+    cdef int delivery_update(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
+        """The producer's disposition."""
+        cdef Slice known
+        if settled and kind == 0 and d.kind:
+            known.data = d.state
+            known.size = d.state_size
+            in_update(d, d.kind, &known, d.flags & IN_COMPLETE)
+        else:
+            in_update(d, kind, state, settled and d.flags & IN_COMPLETE)
+        if not settled:
+            return 0
+        map_take(&self.session.received, d.key)
+        if not d.flags & IN_COMPLETE:
+            return in_settled_late(d)
+        self.count_end(d.kind)
+        count_age(self.slot, self.session.connection.scheduler.now - d.since, True)
+        self.free_credit(d)
+        in_free(d)
+        return 0
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    cdef int lost(self) except -1:
+        """The producer is gone: what is complete goes on, what is not is aborted."""
+        cdef InDelivery* d
+        if self.detached:
+            return 0
+        self.detached = True
+        self.current = NULL
+        while self.in_first is not NULL:
+            d = self.in_first
+            map_take(&self.session.received, d.key)
+            self.count_unheard(d)
+            in_lost(d)
+        return self.session.link_gone(self)

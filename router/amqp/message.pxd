@@ -1,0 +1,117 @@
+"""Message content (part 3, 3.2): sections are scanned, never decoded; stored octets are shared by reference."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+
+cdef enum:
+    # A message that is not complete when it has this many octets is streamed; a smaller one is forwarded whole
+    # (Dispatch's Q2: 256 buffers of 512 octets).
+    STREAM_AT = 131072
+    CHUNK_OCTETS = 65400       # of a chunk behind the first: below malloc's mmap threshold, header included
+
+ctypedef void (*MeterFreed)(void* owner) noexcept
+
+# What is stored here of streamed messages of one session (or from one worker). Shared by reference between its owner
+# and the messages, which may outlive it (owner NULL then). Messages that are forwarded whole are bounded by credit
+# instead.
+cdef struct Meter:
+    uint32_t refs
+    void* owner                # borrowed Session
+    MeterFreed freed           # called when held shrinks
+    size_t held                # octets
+
+# Octets of a message. A chunk holds a reference to the next one, so that a reader that moves on frees what is behind.
+cdef struct Chunk:
+    Chunk* next
+    Meter* meter               # NULL: not metered
+    uint32_t refs
+    uint32_t size              # octets filled
+    uint32_t room
+    uint8_t[1] data
+
+# A message that could not leave at once, or that came in several frames. References: deliveries.
+cdef struct Message:
+    uint32_t refs
+    uint32_t format            # message-format of the first transfer
+    bint complete
+    bint aborted
+    uint64_t size              # octets received so far
+    Chunk* head                # first octet; dropped by `message_routed` (then readers keep what they need)
+    Chunk* tail
+    Meter* meter
+
+# Where a reader of a message is.
+cdef struct Cursor:
+    Chunk* chunk               # holds a reference; NULL before the first octet came
+    uint32_t offset
+
+# What the first sections say. Slices point into the scanned octets.
+cdef struct Sections:
+    size_t at                  # offset of the message-annotations, or where they would be
+    size_t end                 # offset behind them (== at: there are none)
+    Slice map                  # items of the annotations map (without its header)
+    uint32_t pairs             # key-value pairs of users
+    bint router                # it has router annotations (x-opt-qd.*)
+    bint rewrite               # the section cannot go out as it is
+    Slice ingress              # encoded string
+    Slice trace                # encoded list
+    uint32_t hops              # items of it
+    Slice to_override          # encoded string
+    int phase
+    bint stream
+    int priority               # 0…9, or -1 when the message does not say
+    bint has_properties
+    Slice to                   # text of properties.to; data NULL when absent
+    Slice subject              # text of properties.subject; data NULL when absent
+    Slice user_id              # octets of properties.user-id; data NULL when absent
+
+cdef enum ScanResult:
+    SCAN_OK = 0
+    SCAN_MORE = 1              # as far as it goes; the octets end where another section could begin
+    SCAN_TRUNCATED = 2         # the octets end within a section
+    SCAN_MALFORMED = 8         # amqp:decode-error, invalid message format
+    SCAN_BAD_TO = 3            # amqp:invalid-field, see scan_description
+    SCAN_BAD_TRACE = 4
+    SCAN_BAD_TRACE_ITEM = 5
+    SCAN_BAD_INGRESS = 6
+    SCAN_ODD_MAP = 7
+
+# What forwarders route: the octets known so far and what was found in them. Lives on the stack.
+cdef struct Content:
+    const uint8_t* data        # contiguous: the whole message, or the first chunk of a stored one
+    size_t size
+    Message* stored            # NULL while the message is only in the input buffer
+    bint complete
+    bint whole                 # data holds every octet of a complete message
+    bint settled
+    bint honour                # router annotations that came with it count
+    uint32_t format
+    Sections sections
+    Slice to                   # encoded string for x-opt-qd.to, data NULL: none
+    int phase                  # for x-opt-qd.phase, 0: none
+
+cdef ScanResult scan(const uint8_t* data, size_t size, bint properties, bint honour, Sections* out) noexcept nogil
+cdef str scan_description(ScanResult result)
+
+cdef Message* message_new(uint32_t format) except NULL
+cdef int message_meter(Message* m, Meter* meter) except -1
+cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1
+cdef int message_linearise(Message* m, size_t size) except -1
+cdef void message_routed(Message* m) noexcept
+cdef void message_release(Message* m) noexcept
+cdef Message* content_store(Content* c) except NULL
+
+cdef void cursor_open(Cursor* cursor, Message* m, size_t offset) noexcept
+cdef size_t cursor_ready(Cursor* cursor) noexcept nogil
+cdef size_t cursor_read(Cursor* cursor, uint8_t* w, size_t size) noexcept
+cdef void cursor_close(Cursor* cursor) noexcept
+
+cdef Meter* meter_new(void* owner, MeterFreed freed) except NULL
+cdef void meter_release(Meter* m) noexcept
+
+# Most octets of the annotations section that compose writes for this content.
+cdef size_t compose_room(const Content* c) noexcept nogil
+# Writes the message-annotations section for a way out; router: with router annotations. Returns octets, 0: no section.
+cdef size_t compose(uint8_t* w, const Content* c, bint router) noexcept nogil
+
+cdef uint64_t stored_octets() noexcept

@@ -1,0 +1,44 @@
+"""The link on which a client receives (part 2, 2.6): sends deliveries within credit and window, or queues them."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.delivery cimport InDelivery, OutDelivery
+from router.amqp.message cimport Content
+from router.amqp.session cimport Link
+from router.ipc.layout cimport LinkSlot
+
+cpdef enum Overflow:
+    OVERFLOW_THROTTLE = 0      # hold the producer's credit; drop the oldest only when the consumer is starved
+    OVERFLOW_BLOCK = 1         # hold the producer's credit
+    OVERFLOW_DROP_OLDEST = 2   # as Dispatch 1.19
+
+cdef enum:
+    STARVED_MS = 1000          # a consumer that granted no credit for so long makes `throttle` drop
+
+cdef class OutgoingLink(Link):
+    cdef LinkSlot* slot
+    cdef readonly object slot_owner
+    cdef public object context
+    cdef readonly uint32_t capacity
+    cdef readonly uint32_t delivery_count
+    cdef readonly uint32_t credit
+    cdef bint drain
+    cdef readonly bint settles             # the consumer asked for settled deliveries (snd-settle-mode settled)
+    cdef readonly bint annotations         # router annotations are sent (not stripped)
+    cdef uint64_t starved_since            # ms: without credit since then, 0: it has credit
+    cdef readonly bint watched             # in the scheduler's list of starved links
+    cdef int overflow
+    cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
+    cdef int send_now(self, InDelivery* d, Content* c, size_t composed) except -1
+    cdef void use_credit(self) noexcept
+    cdef bint drop_oldest(self) except *
+    cdef int send_state(self, bint drain) except -1
+    cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1
+    cdef bint make_room(self, int overflow) except *
+    cdef int drop_queued(self, OutDelivery* o, int reason) except -1
+    cdef int write_part(self, OutDelivery* o, size_t* budget) except -1
+    cdef int start(self, OutDelivery* o) except -1
+    cdef int written(self, OutDelivery* o) except -1
+    cdef int write_abort(self, OutDelivery* o) except -1
+    cdef int finish_drain(self) except -1
+    cdef int settle_sent(self, OutDelivery* o) except -1
+    cdef int lose_all(self) except -1

@@ -1,0 +1,98 @@
+"""A session (part 2, 2.5): windows, delivery ids, dispositions over ranges; the links it carries."""
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.amqp.connection cimport Channel, Connection, Endpoint
+from router.amqp.delivery cimport IdMap, InDelivery, OutDelivery
+from router.amqp.frames cimport Disposition, Flow, Transfer
+from router.amqp.message cimport Meter
+from router.amqp.numbers cimport NumberTable
+
+cdef enum:
+    RANGES = 128               # settlements that are collected before they are written, where they are no neighbours
+    WINDOW_OPEN = 0x7FFFFFFF   # frames: what Dispatch advertises when nothing bounds the session
+    # Octets of streamed messages that a session may hold before its window stays shut; one window more may be
+    # on its way then.
+    HOLD_OCTETS = 131072
+    WINDOW_OCTETS = 1048576    # a bounded window, when the configuration names none
+    # A session holding this much stops its connection: its peer does not respect the window (or never saw it shrink).
+    HOLD_LIMIT = 16777216
+
+# A link, as its session knows it. Owner: the session.
+cdef class Link(Endpoint):
+    cdef readonly Session session
+    cdef readonly str name
+    cdef readonly uint32_t handle          # ours
+    cdef readonly uint32_t remote_handle
+    cdef readonly bint incoming            # the peer sends
+    cdef bint pending                      # its attach is being decided: no transfer or detach yet
+    cdef bint detached                     # detach sent: frames for the handle are absorbed until the peer's comes
+    cdef bint needs_flow
+    cdef int on_transfer(self, const Transfer* t) except -1
+    cdef int on_flow(self, const Flow* f) except -1
+    cdef int delivery_outcome(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef int delivery_update(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef bint answers_later                # the peer's detach (or end) waits for answer_detach
+    cdef bint answer_closed
+    cdef int grant(self) except -1         # write the flow that want_flow asked for
+    cdef int window_opened(self) except -1
+    cdef int lost(self) except -1
+
+# Deliveries first … first + count - 1, settled with an outcome that needs no words.
+cdef struct Range:
+    uint32_t first
+    uint32_t count
+    uint32_t behind            # deliveries from `first` to the next one to come: what ranges are ordered by
+    uint8_t kind
+
+# Owner: its connection.
+cdef class Session(Channel):
+    cdef readonly Connection connection
+    cdef readonly object handler           # SessionHandler, see session.pyx
+    cdef uint32_t next_incoming_id
+    cdef uint32_t incoming_limit           # first transfer-id that may not come (bounded window)
+    cdef uint32_t incoming_window          # frames of a window, configured or WINDOW_OCTETS
+    cdef bint bounded                      # the window is bounded: by configuration, or since it held too much
+    cdef bint strict                       # … by configuration: a violation is an error
+    cdef bint window_changed
+    cdef uint32_t next_outgoing_id
+    cdef uint32_t remote_incoming_window   # frames the peer takes
+    cdef uint32_t next_delivery_id         # of outgoing deliveries
+    cdef uint32_t expected_delivery_id     # of incoming ones
+    cdef bint any_delivery
+    cdef IdMap sent                        # delivery-id -> OutDelivery*
+    cdef IdMap received                    # delivery-id -> InDelivery*
+    cdef Meter* meter                      # octets held of messages in several frames, NULL before the first
+    cdef NumberTable by_remote_handle
+    cdef list by_handle
+    cdef list free_handles                 # heap of ours below len(by_handle)
+    cdef set names                         # (name, incoming) of links that are attached
+    cdef list flows                        # Links with credit to grant
+    cdef bint ended
+    cdef uint32_t answers                  # links whose end the peer's `end` waits for
+    cdef bint end_due
+    # Settlements of this wake, as ranges in the order they came; written in order of their ids, neighbours as one.
+    cdef Range* ranges
+    cdef uint32_t range_count
+
+    cdef int transfer(self, const uint8_t* p, const uint8_t* end) except -1
+    cdef int flow(self, const uint8_t* p, const uint8_t* end) except -1
+    cdef int disposition(self, const uint8_t* p, const uint8_t* end) except -1
+    cdef int apply_sent(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef int apply_received(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
+                            bint settled) except -1
+    cdef int attach(self, const uint8_t* p, const uint8_t* end) except -1
+    cdef int detach(self, const uint8_t* p, const uint8_t* end) except -1
+    cdef Link link_of(self, uint32_t handle)
+    cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef int report_now(self, bint role, uint32_t first, uint32_t last, const Slice* state, bint settled) except -1
+    cdef int flush_reports(self) except -1
+    cdef int send_flow(self, Flow* flow) except -1
+    cdef int window_left(self) noexcept
+    cdef int update_window(self) except -1
+    cdef Meter* content_meter(self) except NULL
+    cdef void content_freed(self) noexcept
+    cdef void want_flow(self, Link link) noexcept
+    cdef int release(self, Link link) except -1
+    cdef int link_gone(self, Link link) except -1
+    cdef int send_end(self) except -1

@@ -1,0 +1,528 @@
+"""A session (part 2, 2.5): windows, delivery ids, dispositions over ranges; the links it carries.
+
+Cold events go to a handler, a Python object with
+
+    on_attach(session, fields) -> Link    the peer's attach (encoded items)
+    on_detached(link) -> bool             the link is gone: detached, or lost with its session. True: the answer to the
+                                          peer's detach or end waits until `link.answer_detach()`
+"""
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdlib cimport free, malloc, qsort
+
+from router.amqp.buffer cimport buffer_room
+from router.amqp.codec cimport split_fields
+from router.amqp.connection cimport FRAME_TAKEN, FRAME_WAITS, PAUSE_ATTACH, PAUSE_CONTENT
+from router.amqp.delivery cimport map_free, map_get, plain_state, state_kind
+from router.amqp.frames cimport (
+    DISPOSITION_ROOM, FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, write_disposition, write_flow,
+)
+from router.amqp.message cimport meter_new, meter_release
+from router.amqp.numbers cimport number_get
+from router.amqp.spec cimport (
+    D_ACCEPTED, D_RELEASED, P_ATTACH, P_BEGIN, P_DETACH, P_DISPOSITION, P_END, P_FLOW, P_TRANSFER,
+)
+
+import heapq
+
+from router.amqp import codec
+from router.amqp.errors import (
+    FRAMING_ERROR, INVALID_FIELD, NOT_ALLOWED, SESSION_HANDLE_IN_USE, SESSION_WINDOW_VIOLATION, RemoteError,
+)
+
+cdef enum:
+    HANDLE_MAX = 65535         # links of one session: a bound for the tables of handles
+
+
+cdef class Link(Endpoint):
+    cdef int on_transfer(self, const Transfer* t) except -1:
+        raise NotImplementedError
+
+    cdef int on_flow(self, const Flow* f) except -1:
+        raise NotImplementedError
+
+    cdef int delivery_outcome(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
+        raise NotImplementedError
+
+    cdef int delivery_update(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
+        raise NotImplementedError
+
+    cdef int grant(self) except -1:
+        raise NotImplementedError
+
+    cdef int window_opened(self) except -1:
+        return 0
+
+    def answer_detach(self):
+        """What on_detached asked to wait for has happened: answer the peer."""
+        cdef Session session = self.session
+        if not self.answers_later:
+            return
+        self.answers_later = False
+        if session.ended:
+            session.answers -= 1
+            if session.end_due and session.answers == 0 and not session.connection.finished:
+                session.send_end()
+        else:
+            session.send_detach(self.handle, self.answer_closed)
+            session.release(self)
+
+    cdef int lost(self) except -1:
+        raise NotImplementedError
+
+
+cdef void meter_freed(void* owner) noexcept:
+    (<Session>owner).content_freed()
+
+
+cdef class Session(Channel):
+    """One session. Owner: its connection."""
+
+    def __cinit__(self, Connection connection not None, remote_channel, list begin not None, handler, *, window=0):
+        """begin: items of the peer's begin, encoded. window: frames, 0 for unbounded. Writes the answering begin."""
+        cdef list values = [codec.decode_one(item) for item in begin[:5]]
+        values += [None] * (5 - len(values))
+        for index, name in ((1, "next-outgoing-id"), (2, "incoming-window"), (3, "outgoing-window")):
+            if not isinstance(values[index], int) or not 0 <= values[index] <= 0xFFFFFFFF:
+                raise RemoteError("session", INVALID_FIELD, f"begin: {name} is missing or not a uint")
+        self.connection = connection
+        self.handler = handler
+        self.by_remote_handle = NumberTable()
+        self.by_handle = []
+        self.free_handles = []
+        self.names = set()
+        self.flows = []
+        self.next_incoming_id = values[1]
+        self.remote_incoming_window = values[2]
+        self.bounded = self.strict = window > 0
+        self.incoming_window = window or max(WINDOW_OCTETS // connection.local_max_frame, 2)
+        self.incoming_limit = self.next_incoming_id + self.incoming_window
+        connection.assign_channel(self, remote_channel)
+        connection.send_frame(self.local_channel, codec.encode_described(P_BEGIN, [
+            codec.encode_ushort(remote_channel), codec.encode_uint(0),
+            codec.encode_uint(window or WINDOW_OPEN), codec.encode_uint(WINDOW_OPEN),
+            # Some clients index the rest of the list without looking at its length.
+            b"\x40", b"\x40", b"\x40", b"\x40"]))
+
+    def __dealloc__(self):
+        map_free(&self.sent)
+        map_free(&self.received)
+        free(self.ranges)
+        if self.meter is not NULL:
+            self.meter.owner = NULL
+            meter_release(self.meter)
+
+    cdef int frame(self, uint8_t code, const uint8_t* p, const uint8_t* end) except -1:
+        if code == P_TRANSFER:
+            return self.transfer(p, end)
+        if code == P_DISPOSITION:
+            return self.disposition(p, end)
+        if code == P_FLOW:
+            return self.flow(p, end)
+        if code == P_ATTACH:
+            return self.attach(p, end)
+        if code == P_DETACH:
+            return self.detach(p, end)
+        raise RemoteError("session", NOT_ALLOWED, f"performative 0x{code:02x} within a session")
+
+    cdef Link link_of(self, uint32_t handle):
+        cdef Link link = number_get(self.by_remote_handle, handle)
+        if link is None:
+            raise RemoteError("session", INVALID_FIELD, f"no such handle: {handle}")
+        return link
+
+    # -- transfers ----------------------------------------------------------------------------------------------------
+
+    cdef int transfer(self, const uint8_t* p, const uint8_t* end) except -1:
+        cdef Transfer t
+        cdef Link link
+        parse_transfer(p, end, &t)
+        link = self.link_of(t.handle)
+        if link.pending:
+            self.connection.pause(PAUSE_ATTACH)
+            return FRAME_WAITS
+        self.next_incoming_id += 1
+        if self.bounded:
+            if self.window_left() < 0 and self.strict:
+                raise RemoteError("session", SESSION_WINDOW_VIOLATION,
+                                  f"transfer {self.next_incoming_id - 1} is outside of the incoming window")
+            if self.window_left() <= <int>self.incoming_window // 2:
+                self.window_changed = True
+                self.connection.mark_channel(self)
+        if not link.incoming:
+            raise RemoteError("session", INVALID_FIELD, f"transfer on handle {t.handle}, which sends to you")
+        if link.detached:
+            # It counts for what comes after it, and goes nowhere.
+            if t.has_delivery_id and t.delivery_id == self.expected_delivery_id:
+                self.expected_delivery_id += 1
+            return FRAME_TAKEN
+        link.on_transfer(&t)
+        return FRAME_TAKEN
+
+    cdef int window_left(self) noexcept:
+        """Frames that the peer may still send; less than 0 when it has sent more (it may not have seen the window
+        shrink).
+        """
+        return <int>(self.incoming_limit - self.next_incoming_id)
+
+    cdef int update_window(self) except -1:
+        """Give the peer a window again where what is held allows it; stop the connection when it holds far too much."""
+        cdef size_t held = self.meter.held if self.meter is not NULL else 0
+        cdef Flow f
+        if held >= HOLD_LIMIT:
+            self.connection.pause(PAUSE_CONTENT)
+        if not self.bounded:
+            if held < HOLD_OCTETS:
+                return 0
+            self.bounded = True
+            self.incoming_limit = self.next_incoming_id
+        if held < HOLD_OCTETS and self.window_left() <= <int>self.incoming_window // 2:
+            self.incoming_limit = self.next_incoming_id + self.incoming_window
+        elif self.window_left() > 0:
+            return 0
+        f.has_handle = f.echo = False
+        self.send_flow(&f)
+        return 0
+
+    cdef Meter* content_meter(self) except NULL:
+        if self.meter is NULL:
+            self.meter = meter_new(<void*>self, meter_freed)
+        return self.meter
+
+    cdef void content_freed(self) noexcept:
+        if self.ended or not self.bounded:
+            return
+        if self.meter.held < <size_t>HOLD_LIMIT // 2:
+            self.connection.resume(PAUSE_CONTENT)
+        if self.meter.held < HOLD_OCTETS and self.window_left() <= <int>self.incoming_window // 2:
+            self.window_changed = True
+            self.connection.mark_channel(self)
+
+    # -- flow ---------------------------------------------------------------------------------------------------------
+
+    cdef int flow(self, const uint8_t* p, const uint8_t* end) except -1:
+        cdef Flow f
+        cdef Link link = None
+        cdef bint was_shut = self.remote_incoming_window == 0
+        parse_flow(p, end, &f)
+        if f.has_handle:
+            link = self.link_of(f.handle)
+        self.remote_incoming_window = f.next_incoming_id + f.incoming_window - self.next_outgoing_id
+        if self.remote_incoming_window > f.incoming_window:
+            # Only transfers on their way can make it smaller; a wrap means that they are more than the window.
+            self.remote_incoming_window = 0
+        if link is not None and not link.detached:
+            link.on_flow(&f)
+        elif f.echo:
+            f.has_handle = f.echo = False
+            self.send_flow(&f)
+        if was_shut and self.remote_incoming_window:
+            for link in self.by_handle:
+                if link is not None:
+                    link.window_opened()
+        return FRAME_TAKEN
+
+    cdef int send_flow(self, Flow* flow) except -1:
+        """Writes a flow; the session's fields are filled in here."""
+        cdef uint8_t* w = buffer_room(&self.connection.out, FLOW_ROOM)
+        flow.has_next_incoming_id = True
+        flow.next_incoming_id = self.next_incoming_id
+        flow.incoming_window = WINDOW_OPEN
+        if self.bounded:
+            flow.incoming_window = self.window_left() if self.window_left() > 0 else 0
+        flow.next_outgoing_id = self.next_outgoing_id
+        flow.outgoing_window = WINDOW_OPEN
+        self.connection.out.end += write_flow(w, self.local_channel, flow)
+        self.connection.mark_dirty()
+        return 0
+
+    cdef void want_flow(self, Link link) noexcept:
+        """The link has credit to grant, at the end of this wake."""
+        if not link.needs_flow:
+            link.needs_flow = True
+            self.flows.append(link)
+            self.connection.mark_channel(self)
+
+    # -- dispositions -------------------------------------------------------------------------------------------------
+
+    cdef int disposition(self, const uint8_t* p, const uint8_t* end) except -1:
+        cdef Disposition d
+        cdef uint8_t kind
+        cdef uint32_t count
+        parse_disposition(p, end, &d)
+        kind = state_kind(&d.state)
+        if d.state.size > 4:
+            # It is relayed in a frame of another connection: nobody else is to stumble over it.
+            codec.decode_one(PyBytes_FromStringAndSize(<const char*>d.state.data, d.state.size))
+        count = d.last - d.first + 1
+        if count > 0x80000000 or count == 0:
+            raise RemoteError("session", INVALID_FIELD, f"disposition of deliveries {d.first} to {d.last}: not a range")
+        if d.role:
+            self.apply_sent(d.first, count, kind, &d.state, d.settled)
+        else:
+            self.apply_received(d.first, count, kind, &d.state, d.settled)
+        return FRAME_TAKEN
+
+    cdef int apply_sent(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state, bint settled) except -1:
+        """About deliveries that we sent."""
+        cdef OutDelivery* o
+        cdef uint32_t i
+        cdef uint32_t* ids
+        if count > 2 * self.sent.used + 64:
+            ids = ids_within(&self.sent, first, &count)
+            try:
+                for i in range(count):
+                    o = <OutDelivery*>map_get(&self.sent, ids[i])
+                    if o is not NULL:
+                        (<Link>o.downstream).delivery_outcome(o, kind, state, settled)
+            finally:
+                free(ids)
+            return 0
+        for i in range(count):
+            o = <OutDelivery*>map_get(&self.sent, <uint32_t>(first + i))
+            if o is not NULL:
+                (<Link>o.downstream).delivery_outcome(o, kind, state, settled)
+        return 0
+
+    cdef int apply_received(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
+                            bint settled) except -1:
+        """About deliveries that we received."""
+        cdef InDelivery* d
+        cdef uint32_t i
+        cdef uint32_t* ids
+        if count > 2 * self.received.used + 64:
+            ids = ids_within(&self.received, first, &count)
+            try:
+                for i in range(count):
+                    d = <InDelivery*>map_get(&self.received, ids[i])
+                    if d is not NULL:
+                        (<Link>d.upstream).delivery_update(d, kind, state, settled)
+            finally:
+                free(ids)
+            return 0
+        for i in range(count):
+            d = <InDelivery*>map_get(&self.received, <uint32_t>(first + i))
+            if d is not NULL:
+                (<Link>d.upstream).delivery_update(d, kind, state, settled)
+        return 0
+
+    cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1:
+        """Tell the producer about a delivery; equal outcomes of consecutive deliveries become one range."""
+        cdef Range* r
+        if not settled or state.size > 4 or (kind and kind != D_ACCEPTED and kind != D_RELEASED):
+            # Has words of its own, or more will be said about it: nothing may overtake anything.
+            self.flush_reports()
+            return self.report_now(True, delivery_id, delivery_id, state, settled)
+        if self.range_count:
+            r = &self.ranges[self.range_count - 1]
+            if kind == r.kind and delivery_id == r.first + r.count:
+                r.count += 1
+                return 0
+            if self.range_count == RANGES:
+                self.flush_reports()
+        elif self.ranges is NULL:
+            self.ranges = <Range*>malloc(RANGES * sizeof(Range))
+            if self.ranges is NULL:
+                raise MemoryError("dispositions")
+        r = &self.ranges[self.range_count]
+        r.first = delivery_id
+        r.count = 1
+        r.kind = kind
+        self.range_count += 1
+        self.connection.mark_channel(self)
+        return 0
+
+    cdef int flush_reports(self) except -1:
+        cdef Slice state
+        cdef uint32_t i, last
+        cdef Range* r
+        if self.range_count > 1:
+            for i in range(self.range_count):
+                self.ranges[i].behind = self.expected_delivery_id - self.ranges[i].first
+            qsort(self.ranges, self.range_count, sizeof(Range), compare_ranges)
+        i = 0
+        while i < self.range_count:
+            r = &self.ranges[i]
+            i += 1
+            while i < self.range_count and self.ranges[i].first == r.first + r.count and self.ranges[i].kind == r.kind:
+                r.count += self.ranges[i].count
+                i += 1
+            last = r.first + r.count - 1
+            state = plain_state(r.kind)
+            self.report_now(True, r.first, last, &state, True)
+        self.range_count = 0
+        return 0
+
+    cdef int report_now(self, bint role, uint32_t first, uint32_t last, const Slice* state, bint settled) except -1:
+        cdef uint8_t* w
+        if self.ended or self.connection.close_sent:
+            return 0
+        w = buffer_room(&self.connection.out, DISPOSITION_ROOM + state.size)
+        self.connection.out.end += write_disposition(w, self.local_channel, role, first, last, settled, state.data,
+                                                     state.size)
+        self.connection.mark_dirty()
+        return 0
+
+    cdef int flush(self) except -1:
+        cdef Link link
+        cdef list flows
+        if self.ended:
+            return 0
+        self.flush_reports()
+        # An idle session holds none of this.
+        free(self.ranges)
+        self.ranges = NULL
+        if self.window_changed:
+            self.window_changed = False
+            self.update_window()
+        if self.flows:
+            flows = self.flows
+            self.flows = []
+            for link in flows:
+                link.needs_flow = False
+                if not link.detached:
+                    link.grant()
+        return 0
+
+    # -- links --------------------------------------------------------------------------------------------------------
+
+    cdef int attach(self, const uint8_t* p, const uint8_t* end) except -1:
+        cdef list items = split_fields(p, end)
+        cdef Link link
+        if len(items) < 3:
+            raise RemoteError("link", INVALID_FIELD, "attach: mandatory field name, handle or role is missing")
+        name, handle, role = (codec.decode_one(item) for item in items[:3])
+        if type(name) is not str or isinstance(handle, bool) or not isinstance(handle, int) \
+                or not isinstance(role, bool):
+            raise RemoteError("link", INVALID_FIELD, "attach: name, handle or role is not of its type")
+        if not 0 <= handle <= HANDLE_MAX:
+            raise RemoteError("link", FRAMING_ERROR, f"handle {handle} is above handle-max {HANDLE_MAX}")
+        if number_get(self.by_remote_handle, handle) is not None:
+            raise RemoteError("link", SESSION_HANDLE_IN_USE, f"handle {handle} is in use")
+        if (name, not role) in self.names:
+            raise RemoteError("link", INVALID_FIELD, f"link name already attached: {name}")
+        link = self.handler.on_attach(self, items)
+        self.by_remote_handle.put(handle, link)
+        return FRAME_TAKEN
+
+    def add_link(self, Link link not None, name, remote_handle, incoming):
+        """Give a new link its (lowest free) handle."""
+        if self.free_handles:
+            handle = heapq.heappop(self.free_handles)
+            self.by_handle[handle] = link
+        else:
+            handle = len(self.by_handle)
+            self.by_handle.append(link)
+        self.names.add((name, incoming))
+        link.session = self
+        link.name = name
+        link.handle = handle
+        link.remote_handle = remote_handle
+        link.incoming = incoming
+
+    cdef int detach(self, const uint8_t* p, const uint8_t* end) except -1:
+        cdef list items = split_fields(p, end)
+        cdef Link link
+        if not items:
+            raise RemoteError("link", INVALID_FIELD, "detach: mandatory field handle is missing")
+        handle = codec.decode_one(items[0])
+        closed = len(items) > 1 and codec.decode_one(items[1]) is True
+        if isinstance(handle, bool) or not isinstance(handle, int) or not 0 <= handle <= HANDLE_MAX:
+            raise RemoteError("link", INVALID_FIELD, "detach: handle is not a uint")
+        link = self.link_of(handle)
+        if link.pending:
+            self.connection.pause(PAUSE_ATTACH)
+            return FRAME_WAITS
+        self.by_remote_handle.remove(handle)
+        link.answer_closed = closed
+        if link.detached:
+            return self.release(link)
+        link.lost()
+        if not link.answers_later:
+            self.send_detach(link.handle, closed)
+            self.release(link)
+        return FRAME_TAKEN
+
+    cdef int link_gone(self, Link link) except -1:
+        """To be called once for each link, when it is lost for whatever reason."""
+        self.names.discard((link.name, link.incoming))
+        link.answers_later = self.handler.on_detached(link)
+        if self.ended and link.answers_later:
+            self.answers += 1
+        return 0
+
+    cdef int release(self, Link link) except -1:
+        """Both detaches are through: the handle is free."""
+        self.by_handle[link.handle] = None
+        heapq.heappush(self.free_handles, link.handle)
+        return 0
+
+    def send_attach(self, items):
+        """Write an attach of encoded items."""
+        self.connection.send_frame(self.local_channel, codec.encode_described(P_ATTACH, items))
+
+    def send_detach(self, uint32_t handle, closed, condition=None, description=None):
+        items = [codec.encode_uint(handle), b"\x41" if closed else b"\x42"]
+        if condition is not None:
+            items.append(codec.encode_error(condition, description))
+        elif not closed:
+            items.pop()
+        self.connection.send_frame(self.local_channel, codec.encode_described(P_DETACH, items))
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    cdef int end(self) except -1:
+        """The peer's end: answered when the ends of its links are known wherever they matter."""
+        self.lost()
+        self.end_due = True
+        return self.send_end() if self.answers == 0 else 0
+
+    cdef int send_end(self) except -1:
+        self.end_due = False
+        self.connection.send_frame(self.local_channel, codec.encode_described(P_END, []))
+        return self.connection.forget_channel(self)
+
+    cdef int lost(self) except -1:
+        """Every link is lost; nothing more is written."""
+        cdef Link link
+        if self.ended:
+            return 0
+        self.flush_reports()
+        self.ended = True
+        for link in self.by_handle:
+            if link is not None:
+                self.connection.forget_ready(link)
+                if not link.detached:
+                    link.lost()
+        self.by_handle = []
+        self.by_remote_handle = NumberTable()
+        self.flows = []
+        return 0
+
+
+cdef int compare_ranges(const void* a, const void* b) noexcept nogil:
+    cdef uint32_t x = (<Range*>a).behind
+    cdef uint32_t y = (<Range*>b).behind
+    return -1 if x > y else x < y
+
+
+cdef int compare_ids(const void* a, const void* b) noexcept nogil:
+    cdef uint32_t x = (<uint32_t*>a)[0]
+    cdef uint32_t y = (<uint32_t*>b)[0]
+    return -1 if x < y else x > y
+
+
+cdef uint32_t* ids_within(const IdMap* m, uint32_t first, uint32_t* count) except NULL:
+    """Keys of m in first … first + count - 1, in that order: for ranges far longer than what is there. Caller frees."""
+    cdef uint32_t* ids = <uint32_t*>malloc((m.used + 1) * sizeof(uint32_t))
+    cdef uint32_t i, found = 0
+    if ids is NULL:
+        raise MemoryError("disposition range")
+    for i in range(m.size):
+        if m.values[i] is not NULL and <uint32_t>m.keys[i] - first < count[0]:
+            ids[found] = <uint32_t>m.keys[i] - first
+            found += 1
+    qsort(ids, found, sizeof(uint32_t), compare_ids)
+    for i in range(found):
+        ids[i] += first
+    count[0] = found
+    return ids

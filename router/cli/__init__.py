@@ -1,0 +1,1 @@
+"""The commands: `sluice`, and `qdrouterd` under the name and with the options of Dispatch."""

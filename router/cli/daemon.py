@@ -1,0 +1,91 @@
+"""Detaches the router from its terminal: two forks, a new session, and one report to the process that waits."""
+
+import os
+import pwd
+from pathlib import Path
+
+_STARTED = b"\0"  # the report of a daemon that has started; any other report is the text of an error
+_ENDED_SILENTLY = "the detached router ended before it had started"
+_READ_SIZE = 65536  # octets
+
+
+class DaemonError(Exception):
+    """The daemon cannot be what the command line asks for."""
+
+
+class Daemon:
+    """One of the two sides after `detach`: the parent, which waits for the report, or the daemon, which sends it."""
+
+    def __init__(self, pipe: int, child: int | None) -> None:
+        self._pipe = pipe
+        self._child = child
+
+    @classmethod
+    def detach(cls) -> "Daemon":
+        """Fork; return in both processes. The daemon leads no session, so that no terminal can become its own."""
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child:
+            os.close(writing)
+            return cls(reading, child)
+        os.close(reading)
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        return cls(writing, None)
+
+    @property
+    def is_parent(self) -> bool:
+        """Return whether this is the process that was started."""
+        return self._child is not None
+
+    def outcome(self) -> str | None:
+        """Wait, in the parent, for the daemon's report; return None if it has started, else what went wrong."""
+        if self._child is not None:
+            os.waitpid(self._child, 0)
+        report = b""
+        while octets := os.read(self._pipe, _READ_SIZE):
+            report += octets
+        os.close(self._pipe)
+        if report == _STARTED:
+            return None
+        return report.decode("utf-8", "replace") or _ENDED_SILENTLY
+
+    def settle(self, pidfile: str | None, user: str | None) -> None:
+        """Leave, in the daemon, directory, terminal and user behind; write the pid file. Raises DaemonError."""
+        os.umask(0)
+        os.chdir("/")
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        if null > 2:
+            os.close(null)
+        if pidfile is not None:
+            try:
+                Path(pidfile).write_text(f"{os.getpid()}\n")
+            except (OSError, ValueError) as error:
+                raise DaemonError(f"Can't write pidfile {pidfile}") from error
+        if user is not None:
+            _become(user)
+
+    def report(self, error: str | None) -> None:
+        """Tell the parent, once, that the daemon has started, or why it has not."""
+        report = _STARTED if error is None else error.encode("utf-8", "backslashreplace")
+        try:
+            while report:
+                report = report[os.write(self._pipe, report) :]
+        except BrokenPipeError:
+            pass  # the parent was ended: nobody waits
+        os.close(self._pipe)
+
+
+def _become(user: str) -> None:
+    """Switch to `user`; the group stays, as with Dispatch. Raises DaemonError."""
+    try:
+        number = pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError) as error:
+        raise DaemonError(f"Can't look up user {user}") from error
+    try:
+        os.setuid(number)
+    except OSError as error:
+        raise DaemonError(f"Can't become user {user}: {error.strerror}") from error

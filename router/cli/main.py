@@ -1,0 +1,68 @@
+"""`sluice`: runs the router, checks configuration files, prints the version."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from router.cli.start import StartOptions, default_config, start
+from router.cli.version import version
+from router.config.errors import ConfigError
+from router.config.load import load
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command `sluice` with the words of its command line; return the exit code."""
+    arguments = _parser().parse_args(words)
+    match arguments.command:
+        case "run":
+            return start(
+                StartOptions(
+                    program=sys.argv[0],
+                    config=arguments.config,
+                    daemon=arguments.daemon,
+                    pidfile=arguments.pidfile,
+                    user=arguments.user,
+                    test_hooks=arguments.test_hooks,
+                )
+            )
+        case "check":
+            return max(_check(path) for path in arguments.files)
+    print(version())
+    return 0
+
+
+def _check(path: str) -> int:
+    """Print what is wrong with the configuration file at `path`; return 0 if it can be used, else 1."""
+    try:
+        configuration = load(path)
+    except ConfigError as error:
+        for each in error.errors:
+            print(each, file=sys.stderr)
+        return 1
+    for _, text in configuration.warnings:
+        print(f"warning: {text}", file=sys.stderr)
+    print(f"{path}: ok")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sluice", description="A many-core AMQP 1.0 message router.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run the router", description="Run the router.")
+    run.add_argument("-c", "--config", metavar="FILE", default=default_config(), help="configuration (%(default)s)")
+    run.add_argument("-d", "--daemon", action="store_true", help="run detached, as a daemon")
+    run.add_argument("-P", "--pidfile", metavar="FILE", help="with -d: write the process id to FILE")
+    run.add_argument("-U", "--user", metavar="USER", help="with -d: run as USER")
+    run.add_argument("-T", "--test-hooks", action="store_true", help="enable test features")
+
+    text = "Check configuration files without running anything; the exit code is 1 if one of them cannot be used."
+    check = commands.add_parser("check", help="check configuration files", description=text)
+    check.add_argument("files", metavar="FILE", nargs="+", help="configuration file")
+
+    commands.add_parser("version", help="print the version", description="Print the version.")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Starts the router: configuration, log, then the supervisor; in the foreground or detached."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from router.cli.daemon import Daemon, DaemonError
+from router.config.entities import Configuration
+from router.config.errors import ConfigError, ConfigFileError
+from router.config.load import load
+from router.log import Log, LogError
+
+# Searched in this order; a machine that comes from Dispatch has the second.
+DEFAULT_CONFIGS = ("/etc/sluice/qdrouterd.conf", "/etc/qpid-dispatch/qdrouterd.conf")
+
+
+class StartError(Exception):
+    """The router cannot start; the text is what stands behind the program's name in the last line on stderr."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """What the command line asks for. `program` is the program's name as started; paths are as given."""
+
+    program: str
+    config: str
+    include: str | None = None
+    daemon: bool = False
+    pidfile: str | None = None
+    user: str | None = None
+    test_hooks: bool = False
+
+
+def default_config() -> str:
+    """Return the first default configuration file that exists, else the first."""
+    return next((path for path in DEFAULT_CONFIGS if Path(path).exists()), DEFAULT_CONFIGS[0])
+
+
+def start(options: StartOptions) -> int:
+    """Run the router and return its exit code; the parent of a detached router returns once that one has started."""
+    if not options.daemon:
+        return _foreground(options)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    config = str(Path(options.config).absolute())
+    include = None if options.include is None else str(Path(options.include).absolute())
+    daemon = Daemon.detach()
+    if daemon.is_parent:
+        return _wait(daemon, options.program)
+    return _detached(daemon, options, config, include)
+
+
+def _foreground(options: StartOptions) -> int:
+    log = Log()
+    try:
+        configuration = _prepare(options.config, options.include, log)
+    except StartError as error:
+        print(f"{options.program}: {error}", file=sys.stderr)
+        return 1
+    return _run(configuration, log, options)
+
+
+def _wait(daemon: Daemon, program: str) -> int:
+    """Wait, as the parent, for what the daemon reports."""
+    message = daemon.outcome()
+    if message is None:
+        return 0
+    print(f"{program}: {message}", file=sys.stderr)
+    return 1
+
+
+def _detached(daemon: Daemon, options: StartOptions, config: str, include: str | None) -> int:
+    """Be the daemon: report to the parent, then run."""
+    try:
+        daemon.settle(options.pidfile, options.user)
+        log = Log()
+        configuration = _prepare(config, include, log)
+    except (StartError, DaemonError) as error:
+        daemon.report(str(error))
+        return 1
+    except Exception as error:
+        daemon.report(f"internal error: {error!r}")
+        raise
+    daemon.report(None)
+    return _run(configuration, log, options)
+
+
+def _run(configuration: Configuration, log: Log, options: StartOptions) -> int:
+    from supervisor.main import run  # only a command that runs the router needs it
+
+    code: int = run(configuration, log, program=options.program, test_hooks=options.test_hooks)
+    return code
+
+
+def _prepare(config: str, include: str | None, log: Log) -> Configuration:
+    """Load the configuration and set the log up; log what is wrong and raise StartError if that fails."""
+    if include is not None:
+        _check_include(include)
+    try:
+        configuration = load(config)
+    except ConfigFileError as error:
+        log.error("ERROR", str(error))
+        log.critical("MAIN", f"Router start-up failed: {error}")
+        raise StartError(error.summary) from error
+    except ConfigError as error:
+        raise StartError(_log_errors(error, log)) from error
+    try:
+        log.apply(configuration.log_settings())
+    except LogError as error:
+        text = f"Python: CError: Configuration: {error}"
+        log.error("ERROR", text)
+        log.critical("MAIN", f"Router start-up failed: {text}")
+        raise StartError(text) from error
+    return configuration
+
+
+def _log_errors(error: ConfigError, log: Log) -> str:
+    """Log every error of a bad file; return the text of the first."""
+    texts = []
+    for each in error.errors:
+        place = "" if each.line is None else f" (line {each.line})"
+        texts.append(f"Python: Exception: Cannot load configuration file {each.path}: {each.message}{place}")
+    for text in texts:
+        log.error("ERROR", text)
+    log.critical("MAIN", f"Router start-up failed: {texts[0]}")
+    return texts[0]
+
+
+def _check_include(path: str) -> None:
+    """Refuse a library directory that is not there, as Dispatch did; this router has no use for it otherwise."""
+    try:
+        os.stat(path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise StartError(f"Cannot find Python library path '{path}': {reason}") from error
+    if not Path(path).is_dir():
+        raise StartError(f"Run Time: Python library path '{path}' not a directory")

@@ -1,0 +1,64 @@
+"""Errors of a configuration: each names the file and the line, several are reported in one go."""
+
+from collections.abc import Iterable
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used.
+
+    `path` and `line` say where (`line` counts from 1; None: the file as a whole), `message` what is wrong.
+    `errors` holds every error found in the same file in order of lines, this one first.
+    """
+
+    def __init__(self, path: str, line: int | None, message: str) -> None:
+        super().__init__(path, line, message)
+        self.path = path
+        self.line = line
+        self.message = message
+        self.errors: tuple[ConfigError, ...] = (self,)
+
+    def __str__(self) -> str:
+        if self.line is None:
+            return f"{self.path}: {self.message}"
+        return f"{self.path}:{self.line}: {self.message}"
+
+
+class ConfigFileError(ConfigError):
+    """The file could not be read at all. `summary` is the fixed text that Dispatch printed for the case."""
+
+    def __init__(self, path: str, summary: str, detail: str) -> None:
+        super().__init__(path, None, detail)
+        self.summary = summary
+
+
+class Problems:
+    """What was found while one file is read: errors, which stop the router, and warnings, which are logged.
+
+    Owner: the one call of `load` that created it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.errors: list[ConfigError] = []
+        self.warnings: list[tuple[str, str]] = []
+
+    def error(self, line: int | None, message: str) -> None:
+        """Record an error at `line`."""
+        self.errors.append(ConfigError(self.path, line, message))
+
+    def warn(self, module: str, line: int, text: str) -> None:
+        """Record a warning for log module `module`; the place is appended to `text`."""
+        self.warnings.append((module, f"{text} ({self.path}:{line})"))
+
+    def raise_errors(self) -> None:
+        """Raise the first error, carrying all of them, if there is any."""
+        if self.errors:
+            raise collected(self.errors)
+
+
+def collected(errors: Iterable[ConfigError]) -> ConfigError:
+    """Return the first of `errors` by line, with all of them in its `errors`."""
+    ordered = sorted(errors, key=lambda error: error.line or 0)
+    first = ordered[0]
+    first.errors = tuple(ordered)
+    return first

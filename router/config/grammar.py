@@ -1,0 +1,283 @@
+"""The two syntaxes of the configuration file, read into sections with a line number for everything.
+
+A path that ends in `.json` holds one JSON array of `["section", {attributes}]` pairs; any other path holds lines:
+
+    listener {
+        host: localhost        # the first '#' starts a comment
+        openProperties: {
+            "key": "value"
+        }
+    }
+
+Names are folded (`sasl-mechanisms` and `sasl_mechanisms` are `saslMechanisms`). Types and defaults are the matter of
+`schema` and `load`.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from router.config.errors import Problems
+from router.config.jsontext import JsonReader, JsonSyntaxError, JsonValue, Node
+
+# Attributes whose values may hold '#' (wildcards): the value ends at the first blank instead.
+HASH_VALUES = frozenset({"pattern", "bindingKey", "hostname"})
+
+_SECTION = re.compile(r"([\w-]+)[ \t]*\{")
+_MAP = re.compile(r"\$?([\w-]+)[ \t]*:[ \t]*\{")
+_ATTRIBUTE = re.compile(r"([\w-]+)[ \t]*:[ \t]*([^\s{].*)")
+# Inside the unquoted form of a nested map, keys are free names such as `$default` or `x.y`.
+_INNER_MAP = re.compile(r"([\w$.-]+)[ \t]*:?[ \t]*\{")
+_INNER_ATTRIBUTE = re.compile(r"([\w$.-]+)[ \t]*:[ \t]*([^\s{].*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One attribute as written: `value` before conversion, `line` where its name stands."""
+
+    value: JsonValue
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One section: folded `name`, `line` of its header, attributes by folded name (the last of equals)."""
+
+    name: str
+    line: int
+    attributes: Mapping[str, Item]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A section of the line syntax whose `}` has not come yet."""
+
+    name: str
+    line: int
+    attributes: dict[str, Item] = field(default_factory=dict)
+
+
+def fold(name: str) -> str:
+    """Return the camel-case spelling of a section or attribute name written with blanks, `_`, `-` or `.`."""
+    first, *words = re.split(r"[ _.-]", name)
+    return first + "".join(word.capitalize() for word in words)
+
+
+def parse(text: str, problems: Problems) -> list[Section]:
+    """Return the sections of `text`, in the syntax that the path named in `problems` asks for.
+
+    Syntax errors are recorded in `problems`; what could be read in spite of them is returned, so that the caller can
+    look for more.
+    """
+    text = text.removeprefix("\N{BYTE ORDER MARK}").replace("\r\n", "\n").replace("\r", "\n")
+    if problems.path.endswith(".json"):
+        return _parse_json(text, problems)
+    return _LineParser(text, problems).sections()
+
+
+def _parse_json(text: str, problems: Problems) -> list[Section]:
+    try:
+        document = JsonReader(text, spare_commas=False).document()
+    except JsonSyntaxError as error:
+        problems.error(error.line, error.message)
+        return []
+    if not isinstance(document.value, list):
+        problems.error(document.line, 'the file must hold one JSON array of ["section", {attributes}] pairs')
+        return []
+    sections = (_json_section(node, problems) for node in document.value)
+    return [section for section in sections if section is not None]
+
+
+def _json_section(node: Node, problems: Problems) -> Section | None:
+    match node.value:
+        case [Node(value=str(name)), Node(value=dict(attributes))]:
+            items = {fold(key): Item(item.plain(), item.line) for key, item in attributes.items()}
+            return Section(fold(name), node.line, items)
+    problems.error(node.line, 'expected a pair ["section", {attributes}]')
+    return None
+
+
+class _LineParser:
+    """Parser of the line syntax: a state (the open section) and one method for each kind of line."""
+
+    def __init__(self, text: str, problems: Problems) -> None:
+        self._lines = text.split("\n")
+        self._json = JsonReader(text, spare_commas=True)
+        self._starts = [0]
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line) + 1)
+        self._problems = problems
+        self._next = 0  # index of the line to read next
+        self._open: _Open | None = None
+        self._lost = False  # after an error outside a section: wait for the next section header
+        self._sections: list[Section] = []
+
+    def sections(self) -> list[Section]:
+        """Read all lines."""
+        while self._next < len(self._lines):
+            line = self._lines[self._next].strip()
+            self._next += 1
+            if line and not line.startswith("#"):
+                self._line(line)
+        if self._open is not None:
+            self._problems.error(self._open.line, f"section '{self._open.name}' is not closed: no '}}' follows")
+            self._close()
+        return self._sections
+
+    def _line(self, line: str) -> None:
+        """Take one line that is neither empty nor a comment."""
+        number = self._next
+        attribute = _ATTRIBUTE.fullmatch(line)
+        if attribute is not None and fold(attribute.group(1)) in HASH_VALUES:
+            self._attribute(attribute.group(1), attribute.group(2).split()[0])
+            return
+        line = line.split("#")[0].strip()
+        if (section := _SECTION.fullmatch(line)) is not None:
+            self._begin(fold(section.group(1)))
+        elif (header := _MAP.fullmatch(line)) is not None:
+            self._map(fold(header.group(1)))
+        elif (attribute := _ATTRIBUTE.fullmatch(line)) is not None:
+            self._attribute(attribute.group(1), attribute.group(2))
+        elif line == "}":
+            self._end()
+        else:
+            self._problems.error(number, f"Invalid config file syntax: {_advice(line)}: {line}")
+            self._recover(line)
+
+    def _recover(self, line: str) -> None:
+        """After a line that was not understood: avoid errors that only follow from it."""
+        broken = re.match(r"([\w-]+)[ \t]*\{", line)
+        if broken is not None and self._open is None:
+            self._open = _Open(fold(broken.group(1)), self._next)
+            if line.endswith("}"):
+                self._close()
+        elif self._open is None:
+            self._lost = True
+
+    def _begin(self, name: str) -> None:
+        if self._open is not None:
+            message = f"section '{self._open.name}' of line {self._open.line} is not closed before section '{name}'"
+            self._problems.error(self._next, message)
+            self._close()
+        self._open = _Open(name, self._next)
+        self._lost = False
+
+    def _end(self) -> None:
+        if self._open is not None:
+            self._close()
+        elif not self._lost:
+            self._problems.error(self._next, "'}' without an open section")
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._sections.append(Section(self._open.name, self._open.line, self._open.attributes))
+            self._open = None
+
+    def _attribute(self, name: str, raw: str) -> None:
+        number = self._next
+        if self._open is None:
+            if not self._lost:
+                self._problems.error(number, f"attribute '{name}' outside a section")
+            return
+        value = self._unescape(raw, number)
+        if value is not None:
+            self._open.attributes[fold(name)] = Item(value, number)
+
+    def _unescape(self, raw: str, number: int) -> str | None:
+        """Return `raw` read as the inside of a JSON string; None after an error."""
+        try:
+            value = json.loads(f'"{raw}"')
+            value.encode()
+        except (ValueError, RecursionError):  # also UnicodeEncodeError: half of a surrogate pair
+            value = None
+        if isinstance(value, str):
+            return value
+        if '"' in raw:
+            hint = "values are written without quotes"
+        elif "\\" in raw:
+            hint = "a backslash starts an escape, as in JSON"
+        else:
+            hint = "tabs and other control characters are written as escapes, such as \\t"
+        self._problems.error(number, f"bad value ({hint}): {raw}")
+        return None
+
+    def _map(self, name: str) -> None:
+        """Read a nested map, whose header line is the current one."""
+        number = self._next
+        if self._open is None:
+            if not self._lost:
+                self._problems.error(number, f"attribute '{name}' outside a section")
+                self._lost = True
+            return
+        following = self._lines[self._next :]
+        first = next((text.strip() for text in following if text.strip() and not text.strip().startswith("#")), "")
+        value = self._json_map(number) if first.startswith('"') else self._plain_map(name, number)
+        if value is not None:
+            self._open.attributes[name] = Item(value, number)
+
+    def _json_map(self, number: int) -> JsonValue:
+        """Read a map written as JSON: its members start in the line after the header."""
+        try:
+            node, end = self._json.members(self._starts[self._next])
+        except JsonSyntaxError as error:
+            self._problems.error(error.line, error.message)
+            self._skip_to_section()
+            return None
+        last = self._json.line_at(end - 1)
+        rest = self._lines[last - 1][end - self._starts[last - 1] :].split("#")[0].strip()
+        if rest not in ("", ","):
+            self._problems.error(last, f"text after the '}}' of the map opened in line {number}: {rest}")
+        self._next = last
+        return node.plain()
+
+    def _skip_to_section(self) -> None:
+        """Give the open section up and go on with the next one."""
+        self._close()
+        while self._next < len(self._lines) and _SECTION.fullmatch(self._lines[self._next].strip()) is None:
+            self._next += 1
+
+    def _plain_map(self, name: str, number: int) -> JsonValue:
+        """Read a map in the older form: unquoted keys and values, one member a line, `}` or `},`."""
+        top: dict[str, JsonValue] = {}
+        levels = [top]
+        while self._next < len(self._lines):
+            line = self._lines[self._next].strip()
+            if not line.startswith("#"):
+                line = line.split("#")[0].strip()
+            if len(levels) == 1 and _SECTION.fullmatch(line) is not None:
+                break
+            self._next += 1
+            if not line or line.startswith("#"):
+                continue
+            if line in ("}", "},"):
+                levels.pop()
+                if not levels:
+                    return top
+            elif (inner := _INNER_MAP.fullmatch(line)) is not None:
+                child: dict[str, JsonValue] = {}
+                levels[-1][inner.group(1)] = child
+                levels.append(child)
+            elif (member := _INNER_ATTRIBUTE.fullmatch(line)) is not None:
+                value = self._unescape(member.group(2), self._next)
+                if value is not None:
+                    levels[-1][member.group(1)] = value
+            else:
+                self._problems.error(self._next, f"Invalid config file syntax: {_advice(line)}: {line}")
+        self._problems.error(number, f"map '{name}' is not closed: no '}}' follows")
+        return None
+
+
+def _advice(line: str) -> str:
+    """Say what is probably wrong with a line that fits no rule."""
+    if re.fullmatch(r"\$?[\w-]+[ \t]*:", line):
+        return "the attribute has no value"
+    if line == "{":
+        return "'{' must stand in the line of the name"
+    if "{" in line and not line.endswith("{"):
+        return "'{' must be the last thing in its line"
+    if line.endswith(("}", "},")):
+        return "'}' must be alone in its line"
+    if line.endswith("{"):
+        return "a section name consists of letters, digits, '_' and '-'"
+    return "expected 'section {', 'attribute: value' or '}'"

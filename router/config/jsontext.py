@@ -1,0 +1,167 @@
+"""JSON (RFC 8259) read with the line of every value, which the standard library does not keep.
+
+Two liberties of the configuration file: a line whose first non-blank character is `#` counts as white space, and, where
+asked for, a spare comma may stand before `}` or `]`.
+"""
+
+import json
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+
+JsonValue = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
+
+MAX_DEPTH = 32  # nested arrays and objects; configurations use four
+MAX_NUMBER = 64  # characters of one number: beyond any 64-bit integer or double
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+_STRINGS = json.JSONDecoder()
+
+
+class JsonSyntaxError(Exception):
+    """The text is not JSON: `line` (from 1) and `message` say where and why."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(line, message)
+        self.line = line
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A JSON value and the line it starts in. Arrays hold nodes; objects hold nodes by key, the last of equals."""
+
+    line: int
+    value: "bool | int | float | str | list[Node] | dict[str, Node] | None"
+
+    def plain(self) -> JsonValue:
+        """Return the value without lines."""
+        if isinstance(self.value, list):
+            return [node.plain() for node in self.value]
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        return self.value
+
+
+class JsonReader:
+    """Reads JSON values out of `text`, from any position, with lines counted from the start of the text."""
+
+    def __init__(self, text: str, *, spare_commas: bool) -> None:
+        self._text = text
+        self._spare_commas = spare_commas
+        self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def line_at(self, position: int) -> int:
+        """Return the line, counted from 1, that holds `position`."""
+        return bisect_right(self._line_starts, position)
+
+    def document(self) -> Node:
+        """Read the whole text as one value. Raises JsonSyntaxError."""
+        node, position = self._value(self.skip(0), 0)
+        position = self.skip(position)
+        if position < len(self._text):
+            raise self._error(position, "text after the end of the JSON value")
+        return node
+
+    def members(self, position: int) -> tuple[Node, int]:
+        """Read an object whose `{` stands before `position`; return it and the position after its `}`."""
+        return self._object(self.line_at(position), position, 1)
+
+    def skip(self, position: int) -> int:
+        """Return the position of the next character that is neither white space nor part of a comment line."""
+        while True:
+            position = _BLANKS.match(self._text, position).end()  # type: ignore[union-attr]  # matches nothing, too
+            if not self._text.startswith("#", position) or not self._begins_line(position):
+                return position
+            end = self._text.find("\n", position)
+            position = len(self._text) if end < 0 else end
+
+    def _begins_line(self, position: int) -> bool:
+        start = self._line_starts[self.line_at(position) - 1]
+        return not self._text[start:position].strip()
+
+    def _error(self, position: int, message: str) -> JsonSyntaxError:
+        return JsonSyntaxError(self.line_at(min(position, max(len(self._text) - 1, 0))), message)
+
+    def _found(self, position: int) -> str:
+        if position >= len(self._text):
+            return "the end of the file"
+        rest = self._text[position : position + 20].split("\n")[0].strip()
+        return f"'{rest}'"
+
+    def _value(self, position: int, depth: int) -> tuple[Node, int]:
+        if depth > MAX_DEPTH:
+            raise self._error(position, f"more than {MAX_DEPTH} levels of nested values")
+        line = self.line_at(position)
+        first = self._text[position : position + 1]
+        if first == "{":
+            return self._object(line, position + 1, depth + 1)
+        if first == "[":
+            return self._array(line, position + 1, depth + 1)
+        if first == '"':
+            text, end = self._string(position)
+            return Node(line, text), end
+        for word, meaning in _WORDS.items():
+            if self._text.startswith(word, position):
+                return Node(line, meaning), position + len(word)
+        number = _NUMBER.match(self._text, position)
+        if number is None:
+            raise self._error(position, f"expected a JSON value, found {self._found(position)}")
+        return Node(line, self._number(number)), number.end()
+
+    def _number(self, match: re.Match[str]) -> int | float:
+        digits = match.group()
+        if len(digits) > MAX_NUMBER:
+            raise self._error(match.start(), f"number longer than {MAX_NUMBER} characters")
+        if match.group(1) is None and match.group(2) is None:
+            return int(digits)
+        number = float(digits)
+        if number in (float("inf"), float("-inf")):
+            raise self._error(match.start(), f"number out of range: {digits}")
+        return number
+
+    def _string(self, position: int) -> tuple[str, int]:
+        try:
+            text, end = _STRINGS.raw_decode(self._text, position)
+            text.encode()
+        except json.JSONDecodeError as error:
+            raise self._error(position, f"bad JSON string: {error.msg}") from error
+        except UnicodeEncodeError as error:
+            raise self._error(position, "bad JSON string: half of a surrogate pair") from error
+        return text, end
+
+    def _array(self, line: int, position: int, depth: int) -> tuple[Node, int]:
+        items: list[Node] = []
+        position = self.skip(position)
+        while not self._text.startswith("]", position):
+            node, position = self._value(position, depth)
+            items.append(node)
+            position = self._separator(position, "]")
+        return Node(line, items), position + 1
+
+    def _object(self, line: int, position: int, depth: int) -> tuple[Node, int]:
+        items: dict[str, Node] = {}
+        position = self.skip(position)
+        while not self._text.startswith("}", position):
+            if not self._text.startswith('"', position):
+                raise self._error(position, f"expected a key in double quotes or '}}', found {self._found(position)}")
+            key, end = self._string(position)
+            colon = self.skip(end)
+            if not self._text.startswith(":", colon):
+                raise self._error(colon, f"expected ':' after key '{key}', found {self._found(colon)}")
+            items[key], position = self._value(self.skip(colon + 1), depth)
+            position = self._separator(position, "}")
+        return Node(line, items), position + 1
+
+    def _separator(self, position: int, closing: str) -> int:
+        position = self.skip(position)
+        if self._text.startswith(closing, position):
+            return position
+        if not self._text.startswith(",", position):
+            raise self._error(position, f"expected ',' or '{closing}', found {self._found(position)}")
+        comma, position = position, self.skip(position + 1)
+        if self._text.startswith(closing, position) and not self._spare_commas:
+            raise self._error(comma, f"spare ',' before '{closing}'")
+        return position

@@ -1,0 +1,14 @@
+"""Atomic words in shared memory: the compiler's builtins under typed names. All are naturally aligned words."""
+from libc.stdint cimport uint32_t, uint64_t
+
+cdef extern from *:
+    enum:
+        RELAXED "__ATOMIC_RELAXED"
+        ACQUIRE "__ATOMIC_ACQUIRE"
+        RELEASE "__ATOMIC_RELEASE"
+        SEQUENTIAL "__ATOMIC_SEQ_CST"
+    uint32_t load32 "__atomic_load_n"(const uint32_t* word, int order) noexcept nogil
+    uint64_t load64 "__atomic_load_n"(const uint64_t* word, int order) noexcept nogil
+    void store32 "__atomic_store_n"(uint32_t* word, uint32_t value, int order) noexcept nogil
+    void store64 "__atomic_store_n"(uint64_t* word, uint64_t value, int order) noexcept nogil
+    void fence "__atomic_thread_fence"(int order) noexcept nogil

@@ -1,0 +1,388 @@
+"""Control messages between supervisor and workers: names, fields, encoding. See docs/internals/control-protocol.md.
+
+Messages are dictionaries; a TypedDict for each says what it holds. Decoding checks that nothing required is missing, so
+that a message of another version is refused with its name, and trusts the types of values: both ends are ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NotRequired, TypedDict, cast
+
+import orjson
+
+Message = dict[str, Any]
+Op = list[Any]  # ["addr", id, ...]: see OP_ names
+
+DELTA_TOPIC = b"d"  # first octet of each delta, and what a worker subscribes to for them
+
+OP_LISTENER = "listener"
+OP_LISTENER_GONE = "unlistener"
+OP_SETTINGS = "settings"
+OP_ADDRESS = "addr"
+OP_ADDRESS_GONE = "-addr"
+OP_CONSUMER = "+c"
+OP_CONSUMER_GONE = "-c"
+OP_EXCHANGE = "exchange"
+OP_EXCHANGE_GONE = "-exchange"
+OP_BINDING = "bind"
+OP_BINDING_GONE = "-bind"
+OP_WORKER = "worker"
+
+READY = "ready"
+RESYNC = "resync"
+ACK = "ack"
+OPENED = "opened"
+CLOSED = "closed"
+ATTACH = "attach"
+DETACH = "detach"
+LOCAL = "local"
+LOG = "log"
+SNAPSHOT = "snapshot"
+ATTACHED = "attached"
+REFUSED = "refused"
+DETACHED = "detached"
+GONE = "gone"
+CLOSE = "close"
+DRAIN = "drain"
+SEND = "send"
+
+
+class ControlError(ValueError):
+    """Octets that are no control message, or a message that cannot be encoded. The text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSetup:
+    """What a worker is born with, inherited through fork. Secrets are not shown by repr()."""
+
+    worker: int
+    generation: int
+    workers: int
+    region_fd: int
+    eventfds: list[int]
+    handover_fd: int
+    pub_endpoint: str
+    ctl_endpoint: str
+    server_public: bytes
+    client_public: bytes
+    client_secret: bytes = field(repr=False)
+    cpu: int | None
+    router: dict[str, Any]
+    log: dict[str, Any]
+
+
+# Worker to supervisor
+
+
+class Ready(TypedDict):
+    """The snapshot of `epoch` is applied: this worker is live."""
+
+    t: Literal["ready"]
+    epoch: int
+
+
+class Resync(TypedDict):
+    """An epoch is missing: a new snapshot, please."""
+
+    t: Literal["resync"]
+
+
+class Ack(TypedDict):
+    """The delta of `epoch` is applied."""
+
+    t: Literal["ack"]
+    epoch: int
+
+
+class Opened(TypedDict):
+    """An AMQP open was received. `conn`: the number given at hand-over."""
+
+    t: Literal["opened"]
+    conn: int
+    container: str
+    hostname: str | None
+    user: str | None
+    properties: dict[str, Any]
+    tls: dict[str, Any] | None
+
+
+class Closed(TypedDict):
+    """A connection is gone and all its links with it. `error`: [condition, description]. `confirm`: answer `gone` when
+    no worker knows its consumers any more."""
+
+    t: Literal["closed"]
+    conn: int
+    error: list[str] | None
+    confirm: NotRequired[bool]
+
+
+class Attach(TypedDict):
+    """A decision on a link is wanted.
+
+    link: the worker's number for it. slot, gen: its link slot and that slot's generation. dir: as the router sees it,
+    "in" when the client sends. address: as the client wrote it. dynamic_address: value of x-opt-qd.address. caps:
+    [symbols, whether they came as an array]. tenant: prefix. text: the terminus as the log shows it.
+    """
+
+    t: Literal["attach"]
+    conn: int
+    link: int
+    slot: int
+    gen: int
+    dir: Literal["in", "out"]
+    name: str
+    address: str | None
+    dynamic: bool
+    dynamic_address: str | None
+    caps: list[Any]
+    coordinator: bool
+    expiry: str | None
+    timeout: int
+    tenant: str | None
+    text: str
+
+
+class Detach(TypedDict):
+    """A link is gone. `confirm`: answer `detached` when no worker knows it any more."""
+
+    t: Literal["detach"]
+    conn: int
+    link: int
+    confirm: NotRequired[bool]
+
+
+class Local(TypedDict):
+    """A message for the router itself; its octets are the second part of the multipart message."""
+
+    t: Literal["local"]
+    id: int
+    reply: dict[str, Any]
+
+
+class Log(TypedDict):
+    """A line that must be logged by the supervisor."""
+
+    t: Literal["log"]
+    module: str
+    level: str
+    text: str
+
+
+# Supervisor to worker
+
+
+class Snapshot(TypedDict):
+    """The whole table. It replaces what the worker holds."""
+
+    t: Literal["snapshot"]
+    epoch: int
+    ops: list[Op]
+
+
+class Attached(TypedDict):
+    """Decision: yes. `addr`: address id, null for an anonymous link."""
+
+    t: Literal["attached"]
+    conn: int
+    link: int
+    kind: Literal["anonymous", "address"]
+    addr: NotRequired[int | None]
+    generated: NotRequired[str | None]
+    to: NotRequired[str | None]
+    phase: NotRequired[int | None]
+
+
+class Refused(TypedDict):
+    """Decision: no. `condition`: AMQP error symbol."""
+
+    t: Literal["refused"]
+    conn: int
+    link: int
+    condition: str
+    description: str
+
+
+class Detached(TypedDict):
+    """No worker knows the link any more."""
+
+    t: Literal["detached"]
+    conn: int
+    link: int
+
+
+class Gone(TypedDict):
+    """No worker knows a consumer of the connection any more."""
+
+    t: Literal["gone"]
+    conn: int
+
+
+class Close(TypedDict):
+    """Close a connection; `silent`: drop the socket without frames."""
+
+    t: Literal["close"]
+    conn: int
+    condition: NotRequired[str | None]
+    description: NotRequired[str | None]
+    silent: NotRequired[bool]
+
+
+class Drain(TypedDict):
+    """Stop reading, flush, exit 0 within `deadline_ms` milliseconds."""
+
+    t: Literal["drain"]
+    deadline_ms: int
+
+
+class Send(TypedDict):
+    """A message from the router itself; its octets are the second part of the multipart message."""
+
+    t: Literal["send"]
+    addr: int
+
+
+# Other channels: one object for each message
+
+
+class Delta(TypedDict):
+    """One epoch of the table, published to all workers behind DELTA_TOPIC."""
+
+    epoch: int
+    ops: list[Op]
+
+
+class Handover(TypedDict):
+    """Supervisor to worker, with the descriptor of an accepted connection. `peer`: "ip:port"."""
+
+    conn: int
+    listener: str
+    peer: str
+
+
+class ForkRequest(TypedDict):
+    """Supervisor to zygote, with the worker's end of its hand-over pair."""
+
+    worker: int
+    generation: int
+
+
+class ForkAnswer(TypedDict):
+    """Zygote to supervisor, with a pidfd."""
+
+    pid: int
+
+
+# Required fields by message type.
+REQUIRED: dict[str, frozenset[str]] = {
+    READY: Ready.__required_keys__,
+    RESYNC: Resync.__required_keys__,
+    ACK: Ack.__required_keys__,
+    OPENED: Opened.__required_keys__,
+    CLOSED: Closed.__required_keys__,
+    ATTACH: Attach.__required_keys__,
+    DETACH: Detach.__required_keys__,
+    LOCAL: Local.__required_keys__,
+    LOG: Log.__required_keys__,
+    SNAPSHOT: Snapshot.__required_keys__,
+    ATTACHED: Attached.__required_keys__,
+    REFUSED: Refused.__required_keys__,
+    DETACHED: Detached.__required_keys__,
+    GONE: Gone.__required_keys__,
+    CLOSE: Close.__required_keys__,
+    DRAIN: Drain.__required_keys__,
+    SEND: Send.__required_keys__,
+}
+
+
+def identity(worker: int, generation: int) -> bytes:
+    """ZeroMQ identity of a worker's control socket, and the topic that says it is subscribed."""
+    return b"w%d.%d" % (worker, generation)
+
+
+def encode(messages: Sequence[Mapping[str, Any]]) -> bytes:
+    """One part of the control channel: a JSON list of messages. Raises ControlError."""
+    return _dump(list(messages), "control messages")
+
+
+def decode(data: bytes) -> list[Message]:
+    """The messages of one part, each of a known type with all its required fields. Raises ControlError."""
+    messages = _load(data, "control messages")
+    if not isinstance(messages, list):
+        raise ControlError(f"control messages: a {type(messages).__name__} where a list is expected")
+    for number, message in enumerate(messages):
+        _check_object(message, f"control message {number}")
+        kind = message.get("t")
+        required = REQUIRED.get(kind) if isinstance(kind, str) else None
+        if required is None:
+            raise ControlError(f"control message {number}: unknown type {kind!r}")
+        _check_fields(message, required, f"control message {number} ({kind})")
+    return messages
+
+
+def encode_delta(epoch: int, ops: Sequence[Op]) -> bytes:
+    """A published delta, its topic included. Raises ControlError."""
+    return DELTA_TOPIC + _dump({"epoch": epoch, "ops": list(ops)}, "delta")
+
+
+def decode_delta(data: bytes) -> Delta:
+    """What encode_delta made. Raises ControlError."""
+    if not data.startswith(DELTA_TOPIC):
+        raise ControlError(f"delta: topic is {data[:8]!r}, expected {DELTA_TOPIC!r}")
+    return cast(Delta, _decode_object(data[len(DELTA_TOPIC) :], Delta.__required_keys__, "delta"))
+
+
+def encode_handover(message: Handover) -> bytes:
+    """What goes with the descriptor of a connection. Raises ControlError."""
+    return _dump(message, "hand-over")
+
+
+def decode_handover(data: bytes) -> Handover:
+    """What encode_handover made. Raises ControlError."""
+    return cast(Handover, _decode_object(data, Handover.__required_keys__, "hand-over"))
+
+
+def encode_fork(message: ForkRequest | ForkAnswer) -> bytes:
+    """What supervisor and zygote say to each other. Raises ControlError."""
+    return _dump(message, "fork message")
+
+
+def decode_fork_request(data: bytes) -> ForkRequest:
+    """At the zygote. Raises ControlError."""
+    return cast(ForkRequest, _decode_object(data, ForkRequest.__required_keys__, "fork request"))
+
+
+def decode_fork_answer(data: bytes) -> ForkAnswer:
+    """At the supervisor. Raises ControlError."""
+    return cast(ForkAnswer, _decode_object(data, ForkAnswer.__required_keys__, "fork answer"))
+
+
+def _dump(value: object, what: str) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise ControlError(f"{what}: {error}") from error
+
+
+def _load(data: bytes, what: str) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise ControlError(f"{what}: {error}") from error
+
+
+def _decode_object(data: bytes, required: frozenset[str], what: str) -> Message:
+    message = _load(data, what)
+    _check_object(message, what)
+    _check_fields(message, required, what)
+    return cast(Message, message)
+
+
+def _check_object(message: object, what: str) -> None:
+    if not isinstance(message, dict):
+        raise ControlError(f"{what}: a {type(message).__name__} where an object is expected")
+
+
+def _check_fields(message: Message, required: frozenset[str], what: str) -> None:
+    missing = required - message.keys()
+    if missing:
+        raise ControlError(f"{what}: no {', '.join(sorted(missing))}")

@@ -1,0 +1,138 @@
+"""Layout of the shared memory region: one place, used by every process.
+
+Owner: each struct has exactly one writing process, named at its head. Readers may see a value
+that is one update old, never a torn one (naturally aligned words).
+"""
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+
+cdef enum:
+    REGION_VERSION = 1
+    MAX_WORKERS = 64
+    LATENCY_BUCKETS = 32       # powers of two of a microsecond
+    DROP_REASONS = 8
+    DROP_NO_DESTINATION = 0    # presettled, nobody to give it to
+    DROP_OVERFLOW = 1          # presettled, consumer's queue full
+    DROP_CONSUMER_LOST = 2     # presettled, queued when its consumer went away
+    DROP_PRODUCER_LOST = 3     # incomplete when its producer went away
+    DROP_WORKER_LOST = 4       # on its way to a worker that died
+    DROP_REJECTED = 5          # presettled, not routable as it is (malformed, forbidden)
+
+# The first octets of the region. Writer: the supervisor, before anybody else maps it.
+cdef struct RegionHeader:
+    uint64_t magic
+    uint32_t version
+    uint32_t workers
+    uint32_t links_per_worker
+    uint32_t addresses
+    uint64_t ring_octets
+    uint64_t size              # octets of the whole region
+    uint32_t worker_slot       # octets of each struct as its creator was compiled
+    uint32_t link_slot
+    uint32_t address_slot
+    uint32_t ring_header
+
+# A worker's own slot. Writer: that worker (first cache line: the supervisor). Other processes read `sleeping` for
+# every batch that they send, so it does not share a line with the counters, which change with every delivery.
+cdef struct WorkerSlot:
+    uint32_t state             # WorkerState: 0 down, 1 starting, 2 ready, 3 draining
+    uint32_t generation
+    uint32_t pid
+    uint32_t pad0[13]
+    uint32_t sleeping          # 1 while blocked in epoll_wait: producers of its rings must signal
+    uint32_t pad1[15]
+    uint64_t heartbeat         # CLOCK_MONOTONIC ns of the last wake
+    uint64_t wakes
+    uint64_t connections
+    uint64_t links
+    uint64_t ingress           # router totals, names of the management schema
+    uint64_t egress
+    uint64_t transit
+    uint64_t to_container
+    uint64_t from_container
+    uint64_t accepted
+    uint64_t rejected
+    uint64_t released
+    uint64_t modified
+    uint64_t settled_no_state
+    uint64_t presettled
+    uint64_t dropped_presettled
+    uint64_t delayed_1s
+    uint64_t delayed_10s
+    uint64_t redirected        # to fallback
+    uint64_t checks_failed     # CHECK assertions that did not hold
+    uint64_t buffered          # octets of message content held
+    uint32_t links_used_high   # link slots ever claimed by this generation: all below this index
+    uint32_t pad2
+    uint64_t dropped[8]        # by DROP_ reason
+    uint64_t latency[32]       # settled deliveries by time in the router
+
+# A link. Writer: the worker that owns it.
+cdef struct LinkSlot:
+    uint32_t generation        # 0: free
+    uint32_t direction         # 1 in (client sends), 2 out (client receives)
+    uint32_t undelivered       # queued here, not written
+    uint32_t unsettled         # written, not settled
+    int32_t credit             # what the peer of the link has, or has given
+    uint32_t capacity
+    uint32_t busy              # 1 while an unfinished streaming message occupies an out link
+    uint32_t address           # address id
+    uint64_t deliveries
+    uint64_t accepted
+    uint64_t rejected
+    uint64_t released
+    uint64_t modified
+    uint64_t presettled
+    uint64_t dropped_presettled
+    uint64_t delayed_1s
+    uint64_t delayed_10s
+    uint64_t blocked_since     # CLOCK_MONOTONIC ns, 0 while it has credit
+    # followed by uint32_t taken[workers]: deliveries taken from the ring of each worker so far (mod 2**32)
+
+# Counters of one address in one worker. Writer: that worker.
+cdef struct AddressSlot:
+    uint64_t ingress
+    uint64_t egress
+    uint64_t transit
+    uint64_t to_container
+    uint64_t from_container
+    uint64_t redirected
+    uint64_t spare[2]
+
+# A ring, empty when head equals tail. Writer of head and data: the producer; of tail: the consumer.
+cdef struct RingHeader:
+    uint64_t head              # octets ever written
+    uint32_t producer_waits    # 1: producer wants a signal when there is room again
+    uint32_t pad0[13]
+    uint64_t tail              # octets ever read
+    uint32_t pad1[14]
+    # followed by ring_octets of data
+
+cdef class Region:
+    """The mapped region. Owner: created by the supervisor, mapped by every worker; immutable after creation.
+
+    The accessors check nothing: indices must be in range and the region open. A pointer is valid until close().
+    """
+    cdef readonly int fd       # -1 when closed
+    cdef readonly int workers
+    cdef readonly int links_per_worker
+    cdef readonly int addresses
+    cdef readonly size_t ring_octets
+    cdef readonly size_t size
+    cdef readonly size_t link_stride
+    cdef uint8_t* base
+    cdef size_t workers_at     # offsets and strides, in octets
+    cdef size_t worker_stride
+    cdef size_t links_at
+    cdef size_t links_stride   # all link slots of one worker
+    cdef size_t addresses_at
+    cdef size_t addresses_stride
+    cdef size_t rings_at
+    cdef size_t ring_stride
+    cdef WorkerSlot* worker_slot(self, int worker) noexcept nogil
+    cdef LinkSlot* link_slot(self, int worker, uint32_t index) noexcept nogil
+    # The way for a worker to take one of its free slots: zeroed, below links_used_high, visible as a whole. It gives
+    # it back by storing generation 0.
+    cdef LinkSlot* claim_link(self, int worker, uint32_t index, uint32_t generation) noexcept nogil
+    cdef uint32_t* link_taken(self, LinkSlot* slot) noexcept nogil
+    cdef AddressSlot* address_slot(self, int worker, uint32_t address) noexcept nogil
+    cdef RingHeader* ring(self, int producer, int consumer) noexcept nogil

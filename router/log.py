@@ -1,0 +1,412 @@
+"""The router's log: modules, levels, line format and sinks of Dispatch 1.19, for supervisor and workers alike.
+
+A line is `[TIMESTAMP ]MODULE (level) TEXT[ (FILE:LINE)]`, written with one write(2) to a file opened for append, so
+that several processes may share the file. TEXT may come from peers: what could pass for another line is made harmless.
+Owner of a Log: the one process (one thread) that created it. Settings travel between processes as plain dictionaries
+(`LogSettings.to_dict`).
+"""
+
+import os
+import re
+import sys
+import syslog
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+# Levels are bits, so that a module's enabled levels are one mask.
+TRACE, DEBUG, INFO, NOTICE, WARNING, ERROR, CRITICAL = (1 << bit for bit in range(7))
+LEVEL_NAMES = ("trace", "debug", "info", "notice", "warning", "error", "critical")
+LEVELS: dict[str, int] = {name: 1 << bit for bit, name in enumerate(LEVEL_NAMES)}
+ALL_LEVELS = (1 << len(LEVEL_NAMES)) - 1
+
+DEFAULT = "DEFAULT"  # not a source of lines: holds what other modules fall back to
+MODULES = (
+    "ROUTER", "ROUTER_CORE", "ROUTER_HELLO", "ROUTER_LS", "ROUTER_MA", "MESSAGE", "SERVER", "AGENT", "AUTHSERVICE",
+    "CONTAINER", "ERROR", "POLICY", "HTTP", "CONN_MGR", "PYTHON", "PROTOCOL", DEFAULT,
+)  # fmt: skip
+SOURCES_WITHOUT_SETTINGS = ("MAIN", "DISPLAYNAME")  # always as DEFAULT
+
+MAX_TEXT = 2047  # octets of a line's text; the rest is cut, as 1.19 does
+KEPT_LINES = 1000  # lines that management can ask for (operation GET-LOG)
+FILE_MODE = 0o666  # of a new log file, before the umask
+DEFAULT_FORMAT = "%Y-%m-%d %H:%M:%S.%%06lu %z"
+
+_DEFAULT_MASK = ALL_LEVELS & ~(TRACE | DEBUG)  # info+
+_SYSLOG_PRIORITIES = {
+    TRACE: syslog.LOG_DEBUG, DEBUG: syslog.LOG_DEBUG, INFO: syslog.LOG_INFO, NOTICE: syslog.LOG_NOTICE,
+    WARNING: syslog.LOG_WARNING, ERROR: syslog.LOG_ERR, CRITICAL: syslog.LOG_CRIT,
+}  # fmt: skip
+# What a peer could forge lines or steer terminals with: control characters, and lines that are not indented.
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\n(?! )")
+_MICROSECONDS = re.compile(r"%(0?)([0-9]{0,2})l{0,2}[diu]")
+
+
+class LogError(Exception):
+    """Settings that cannot be applied, such as a file that cannot be opened."""
+
+
+def parse_enable(text: str) -> int | None:
+    """Return the mask of levels that an `enable` text names; None means as module DEFAULT.
+
+    Tokens are separated by blanks, `,`, `;` or `:`; each is a level, matched without case by prefix, with `+` for "and
+    all higher". Raises ValueError for anything else.
+    """
+    mask = 0
+    inherit = False
+    for token in re.split(r"[ ,;:]+", text.strip(" ,;:")):
+        if not token:
+            continue
+        name = token.removesuffix("+").lower()
+        match = next((level for level in ("default", "none", *LEVEL_NAMES) if name and level.startswith(name)), None)
+        if match is None:
+            levels = ", ".join(("none", *LEVEL_NAMES))
+            raise ValueError(f"'{text}' is not a valid log level. Should be one of {{{levels}}}.")
+        if match == "default":
+            inherit = True
+        elif match != "none":
+            bit = LEVELS[match]
+            mask |= ALL_LEVELS & -bit if token.endswith("+") else bit
+    return None if inherit else mask
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSettings:
+    """Settings of one module; None means as module DEFAULT. `mask`: enabled levels, `output`: name of the sink."""
+
+    mask: int | None = None
+    timestamp: bool | None = None
+    source: bool | None = None
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Settings of a whole log: by module, and the timestamps' format (None: the default) and zone."""
+
+    modules: Mapping[str, ModuleSettings] = field(default_factory=dict)
+    timestamp_format: str | None = None
+    utc: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as a dictionary of plain values, for another process."""
+        modules = {name: [m.mask, m.timestamp, m.source, m.output] for name, m in self.modules.items()}
+        return {"modules": modules, "timestampFormat": self.timestamp_format, "utc": self.utc}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "LogSettings":
+        """Return the settings that `to_dict` made `plain` of."""
+        modules = {name: ModuleSettings(*values) for name, values in plain["modules"].items()}
+        return cls(modules, plain["timestampFormat"], plain["utc"])
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One kept line. `seconds` since the epoch; `file` and `line` of the code that wrote it, where known."""
+
+    module: str
+    level: str
+    text: str
+    file: str | None
+    line: int | None
+    seconds: int
+
+    def as_list(self) -> list[str | int | None]:
+        """Return the line in the order of the management operation GET-LOG."""
+        return [self.module, self.level, self.text, self.file, self.line, self.seconds]
+
+
+class Clock:
+    """Timestamps in one format: strftime once a second, then the microseconds in their place."""
+
+    def __init__(self, pattern: str | None, utc: bool) -> None:
+        self._pattern = DEFAULT_FORMAT if pattern is None else pattern
+        self._broken_down = time.gmtime if utc else time.localtime
+        self._second = -1
+        self._before = self._after = ""
+        self._digits: str | None = None
+
+    def stamp(self, nanoseconds: int) -> str:
+        """Return the timestamp of a time since the epoch. Raises ValueError if the format cannot be used."""
+        second, rest = divmod(nanoseconds, 1_000_000_000)
+        if second != self._second:
+            self._renew(second)
+        if self._digits is None:
+            return self._before
+        return f"{self._before}{rest // 1000:{self._digits}}{self._after}"
+
+    def _renew(self, second: int) -> None:
+        text = time.strftime(self._pattern, self._broken_down(second))
+        match = _MICROSECONDS.search(text)
+        if match is None:
+            self._before, self._digits = text.replace("%%", "%"), None
+        else:
+            self._before = text[: match.start()].replace("%%", "%")
+            self._after = text[match.end() :].replace("%%", "%")
+            self._digits = match.group(1) + match.group(2)
+        self._second = second
+
+
+class Sink:
+    """A place where lines go. A line that cannot be written is counted and reported, never fatal.
+
+    Owner: the Log that opened it.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Open `stderr`, `stdout` or a file to append to. Raises LogError."""
+        self.name = name
+        self.lost = 0  # lines since the last one that could be written
+        self._owned = name not in ("stderr", "stdout")
+        if not self._owned:
+            self._descriptor = 2 if name == "stderr" else 1
+            return
+        try:
+            self._descriptor = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        except (OSError, ValueError) as error:
+            raise LogError(f"Failed to open log file '{name}'") from error
+
+    def write(self, line: str, level: int) -> None:
+        """Write `line` and a newline at once."""
+        del level
+        try:
+            self._write(line.encode("utf-8", "backslashreplace") + b"\n")
+        except OSError as error:
+            self.lost += 1
+            if self.lost == 1 and self._descriptor != 2:
+                _complain(f"log file '{self.name}' cannot be written: {error.strerror}")
+            return
+        if self.lost:
+            self._report_lost()
+
+    def _write(self, octets: bytes) -> None:
+        written = os.write(self._descriptor, octets)
+        while written < len(octets):  # a full disk or pipe took a part
+            octets = octets[written:]
+            written = os.write(self._descriptor, octets)
+
+    def _report_lost(self) -> None:
+        lost, self.lost = self.lost, 0
+        try:
+            self._write(f"ERROR (warning) {lost} log lines before the one above were lost\n".encode())
+        except OSError:
+            self.lost = lost
+
+    def close(self) -> None:
+        """Close the file, if it is one."""
+        if self._owned:
+            os.close(self._descriptor)
+
+
+class SyslogSink(Sink):
+    """The system's log: facility daemon, priority by level."""
+
+    def __init__(self) -> None:
+        self.name = "syslog"
+        self.lost = 0
+        syslog.openlog(logoption=syslog.LOG_PID, facility=syslog.LOG_DAEMON)
+
+    def write(self, line: str, level: int) -> None:
+        """Hand `line` to syslog(3)."""
+        syslog.syslog(_SYSLOG_PRIORITIES[level], line.encode("utf-8", "backslashreplace").decode())
+
+    def close(self) -> None:
+        """Close the connection to the system's log."""
+        syslog.closelog()
+
+
+class _Source:
+    """A module as the log works with it: settings with those of DEFAULT filled in, and counters by level."""
+
+    __slots__ = ("counts", "mask", "module", "show_source", "sink", "timestamp")
+
+    def __init__(self, module: str, sink: Sink) -> None:
+        self.module = module
+        self.sink = sink
+        self.mask = _DEFAULT_MASK
+        self.timestamp = True
+        self.show_source = False
+        self.counts = [0] * len(LEVEL_NAMES)
+
+
+class Log:
+    """The log of one process. A call for a level that is off costs a dictionary look-up and a count."""
+
+    def __init__(self, settings: LogSettings | None = None) -> None:
+        """Open the sinks that `settings` name (default: info and above to stderr). Raises LogError."""
+        self._sinks: dict[str, Sink] = {"stderr": Sink("stderr")}
+        stderr = self._sinks["stderr"]
+        self._sources = {module: _Source(module, stderr) for module in (*MODULES, *SOURCES_WITHOUT_SETTINGS)}
+        self._kept: deque[Entry] = deque(maxlen=KEPT_LINES)
+        self._clock = Clock(None, False)
+        self.settings = LogSettings()
+        self.apply(LogSettings() if settings is None else settings)
+
+    def apply(self, settings: LogSettings) -> None:
+        """Replace all settings at once. Raises LogError, and then changes nothing."""
+        default = settings.modules.get(DEFAULT, ModuleSettings())
+        plans = {module: _merged(settings.modules.get(module), default) for module in self._sources}
+        clock = Clock(settings.timestamp_format, settings.utc)
+        try:
+            clock.stamp(time.time_ns())
+        except ValueError as error:
+            raise LogError(f"Invalid timestampFormat '{settings.timestamp_format}': {error}") from error
+        sinks = self._open({str(plan.output) for plan in plans.values()})
+        unused = [sink for name, sink in self._sinks.items() if name not in sinks]
+        self._sinks, self._clock, self.settings = sinks, clock, settings
+        for module, plan in plans.items():
+            source = self._sources[module]
+            source.sink = sinks[str(plan.output)]
+            source.mask = _DEFAULT_MASK if plan.mask is None else plan.mask
+            source.timestamp = bool(plan.timestamp) and plan.output != "syslog"
+            source.show_source = bool(plan.source)
+        for sink in unused:
+            sink.close()
+
+    def _open(self, names: set[str]) -> dict[str, Sink]:
+        """Return the sinks for `names`, those already open among them; after an error open nothing."""
+        opened: dict[str, Sink] = {}
+        try:
+            for name in sorted(names):
+                if name not in self._sinks:
+                    opened[name] = SyslogSink() if name == "syslog" else Sink(name)
+        except LogError:
+            for sink in opened.values():
+                sink.close()
+            raise
+        return {name: opened.get(name) or self._sinks[name] for name in names}
+
+    def enabled(self, module: str, level: int) -> bool:
+        """Return whether lines of `module` at `level` (INFO, ...) are written."""
+        return self._sources[module].mask & level != 0
+
+    def trace(self, module: str, text: str) -> None:
+        """Write a line at level trace. Raises KeyError for a module that does not exist, as all writers do."""
+        source = self._sources[module]
+        source.counts[0] += 1
+        if source.mask & TRACE:
+            self._emit(source, TRACE, text)
+
+    def debug(self, module: str, text: str) -> None:
+        """Write a line at level debug."""
+        source = self._sources[module]
+        source.counts[1] += 1
+        if source.mask & DEBUG:
+            self._emit(source, DEBUG, text)
+
+    def info(self, module: str, text: str) -> None:
+        """Write a line at level info."""
+        source = self._sources[module]
+        source.counts[2] += 1
+        if source.mask & INFO:
+            self._emit(source, INFO, text)
+
+    def notice(self, module: str, text: str) -> None:
+        """Write a line at level notice."""
+        source = self._sources[module]
+        source.counts[3] += 1
+        if source.mask & NOTICE:
+            self._emit(source, NOTICE, text)
+
+    def warning(self, module: str, text: str) -> None:
+        """Write a line at level warning."""
+        source = self._sources[module]
+        source.counts[4] += 1
+        if source.mask & WARNING:
+            self._emit(source, WARNING, text)
+
+    def error(self, module: str, text: str) -> None:
+        """Write a line at level error."""
+        source = self._sources[module]
+        source.counts[5] += 1
+        if source.mask & ERROR:
+            self._emit(source, ERROR, text)
+
+    def critical(self, module: str, text: str) -> None:
+        """Write a line at level critical."""
+        source = self._sources[module]
+        source.counts[6] += 1
+        if source.mask & CRITICAL:
+            self._emit(source, CRITICAL, text)
+
+    def write(self, level: int, module: str, text: str) -> None:
+        """Write a line at a level known only at run time."""
+        source = self._sources[module]
+        source.counts[level.bit_length() - 1] += 1
+        if source.mask & level:
+            self._emit(source, level, text)
+
+    def _emit(self, source: _Source, level: int, text: str) -> None:
+        now = time.time_ns()
+        if len(text) > MAX_TEXT // 4:  # below that it fits whatever the characters
+            text = _cut(text)
+        name = LEVEL_NAMES[level.bit_length() - 1]
+        file, number = _caller()
+        self._kept.append(Entry(source.module, name, text, file, number, now // 1_000_000_000))
+        line = f"{source.module} ({name}) {text if text.isprintable() else _safe(text)}"
+        if source.timestamp:
+            line = f"{self._clock.stamp(now)} {line}"
+        if source.show_source and file is not None:
+            line = f"{line} ({file}:{number})"
+        source.sink.write(line, level)
+
+    def recent(self, limit: int | None = None) -> list[Entry]:
+        """Return the last lines written, oldest first: at most `limit`, at most KEPT_LINES."""
+        skipped = 0 if limit is None else max(0, len(self._kept) - max(0, limit))
+        return list(islice(self._kept, skipped, None))
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Return, by module and level, the calls made so far, written or not (management type logStats)."""
+        return {module: dict(zip(LEVEL_NAMES, source.counts, strict=True)) for module, source in self._sources.items()}
+
+    def close(self) -> None:
+        """Close all files. The log must not be used any more."""
+        for sink in self._sinks.values():
+            sink.close()
+        self._sinks = {}
+
+
+def _merged(own: ModuleSettings | None, default: ModuleSettings) -> ModuleSettings:
+    """Return the settings in force for a module, with those of DEFAULT and of the router filled in."""
+    own = own or ModuleSettings()
+
+    def first(*values: Any) -> Any:
+        return next((value for value in values if value is not None), None)
+
+    return ModuleSettings(
+        mask=first(own.mask, default.mask, _DEFAULT_MASK),
+        timestamp=first(own.timestamp, default.timestamp, True),
+        source=first(own.source, default.source, False),
+        output=first(own.output, default.output, "stderr"),
+    )
+
+
+def _cut(text: str) -> str:
+    """Return as much of `text` as fits MAX_TEXT octets, without a part of a character at the end."""
+    octets = text.encode("utf-8", "backslashreplace")
+    return text if len(octets) <= MAX_TEXT else octets[:MAX_TEXT].decode("utf-8", "ignore")
+
+
+def _safe(text: str) -> str:
+    """Return `text` with control characters written as escapes, and further lines indented."""
+    return _UNSAFE.sub(lambda match: "\n " if match.group() == "\n" else f"\\x{ord(match.group()):02x}", text)
+
+
+def _caller() -> tuple[str | None, int | None]:
+    """Return file and line of the code that called the log (compiled callers have no frame)."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return (None, None) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def _complain(text: str) -> None:
+    """Say on stderr what the log itself could not say."""
+    try:
+        os.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        return  # nowhere left to say it; the sink's count of lost lines remains

@@ -1,0 +1,7 @@
+"""Forwarders: which consumers of an address get a delivery."""
+from router.amqp.delivery cimport InDelivery
+from router.amqp.message cimport Content
+from router.routing.table cimport Address
+
+# Offers d to consumers of the address as its treatment says; returns the number of copies, 0: nobody is there.
+cdef int forward(Address address, InDelivery* d, Content* c) except -1

@@ -1,0 +1,88 @@
+"""A port to another worker: deliveries, settlements and credit by two rings in shared memory."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.buffer cimport WriteBuffer
+from router.amqp.codec cimport Slice
+from router.amqp.delivery cimport IdMap, InDelivery, OutDelivery, Party
+from router.amqp.message cimport Content, Meter
+from router.ipc.layout cimport Region, WorkerSlot
+from router.ipc.ring cimport Ring
+
+cdef enum:
+    # Octets of one streamed delivery that may be with the other worker before it says that some have left it.
+    STREAM_WINDOW = 262144
+    # Payload of one record: several fit into the smallest ring, and none keeps the ring for itself.
+    RECORD_OCTETS = 32768
+    # Records taken from one ring before the loop looks at sockets again.
+    RECORDS_A_TURN = 512
+
+# A consumer of the receiving worker, as a record names it.
+cdef struct Target:
+    uint32_t slot
+    uint32_t generation
+
+# A stream being received from the peer: what has left us is reported, so that more may come. Owner: the port.
+cdef class Inflow:
+    cdef WorkerPort port
+    cdef uint64_t key
+    cdef Meter* meter
+    cdef uint64_t received                 # octets
+    cdef uint64_t reported
+    cdef bint due
+
+# What one wake of the worker does with ports, by way of its loop. Owner: the worker.
+cdef class WorkerPort(Party):
+    cdef readonly int peer
+    cdef readonly int worker
+    cdef readonly bint alive
+    cdef readonly uint32_t generation      # of the peer's process, while it is alive
+    cdef Region region
+    cdef Ring outbound
+    cdef Ring inbound
+    cdef WorkerSlot* peer_slot
+    cdef int peer_eventfd
+    cdef dict links                        # Table.links
+    cdef object scheduler
+    cdef uint64_t next_key                 # of the next delivery we send
+    cdef IdMap sent                        # key -> OutDelivery*: given to the peer, not settled
+    cdef IdMap received                    # key -> InDelivery*: of the peer, not settled
+    cdef dict inflows                      # key -> Inflow: streams being received
+    cdef WriteBuffer backlog               # records (length, octets) that found no room
+    cdef list waiting                      # Connections paused until there is room
+    cdef list windows                      # Inflows that have something to report
+    cdef readonly bint dirty               # written to, or to be pumped, in this wake
+    cdef bint signal
+    # settlements being collected: keys first … first + count - 1
+    cdef uint64_t pending_first
+    cdef uint32_t pending_count
+    cdef uint8_t pending_kind
+    cdef uint8_t pending_type
+    # targets of the delivery being offered
+    cdef uint32_t* targets
+    cdef uint32_t target_count
+    cdef uint32_t target_room
+    cdef int add_target(self, uint32_t slot_index, uint32_t generation) except -1
+    cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
+    cdef int give(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1
+    cdef int post(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1
+    cdef int flush_backlog(self) except -1
+    cdef int pump(self) except -1
+    cdef int write_part(self, OutDelivery* o) except? -2
+    cdef int forget(self, OutDelivery* o) except -1
+    cdef int release_waiting(self) except -1
+    cdef int report_window(self, Inflow inflow) except -1
+    cdef bint stuck(self) noexcept
+    cdef void take(self, const Target* target, uint32_t count) noexcept
+    cdef int spread(self, InDelivery* d, Content* c, const Target* target, uint32_t count, int overflow) except -1
+    cdef int flush(self) except -1
+    cdef int flush_pending(self) except -1
+    cdef int report(self, uint8_t kind_of_record, uint64_t key, uint8_t kind, const Slice* state) except -1
+    cdef int receive(self) except -1
+    cdef int on_record(self, const uint8_t* p, uint32_t size) except -1
+    cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1
+    cdef int on_continue(self, const uint8_t* p, uint32_t size) except -1
+    cdef int on_settled(self, const uint8_t* p, uint32_t size) except -1
+    cdef int on_update(self, const uint8_t* p, uint32_t size) except -1
+    cdef int on_window(self, const uint8_t* p) except -1
+    cdef int finish(self, InDelivery* d) except -1
+    cdef void mark(self) noexcept

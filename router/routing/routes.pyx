@@ -1,0 +1,235 @@
+"""What an incoming link does with its deliveries: routes them by its target, or by what each message says.
+
+Routing semantics: 7 (finding the address), 8.5 to 8.8 (nobody there, fallback), 10 (the router itself), 15 (exchanges).
+"""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.string cimport memcmp, memset
+
+from router.amqp.codec cimport Slice, open_variable
+from router.amqp.counters cimport totals
+from router.amqp.delivery cimport IN_ACCEPT, IN_DISCARD
+from router.amqp.incoming_link cimport ROUTED, WANTS_MORE
+from router.amqp.message cimport (
+    SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description,
+)
+from router.amqp.spec cimport D_REJECTED, D_RELEASED
+from router.routing.forward cimport forward
+
+from router.amqp import codec
+from router.amqp.errors import DECODE_ERROR, INVALID_FIELD
+
+cdef enum:
+    # Routers in a trace: more are not in a network of Dispatch (128, and one), so the message is going round in
+    # circles.
+    MAX_HOPS = 129
+    # Octets of the sections up to message-annotations, and of the address in these: with all targets they fit into a
+    # record to another worker.
+    MOST_SECTIONS = 131072
+    MOST_TO = 65536
+    FALLBACK_PHASE = 22        # 'F' - '0': how Dispatch marks what it redirected
+    ANY_PHASE = -1
+
+
+cdef bytes rejection(condition, description):
+    return codec.encode_described(D_REJECTED, [codec.encode_error(condition, description)])
+
+
+cdef bytes NO_ADDRESS = rejection("amqp:precondition-failed", "Routing failure: no address present")
+cdef bytes TOO_LARGE = rejection("amqp:resource-limit-exceeded", "message annotations are too large")
+cdef bytes IS_UNAVAILABLE = rejection("amqp:not-found", "Deliveries cannot be sent to an unavailable address")
+
+
+cdef int check_sections(IncomingLink link, InDelivery* d, Content* c, ScanResult result) except -1:
+    """WANTS_MORE, or ROUTED with the delivery refused when its sections are not well formed (else untouched)."""
+    if result == SCAN_OK or (result == SCAN_MORE and c.whole):
+        if c.sections.hops > MAX_HOPS:
+            link.refuse(d, D_RELEASED, None, True)
+        elif c.sections.end > MOST_SECTIONS or c.sections.to_override.size > MOST_TO:
+            link.refuse(d, D_REJECTED, TOO_LARGE, False)
+        return ROUTED
+    if (result == SCAN_MORE or result == SCAN_TRUNCATED) and not c.whole:
+        return WANTS_MORE
+    link.refuse(d, D_REJECTED, rejection(DECODE_ERROR if result in (SCAN_TRUNCATED, SCAN_MALFORMED) else INVALID_FIELD,
+                                         scan_description(result)), False)
+    return ROUTED
+
+
+cdef class Route(DeliveryHandler):
+    cdef bint streams(self, IncomingLink link, const Content* c) noexcept:
+        """A message that came from a router as a stream goes on as one, as soon as its first sections are here."""
+        cdef Sections s
+        if not self.honour or c.data is NULL:
+            return False
+        memset(&s, 0, sizeof(Sections))
+        return scan(c.data, c.size, False, True, &s) == SCAN_OK and s.stream
+
+    cdef int deliver(self, IncomingLink link, InDelivery* d, Content* c, Address address, bint targeted) except -1:
+        cdef int copies
+        if address.exchange is not None:
+            return self.deliver_exchange(link, d, c, address)
+        if address.inproc:
+            return self.deliver_local(d, c, address)
+        copies = forward(address, d, c)
+        if copies == 0 and address.fallback is not None and not (targeted and (<TargetedRoute>self).from_fallback):
+            c.to.data = address.to
+            c.to.size = len(address.to)
+            c.phase = FALLBACK_PHASE
+            copies = forward(address.fallback, d, c)
+            if copies:
+                address.slot.redirected += 1
+                totals.redirected += 1
+        if copies == 0:
+            return self.no_destination(link, d, address, targeted)
+        if not (targeted and (<TargetedRoute>self).from_fallback):
+            address.slot.ingress += 1
+        totals.ingress += 1
+        return ROUTED
+
+    cdef int no_destination(self, IncomingLink link, InDelivery* d, Address address, bint targeted) except -1:
+        if targeted and not address.reachable():
+            link.unreachable(d)
+        else:
+            link.refuse(d, D_RELEASED, None, True)
+        return ROUTED
+
+    cdef int deliver_exchange(self, IncomingLink link, InDelivery* d, Content* c, Address address) except -1:
+        """Direct consumers as usual, next hops of matching bindings presettled; accepted when anybody got it."""
+        cdef Address hop
+        cdef int copies
+        cdef list hops
+        cdef Slice none
+        cdef bint settled = c.settled
+        d.flags |= IN_ACCEPT
+        address.slot.ingress += 1
+        copies = forward(address, d, c)
+        c.settled = True
+        # Ingress and trace begin anew at this router.
+        none.data = NULL
+        none.size = 0
+        c.sections.ingress = c.sections.trace = none
+        if c.sections.subject.data is not NULL:
+            hops = address.exchange.hops(PyBytes_FromStringAndSize(<const char*>c.sections.subject.data,
+                                                                   c.sections.subject.size))
+            for hop in hops:
+                c.to.data = hop.to
+                c.to.size = len(hop.to)
+                c.phase = hop.phase
+                copies += forward(hop, d, c)
+        if copies == 0 and address.exchange.alternate is not None:
+            hop = address.exchange.alternate
+            c.to.data = hop.to
+            c.to.size = len(hop.to)
+            c.phase = hop.phase
+            copies = forward(hop, d, c)
+        c.settled = settled
+        if copies == 0:
+            d.flags &= ~IN_ACCEPT
+            link.refuse(d, D_RELEASED, None, True)
+        else:
+            totals.ingress += 1
+        return ROUTED
+
+    cdef int deliver_local(self, InDelivery* d, Content* c, Address address) except -1:
+        """To the router itself, whole."""
+        if not c.whole:
+            return WANTS_MORE
+        d.flags |= IN_ACCEPT
+        address.slot.ingress += 1
+        address.slot.to_container += 1
+        totals.ingress += 1
+        totals.to_container += 1
+        self.table.on_local(address.id, PyBytes_FromStringAndSize(<const char*>c.data, c.size))
+        return ROUTED
+
+
+cdef class TargetedRoute(Route):
+    """A link with a target: its deliveries go to the address that was bound at attach."""
+
+    def __cinit__(self, Table table not None, Address address not None, *, to=None, phase=0, honour=False, tenant=None,
+                  from_fallback=False):
+        """to: text for x-opt-qd.to."""
+        self.table = table
+        self.address = address
+        self.to = codec.encode_string(to) if to is not None else None
+        self.phase = phase
+        self.honour = honour
+        self.tenant = tenant
+        self.from_fallback = from_fallback
+
+    def rebind(self, Address address not None, IncomingLink link not None):
+        """The same address in a new table."""
+        self.address = address
+        self.table.bind_producer(address, link)
+
+    cdef int route(self, IncomingLink link, InDelivery* d, Content* c) except -1:
+        cdef int result
+        cdef ScanResult scanned = scan(c.data, c.size, self.address.exchange is not None, self.honour, &c.sections)
+        if scanned != SCAN_OK or c.sections.hops > MAX_HOPS or c.sections.end > MOST_TO:
+            result = check_sections(link, d, c, scanned)
+            if result == WANTS_MORE or d.flags & IN_DISCARD:
+                return result
+        c.honour = self.honour
+        if self.to is not None:
+            c.to.data = self.to
+            c.to.size = len(self.to)
+        c.phase = self.phase
+        return self.deliver(link, d, c, self.address, True)
+
+
+cdef class AnonymousRoute(Route):
+    """A link without a target: each message names its address."""
+
+    def __cinit__(self, Table table not None, *, honour=False, tenant=None):
+        self.table = table
+        self.honour = honour
+        self.tenant = tenant
+
+    cdef int route(self, IncomingLink link, InDelivery* d, Content* c) except -1:
+        cdef int result
+        cdef int phase = ANY_PHASE
+        cdef Slice text
+        cdef Address address
+        cdef bint unavailable = False
+        cdef ScanResult scanned = scan(c.data, c.size, True, self.honour, &c.sections)
+        if scanned != SCAN_OK or c.sections.hops > MAX_HOPS or c.sections.end > MOST_TO:
+            result = check_sections(link, d, c, scanned)
+            if result == WANTS_MORE or d.flags & IN_DISCARD:
+                return result
+        c.honour = self.honour
+        text = c.sections.to
+        if c.sections.to_override.data is not NULL:
+            c.to = c.sections.to_override
+            open_variable(c.to.data, c.to.data + c.to.size, &text)
+            phase = c.sections.phase
+            c.phase = phase
+        if text.data is NULL:
+            link.refuse(d, D_REJECTED, NO_ADDRESS, False)
+            return ROUTED
+        address = self.lookup(&text, phase, &unavailable)
+        if address is None:
+            if unavailable:
+                link.refuse(d, D_REJECTED, IS_UNAVAILABLE, True)
+            else:
+                link.refuse(d, D_RELEASED, None, True)
+            return ROUTED
+        if self.tenant is not None and address.key[0] == "M":
+            c.to.data = address.to
+            c.to.size = len(address.to)
+        if c.phase == 0:
+            c.phase = address.phase
+        return self.deliver(link, d, c, address, False)
+
+    cdef Address lookup(self, const Slice* text, int phase, bint* unavailable):
+        """By the table; a producer that goes on with the same address is answered from its last message."""
+        cdef Address address
+        if phase == ANY_PHASE and self.last_text is not None and self.last_epoch is self.table.lookups_key \
+                and PyBytes_GET_SIZE(self.last_text) == <Py_ssize_t>text.size \
+                and memcmp(PyBytes_AS_STRING(self.last_text), text.data, text.size) == 0:
+            return self.last_address
+        raw = PyBytes_FromStringAndSize(<const char*>text.data, text.size)
+        address = self.table.find(raw, self.tenant, phase, unavailable)
+        if address is not None and phase == ANY_PHASE:
+            self.last_text = raw
+            self.last_address = address
+            self.last_epoch = self.table.lookups_key
+        return address

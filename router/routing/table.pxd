@@ -1,0 +1,73 @@
+"""The read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes.
+The read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+
+from router.amqp.incoming_link cimport IncomingLink
+from router.amqp.outgoing_link cimport OutgoingLink
+from router.ipc.layout cimport AddressSlot, LinkSlot, Region
+from router.routing.port cimport WorkerPort
+
+cpdef enum Treatment:
+    BALANCED = 0
+    CLOSEST = 1
+    MULTICAST = 2
+    UNAVAILABLE = 3
+
+# An outgoing link of any worker. Owner: the address; immutable but for `sent`.
+cdef class Consumer:
+    cdef readonly int worker
+    cdef readonly uint32_t slot_index
+    cdef readonly uint32_t generation
+    cdef readonly uint32_t capacity
+    cdef LinkSlot* slot
+    cdef const uint32_t* taken             # deliveries that its worker took from our ring for it (mod 2**32)
+    cdef uint32_t sent                     # deliveries that we gave to our ring for it (mod 2**32)
+    cdef readonly OutgoingLink link        # when it is ours
+    cdef readonly WorkerPort port          # when it is another worker's
+
+# Owner: the table.
+cdef class Address:
+    cdef readonly uint32_t id
+    cdef readonly str key
+    cdef readonly int treatment
+    cdef readonly int phase                # of a mobile address, else 0
+    cdef readonly int priority             # 0…9, or -1: the message's own
+    cdef readonly int overflow
+    cdef readonly bint inproc              # the router itself is a destination
+    cdef public Address fallback
+    cdef public Exchange exchange
+    cdef list consumers                    # Consumer, in the order of their arrival
+    cdef int start                         # where the (rotating) list of consumers begins
+    cdef set producers                     # IncomingLinks bound here, ours only
+    cdef AddressSlot* slot
+    cdef bytes to                          # its name as an encoded string, for x-opt-qd.to
+    cdef bint reachable(self) noexcept
+
+# Owner: the table.
+cdef class Exchange:
+    cdef readonly uint32_t id
+    cdef readonly Address alternate
+    cdef readonly int alternate_phase
+    cdef object matcher                    # KeyMatcher
+    cdef dict next_hops                    # binding id -> Address
+    cdef dict cache                        # subject octets -> list of Address, bounded
+    cdef list hops(self, bytes subject)
+
+# Owner: the worker.
+cdef class Table:
+    cdef readonly Region region
+    cdef readonly int worker
+    cdef readonly uint64_t epoch
+    cdef dict addresses                    # id -> Address
+    cdef dict by_key                       # key -> Address
+    cdef dict exchanges                    # id -> Exchange
+    cdef readonly list ports               # by worker, None for our own
+    cdef readonly dict links               # slot index -> OutgoingLink: ours, alive
+    cdef readonly object settings          # AddressSettings
+    cdef dict lookups                      # text, tenant, phase of anonymous messages -> what `look_up` says, bounded
+    cdef object lookups_key                # another object after each change: remembered look-ups are void
+    cdef readonly str router_id
+    cdef readonly object on_local          # called with (address id, octets of the message) for the router itself
+    cdef object look_up(self, bytes text, str tenant, int phase)
+    cdef Address find(self, bytes text, str tenant, int phase, bint* unavailable)

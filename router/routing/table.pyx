@@ -1,0 +1,323 @@
+"""The read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes.
+The read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes.
+"""
+from router.amqp import codec
+from router.amqp.outgoing_link import Overflow
+from router.ipc import control
+from router.routing import address as addresses
+from router.routing.exchange_keys import KeyMatcher
+from router.routing.settings import UNAVAILABLE as UNAVAILABLE_TEXT
+from router.routing.settings import AddressSettings
+
+cdef enum:
+    LOOKUPS_KEPT = 16384       # texts of anonymous messages, and subjects of an exchange, that are remembered
+
+cdef dict TREATMENTS = {"balanced": BALANCED, "closest": CLOSEST, "multicast": MULTICAST, "unavailable": UNAVAILABLE}
+cdef dict OVERFLOWS = {"throttle": Overflow.OVERFLOW_THROTTLE, "block": Overflow.OVERFLOW_BLOCK,
+                       "dropOldest": Overflow.OVERFLOW_DROP_OLDEST}
+
+
+class TableError(Exception):
+    """A delta that does not fit to what the table holds: the supervisor must send a snapshot."""
+
+
+cdef class Consumer:
+    pass
+
+
+cdef class Address:
+    def __repr__(self):
+        return f"<Address {self.id} {self.key} consumers={len(self.consumers)}>"
+
+    cdef bint reachable(self) noexcept:
+        """Producers may have credit: some destination exists, if not of the address then of its fallback."""
+        return bool(self.consumers) or self.inproc or self.exchange is not None \
+            or (self.fallback is not None and bool(self.fallback.consumers))
+
+
+cdef class Exchange:
+    cdef list hops(self, bytes subject):
+        """Address records of the next hops for a subject, each once."""
+        found = self.cache.get(subject)
+        if found is None:
+            found = []
+            for binding in self.matcher.match(subject.decode("utf-8", "replace")):
+                hop = self.next_hops[binding]
+                if hop not in found:
+                    found.append(hop)
+            if len(self.cache) >= LOOKUPS_KEPT:
+                self.cache.clear()
+            self.cache[subject] = found
+        return found
+
+
+cdef class Table:
+    """What this worker routes by. Owner: the worker."""
+
+    def __cinit__(self, Region region not None, int worker, str router_id not None, ports, dict links not None,
+                  on_local):
+        """ports: WorkerPort by worker, None for our own. links: slot index -> OutgoingLink, kept by the worker."""
+        self.region = region
+        self.worker = worker
+        self.router_id = router_id
+        self.ports = list(ports)
+        self.links = links
+        self.on_local = on_local
+        self.clear()
+
+    def clear(self):
+        """Forget everything: a snapshot follows."""
+        self.addresses = {}
+        self.by_key = {}
+        self.exchanges = {}
+        self.lookups = {}
+        self.settings = AddressSettings()
+        self.epoch = 0
+
+    def apply(self, epoch, ops):
+        """One epoch, completely. Listener and worker ops are the worker's own: they are skipped here."""
+        cdef Address address
+        touched = {}
+        for op in ops:
+            handler = OPS.get(op[0])
+            if handler is not None:
+                handler(self, op, touched)
+        self.lookups.clear()
+        self.lookups_key = object()
+        self.epoch = epoch
+        for address in touched.values():
+            address_changed(address)
+
+    def replace(self, epoch, ops):
+        """A snapshot: what it does not name is gone. Links bound to an address keep it by its key."""
+        cdef Address old, new
+        before = self.by_key
+        self.clear()
+        self.apply(epoch, ops)
+        for key, old in before.items():
+            new = self.by_key.get(key)
+            if new is not None and old.producers:
+                for link in old.producers:
+                    link.context.rebind(new)
+
+    def get(self, address_id):
+        """The Address, or None."""
+        return self.addresses.get(address_id)
+
+    def by_name(self, key):
+        """The Address of a key (`M0orders`), or None."""
+        return self.by_key.get(key)
+
+    cdef Address find(self, bytes text, str tenant, int phase, bint* unavailable):
+        """Where an anonymous message goes. None: nowhere, because the address is unavailable or unknown.
+
+        phase: as a to-override says, or -1: the ingress phase of the address.
+        """
+        key = (text, tenant, phase)
+        try:
+            found = self.lookups[key]
+        except KeyError:
+            found = self.look_up(text, tenant, phase)
+            if len(self.lookups) >= LOOKUPS_KEPT:
+                self.lookups.clear()
+            self.lookups[key] = found
+        unavailable[0] = found is False
+        return found if found is not False else None
+
+    cdef object look_up(self, bytes text, str tenant, int phase):
+        """Address, None (unknown) or False (unavailable)."""
+        plain = addresses.normalise(text.decode("utf-8", "replace"))
+        cls, name = addresses.classify(plain, self.router_id, "standalone")
+        if cls != "M":
+            # A local record that exists, or nothing: settings do not apply to these (14, N-6).
+            return self.by_key.get(addresses.key(cls, name))
+        if tenant is not None:
+            name = tenant + name
+        setting = self.settings.lookup(name)
+        found = self.by_key.get(addresses.key(cls, name, setting.ingress_phase if phase < 0 else phase))
+        if found is None and setting.distribution == UNAVAILABLE_TEXT:
+            return False
+        return found
+
+    # -- ops ----------------------------------------------------------------------------------------------------------
+
+    def op_settings(self, op, touched):
+        self.settings = AddressSettings(op[1], op[2])
+
+    def op_address(self, op, touched):
+        cdef Address address = self.addresses.get(op[1])
+        cdef dict what = op[3]
+        if address is None:
+            address = Address()
+            address.id = op[1]
+            address.key = op[2]
+            address.consumers = []
+            address.producers = set()
+            address.slot = self.region.address_slot(self.worker, address.id)
+            mobile = op[2][0] == "M"
+            address.to = codec.encode_string(op[2][2:] if mobile else op[2][1:])
+            address.phase = int(op[2][1]) if mobile and op[2][1].isdigit() else 0
+            self.addresses[address.id] = address
+            self.by_key[address.key] = address
+        elif address.key != op[2]:
+            raise TableError(f"address {op[1]} is {address.key}, not {op[2]}")
+        address.treatment = TREATMENTS[what["treatment"]]
+        address.priority = -1 if what.get("priority") is None else what["priority"]
+        address.overflow = OVERFLOWS[what.get("overflow") or "throttle"]
+        address.inproc = bool(what.get("inproc"))
+        fallback = what.get("fallback")
+        address.fallback = None if fallback is None else self.required(fallback)
+        exchange = what.get("exchange")
+        address.exchange = None if exchange is None else self.exchanges.get(exchange)
+        touched[address.id] = address
+
+    def required(self, address_id):
+        address = self.addresses.get(address_id)
+        if address is None:
+            raise TableError(f"address {address_id} is not known")
+        return address
+
+    def op_address_gone(self, op, touched):
+        cdef Address address = self.addresses.pop(op[1], None)
+        if address is None:
+            return
+        if self.by_key.get(address.key) is address:
+            del self.by_key[address.key]
+        touched.pop(address.id, None)
+
+    def op_consumer(self, op, touched):
+        cdef Address address = self.required(op[1])
+        cdef Consumer consumer = Consumer()
+        consumer.worker = op[2]
+        consumer.slot_index = op[3]
+        consumer.generation = op[4]
+        consumer.capacity = op[5] or 1
+        consumer.slot = self.region.link_slot(consumer.worker, consumer.slot_index)
+        if consumer.worker == self.worker:
+            consumer.link = self.links.get(consumer.slot_index)
+            if consumer.link is None or consumer.link.slot.generation != consumer.generation:
+                return
+        else:
+            consumer.port = self.ports[consumer.worker]
+            consumer.taken = &self.region.link_taken(consumer.slot)[self.worker]
+            consumer.sent = consumer.taken[0]
+        # At the end of a list that begins, and ends, at `start`.
+        address.consumers.insert(address.start, consumer)
+        address.start = (address.start + 1) % len(address.consumers)
+        touched[address.id] = address
+        self.touch_primary(address, touched)
+
+    def touch_primary(self, Address address, touched):
+        """A consumer of a fallback instance makes the primary reachable."""
+        cdef Address primary
+        if address.key.startswith("MF"):
+            primary = self.by_key.get("M0" + address.key[2:])
+            if primary is not None:
+                touched[primary.id] = primary
+
+    def op_consumer_gone(self, op, touched):
+        cdef Address address = self.addresses.get(op[1])
+        if address is not None:
+            remove_consumer(address, op[2], op[3], op[4])
+            touched[address.id] = address
+            self.touch_primary(address, touched)
+
+    def op_exchange(self, op, touched):
+        cdef Exchange exchange = Exchange()
+        cdef dict what = op[2]
+        cdef Address address
+        exchange.id = op[1]
+        exchange.matcher = KeyMatcher(what["match"])
+        exchange.next_hops = {}
+        exchange.cache = {}
+        exchange.alternate = None if what.get("alternate") is None else self.required(what["alternate"])
+        exchange.alternate_phase = what.get("alternatePhase") or 0
+        self.exchanges[exchange.id] = exchange
+        address = self.required(what["address"])
+        address.exchange = exchange
+        touched[address.id] = address
+
+    def op_exchange_gone(self, op, touched):
+        cdef Address address
+        cdef Exchange exchange = self.exchanges.pop(op[1], None)
+        for address in self.addresses.values():
+            if address.exchange is exchange:
+                address.exchange = None
+                touched[address.id] = address
+
+    def op_binding(self, op, touched):
+        cdef Exchange exchange = self.exchanges[op[1]]
+        exchange.matcher.bind(op[3], op[2])
+        exchange.next_hops[op[2]] = self.required(op[4])
+        exchange.cache.clear()
+
+    def op_binding_gone(self, op, touched):
+        cdef Exchange exchange = self.exchanges.get(op[1])
+        if exchange is not None and op[2] in exchange.next_hops:
+            exchange.matcher.unbind(op[2])
+            del exchange.next_hops[op[2]]
+            exchange.cache.clear()
+
+    # -- what the worker itself changes -------------------------------------------------------------------------------
+
+    def drop_consumer(self, Address address not None, slot_index, generation):
+        """One of our own links is gone: nothing more goes to it, before the supervisor says so."""
+        remove_consumer(address, self.worker, slot_index, generation)
+
+    def drop_everywhere(self, slot_index, generation):
+        """A link of ours is gone before its worker learnt where it was bound."""
+        cdef Address address
+        for address in self.addresses.values():
+            remove_consumer(address, self.worker, slot_index, generation)
+
+    def bind_producer(self, Address address not None, IncomingLink link not None):
+        """A producer of ours: it gets credit when the address is reachable."""
+        address.producers.add(link)
+        if address.reachable():
+            link.set_flowing(True)
+
+    def unbind_producer(self, Address address not None, IncomingLink link not None):
+        address.producers.discard(link)
+
+    def describe(self):
+        """What the table holds, as plain values, for tests."""
+        cdef Address address
+        cdef Consumer consumer
+        return {
+            address.key: [(consumer.worker, consumer.slot_index, consumer.generation) for consumer in address.consumers]
+            for address in self.addresses.values()
+        }
+
+
+cdef int remove_consumer(Address address, int worker, uint32_t slot_index, uint32_t generation) except -1:
+    cdef Consumer consumer
+    cdef int i
+    for i in range(len(address.consumers)):
+        consumer = address.consumers[i]
+        if consumer.worker == worker and consumer.slot_index == slot_index and consumer.generation == generation:
+            del address.consumers[i]
+            if i < address.start:
+                address.start -= 1
+            if address.start >= len(address.consumers):
+                address.start = 0
+            return 0
+    return 0
+
+
+cdef int address_changed(Address address) except -1:
+    """Producers that waited get credit when there is somebody to send to (5, K-7); loss alone says nothing (K-8)."""
+    cdef IncomingLink link
+    if address.producers and address.reachable():
+        for link in address.producers:
+            if not link.flowing or link.draining:
+                link.set_flowing(True)
+    return 0
+
+
+OPS = {
+    control.OP_SETTINGS: Table.op_settings, control.OP_ADDRESS: Table.op_address,
+    control.OP_ADDRESS_GONE: Table.op_address_gone, control.OP_CONSUMER: Table.op_consumer,
+    control.OP_CONSUMER_GONE: Table.op_consumer_gone, control.OP_EXCHANGE: Table.op_exchange,
+    control.OP_EXCHANGE_GONE: Table.op_exchange_gone, control.OP_BINDING: Table.op_binding,
+    control.OP_BINDING_GONE: Table.op_binding_gone,
+}

@@ -1,0 +1,173 @@
+"""What tests need of the engine that only compiled code can reach: the steps of a wake, counts of what is alive, and
+the invariants of links and ports."""
+from libc.stdint cimport uint32_t
+
+from router.amqp.connection cimport Connection, Scheduler
+from router.amqp.delivery cimport (
+    IN_COMPLETE, IN_PRESETTLED, OUT_ABORT, OUT_QUEUED, InDelivery, OutDelivery, Party, live_in, live_out, map_get,
+)
+from router.amqp.incoming_link cimport IncomingLink
+from router.amqp.message cimport stored_octets
+from router.amqp.outgoing_link cimport OutgoingLink
+from router.amqp.session cimport Session
+from router.ipc.ring cimport ring_empty
+from router.routing.port cimport WorkerPort
+
+
+def alive():
+    """(incoming deliveries, outgoing deliveries, octets of stored messages) of this process."""
+    return live_in(), live_out(), stored_octets()
+
+
+# -- the steps of a wake ----------------------------------------------------------------------------------------------
+
+def take_dirty(Scheduler scheduler not None):
+    """Connections with something to send, each once; from now on they report anew."""
+    cdef Connection connection
+    taken = scheduler.dirty
+    scheduler.dirty = []
+    for connection in taken:
+        connection.dirty = False
+    return taken
+
+
+def take_resumed(Scheduler scheduler not None):
+    """Connections whose frames may go on."""
+    taken = scheduler.resumed
+    scheduler.resumed = []
+    return taken
+
+
+def take_starved(Scheduler scheduler not None):
+    """Links to be asked by `check_starved`."""
+    taken = scheduler.starved
+    scheduler.starved = []
+    return taken
+
+
+def starve(Scheduler scheduler not None, link):
+    """Ask the link again in the next step."""
+    scheduler.starved.append(link)
+
+
+def prepare(Connection connection not None):
+    """What the event loop does for a connection whose socket takes nothing: fill the write buffer."""
+    if not connection.finished:
+        connection.prepare()
+
+
+def receive(WorkerPort port not None):
+    """Take records from the peer; how many."""
+    return port.receive()
+
+
+def flush(WorkerPort port not None):
+    """The end of a wake for a port. True: something still waits for room in the ring."""
+    port.flush()
+    return port.alive and port.stuck()
+
+
+def waiting(WorkerPort port not None):
+    """The peer has written what is not taken yet."""
+    return port.alive and not ring_empty(&port.inbound)
+
+
+def streams(WorkerPort port not None):
+    """How many messages the port is receiving as streams."""
+    return len(port.inflows)
+
+
+# -- invariants -------------------------------------------------------------------------------------------------------
+
+cdef object incoming(Party party):
+    """What is wrong with the deliveries that came from here when all is quiet, or None."""
+    cdef InDelivery* d = party.in_first
+    cdef OutDelivery* o
+    cdef uint32_t n = 0, live
+    while d is not NULL:
+        n += 1
+        if d.upstream != <void*>party:
+            return f"delivery {d.key} is in the list of another upstream"
+        live = 0
+        o = d.outs
+        while o is not NULL:
+            live += 1
+            if o.peer is not d:
+                return f"a copy of delivery {d.key} does not know it"
+            o = o.sibling
+        if live != d.live or d.pending > live:
+            return f"delivery {d.key} has {live} copies, counts {d.live} and {d.pending} without an outcome"
+        if d.flags & IN_COMPLETE and live == 0:
+            return f"delivery {d.key} (flags {d.flags}, state {d.kind}) is complete, has no copies, and has not ended"
+        d = d.next
+    if n != party.in_count:
+        return f"{n} deliveries in the list, {party.in_count} counted"
+    return None
+
+
+cdef object copies(Party party, uint32_t* queued, uint32_t* sent, uint32_t* open_streams):
+    """Counts what is on its way to here; what is wrong with it, or None."""
+    cdef OutDelivery* o = party.queue_first
+    queued[0] = sent[0] = open_streams[0] = 0
+    while o is not NULL:
+        queued[0] += 1
+        if o.downstream != <void*>party or not o.flags & OUT_QUEUED:
+            return "a queued copy is not marked so"
+        if not o.message.complete and not o.flags & OUT_ABORT:
+            open_streams[0] += 1
+        if o.next is NULL and party.queue_last is not o:
+            return "the queue's end is not its last copy"
+        o = o.next
+    o = party.sent_first
+    while o is not NULL:
+        sent[0] += 1
+        if o.downstream != <void*>party or o.flags & OUT_QUEUED:
+            return "a sent copy is marked as queued"
+        o = o.next
+    return None
+
+
+def check_incoming(IncomingLink link not None):
+    """Raises AssertionError when something in a producer's link does not fit. To be called when all is quiet."""
+    cdef Session session = link.session
+    cdef InDelivery* d = link.in_first
+    wrong = incoming(link)
+    if wrong is None and link.occupied != link.in_count + link.withheld:
+        wrong = f"{link.occupied} places occupied by {link.in_count} deliveries and {link.withheld} withheld"
+    if wrong is None and link.slot.unsettled != link.occupied - link.withheld:
+        wrong = f"{link.occupied} places occupied, {link.withheld} withheld, the gauge says {link.slot.unsettled}"
+    while wrong is None and d is not NULL:
+        if not d.flags & IN_PRESETTLED and map_get(&session.received, d.key) != <void*>d:
+            wrong = f"unsettled delivery {d.key} is not in its session's map"
+        d = d.next
+    assert wrong is None, f"incoming link {link.name}: {wrong}"
+
+
+def check_outgoing(OutgoingLink link not None):
+    """The same for a consumer's link."""
+    cdef uint32_t queued = 0, sent = 0, open_streams = 0
+    wrong = copies(link, &queued, &sent, &open_streams)
+    if wrong is None:
+        held = (queued, sent, open_streams)
+        told = (link.slot.undelivered, link.slot.unsettled, link.slot.busy)
+        if held != told:
+            wrong = f"queued, unsettled, unfinished are {held}, the gauges say {told}"
+    assert wrong is None, f"outgoing link {link.name}: {wrong}"
+
+
+def check_port(WorkerPort port not None):
+    """The same for what crosses to or from another worker."""
+    cdef uint32_t queued = 0, sent = 0, open_streams = 0
+    cdef InDelivery* d = port.in_first
+    cdef uint32_t n = 0
+    wrong = incoming(port) or copies(port, &queued, &sent, &open_streams)
+    while wrong is None and d is not NULL:
+        n += 1
+        if map_get(&port.received, d.key) != <void*>d:
+            wrong = f"delivery {d.key} is not in the map"
+        d = d.next
+    if wrong is None and n != port.received.used:
+        wrong = f"{n} deliveries, {port.received.used} in the map"
+    if wrong is None and queued > port.sent.used:
+        wrong = f"{queued} copies queued, {port.sent.used} in the map"
+    assert wrong is None, f"port of worker {port.worker} to {port.peer}: {wrong}"

@@ -1,0 +1,107 @@
+"""Compiles every .pyx below router/ and workers/. All other metadata is in pyproject.toml.
+
+Environment:
+    SLUICE_FLAVOUR     release (default) or debug: bounds checks, invariants, sanitizers (docs/decisions/0002-build.md)
+    SLUICE_EXTENSIONS  0 leaves the extension modules out (an editable install whose modules `make` builds in place)
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+COMPILED_PACKAGES = ("router", "workers")
+
+# Directives with a meaning in the language are the same in both flavours; only checks differ.
+DIRECTIVES = {
+    "language_level": 3,
+    "cdivision": True,
+    "wraparound": False,
+    "embedsignature": True,
+}
+RELEASE_DIRECTIVES = {**DIRECTIVES, "boundscheck": False, "initializedcheck": False}
+DEBUG_DIRECTIVES = {**DIRECTIVES, "boundscheck": True, "initializedcheck": True, "nonecheck": True}
+
+# The engine reads C structures out of byte buffers, so aliasing by type must not be assumed. -g1 keeps line numbers for
+# perf at little cost. No -march: a wheel must run on any machine of its architecture.
+RELEASE_CFLAGS = ["-O3", "-fno-strict-aliasing", "-g1"]
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+DEBUG_CFLAGS = ["-O1", "-g", "-fno-strict-aliasing", "-fno-omit-frame-pointer", "-UNDEBUG", "-DSLUICE_DEBUG=1"]
+
+
+def cores() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def flavour() -> str:
+    """The flavour to build, from the environment."""
+    name = os.environ.get("SLUICE_FLAVOUR", "release")
+    if name not in ("release", "debug"):
+        sys.exit(f"setup.py: SLUICE_FLAVOUR is {name!r}; it must be 'release' or 'debug'")
+    return name
+
+
+def extensions() -> list[Extension]:
+    """One extension for each .pyx, named by its path."""
+    debug = flavour() == "debug"
+    sources = sorted(path for package in COMPILED_PACKAGES for path in Path(package).rglob("*.pyx"))
+    headers = sorted(str(path) for package in COMPILED_PACKAGES for path in Path(package).rglob("*.h"))
+    return [
+        Extension(
+            ".".join(source.with_suffix("").parts),
+            [str(source)],
+            include_dirs=[".", str(source.parent)],
+            depends=["setup.py", *headers],
+            extra_compile_args=DEBUG_CFLAGS + SANITIZERS if debug else RELEASE_CFLAGS,
+            extra_link_args=SANITIZERS if debug else [],
+        )
+        for source in sources
+    ]
+
+
+class BuildExtensions(build_ext):
+    """Translates with Cython, then compiles, both on all cores; removes modules whose source is gone."""
+
+    def finalize_options(self) -> None:
+        # Not at the top: commands that build nothing need no Cython.
+        from Cython.Build import cythonize
+        from Cython.Compiler.Errors import CompileError
+
+        name = flavour()
+        c_folder = Path("build", "cython", name)
+        # Cython compares the times of sources only; new directives in this file must count as well.
+        stamp = c_folder / "translated"
+        stale = not stamp.exists() or stamp.stat().st_mtime < Path(__file__).stat().st_mtime
+        try:
+            self.distribution.ext_modules = cythonize(
+                self.distribution.ext_modules,
+                nthreads=cores(),
+                build_dir=str(c_folder),
+                compiler_directives=DEBUG_DIRECTIVES if name == "debug" else RELEASE_DIRECTIVES,
+                force=stale,
+            )
+        except CompileError as error:  # Cython has printed what and where
+            sys.exit(f"setup.py: Cython cannot translate {error}")
+        c_folder.mkdir(parents=True, exist_ok=True)
+        stamp.touch()
+        super().finalize_options()
+        self.parallel = self.parallel or cores()
+
+    def run(self) -> None:
+        super().run()
+        root = Path("." if self.inplace else self.build_lib)
+        wanted = {root / self.get_ext_filename(extension.name) for extension in self.extensions}
+        for package in COMPILED_PACKAGES:
+            for module in root.joinpath(package).rglob("*.so"):
+                if module not in wanted:
+                    module.unlink()
+
+
+if __name__ == "__main__":
+    setup(
+        ext_modules=[] if os.environ.get("SLUICE_EXTENSIONS") == "0" else extensions(),
+        cmdclass={"build_ext": BuildExtensions},
+    )

@@ -1,0 +1,1 @@
+"""The supervisor process: children, listeners, address table, decisions."""

@@ -1,0 +1,325 @@
+"""Listening sockets: accepting connections and handing them over to the workers."""
+import array
+import asyncio
+import errno
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from router.config.entities import ListenerConfig
+from router.ipc.control import encode_handover
+from router.log import INFO, Log
+from supervisor.connections import Connection
+from supervisor.core import Core
+from supervisor.worker import Stage, Worker
+
+MAX_CONNECTIONS: Final = 65535  # the default of policy.maxConnections, always in force
+ACCEPTS_PER_WAKE: Final = 64  # then other events have their turn
+BACKLOG: Final = 1024  # connections the kernel keeps for us, at most; net.core.somaxconn may allow fewer
+RETRY_AFTER: Final = 0.1  # seconds without accepting when the system has no memory or descriptors at all
+
+# Errors of accept(2) that say something about the connection, not about us: the next one may be fine.
+_OF_THE_PEER: Final = frozenset(
+    (errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH)
+) | {errno.EPERM, errno.ENOPROTOOPT, errno.ENONET, errno.EOPNOTSUPP, errno.EINTR, errno.ETIMEDOUT}
+_OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+# The hand-over socket is full, or too many descriptors are on their way.
+_FULL: Final = (errno.EAGAIN, errno.ETOOMANYREFS, errno.ENOBUFS)
+_GONE: Final = (errno.EPIPE, errno.ECONNRESET)
+
+class ListenError(Exception):
+    """A listener cannot be opened: its address, and why."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+        self.address = address
+        self.reason = reason
+
+
+class Listener:
+    """An open listener: one socket for each address that its host stands for. Owner: the acceptor."""
+
+    __slots__ = ("config", "sockets", "text")
+
+    def __init__(self, config: ListenerConfig) -> None:
+        """Bind. Raises ListenError when no address can be bound."""
+        self.config = config
+        self.sockets: list[socket.socket] = []
+        port = config.port
+        error: OSError | None = None
+        for host in config.hosts:
+            try:
+                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            except OSError as failure:
+                error = failure
+                continue
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                try:
+                    opened = _bind(family, kind, protocol, (address[0], port, *address[2:]))
+                except OSError as failure:
+                    error = failure
+                    continue
+                self.sockets.append(opened)
+                port = port or opened.getsockname()[1]  # a port the kernel chose is the same for all addresses
+        self.text = f"{config.host}:{port if config.port == 0 else config.port_text}"
+        if not self.sockets:
+            reason = "no address" if error is None else error.strerror or str(error)
+            raise ListenError(self.text, reason)
+
+    def listen(self) -> None:
+        """Begin to take connections. Raises ListenError."""
+        for opened in self.sockets:
+            try:
+                opened.listen(BACKLOG)
+            except OSError as error:
+                raise ListenError(self.text, error.strerror or str(error)) from error
+
+    def close(self) -> None:
+        for opened in self.sockets:
+            opened.close()
+
+
+def _bind(family: int, kind: int, protocol: int, address: tuple[str | int, ...]) -> socket.socket:
+    """A bound socket. Raises OSError."""
+    opened = socket.socket(family, kind, protocol)
+    try:
+        opened.setblocking(False)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
+        opened.bind(address)
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+class Acceptor:
+    """Accepts on all listeners and gives each connection to the worker with the fewest. Owner: supervisor."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, core: Core, log: Log) -> None:
+        self._loop = loop
+        self._core = core
+        self._log = log
+        self._listeners: list[Listener] = []
+        self._open = False  # accepting, unless paused
+        self._paused = False
+        self._reserve: int | None = _open_reserve()
+        self._refusing = False  # out of descriptors, said so already
+        self._waiting: deque[tuple[Connection, socket.socket]] = deque()  # of a worker that died before it got them
+
+    @property
+    def listeners(self) -> list[Listener]:
+        return self._listeners
+
+    def bind(self, configs: tuple[ListenerConfig, ...]) -> None:
+        """Open all listeners without taking connections yet. The first one is required: raises ListenError."""
+        for config in configs:
+            try:
+                self._listeners.append(Listener(config))
+            except ListenError as error:
+                if config is configs[0]:
+                    raise
+                self._log.error("SERVER", f"Listener error on {error.address}: {error.reason}")
+
+    def open(self, announce: Callable[[Listener], None]) -> None:
+        """Begin to take connections; `announce` is called for each listener. Raises ListenError."""
+        for listener in list(self._listeners):
+            try:
+                listener.listen()
+            except ListenError as error:
+                listener.close()
+                if listener is self._listeners[0]:
+                    raise
+                self._log.error("SERVER", f"Listener error on {error.address}: {error.reason}")
+                self._listeners.remove(listener)
+                continue
+            announce(listener)
+        self._open = True
+        self._watch()
+
+    def _watch(self) -> None:
+        for listener in self._listeners:
+            for opened in listener.sockets:
+                self._loop.add_reader(opened, self._accept, listener, opened)
+
+    def _unwatch(self) -> None:
+        for listener in self._listeners:
+            for opened in listener.sockets:
+                self._loop.remove_reader(opened)
+
+    def _pause(self) -> None:
+        """No worker has room: leave new connections to the kernel's queue."""
+        if not self._paused:
+            self._paused = True
+            self._unwatch()
+
+    def resume(self) -> None:
+        """A worker may have room again: hand over what waits, then accept."""
+        while self._waiting and self._choose() is not None:
+            connection, accepted = self._waiting.popleft()
+            self._give(connection, accepted)
+        if self._paused and self._open and not self._waiting and self._choose() is not None:
+            self._paused = False
+            self._watch()
+
+    def _choose(self) -> Worker | None:
+        """The serving worker with room in its hand-over socket that has the fewest connections."""
+        best: Worker | None = None
+        fewest = 0
+        for worker in self._core.workers.values():
+            if worker.stage is Stage.SERVING and worker.stuck is None:
+                load = len(worker.connections)
+                if best is None or load < fewest:
+                    best, fewest = worker, load
+        return best
+
+    def _accept(self, listener: Listener, opened: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_WAKE):
+            worker = self._choose()
+            if worker is None:
+                self._pause()
+                return
+            try:
+                accepted, address = opened.accept()
+            except BlockingIOError:
+                self._refusing = False
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_DESCRIPTORS:
+                    if not self._refuse(opened, error):
+                        return
+                elif error.errno not in _OF_THE_PEER:
+                    self._rest(error)
+                    return
+                continue
+            accepted.setblocking(False)
+            self._adopt(listener, worker, accepted, f"{address[0]}:{address[1]}")
+
+    def _adopt(self, listener: Listener, worker: Worker, accepted: socket.socket, peer: str) -> None:
+        """Hand an accepted connection over, unless there are too many."""
+        if self._core.connections >= MAX_CONNECTIONS:
+            accepted.close()
+            if self._log.enabled("POLICY", INFO):
+                self._log.info(
+                    "POLICY",
+                    f"DENY Connection '{peer.rpartition(':')[0]}' based on global connection count. "
+                    f"nConnections= {MAX_CONNECTIONS}",
+                )
+            return
+        connection = self._core.adopt(worker, listener.config, listener.text, peer)
+        self._hand_over(worker, connection, accepted)
+
+    def _give(self, connection: Connection, accepted: socket.socket) -> None:
+        """Hand over a connection that has lost its worker."""
+        worker = self._choose()
+        if worker is None:
+            self._waiting.append((connection, accepted))
+            self._pause()
+            return
+        self._core.move(connection, worker)
+        self._hand_over(worker, connection, accepted)
+
+    def _hand_over(self, worker: Worker, connection: Connection, accepted: socket.socket) -> None:
+        if self._send(worker, connection, accepted):
+            accepted.close()
+            return
+        del worker.connections[connection.number]  # not its connection before it has it
+        worker.stuck = (connection, accepted)
+        assert worker.handover is not None
+        self._loop.add_writer(worker.handover, self._unstick, worker)
+
+    def _send(self, worker: Worker, connection: Connection, accepted: socket.socket) -> bool:
+        """Put a connection on the hand-over socket; False when that is full."""
+        assert worker.handover is not None
+        data = encode_handover(
+            {"conn": connection.number, "listener": connection.listener.name, "peer": connection.peer}
+        )
+        descriptor = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (accepted.fileno(),)))
+        try:
+            worker.handover.sendmsg((data,), (descriptor,))
+        except OSError as error:
+            if error.errno in _FULL or error.errno in _GONE:  # gone: `lost` follows and takes the connection back
+                return False
+            raise
+        return True
+
+    def _unstick(self, worker: Worker) -> None:
+        """The hand-over socket of a worker has room again."""
+        connection, accepted = worker.stuck
+        if worker.handover is None or not self._send(worker, connection, accepted):
+            return
+        self._loop.remove_writer(worker.handover)
+        worker.stuck = None
+        self._core.move(connection, worker)
+        accepted.close()
+        self.resume()
+
+    def lost(self, worker: Worker) -> None:
+        """A worker died: a connection that it never got goes to another one."""
+        if worker.stuck is not None:
+            connection, accepted = worker.stuck
+            worker.stuck = None
+            self._give(connection, accepted)
+
+    def _refuse(self, opened: socket.socket, error: OSError) -> bool:
+        """Out of descriptors: use the reserve to take a connection and close it, so that its client knows.
+
+        False when that is impossible too; accepting rests for a while then.
+        """
+        if not self._refusing:
+            self._refusing = True
+            self._log.error("SERVER", f"New connections are refused: {error.strerror}")
+        if self._reserve is None:
+            self._rest(error)
+            return False
+        os.close(self._reserve)
+        self._reserve = None
+        try:
+            opened.accept()[0].close()
+        except BlockingIOError:
+            return True  # the client has given up
+        except OSError as failure:
+            self._rest(failure)
+            return False
+        finally:
+            self._reserve = _open_reserve()
+        return True
+
+    def _rest(self, error: OSError) -> None:
+        """Accepting is impossible for a reason that will pass: try again later."""
+        self._log.warning("SERVER", f"Accepting connections rests for {RETRY_AFTER} seconds: {error.strerror}")
+        self._pause()
+        self._loop.call_later(RETRY_AFTER, self._end_rest)
+
+    def _end_rest(self) -> None:
+        if self._reserve is None:
+            self._reserve = _open_reserve()
+        self.resume()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._open and not self._paused:
+            self._unwatch()
+        self._open = False
+        for listener in self._listeners:
+            listener.close()
+        for _, accepted in self._waiting:
+            accepted.close()
+        self._waiting.clear()
+        if self._reserve is not None:
+            os.close(self._reserve)
+            self._reserve = None
+
+
+def _open_reserve() -> int | None:
+    """A descriptor to give up when there are no others; None when there are none already."""
+    try:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _OUT_OF_DESCRIPTORS:
+            return None
+        raise

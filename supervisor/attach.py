@@ -1,0 +1,156 @@
+"""The decision about an attach: refused, anonymous, or bound to which address. No input or output here.
+
+The order of the steps is that of 1.19 (routing semantics, "Decision sequence"): the first that matches decides.
+"""
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from router.routing.address import (
+    EDGE_MODE,
+    FALLBACK_PHASE,
+    FALLBACK_PHASE_NUMBER,
+    LOCAL,
+    MOBILE,
+    TOPOLOGICAL,
+    UPLINK,
+    classify,
+    generate_temporary,
+    key,
+    normalise,
+)
+from router.routing.settings import BALANCED, CLOSEST, UNAVAILABLE, AddressSettings
+from supervisor.table import Record, Table, TableFullError
+
+
+class Refused(NamedTuple):
+    """The decision is no; both texts go to the client."""
+
+    condition: str
+    description: str
+
+
+class Accepted(NamedTuple):
+    """The decision is yes. `record` is None for an anonymous link."""
+
+    record: Record | None = None
+    generated: str | None = None  # text of a dynamic terminus
+    to: str | None = None  # text for the annotation of messages that come in over the link
+    phase: int = 0
+    fallback: bool = True  # False: deliveries of this producer never go to the fallback instance
+
+
+NO_ROUTE: Final = Refused("qd:no-route-to-dest", "No route to the destination node")
+NOT_FOUND: Final = Refused("amqp:not-found", "Node not found")
+FORBIDDEN: Final = Refused("qd:forbidden", "Connectivity to the node is forbidden")
+WRONG_ROLE: Final = Refused("qd:connection-role", "Link attach forbidden on inter-router connection")
+NO_COORDINATOR: Final = Refused(
+    "amqp:precondition-failed",
+    "The router can't coordinate transactions by itself, "
+    "a linkRoute to a coordinator must be configured to use transactions.",
+)
+TABLE_FULL: Final = Refused("amqp:resource-limit-exceeded", "No room for another address")
+ANONYMOUS: Final = Accepted()
+
+_ROUTER_CAPABILITIES: Final = ("qd.router", "qd.router-data")
+_FALLBACK_CAPABILITY: Final = "qd.fallback"
+_WAYPOINT_CAPABILITY: Final = "qd.waypoint"
+
+
+class Attaching:
+    """Decides about attaches; creates the address records that it needs. Owner: supervisor."""
+
+    __slots__ = ("_mode", "_router_id", "_settings", "_table")
+
+    def __init__(self, router_id: str, mode: str, settings: AddressSettings, table: Table) -> None:
+        self._router_id = router_id
+        self._mode = mode
+        self._settings = settings
+        self._table = table
+
+    def decide(self, message: Mapping[str, Any], role: str) -> Accepted | Refused:
+        """Decide about an `attach` message of a worker; `role` is that of the listener of its connection.
+
+        The record of an accepted link is in the table, but the link is not yet counted as its user.
+        """
+        consumer = message["dir"] == "out"
+        capabilities, is_array = message["caps"] or ((), False)
+        if role == "inter-router":
+            return WRONG_ROLE
+        if not is_array and capabilities and capabilities[0] in _ROUTER_CAPABILITIES:
+            return FORBIDDEN
+        if message["coordinator"]:
+            return NO_COORDINATOR
+        try:
+            if message["dynamic"]:
+                # The property is looked up among link routes, of which this version has none.
+                return NO_ROUTE if message["dynamic_address"] else self._dynamic(consumer)
+            address = message["address"]
+            if not address:
+                return NO_ROUTE if consumer else ANONYMOUS
+            return self._bind(address, message["tenant"], consumer, capabilities)
+        except TableFullError:
+            return TABLE_FULL
+
+    def _dynamic(self, consumer: bool) -> Accepted:
+        """A link to an address that is made up for it."""
+        while True:
+            text = generate_temporary(self._router_id, self._mode, dynamic_target=not consumer)
+            address = classify(normalise(text), self._router_id, self._mode)
+            record_key = key(address.cls, address.name)
+            if record_key not in self._table.records:
+                break
+        default = self._settings.default
+        record = self._table.create(record_key, BALANCED, default.priority, default.overflow)
+        return Accepted(record, generated=text, to=None if consumer else text)
+
+    def _bind(self, text: str, tenant: str | None, consumer: bool, capabilities: Sequence[str]) -> Accepted | Refused:
+        """A link to the address that the client names."""
+        cls, name = classify(normalise(text), self._router_id, self._mode)
+        if cls == MOBILE:
+            return self._bind_mobile(text, name, tenant, consumer, capabilities)
+        beyond_uplink = self._mode == EDGE_MODE and (cls, name) == (LOCAL, UPLINK)
+        elsewhere = beyond_uplink or cls not in (LOCAL, TOPOLOGICAL)
+        if elsewhere and consumer:
+            return NO_ROUTE
+        record = self._table.records.get(key(cls, name))
+        if record is None:
+            default = self._settings.default
+            if not elsewhere and default.distribution == UNAVAILABLE:
+                return NOT_FOUND
+            treatment = CLOSEST if elsewhere else default.distribution
+            record = self._table.create(key(cls, name), treatment, default.priority, default.overflow)
+        return Accepted(record, to=None if consumer else text)
+
+    def _bind_mobile(
+        self, text: str, name: str, tenant: str | None, consumer: bool, capabilities: Sequence[str]
+    ) -> Accepted | Refused:
+        if tenant is not None:
+            name = text = tenant + name
+        setting = self._settings.lookup(name)
+        phase: int | str = setting.egress_phase if consumer else setting.ingress_phase
+        fallback = True
+        if capabilities:
+            waypoint = _waypoint(capabilities)
+            if waypoint is not None:
+                phase = waypoint - 1 if consumer else waypoint
+            if _FALLBACK_CAPABILITY in capabilities:
+                fallback = False
+                if consumer:
+                    phase = FALLBACK_PHASE
+        if setting.distribution == UNAVAILABLE and key(MOBILE, name, phase) not in self._table.records:
+            return NOT_FOUND
+        record = self._table.open_mobile(name, phase, setting)
+        number = FALLBACK_PHASE_NUMBER if isinstance(phase, str) else phase
+        return Accepted(record, to=None if consumer else text, phase=number, fallback=fallback)
+
+
+def _waypoint(capabilities: Sequence[str]) -> int | None:
+    """The number of the first waypoint capability: 1 for the plain one, else the digit behind any one character."""
+    for capability in capabilities:
+        if capability.startswith(_WAYPOINT_CAPABILITY):
+            suffix = capability[len(_WAYPOINT_CAPABILITY) :]
+            if not suffix:
+                return 1
+            if len(suffix) == 2 and suffix[1] in "123456789":
+                return int(suffix[1])
+    return None

@@ -1,0 +1,311 @@
+"""What happens in the router: messages of workers come in, answers and deltas go out. No input or output here."""
+from collections.abc import Callable
+from typing import Any, Final
+
+from router.config.entities import Configuration, ListenerConfig
+from router.ipc.control import (
+    ACK,
+    ATTACH,
+    ATTACHED,
+    CLOSED,
+    DETACH,
+    DETACHED,
+    GONE,
+    LOCAL,
+    LOG,
+    OP_WORKER,
+    OPENED,
+    READY,
+    REFUSED,
+    RESYNC,
+    SNAPSHOT,
+    Message,
+)
+from router.log import DEBUG, LEVELS, MODULES, WARNING, Log
+from router.routing.address import LOCAL as LOCAL_CLASS
+from router.routing.address import MOBILE, key
+from router.routing.settings import CLOSEST, DEFAULT_OVERFLOW
+from supervisor.attach import Attaching, Refused
+from supervisor.configure import address_settings, listener_op, settings_op
+from supervisor.connections import Connection, Link, log_accepted, log_attached, log_closed, log_opened
+from supervisor.epochs import Epochs
+from supervisor.exchanges import ExchangeError, Exchanges
+from supervisor.table import Op, Record, Table
+from supervisor.worker import Stage, Worker
+
+MANAGEMENT: Final = "$management"
+# Addresses served by the router itself: class and name.
+IN_PROCESS: Final = ((MOBILE, MANAGEMENT), (LOCAL_CLASS, MANAGEMENT))
+
+# What waits for an acknowledgement: the worker and link it is for, and the answer.
+Waiting = tuple[Worker, Link, Message]
+
+
+class WorkerFaultError(Exception):
+    """A worker sent what makes no sense; the text says what. Nothing has changed."""
+
+
+class Core:
+    """The router's state and its reactions. Owner: supervisor."""
+
+    def __init__(self, configuration: Configuration, log: Log, addresses: int, reset_address: Callable[[int], None]):
+        """`addresses`: counter slots in shared memory; `reset_address` zeroes one before its id is used again."""
+        self._log = log
+        self._reset_address = reset_address
+        self.table = Table(addresses)
+        self.epochs: Epochs[Waiting] = Epochs()
+        self.workers: dict[int, Worker] = {}  # the current generation of each, dead or alive
+        self._settings_op, refused = settings_op(configuration)
+        for text in refused:
+            log.error("ERROR", text)
+        settings = address_settings(self._settings_op)
+        router = configuration.router
+        self._attaching = Attaching(router.id, router.mode, settings, self.table)
+        self._exchanges = Exchanges(router.id, router.mode, settings, self.table)
+        self._listener_ops = [listener_op(listener) for listener in configuration.listeners]
+        self._next_connection = 1
+        # Links share their numbers with the configured objects, which come first.
+        self._next_identity = 1 + sum(
+            len(entities) for entities in (configuration.addresses, configuration.exchanges, configuration.bindings)
+        )
+        self._handlers: dict[str, Callable[[Worker, Message], None]] = {
+            READY: self._ready,
+            RESYNC: self._resync,
+            ACK: self._ack,
+            OPENED: self._opened,
+            CLOSED: self._closed,
+            ATTACH: self._attach,
+            DETACH: self._detach,
+            LOCAL: self._local,
+            LOG: self._log_line,
+        }
+        self._add_in_process()
+        self._add_exchanges(configuration)
+
+    @property
+    def connections(self) -> int:
+        """Number of open connections, those not yet opened by AMQP included."""
+        return sum(len(worker.connections) for worker in self.workers.values())
+
+    # From outside
+
+    def adopt(self, worker: Worker, listener: ListenerConfig, local: str, peer: str) -> Connection:
+        """Count and number an accepted connection that goes to `worker`."""
+        connection = Connection(self._next_connection, listener, local, peer)
+        self._next_connection += 1
+        worker.connections[connection.number] = connection
+        log_accepted(self._log, connection)
+        return connection
+
+    def move(self, connection: Connection, worker: Worker) -> None:
+        """A connection that its first worker never got goes to another one."""
+        worker.connections[connection.number] = connection
+
+    def receive(self, worker: Worker, message: Message) -> None:
+        """React to a message of a worker. Raises WorkerFaultError."""
+        handler = self._handlers.get(message["t"])
+        if handler is None:
+            raise WorkerFaultError(f"{message['t']} is no message of a worker")
+        handler(worker, message)
+
+    def subscribed(self, worker: Worker) -> None:
+        """The worker hears all deltas from now on: it needs the table."""
+        worker.wants_snapshot = True
+
+    def lost(self, worker: Worker, settled: Callable[[], None]) -> None:
+        """A worker died. `settled` is called when all others have settled what they had sent to it."""
+        was_live = worker.live
+        worker.stage = Stage.DEAD
+        for connection in worker.connections.values():
+            self._drop_links(worker, connection)
+            log_closed(self._log, connection, None)
+        worker.connections = {}
+        self.epochs.leave(worker.index)
+        if was_live:
+            epoch = self.table.change([OP_WORKER, worker.index, worker.generation, "down"])
+            self.epochs.call_when_all(epoch, settled)
+        else:
+            settled()
+
+    def take_delta(self) -> tuple[int, list[Op]] | None:
+        """Settle what can be settled; then the changes to publish, or None. Call until it is None."""
+        table, epochs = self.table, self.epochs
+        epochs.run_actions(table.epoch)
+        delta = table.take_delta()
+        settled = epochs.settled(table.epoch)
+        table.reclaim(settled, self._reset_address)
+        for worker, link, answer in epochs.released(table.epoch):
+            if not link.closed:
+                worker.outbox.append(answer)
+        if delta is None:
+            for worker in self.workers.values():
+                if worker.wants_snapshot:
+                    worker.wants_snapshot = False
+                    worker.outbox.append({"t": SNAPSHOT, "epoch": table.epoch, "ops": self.snapshot()})
+        return delta
+
+    def snapshot(self) -> list[Op]:
+        """The whole table as ops. Nothing may wait to be published."""
+        ops: list[Op] = [*self._listener_ops, self._settings_op]
+        ops += self.table.address_ops()
+        ops += self._exchanges.ops()
+        ops += ([OP_WORKER, w.index, w.generation, "up"] for w in self.workers.values() if w.live)
+        ops += self.table.consumer_ops()
+        return ops
+
+    # Messages of workers
+
+    def _ready(self, worker: Worker, message: Message) -> None:
+        if worker.live:  # after a resync
+            self._ack(worker, message)
+            return
+        if worker.stage is not Stage.STARTING:
+            return
+        worker.stage = Stage.LIVE
+        self.epochs.join(worker.index, message["epoch"])
+        worker.serving_from = self.table.change([OP_WORKER, worker.index, worker.generation, "up"])
+
+    def _resync(self, worker: Worker, message: Message) -> None:
+        del message
+        level = WARNING if worker.stage is Stage.SERVING else DEBUG  # while it starts this is nothing unusual
+        self._log.write(level, "SERVER", f"{worker} missed a change of the address table and gets all of it")
+        worker.wants_snapshot = True
+
+    def _ack(self, worker: Worker, message: Message) -> None:
+        epoch = message["epoch"]
+        self.epochs.acknowledge(worker.index, epoch)
+        if worker.stage is Stage.LIVE and epoch >= worker.serving_from:
+            worker.stage = Stage.SERVING
+
+    def _opened(self, worker: Worker, message: Message) -> None:
+        connection = worker.connections.get(message["conn"])
+        if connection is None:
+            return
+        connection.opened = True
+        connection.container = message["container"]
+        connection.hostname = message["hostname"]
+        connection.user = message["user"]
+        connection.properties = message["properties"] or None
+        log_opened(self._log, connection, message)
+
+    def _closed(self, worker: Worker, message: Message) -> None:
+        connection = worker.connections.pop(message["conn"], None)
+        if connection is not None:
+            self._drop_links(worker, connection)
+            log_closed(self._log, connection, message["error"])
+        if message.get("confirm"):
+            self._confirm(worker, {"t": GONE, "conn": message["conn"]})
+
+    def _attach(self, worker: Worker, message: Message) -> None:
+        connection = worker.connections.get(message["conn"])
+        if connection is None:
+            return
+        number = message["link"]
+        decision = self._attaching.decide(message, connection.listener.role)
+        if isinstance(decision, Refused):
+            worker.outbox.append(
+                {
+                    "t": REFUSED,
+                    "conn": connection.number,
+                    "link": number,
+                    "condition": decision.condition,
+                    "description": decision.description,
+                }
+            )
+            return
+        link = Link(
+            self._next_identity, message["name"], message["dir"] == "out", message["slot"], message["gen"]
+        )
+        self._next_identity += 1
+        connection.links[number] = link
+        log_attached(self._log, connection, link, message["text"])
+        record = decision.record
+        answer: dict[str, Any] = {"t": ATTACHED, "conn": connection.number, "link": number, "identity": link.identity}
+        if record is None:
+            answer["kind"] = "anonymous"
+            worker.outbox.append(answer)
+            return
+        answer["kind"] = "address"
+        answer["addr"] = record.id
+        answer["generated"] = decision.generated
+        answer["to"] = decision.to
+        answer["phase"] = decision.phase
+        if not decision.fallback:
+            answer["fallback"] = False
+        self._bind(worker, connection, link, record, answer)
+
+    def _bind(self, worker: Worker, connection: Connection, link: Link, record: Record, answer: Message) -> None:
+        """Make a link a user of its address; the answer waits until the workers know."""
+        if link.consumer:
+            if self.table.has_consumer(record, worker.index, link.slot, link.generation):
+                raise WorkerFaultError(f"attach: slot {link.slot} generation {link.generation} is in use")
+            link.record = record
+            epoch = self.table.add_consumer(
+                record, worker.index, link.slot, link.generation, connection.listener.link_capacity
+            )
+            self.epochs.when_all(epoch, (worker, link, answer))
+            return
+        link.record = record
+        self.table.add_producer(record)
+        if record.epoch <= self.epochs.acknowledged(worker.index):
+            worker.outbox.append(answer)
+        else:
+            self.epochs.when_own(worker.index, record.epoch, (worker, link, answer))
+
+    def _detach(self, worker: Worker, message: Message) -> None:
+        connection = worker.connections.get(message["conn"])
+        link = connection.links.pop(message["link"], None) if connection is not None else None
+        if link is not None:
+            self._drop_link(worker, link)
+        if message.get("confirm"):
+            self._confirm(worker, {"t": DETACHED, "conn": message["conn"], "link": message["link"]})
+
+    def _confirm(self, worker: Worker, answer: Message) -> None:
+        """Tell a worker when all have applied the change that is being made."""
+        self.epochs.call_when_all(self.table.pending_epoch, lambda: worker.outbox.append(answer))
+
+    def _local(self, worker: Worker, message: Message) -> None:
+        if self._log.enabled("AGENT", DEBUG):
+            self._log.debug("AGENT", f"Message for address {message['id']} from {worker} ignored")
+
+    def _log_line(self, worker: Worker, message: Message) -> None:
+        module, level = message["module"], message["level"]
+        if level not in LEVELS or module not in MODULES:
+            raise WorkerFaultError(f"log: {worker} names module {module!r}, level {level!r}")
+        self._log.write(LEVELS[level], module, message["text"])
+
+    def _drop_links(self, worker: Worker, connection: Connection) -> None:
+        for link in connection.links.values():
+            self._drop_link(worker, link)
+
+    def _drop_link(self, worker: Worker, link: Link) -> None:
+        link.closed = True
+        record = link.record
+        if record is None:
+            return
+        if link.consumer:
+            self.table.remove_consumer(record, worker.index, link.slot, link.generation)
+        else:
+            self.table.remove_producer(record)
+
+    # Configuration
+
+    def _add_in_process(self) -> None:
+        """Addresses that the router itself serves; they exist from the start."""
+        for cls, name in IN_PROCESS:
+            record = self.table.create(key(cls, name), CLOSEST, None, DEFAULT_OVERFLOW)
+            record.inproc = True
+            self.table.hold(record)
+            self.table.announce(record)
+
+    def _add_exchanges(self, configuration: Configuration) -> None:
+        for exchange in configuration.exchanges:
+            try:
+                self._exchanges.add_exchange(exchange)
+            except ExchangeError as error:
+                self._log.error("ROUTER_CORE", f"Error configuring exchange '{exchange.name}': {error}")
+        for binding in configuration.bindings:
+            try:
+                self._exchanges.add_binding(binding)
+            except ExchangeError as error:
+                self._log.error("ROUTER_CORE", f"Error configuring binding '{binding.name}': {error}")

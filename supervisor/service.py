@@ -1,0 +1,224 @@
+"""The running supervisor: an event loop around the core, its channels, the workers and the listeners."""
+import asyncio
+import os
+import signal
+import traceback
+from typing import Any, Final
+
+import psutil
+
+from router.config.entities import Configuration
+from router.ipc.control import Message, Op
+from router.ipc.layout import Region
+from router.log import Log
+from supervisor.acceptor import MAX_CONNECTIONS, Acceptor, Listener, ListenError
+from supervisor.control import Channels, Endpoints, Keys
+from supervisor.core import IN_PROCESS, Core, WorkerFaultError
+from supervisor.worker import Stage
+from supervisor.workers import Pool
+from supervisor.zygote import Zygote
+
+EXIT_FAILED: Final = 1
+# Signals that end the router.
+ENDING: Final = (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT)
+_MODE_TEXTS: Final = {
+    "standalone": "Router started in Standalone mode",
+    "edge": "Router started in Edge mode",
+}
+_MIB: Final = 1 << 20
+_GIB: Final = 1 << 30
+
+
+class Supervisor:
+    """Everything that runs in the supervisor process. Owner: `supervisor.main`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        configuration: Configuration,
+        log: Log,
+        core: Core,
+        zygote: Zygote,
+        region: Region,
+        endpoints: Endpoints,
+        keys: Keys,
+    ) -> None:
+        self._configuration = configuration
+        self._loop = loop
+        loop.set_exception_handler(self._internal_error)
+        self._log = log
+        self._core = core
+        self._ended: asyncio.Future[int] = loop.create_future()  # the signal, or 0 - exit status of a failure
+        self._channels = Channels(
+            loop,
+            endpoints,
+            keys,
+            receive=self._receive,
+            subscribed=self._subscribed,
+            refuse=self._refuse,
+            flush=self._flush,
+        )
+        self._acceptor = Acceptor(loop, core, log)
+        self._pool = Pool(
+            loop,
+            core,
+            zygote,
+            region,
+            log,
+            changed=self._channels.wake,
+            fatal=self._fatal,
+            lost=self._acceptor.lost,
+        )
+        self._serving = False  # listening
+
+    async def run(self) -> int:
+        """Run until a signal or a failure; returns the signal's number, or 0 - exit status after a failure."""
+        for number in ENDING:
+            self._loop.add_signal_handler(number, self._end, number)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._log_start()
+        try:
+            self._acceptor.bind(self._configuration.listeners)
+            for index in range(self._configuration.router.workers):
+                self._pool.start(index)
+        except ListenError as error:
+            self._listener_failed(error)
+        result = await self._ended
+        await self._stop(result)
+        return result
+
+    # Events
+
+    def _receive(self, identity: bytes, messages: list[Message], raw: bytes | None) -> None:
+        del raw  # messages for the router itself are accepted and not looked at yet
+        worker = self._pool.find(identity)
+        if worker is None:
+            return
+        for message in messages:
+            before = worker.stage
+            try:
+                self._core.receive(worker, message)
+            except WorkerFaultError as error:
+                self._refuse(identity, str(error))
+                return
+            if worker.stage is not before:
+                self._pool.update(worker, before)
+                if worker.stage is Stage.SERVING:
+                    self._worker_serves()
+
+    def _subscribed(self, topic: bytes) -> None:
+        worker = self._pool.find(topic)
+        if worker is not None:
+            self._core.subscribed(worker)
+
+    def _refuse(self, identity: bytes, text: str) -> None:
+        """A worker sent what makes no sense: it cannot be trusted with connections any more."""
+        worker = self._pool.find(identity)
+        if worker is not None:
+            self._log.critical("SERVER", f"Worker {worker.index} (process {worker.pid}) sent a bad message: {text}")
+            self._pool.kill(worker)
+
+    def _flush(self) -> None:
+        """Publish what has changed and send what waits."""
+        while (delta := self._core.take_delta()) is not None:
+            self._publish(*delta)
+        for worker in self._core.workers.values():
+            if (
+                worker.outbox
+                and worker.stage not in (Stage.FORKING, Stage.DEAD)
+                and self._channels.send(worker.identity, worker.outbox)
+            ):
+                worker.outbox = []
+
+    def _publish(self, epoch: int, ops: list[Op]) -> None:
+        self._channels.publish(epoch, ops)
+        self._pool.watch()
+
+    def _worker_serves(self) -> None:
+        if self._serving:
+            self._acceptor.resume()
+        elif not self._ended.done() and all(own.stage is Stage.SERVING for own in self._core.workers.values()):
+            self._serving = True
+            self._log_running()
+            try:
+                self._acceptor.open(self._log_listening)
+            except ListenError as error:
+                self._listener_failed(error)
+
+    # The end
+
+    def _end(self, number: int) -> None:
+        if not self._ended.done():
+            self._ended.set_result(number)
+
+    def _internal_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A reaction to an event failed: a fault of this program. It is told, and all else goes on."""
+        del loop
+        error = context.get("exception")
+        details = "".join(traceback.format_exception(error)) if isinstance(error, Exception) else ""
+        self._log.critical("SERVER", f"Internal error: {context['message']}\n{details}".rstrip())
+
+    def _fatal(self, text: str) -> None:
+        self._log.critical("SERVER", f"{text}. Shutting down")
+        self._end(-EXIT_FAILED)
+
+    def _listener_failed(self, error: ListenError) -> None:
+        self._log.error("SERVER", f"Listener error on {error.address}: {error.reason}")
+        self._log.critical("SERVER", f"Shutting down, required listener failed {error.address}")
+        self._end(-EXIT_FAILED)
+
+    async def _stop(self, result: int) -> None:
+        """Stop accepting, let the workers flush, close everything."""
+        if result > 0:
+            self._log.notice("SERVER", "Shut Down")
+        self._acceptor.close()
+        for worker in self._core.workers.values():
+            for number in worker.connections:
+                self._log.info("SERVER", f"[C{number}] Closing connection on shutdown")
+        await self._pool.stop()
+        self._pool.close()
+        self._channels.close()
+        self._log.info("ROUTER_CORE", "Router Core thread exited")
+
+    # Log lines of the start
+
+    def _log_start(self) -> None:
+        router = self._configuration.router
+        log = self._log
+        for module, text in self._configuration.warnings:
+            log.warning(module, text)
+        log.info("ROUTER_CORE", "Protocol adaptor registered: amqp")
+        log.info("ROUTER_CORE", f"Router Core thread running. 0/{router.id}")
+        for cls, name in IN_PROCESS:
+            log.info("ROUTER_CORE", f"In-process subscription {cls}/{name}")
+        log.info(
+            "POLICY",
+            f"Policy configured maxConnections: {MAX_CONNECTIONS}, policyDir: '',access rules enabled: 'false', "
+            "use hostname patterns: 'false'",
+        )
+        for listener in self._configuration.listeners:
+            family = listener.family or "any"
+            log.info(
+                "CONN_MGR",
+                f"Configured Listener: {listener.host}:{listener.port_text} proto={family}, role={listener.role}",
+            )
+
+    def _log_running(self) -> None:
+        workers = len(self._core.workers)
+        size = psutil.Process().memory_info().vms / _MIB
+        available = psutil.virtual_memory().available / _GIB
+        self._log.notice("SERVER", f"Operational, {workers} Threads Running (process ID {os.getpid()})")
+        self._log.notice("SERVER", f"Process VmSize {size:.2f} MiB ({available:.2f} GiB available memory)")
+
+    def _log_listening(self, listener: Listener) -> None:
+        name = f" ({listener.config.name})" if listener.config.named else ""
+        self._log.notice("SERVER", f"Listening on {listener.text}{name}")
+
+
+def log_identity(log: Log, configuration: Configuration, version: str) -> None:
+    """The first lines of a start: who this is."""
+    router = configuration.router
+    log.info("SERVER", f"Container Name: {router.id}")
+    interior = f"Router started in Interior mode, area=0 id={router.id}"
+    log.info("ROUTER", _MODE_TEXTS.get(router.mode, interior))
+    log.info("ROUTER", f"Version: {version}")

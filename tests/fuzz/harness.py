@@ -1,0 +1,132 @@
+"""Runs a fuzz target: cases by seed, each in a forked process, so that a crash of compiled code ends only that process.
+
+    SLUICE_FUZZ_SECONDS  how long each target runs
+    SLUICE_FUZZ_SEED     the first seed (1 when not set: every run tries the same cases)
+
+A case is plain JSON. One that fails is shortened as far as time allows and written to tests/fuzz/crashes/; once the
+fault is mended it belongs into tests/vectors/, whose cases a unit test runs again for ever.
+"""
+
+import ctypes
+import json
+import mmap
+import os
+import signal
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NoReturn
+
+import pytest
+
+Case = dict[str, Any]
+Generate = Callable[[Random], Case]
+Run = Callable[[Case], None]
+
+CRASHES: Final = Path(__file__).parent / "crashes"
+HANG_SECONDS: Final = 60.0  # one case takes milliseconds, some seconds when sanitizers watch
+SHORTEN_SECONDS: Final = 30.0
+POLL_SECONDS: Final = 0.02
+FAILED: Final = 3  # exit status of a process whose case failed without ending it
+SEED: Final = struct.Struct("Q")
+PR_SET_PDEATHSIG: Final = 1
+
+
+def first_seed() -> int:
+    return int(os.environ.get("SLUICE_FUZZ_SEED", "1"))
+
+
+def fuzz(name: str, generate: Generate, run: Run, seconds: float) -> None:
+    """Try cases for so many seconds; fail the test with the shortest case found that fails."""
+    seed = first_seed()
+    shared = mmap.mmap(-1, SEED.size)
+    log = CRASHES / f"{name}.log"
+    CRASHES.mkdir(exist_ok=True)
+
+    def cases() -> None:
+        at = seed
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            SEED.pack_into(shared, 0, at)
+            run(generate(Random(f"{name} {at}")))
+            at += 1
+
+    ended = in_process(cases, log, seconds + HANG_SECONDS)
+    last = SEED.unpack_from(shared, 0)[0]
+    print(f"{name}: seeds {seed} to {last}")
+    if ended is None:
+        log.unlink()
+        return
+    report = log.read_text(errors="replace")
+    case = shorten(generate(Random(f"{name} {last}")), run)
+    path = CRASHES / f"{name}-{last}.json"
+    path.write_text(json.dumps(case) + "\n")
+    pytest.fail(f"{name}, seed {last}: {ended}; case in {path}\n{report}", pytrace=False)
+
+
+def in_process(what: Callable[[], None], log: Path | None, limit: float) -> str | None:
+    """Call `what` in a forked process, its stderr in `log`. What ended it, or None when it returned."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        _child(what, log)
+    end = time.monotonic() + limit
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            break
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGABRT)  # faulthandler writes where it is
+            os.waitpid(pid, 0)
+            return f"hangs for more than {HANG_SECONDS} s"
+        time.sleep(POLL_SECONDS)
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    code = os.WEXITSTATUS(status)
+    return None if code == 0 else "fails" if code == FAILED else f"ended with status {code} (a sanitizer's report?)"
+
+
+def _child(what: Callable[[], None], log: Path | None) -> NoReturn:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    target = os.open(os.fspath(log) if log is not None else os.devnull, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(target, 2)
+    status = FAILED
+    try:
+        what()
+        status = 0
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+        raise
+    finally:
+        os._exit(status)
+
+
+def shorten(case: Case, run: Run) -> Case:
+    """Leave out what the failure does not need: events of a conversation, or octets."""
+    end = time.monotonic() + SHORTEN_SECONDS
+    key = "events" if "events" in case else "octets"
+    step = 1 if key == "events" else 2  # two digits are one octet
+    items = case[key]
+    parts = 2
+    while len(items) > step and time.monotonic() < end:
+        size = max(step, len(items) // parts // step * step)
+        for at in range(0, len(items), size):
+            shorter = {**case, key: items[:at] + items[at + size :]}
+            if time.monotonic() > end or in_process(partial(run, shorter), None, HANG_SECONDS) is not None:
+                break
+        else:
+            if size == step:
+                break
+            parts *= 2
+            continue
+        if time.monotonic() > end:
+            break
+        items = shorter[key]
+        parts = max(parts - 1, 2)
+    return {**case, key: items}

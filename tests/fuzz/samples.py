@@ -1,0 +1,95 @@
+"""Inputs for the parsers: well formed ones, damaged."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from tests.fuzz.conversation import ClientModel, LinkModel
+from tests.fuzz.mutate import compound, spoil, value
+from tests.peer.codec import encode
+from tests.peer.frames import source, target
+from tests.unit.engine.host import configuration
+
+Case = dict[str, Any]
+PERFORMATIVE_HEAD = 8 + 3  # octets of a frame's header and of a small descriptor
+
+
+def case(octets: bytes) -> Case:
+    return {"octets": octets.hex()}
+
+
+def damaged(rng: Random, octets: bytes) -> Case:
+    """Mostly damaged, sometimes as it was, sometimes cut."""
+    choice = rng.random()
+    if choice < 0.7:
+        octets = spoil(rng, octets)
+    elif choice < 0.85 and octets:
+        octets = octets[: rng.randrange(len(octets))]
+    return case(octets)
+
+
+def any_value(rng: Random) -> Case:
+    choice = rng.randrange(4)
+    if choice == 0:
+        return damaged(
+            rng, encode((source if rng.random() < 0.5 else target)("a", dynamic=True, expiry_policy="never"))
+        )
+    return damaged(rng, compound(rng, 0) if choice == 1 else value(rng))
+
+
+def performative(rng: Random) -> Case:
+    client = ClientModel(rng, 0, 0.3)
+    client.begin(0)
+    session = client.sessions[0]
+    client.attach(0, session)
+    made: Callable[[int, Any], bytes] = rng.choice((client.flow, client.transfer, client.disposition))
+    return damaged(rng, made(0, session)[PERFORMATIVE_HEAD:])
+
+
+def message(rng: Random) -> Case:
+    return damaged(rng, ClientModel(rng, 0, 0).message(LinkModel(0, False)))
+
+
+def sasl(rng: Random) -> Case:
+    init = b"\x00\x53\x41\xc0\x0f\x02\xa3\x09ANONYMOUS\xa0\x01x"
+    response = b"\x00\x53\x43\xc0\x05\x01\xa0\x02xy"
+    frames = [
+        spoil(rng, rng.choice((init, response)))[:255] if rng.random() < 0.7 else init
+        for _ in range(rng.randrange(1, 4))
+    ]
+    return case(b"".join(bytes((len(frame),)) + frame for frame in frames))
+
+
+def config(rng: Random) -> Case:
+    text = configuration()
+    if rng.random() < 0.3:
+        text = '[["router", {"mode": "standalone", "id": "X"}], ["listener", {"port": 0, "cost": "1"}]]'
+    lines = text.splitlines()
+    for _ in range(rng.choice((0, 1, 3))):
+        at = rng.randrange(len(lines) + 1)
+        lines[at : at + rng.choice((0, 1, 2))] = [rng.choice(lines)] if lines and rng.random() < 0.5 else []
+    return damaged(rng, "\n".join(lines).encode())
+
+
+def address(rng: Random) -> Case:
+    pieces = [
+        "a",
+        "b",
+        "#",
+        "*",
+        ".",
+        "/",
+        "//",
+        ":/",
+        "_local",
+        "_topo",
+        "0",
+        "all",
+        "QDR",
+        "amqp:",
+        "\n",
+        "ä",
+        "_edge",
+        "\x00",
+    ]
+    return case("".join(rng.choice(pieces) for _ in range(rng.randrange(1, 30))).encode())

@@ -1,0 +1,41 @@
+"""Send COUNT messages to ADDRESS as credit allows; print the number of confirmed ones."""
+
+import json
+import sys
+
+from proton import Event, Message
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+
+
+class Send(MessagingHandler):
+    """The published example, with an address of its own."""
+
+    def __init__(self, port: str, address: str, total: int) -> None:
+        super().__init__()
+        self.url, self.address, self.total = f"amqp://127.0.0.1:{port}", address, total
+        self.sent = self.confirmed = 0
+
+    def on_start(self, event: Event) -> None:
+        self.connection = event.container.connect(self.url, reconnect=False, allowed_mechs="ANONYMOUS")
+        self.sender = event.container.create_sender(self.connection, self.address)
+
+    def on_sendable(self, event: Event) -> None:
+        while self.sender.credit and self.sent < self.total:
+            self.sender.send(Message(id=self.sent, body={"sequence": self.sent}))
+            self.sent += 1
+
+    def on_accepted(self, event: Event) -> None:
+        self.confirmed += 1
+        if self.confirmed == self.total:
+            print(json.dumps(self.confirmed))
+            self.connection.close()
+
+    def on_link_error(self, event: Event) -> None:
+        sys.exit(f"link: {self.sender.remote_condition}")
+
+    def on_transport_error(self, event: Event) -> None:
+        sys.exit(f"transport: {event.transport and event.transport.condition}")
+
+
+Container(Send(sys.argv[1], sys.argv[2], int(sys.argv[3]))).run()

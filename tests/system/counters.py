@@ -1,0 +1,150 @@
+"""A router's counters, read from its shared memory: totals, links, gauges, and how deliveries must add up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from router.ipc.layout import DROP_NAMES, MEMFD_NAME, Region
+from tests.system.router import Router, poll
+
+#: How a delivery that a producer sent may end, each counted once (drops of presettled ones are counted besides).
+ENDS = ("accepted", "rejected", "released", "modified", "settled_no_state", "presettled", "dropped.producerLost")
+#: Counters that a test accounts for; all others of a worker's slot describe the worker.
+COUNTED = (
+    *("ingress", "egress", "transit", "to_container", "from_container", "redirected"),
+    *("accepted", "rejected", "released", "modified", "settled_no_state", "presettled", "dropped_presettled"),
+    *(f"dropped.{name}" for name in DROP_NAMES),
+    "checks_failed",
+)
+#: Seconds for the router to come to rest on a busy machine.
+REST_TIMEOUT = 10.0
+
+
+class Counters:
+    """The mapped region of a running router. A context manager."""
+
+    def __init__(self, router: Router) -> None:
+        self._region = Region.attach(_open_region(router.pid))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._region.close()
+
+    def totals(self) -> dict[str, int]:
+        """COUNTED summed over the workers; drops by reason as `dropped.<reason>`."""
+        found = self._region.router_totals()
+        found.update({f"dropped.{name}": found["dropped"][number] for number, name in enumerate(DROP_NAMES)})
+        return {name: found[name] for name in COUNTED}
+
+    def worker(self, index: int) -> dict[str, Any]:
+        """All fields of one worker's slot."""
+        return self._region.worker_counters(index)
+
+    def links(self) -> list[dict[str, Any]]:
+        """The slots of all links there are now, with `worker` and `index`."""
+        return [{"worker": worker, "index": index, **link} for worker, index, link in self._slots()]
+
+    def _slots(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        for worker in range(self._region.workers):
+            for index in range(self._region.worker_counters(worker)["links_used_high"]):
+                link = self._region.link_counters(worker, index)
+                if link is not None:
+                    yield worker, index, link
+
+    def gauges(self) -> dict[str, int]:
+        """What goes up and down: connections, links, octets held, octets in rings; sums over the links' own gauges."""
+        totals = self._region.router_totals()
+        found = {name: int(totals[name]) for name in ("connections", "links", "buffered")}
+        links = self.links()
+        found.update({name: sum(int(link[name]) for link in links) for name in ("undelivered", "unsettled", "busy")})
+        pairs = [(a, b) for a in range(self._region.workers) for b in range(self._region.workers) if a != b]
+        found["in_rings"] = sum(self._region.ring_state(a, b)["used"] for a, b in pairs)
+        return found
+
+    def wait_gauges(self, what: str, timeout: float = REST_TIMEOUT, **expected: int | None) -> None:
+        """Wait until the gauges named are as expected (None: whatever), and those of deliveries not named are zero."""
+        at_rest: dict[str, int | None] = dict.fromkeys(("buffered", "undelivered", "unsettled", "busy", "in_rings"), 0)
+        wanted = {name: value for name, value in {**at_rest, **expected}.items() if value is not None}
+        last: dict[str, int] = {}
+
+        def arrived() -> bool:
+            last.update(self.gauges())
+            return all(last[name] == value for name, value in wanted.items())
+
+        try:
+            poll(arrived, what, timeout)
+        except AssertionError:
+            wrong = {name: (last[name], value) for name, value in wanted.items() if last[name] != value}
+            links = [link for link in self.links() if link["undelivered"] or link["unsettled"] or link["busy"]]
+            raise AssertionError(f"{what}: gauges (is, should be) {wrong}; links not at rest: {links[:5]}") from None
+
+    @contextmanager
+    def expect(self, timeout: float = REST_TIMEOUT, **expected: int) -> Iterator[None]:
+        """What is done inside adds exactly `expected` to COUNTED (all others nothing) and the ends equal the ingress.
+
+        Reasons of drops are given by name with a prefix: dropped_overflow=1.
+        """
+        wanted = dict.fromkeys(COUNTED, 0)
+        for name, value in expected.items():
+            wanted[_counter(name)] = value
+        before = self.totals()
+        yield
+        self.wait_counted(before, wanted, timeout)
+
+    def wait_counted(self, before: dict[str, int], wanted: dict[str, int], timeout: float = REST_TIMEOUT) -> None:
+        """Wait until the counters have grown since `before` by what is `wanted`."""
+
+        def counted() -> bool:
+            return self.since(before) == wanted
+
+        try:
+            poll(counted, "counters", timeout)
+        except AssertionError:
+            grown = self.since(before)
+            wrong = {name: (grown[name], wanted[name]) for name in COUNTED if grown[name] != wanted[name]}
+            raise AssertionError(f"counters (are, should be): {wrong}") from None
+
+    def since(self, before: dict[str, int]) -> dict[str, int]:
+        """Growth of COUNTED since `before`."""
+        return {name: value - before[name] for name, value in self.totals().items()}
+
+    def wait_balance(self, before: dict[str, int], timeout: float = REST_TIMEOUT) -> dict[str, int]:
+        """Wait until as many deliveries have ended since `before` as have come; gives the growth of COUNTED."""
+        grown: dict[str, int] = {}
+
+        def balanced() -> bool:
+            grown.update(self.since(before))
+            return sum(grown[name] for name in ENDS) == grown["ingress"]
+
+        try:
+            poll(balanced, "as many deliveries end as have come", timeout)
+        except AssertionError:
+            ends = {name: grown[name] for name in ENDS}
+            raise AssertionError(f"{grown['ingress']} came, {sum(ends.values())} ended: {ends}") from None
+        return grown
+
+
+def _counter(name: str) -> str:
+    reason = name.removeprefix("dropped_")
+    return f"dropped.{reason}" if reason != name and reason in DROP_NAMES else name
+
+
+def _open_region(supervisor: int) -> int:
+    """A descriptor of the memory that the router's processes share. Its name is in the links of /proc."""
+    for entry in Path(f"/proc/{supervisor}/fd").iterdir():
+        try:
+            target = os.readlink(entry)
+        except FileNotFoundError:
+            continue  # closed meanwhile
+        if target.startswith(f"/memfd:{MEMFD_NAME}"):
+            return os.open(entry, os.O_RDWR | os.O_CLOEXEC)
+    raise AssertionError(f"process {supervisor} has no shared memory named {MEMFD_NAME}")

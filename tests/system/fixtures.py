@@ -1,0 +1,45 @@
+"""Types of the fixtures and the arrangements of links that many tests begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.peer import message
+from tests.peer.peer import Delivery, Peer, Receiver, Sender
+from tests.system.router import Router
+
+Connect = Callable[..., Peer]
+Fresh = Callable[..., str]
+Start = Callable[..., Router]
+#: Credit of a producer link when the listener says nothing else.
+CAPACITY = 250
+
+
+def pair(connect: Connect, address: str, credit: int = 10, into: str = "", out: str = "") -> tuple[Sender, Receiver]:
+    """A sender (on listener `into`) and a receiver (on `out`) of one address, each on a connection of its own."""
+    receiver = connect(out).receiver(address, credit)
+    return connect(into).sender(address), receiver
+
+
+def pass_one(sender: Sender, receiver: Receiver, body: Any = "message", **fields: Any) -> Delivery:
+    """Send one message, accept it at the receiver, see the outcome; gives what the receiver got."""
+    number = sender.send(message.message(body, **fields))
+    delivery = receiver.next()
+    assert message.body(delivery.payload) == body
+    delivery.settle()
+    assert sender.outcome(number).name == "accepted"
+    return delivery
+
+
+def table_known(connect: Connect, fresh: Fresh) -> None:
+    """Wait until every worker knows the address table as it is now, the loss of a consumer included.
+
+    An attach of a consumer is answered when all workers route by a table that is later than all changes before it.
+    """
+    connect().receiver(fresh())
+
+
+def bodies(deliveries: list[Delivery]) -> list[Any]:
+    """Bodies of the messages."""
+    return [message.body(delivery.payload) for delivery in deliveries]

@@ -1,0 +1,343 @@
+"""A router process for tests: configuration, start, waiting for its log, stop with checks, its family of processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Seconds for a router to start (Python start-up of several processes on a busy machine) and to stop.
+START_TIMEOUT = 30.0
+STOP_TIMEOUT = 15.0
+#: Seconds between looks at what the kernel offers no event for (another program's processes, counters in /proc).
+POLL = 0.02
+#: Environment variable that marks every process of one router.
+MARK = "SLUICE_TEST_MARK"
+
+#: One section of the configuration: its name and attributes.
+Section = tuple[str, dict[str, Any]]
+
+#: Address settings that the specification of routing semantics presumes.
+SETTINGS: list[Section] = [
+    ("address", {"prefix": name, "distribution": name}) for name in ("closest", "balanced", "multicast", "unavailable")
+]
+
+
+def listener(name: str | None = None, **attributes: Any) -> Section:
+    """A listener on a free loopback port; its name is how tests find the port."""
+    named = {"name": name} if name else {}
+    return "listener", {"host": "127.0.0.1", "port": 0, **named, **attributes}
+
+
+def render(sections: Iterable[Section]) -> str:
+    """The text of a configuration file. Booleans become yes and no, nested maps JSON."""
+    lines = []
+    for section, attributes in sections:
+        lines.append(f"{section} {{")
+        for name, value in attributes.items():
+            if isinstance(value, dict):
+                lines.extend("    " + line for line in f"{name}: {json.dumps(value, indent=4)}".splitlines())
+            else:
+                lines.append(f"    {name}: {_text(value)}")
+        lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def command() -> list[str]:
+    """How to start the router: the installed command, else the module with this Python."""
+    installed = ROOT / ".venv" / "bin" / "sluice"
+    if installed.exists():
+        return [str(installed)]
+    return [sys.executable, "-m", "router.cli.main"]
+
+
+def poll(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
+    """Look again and again until `condition()` is true; for what gives no event to wait for."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"did not happen within {timeout} s: {what}")
+        threading.Event().wait(POLL)
+    return value
+
+
+class Router:
+    """One router: a supervisor process with its family.
+
+    The `router` section is made here (id QDR, workerThreads); one among `sections` adds to it. `text` replaces all.
+    """
+
+    def __init__(self, directory: Path, sections: Iterable[Section], workers: int = 1, text: str | None = None) -> None:
+        self.workers = workers
+        self.directory = directory
+        self.config = directory / "sluice.conf"
+        if text is None:
+            given = list(sections)
+            own: dict[str, Any] = {"id": "QDR", "workerThreads": workers}
+            for name, attributes in given:
+                if name == "router":
+                    own.update(attributes)
+            text = render([("router", own), *(one for one in given if one[0] != "router")])
+        self.config.write_text(text)
+        self.lines: list[str] = []
+        #: whether a management agent answers; None until somebody has asked
+        self.has_agent: bool | None = None
+        self.ports: dict[str, int] = {}
+        self._mark = uuid.uuid4().hex
+        self._news = threading.Condition()
+        self._ended = False
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._sockets: dict[str, str] = {}
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def spawn(self) -> None:
+        """Start the process without waiting for it to listen."""
+        self._ended = False
+        self._process = subprocess.Popen(
+            [*command(), "run", "-c", str(self.config)],
+            cwd=self.directory,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
+
+    def environment(self) -> dict[str, str]:
+        """The environment of the process, with the mark that its whole family inherits."""
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
+            "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(self.directory),
+            MARK: self._mark,
+        }
+
+    def start(self) -> None:
+        """Start and wait until every listener of the configuration listens."""
+        wanted = self.config.read_text().count("listener {")
+        self.spawn()
+        seen = re.compile(r"Listening on \S*?:(\d+)(?: \((\w+)\))?")
+
+        def listening() -> bool:
+            found = [match for line in self.lines if (match := seen.search(line))]
+            self.ports = {match[2] or "": int(match[1]) for match in found}
+            return len(found) >= wanted
+
+        try:
+            self.wait(listening, f"{wanted} listeners", START_TIMEOUT)
+        except AssertionError:
+            self.kill()
+            raise
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            with self._news:
+                self.lines.append(line.rstrip("\n"))
+                self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the supervisor."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def port(self) -> int:
+        """Port of the unnamed listener."""
+        return self.ports[""]
+
+    @property
+    def alive(self) -> bool:
+        """Whether the supervisor runs."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """Everything written to stderr so far."""
+        with self._news:
+            return "\n".join(self.lines)
+
+    def wait(self, condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
+        """Wait for a condition on the log; looks again at every new line."""
+        deadline = time.monotonic() + timeout
+        with self._news:
+            while not (value := condition()):
+                left = deadline - time.monotonic()
+                if left <= 0 or self._ended:
+                    how = "the log ended" if self._ended else f"nothing within {timeout} s"
+                    raise AssertionError(f"{how} while waiting for {what}; log:\n" + "\n".join(self.lines[-40:]))
+                self._news.wait(left)
+        return value
+
+    def wait_log(self, pattern: str, timeout: float = 10.0, after: int = 0) -> re.Match[str]:
+        """Wait for a line that matches, among those from index `after`."""
+        search = re.compile(pattern)
+
+        def found() -> re.Match[str] | None:
+            return next((match for line in self.lines[after:] if (match := search.search(line))), None)
+
+        match: re.Match[str] = self.wait(found, f"log line {pattern!r}", timeout)
+        return match
+
+    def wait_exit(self, timeout: float = STOP_TIMEOUT) -> int:
+        """Wait for the supervisor to exit; gives its code."""
+        assert self._process is not None
+        assert self._reader is not None
+        code = self._process.wait(timeout)
+        self._reader.join(STOP_TIMEOUT)
+        return code
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> None:
+        """Stop in order and check what is left: exit code 0, no process, no socket, no traceback in the log."""
+        if not self.alive:
+            raise AssertionError(f"the router ended by itself with code {self.wait_exit()}; log:\n{self.tail()}")
+        self._sockets = self.unix_sockets()
+        os.kill(self.pid, signal_number)
+        try:
+            code = self.wait_exit()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"did not stop within {STOP_TIMEOUT} s; log:\n{self.tail()}") from None
+        self.check_nothing_left()
+        assert code == 0, f"exit code {code}; log:\n{self.tail()}"
+        assert "Traceback (most recent call last)" not in self.log, self.tail(200)
+
+    def check_nothing_left(self) -> None:
+        """No process of this router lives and none of the unix sockets it had exists. Kills what it finds."""
+        try:
+            poll(lambda: not self.family(), "all processes of the router have ended", STOP_TIMEOUT)
+        except AssertionError:
+            left = [(process.pid, process.name()) for process in self.family()]
+            self.kill()
+            raise AssertionError(f"processes left after the end: {left}") from None
+        still = set(_unix_table()) & set(self._sockets)
+        assert not still, f"unix sockets left: {[self._sockets[inode] for inode in still]}"
+        files = [path for path in self._sockets.values() if path.startswith("/") and Path(path).exists()]
+        files += [str(path) for path in self.directory.rglob("*") if stat.S_ISSOCK(path.lstat().st_mode)]
+        assert not files, f"socket files left: {files}"
+
+    def kill(self) -> None:
+        """End the whole family at once, whatever its state."""
+        for process in self.family():
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        if self._process is not None:
+            self._process.wait(STOP_TIMEOUT)
+
+    def tail(self, count: int = 60) -> str:
+        """The last lines of the log."""
+        with self._news:
+            return "\n".join(self.lines[-count:])
+
+    # --- the family -----------------------------------------------------------------------------------------------
+
+    def family(self) -> list[psutil.Process]:
+        """All living processes of this router, the supervisor included, by the mark in their environment."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == self._mark:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+    def worker_pids(self) -> list[int]:
+        """Processes that hold TCP connections or could: the leaves of the family tree."""
+        family = {process.pid: process for process in self.family()}
+        parents = set()
+        for process in family.values():
+            try:
+                parents.add(process.ppid())
+            except psutil.NoSuchProcess:
+                continue
+        return sorted(pid for pid in family if pid not in parents and pid != self.pid)
+
+    def worker_of(self, local_port: int) -> int:
+        """Pid of the process that owns the router's end of the connection from `local_port` of ours."""
+
+        def owner() -> int | None:
+            for process in self.family():
+                try:
+                    for connection in process.net_connections("tcp"):
+                        if connection.raddr and connection.raddr.port == local_port:
+                            return int(process.pid)
+                except (psutil.NoSuchProcess, psutil.AccessDenied):
+                    continue
+            return None
+
+        pid: int = poll(owner, f"a process holds the connection from port {local_port}")
+        return pid
+
+    def descriptors(self) -> int:
+        """Open file descriptors of the whole family."""
+        return sum(_of(process, psutil.Process.num_fds) for process in self.family())
+
+    def memory(self) -> int:
+        """Private (unique) octets of memory of the whole family."""
+        return sum(_of(process, lambda one: one.memory_full_info().uss) for process in self.family())
+
+    def unix_sockets(self) -> dict[str, str]:
+        """Named unix sockets of the family: inode -> path (abstract ones begin with `@`)."""
+        table = _unix_table()
+        inodes: set[str] = set()
+        for process in self.family():
+            try:
+                links = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{process.pid}/fd")]
+            except OSError:
+                continue
+            inodes.update(match[1] for link in links if (match := re.match(r"socket:\[(\d+)\]", link)))
+        return {inode: path for inode, path in table.items() if inode in inodes}
+
+
+def _of(process: psutil.Process, measure: Callable[[psutil.Process], int]) -> int:
+    try:
+        return measure(process)
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def _unix_table() -> dict[str, str]:
+    """All named unix sockets of the machine: inode -> path."""
+    rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return {row[6]: row[7] for row in rows if len(row) > 7}
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,681 @@
+"""Every delivery ends in exactly one counted way (routing-semantics 16.3, management chapter 7, architecture).
+
+Each test says by how much the router's counters grow; whatever is not named must not change. After each test, when all
+peers have gone, the gauges are back at zero and as many deliveries have ended as have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.peer import frames, message
+from tests.peer.peer import Peer, Receiver, Sender
+from tests.system.counters import Counters
+from tests.system.fixtures import CAPACITY, Connect, Fresh, bodies, pair, table_known
+from tests.system.router import Router, Section, listener
+
+#: Deliveries a link of listener "ten" is meant to hold.
+TEN = 10
+SECTIONS: list[Section] = [
+    listener("ten", linkCapacity=TEN),
+    ("address", {"prefix": "block", "presettledOverflow": "block"}),
+    ("address", {"prefix": "drop", "presettledOverflow": "dropOldest"}),
+    ("address", {"prefix": "many", "distribution": "multicast", "presettledOverflow": "dropOldest"}),
+    ("address", {"prefix": "fallback", "enableFallback": True}),
+    ("exchange", {"name": "ex", "address": "ex"}),
+    ("binding", {"name": "one", "exchangeName": "ex", "bindingKey": "a.*", "nextHopAddress": "ex.one"}),
+    ("binding", {"name": "two", "exchangeName": "ex", "bindingKey": "a.#", "nextHopAddress": "ex.two"}),
+    ("exchange", {"name": "other", "address": "other", "alternateAddress": "other.alternate"}),
+]
+#: Octets that make a message be forwarded before it is complete.
+STREAMING = 200_000
+OUTCOMES = {
+    "accepted": frames.ACCEPTED,
+    "rejected": frames.rejected("amqp:internal-error", "no"),
+    "released": frames.RELEASED,
+    "modified": frames.modified(True, False),
+}
+LOSSES: dict[str, Callable[[Receiver | Sender], object]] = {
+    "detach": lambda link: link.detach(),
+    "end": lambda link: link.session.end(),
+    "close": lambda link: link.peer.close(),
+    "drop": lambda link: link.peer.drop(),
+    "reset": lambda link: link.peer.drop(reset=True),
+}
+
+
+@pytest.fixture(autouse=True)
+def counters(router: Router, peers: list[Peer]) -> Iterator[Counters]:
+    """The router's counters. Afterwards everybody leaves, the gauges become zero and the sums agree."""
+    with Counters(router) as found:
+        before = found.totals()
+        yield found
+        for peer in peers:
+            peer.drop()
+        found.wait_gauges("after everybody has left", connections=0, links=0)
+        found.wait_balance(before)
+
+
+def all_settled(sender: Sender, numbers: list[int]) -> list[str | None]:
+    """Wait for the settled outcomes; gives their names."""
+    return [sender.outcome(number).name for number in numbers]
+
+
+# --- one consumer ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefix", ["balanced", "closest", "multicast"])
+@pytest.mark.parametrize("name", list(OUTCOMES))
+def test_outcome(connect: Connect, fresh: Fresh, counters: Counters, prefix: str, name: str) -> None:
+    sender, receiver = pair(connect, fresh(prefix), credit=20)
+    with counters.expect(ingress=20, egress=20, **{name: 20}):
+        numbers = [sender.send(message.message(n)) for n in range(20)]
+        for delivery in receiver.receive(20):
+            delivery.settle(OUTCOMES[name])
+        assert all_settled(sender, numbers) == [name] * 20
+    counters.wait_gauges("all settled")
+
+
+def test_links_count_as_the_totals_do(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    """Two of each outcome and three presettled: the slots of both links say so."""
+    sender, receiver = pair(connect, fresh(), credit=20)
+    numbers = [sender.send(message.message(n)) for n in range(8)]
+    for _ in range(3):
+        sender.send(message.message("settled"), settled=True)
+    deliveries = receiver.receive(11)
+    for delivery, state in zip(deliveries, [*OUTCOMES.values(), *OUTCOMES.values()], strict=False):
+        delivery.settle(state)
+    all_settled(sender, numbers)
+    counters.wait_gauges("all settled")
+    expected = {"deliveries": 11, "presettled": 3, "dropped_presettled": 0, **dict.fromkeys(OUTCOMES, 2)}
+    found = {link["direction"]: {name: link[name] for name in expected} for link in counters.links()}
+    assert found == {1: expected, 2: expected}
+
+
+def test_settled_without_state(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    sender, receiver = pair(connect, fresh())
+    with counters.expect(ingress=5, egress=5, settled_no_state=5):
+        numbers = [sender.send(message.message(n)) for n in range(5)]
+        for delivery in receiver.receive(5):
+            delivery.settle(None)
+        assert all_settled(sender, numbers) == [None] * 5
+
+
+def test_outcome_first_settlement_later(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    """Counted once, when it is finished (management 7.2)."""
+    sender, receiver = pair(connect, fresh())
+    with counters.expect(ingress=1, egress=1):
+        number = sender.send(message.message("x"))
+        delivery = receiver.next()
+        delivery.settle(settled=False)
+        assert sender.outcome(number, settled=False).name == "accepted"
+    with counters.expect(accepted=1):
+        sender.settle(number)
+
+
+def test_the_last_of_two_outcomes_counts(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    sender, receiver = pair(connect, fresh())
+    with counters.expect(ingress=1, egress=1, released=1):
+        number = sender.send(message.message("x"))
+        delivery = receiver.next()
+        delivery.settle(settled=False)
+        delivery.settle(frames.RELEASED)
+        sender.outcome(number)
+
+
+def test_producer_settles_first(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    sender, receiver = pair(connect, fresh())
+    with counters.expect(ingress=1, egress=1, settled_no_state=1):
+        number = sender.send(message.message("x"))
+        delivery = receiver.next()
+        sender.settle(number)
+        receiver.peer.until(lambda: delivery.id in receiver.session.remote_settled, "settlement")
+        delivery.settle()
+    counters.wait_gauges("settled")
+
+
+@pytest.mark.parametrize("size", [10, 40_000, 400_000])
+@pytest.mark.parametrize("prefix", ["balanced", "closest", "multicast"])
+def test_presettled(connect: Connect, fresh: Fresh, counters: Counters, prefix: str, size: int) -> None:
+    sender, receiver = pair(connect, fresh(prefix), credit=20)
+    with counters.expect(ingress=10, egress=10, presettled=10):
+        for _ in range(10):
+            sender.send(message.data(bytes(size)), settled=True)
+        receiver.receive(10)
+    counters.wait_gauges("all sent")
+
+
+def test_a_mix_of_both(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    sender, receiver = pair(connect, fresh(), credit=40)
+    with counters.expect(ingress=40, egress=40, presettled=20, accepted=20):
+        for number in range(40):
+            sender.send(message.message(number), settled=number % 2 == 0)
+        deliveries = receiver.receive(40)
+        receiver.session.disposition(deliveries[0].id, deliveries[-1].id)
+
+
+@pytest.mark.parametrize("size", [10, 40_000, 400_000])
+def test_consumer_that_wants_settled(connect: Connect, fresh: Fresh, counters: Counters, size: int) -> None:
+    """snd-settle-mode settled: accepted for the producer as soon as it is written (8.1)."""
+    address = fresh()
+    connect().receiver(address, 10, snd_settle_mode=1)
+    sender = connect().sender(address)
+    with counters.expect(ingress=5, egress=5, accepted=5):
+        numbers = [sender.send(message.data(bytes(size))) for _ in range(5)]
+        assert all_settled(sender, numbers) == ["accepted"] * 5
+    counters.wait_gauges("all sent")
+
+
+def test_settled_on_the_last_frame_for_a_consumer_that_wants_settled(
+    connect: Connect, fresh: Fresh, counters: Counters
+) -> None:
+    """The delivery becomes presettled (M-15): no outcome is reported, none is counted."""
+    address = fresh()
+    receiver = connect().receiver(address, 10, snd_settle_mode=1)
+    sender = connect().sender(address)
+    content = message.data(bytes(2 * STREAMING))
+    with counters.expect(ingress=1, egress=1, presettled=1):
+        number = sender.send(content[:STREAMING], more=True)
+        receiver.next(complete=False)
+        sender.send(content[STREAMING:], settled=True)
+        receiver.peer.until(lambda: receiver.deliveries[0].complete, "the whole message")
+        sender.peer.barrier()
+    assert number not in sender.session.outcomes
+
+
+# --- several consumers ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("consumers", [1, 2, 3, 5])
+def test_multicast(connect: Connect, fresh: Fresh, counters: Counters, consumers: int) -> None:
+    """One outcome for all copies, one egress for each."""
+    address = fresh("multicast")
+    receivers = [connect().receiver(address, 50) for _ in range(consumers)]
+    sender = connect().sender(address)
+    with counters.expect(ingress=20, egress=20 * consumers, presettled=10, accepted=10):
+        for number in range(20):
+            sender.send(message.message(number), settled=number % 2 == 0)
+        for receiver in receivers:
+            deliveries = receiver.receive(20)
+            assert bodies(deliveries) == list(range(20))
+            receiver.session.disposition(deliveries[0].id, deliveries[-1].id)
+    counters.wait_gauges("all settled")
+
+
+def test_multicast_outcomes_are_combined(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    """rejected > accepted > modified > released: counted once, as the producer sees it."""
+    address = fresh("multicast")
+    receivers = [connect().receiver(address, 10) for _ in range(4)]
+    sender = connect().sender(address)
+    with counters.expect(ingress=4, egress=16, rejected=1, accepted=1, modified=1, released=1):
+        numbers = [sender.send(message.message(n)) for n in range(4)]
+        for worst, receiver in zip(["rejected", "accepted", "modified", "released"], receivers, strict=True):
+            for number, delivery in enumerate(receiver.receive(4)):
+                ranked = ["rejected", "accepted", "modified", "released"]
+                name = worst if ranked.index(worst) >= number else ranked[number]
+                delivery.settle(OUTCOMES[name])
+        assert all_settled(sender, numbers) == ["rejected", "accepted", "modified", "released"]
+    counters.wait_gauges("all settled")
+
+
+@pytest.mark.parametrize("way", list(LOSSES))
+def test_multicast_consumer_leaves(connect: Connect, fresh: Fresh, counters: Counters, way: str) -> None:
+    """One of three goes with two copies sent, two queued and a presettled one queued; the others accept."""
+    address = fresh("multicast")
+    lost = connect().receiver(address, 2)
+    staying = [connect().receiver(address, 10) for _ in range(2)]
+    sender = connect().sender(address)
+    with counters.expect(
+        ingress=5, egress=15, accepted=4, presettled=1, dropped_presettled=1, dropped_consumerLost=1
+    ):
+        numbers = [sender.send(message.message(n)) for n in range(4)]
+        sender.send(message.message("settled"), settled=True)
+        lost.receive(2)
+        sender.peer.barrier()
+        for receiver in staying:
+            for delivery in receiver.receive(5)[:4]:
+                delivery.settle()
+        LOSSES[way](lost)
+        assert all_settled(sender, numbers) == ["accepted"] * 4
+    counters.wait_gauges("all settled")
+
+
+@pytest.mark.parametrize("prefix", ["balanced", "closest"])
+def test_anycast_over_many(connect: Connect, fresh: Fresh, counters: Counters, prefix: str) -> None:
+    address = fresh(prefix)
+    receivers = [connect().receiver(address, 100) for _ in range(5)]
+    sender = connect().sender(address)
+    with counters.expect(ingress=100, egress=100, accepted=100):
+        numbers = [sender.send(message.message(n)) for n in range(100)]
+        sender.peer.barrier()
+        left = set(range(100))
+        while left:
+            for receiver in receivers:
+                receiver.peer.read_available()
+                for delivery in receiver.deliveries[receiver.taken :]:
+                    if delivery.complete:
+                        left.remove(message.body(delivery.payload))
+                        delivery.settle()
+                        receiver.taken += 1
+        all_settled(sender, numbers)
+    counters.wait_gauges("all settled")
+
+
+# --- no destination, refused ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
+@pytest.mark.parametrize("size", [10, 40_000, 400_000])
+def test_targeted_without_destination(
+    connect: Connect, fresh: Fresh, counters: Counters, settled: bool, size: int
+) -> None:
+    """The consumer has left: released, or dropped (16.3)."""
+    sender, receiver = pair(connect, fresh())
+    receiver.detach()
+    table_known(connect, fresh)
+    ends = {"presettled": 4, "dropped_presettled": 4, "dropped_noDestination": 4} if settled else {"released": 4}
+    with counters.expect(ingress=4, **ends):
+        numbers = [sender.send(message.data(bytes(size)), settled=settled) for _ in range(4)]
+        if not settled:
+            assert all_settled(sender, numbers) == ["released"] * 4
+
+
+@pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
+@pytest.mark.parametrize("size", [10, 400_000])
+def test_anonymous_without_destination(
+    connect: Connect, fresh: Fresh, counters: Counters, settled: bool, size: int
+) -> None:
+    sender = connect().sender()
+    ends = {"presettled": 4, "dropped_presettled": 4, "dropped_noDestination": 4} if settled else {"released": 4}
+    with counters.expect(ingress=4, **ends):
+        payload = message.properties(to=fresh()) + message.data(bytes(size))
+        numbers = [sender.send(payload, settled=settled) for _ in range(4)]
+        if not settled:
+            assert all_settled(sender, numbers) == ["released"] * 4
+
+
+@pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
+def test_anonymous_to_a_consumer(connect: Connect, fresh: Fresh, counters: Counters, settled: bool) -> None:
+    address = fresh()
+    receiver = connect().receiver(address, 10)
+    sender = connect().sender()
+    with counters.expect(ingress=4, egress=4, **{"presettled" if settled else "accepted": 4}):
+        for number in range(4):
+            sender.send(message.message(number, to=address), settled=settled)
+        deliveries = receiver.receive(4)
+        receiver.session.disposition(deliveries[0].id, deliveries[-1].id)
+
+
+def test_anonymous_unavailable(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    sender = connect().sender()
+    with counters.expect(ingress=2, rejected=1, presettled=1, dropped_presettled=1, dropped_rejected=1):
+        payload = message.message("x", to=fresh("unavailable"))
+        sender.send(payload, settled=True)
+        assert sender.request(payload).name == "rejected"
+
+
+@pytest.mark.parametrize("payload", [b"", message.value("no address")], ids=["empty", "no-address"])
+def test_rejected_before_routing_is_not_counted(connect: Connect, counters: Counters, payload: bytes) -> None:
+    sender = connect().sender()
+    with counters.expect():
+        sender.send(payload, settled=True)
+        assert sender.request(payload).name == "rejected"
+
+
+def test_settled_late_without_destination(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    """Released while it streams, then settled by its producer with the last frame: counted once."""
+    sender = connect().sender()
+    payload = message.properties(to=fresh()) + message.data(bytes(2 * STREAMING))
+    with counters.expect(ingress=1, released=1):
+        number = sender.send(payload[:STREAMING], more=True)
+        assert sender.outcome(number, settled=False).name == "released"
+        sender.send(payload[STREAMING:], settled=True)
+
+
+def test_fallback(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    address = fresh("fallback")
+    receiver = connect().receiver(credit=10, source=frames.source(address, capabilities="qd.fallback"))
+    sender = connect().sender(address)
+    with counters.expect(ingress=2, egress=2, redirected=2, accepted=1, presettled=1):
+        sender.send(message.message("settled"), settled=True)
+        sender.send(message.message("unsettled"))
+        for delivery in receiver.receive(2):
+            delivery.settle()
+
+
+# --- loss of a consumer ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", list(LOSSES))
+@pytest.mark.parametrize("prefix", ["balanced", "closest", "multicast"])
+def test_consumer_leaves(connect: Connect, fresh: Fresh, counters: Counters, way: str, prefix: str) -> None:
+    sender, receiver = pair(connect, fresh(prefix), credit=3)
+    with counters.expect(
+        ingress=8, egress=8, modified=3, released=2, presettled=3, dropped_presettled=3, dropped_consumerLost=3
+    ):
+        numbers = [sender.send(message.message(n)) for n in range(5)]
+        for _ in range(3):
+            sender.send(message.message("settled"), settled=True)
+        receiver.receive(3)
+        sender.peer.barrier()
+        LOSSES[way](receiver)
+        assert all_settled(sender, numbers) == ["modified"] * 3 + ["released"] * 2
+    counters.wait_gauges("all settled")
+
+
+@pytest.mark.parametrize("way", list(LOSSES))
+@pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
+def test_consumer_leaves_in_the_middle_of_a_stream(
+    connect: Connect, fresh: Fresh, counters: Counters, way: str, settled: bool
+) -> None:
+    sender, receiver = pair(connect, fresh())
+    content = message.data(bytes(2 * STREAMING))
+    ends = {"presettled": 1, "dropped_presettled": 1, "dropped_consumerLost": 1} if settled else {"released": 1}
+    with counters.expect(ingress=1, egress=1, **ends):
+        sender.send(content[:STREAMING], more=True, settled=settled)
+        receiver.next(complete=False)
+        LOSSES[way](receiver)
+        table_known(connect, fresh)
+        sender.send(content[STREAMING:], settled=settled)
+    counters.wait_gauges("all settled")
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_consumer_refuses_all_that_is_queued(connect: Connect, fresh: Fresh, counters: Counters, size: int) -> None:
+    """It leaves without ever having had credit, on a link with a small queue."""
+    address = fresh()
+    receiver = connect("ten").receiver(address)
+    sender = connect().sender(address)
+    with counters.expect(ingress=30, egress=30, released=30):
+        numbers = [sender.send(message.data(bytes(size))) for _ in range(3 * TEN)]
+        sender.peer.barrier()
+        receiver.detach()
+        assert all_settled(sender, numbers) == ["released"] * 3 * TEN
+    sender.peer.barrier()
+    counters.wait_gauges("all released")
+
+
+def test_outcome_before_the_last_octet(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    sender, receiver = pair(connect, fresh())
+    content = message.data(bytes(2 * STREAMING))
+    with counters.expect(ingress=1, egress=1, rejected=1):
+        number = sender.send(content[:STREAMING], more=True)
+        receiver.next(complete=False).settle(OUTCOMES["rejected"])
+        sender.outcome(number, settled=False)
+        sender.send(content[STREAMING:])
+        assert sender.outcome(number).name == "rejected"
+    counters.wait_gauges("all settled")
+
+
+# --- loss of a producer, aborts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", list(LOSSES))
+@pytest.mark.parametrize("prefix", ["balanced", "multicast"])
+def test_producer_leaves(connect: Connect, fresh: Fresh, counters: Counters, way: str, prefix: str) -> None:
+    """Sent and queued deliveries, presettled ones among them, are counted although nobody hears of them any more."""
+    sender, receiver = pair(connect, fresh(prefix), credit=2)
+    before = counters.totals()
+    for number in range(6):
+        sender.send(message.message(number), settled=number % 2 == 1)
+    receiver.receive(2)
+    sender.peer.barrier()
+    LOSSES[way](sender)
+    receiver.flow(10)
+    for delivery in receiver.receive(4):
+        delivery.settle()
+    for delivery in receiver.deliveries[:2]:
+        delivery.settle()
+    receiver.peer.barrier()
+    grown = counters.wait_balance(before)
+    assert (grown["ingress"], grown["egress"], grown["presettled"]) == (6, 6, 3)
+    counters.wait_gauges("all settled")
+
+
+@pytest.mark.parametrize("way", list(LOSSES))
+def test_producer_leaves_behind_a_full_queue(connect: Connect, fresh: Fresh, counters: Counters, way: str) -> None:
+    """Presettled deliveries that hold the credit back are counted, and delivered."""
+    address = fresh("block")
+    receiver = connect("ten").receiver(address)
+    sender = connect().sender(address)
+    with counters.expect(ingress=3 * TEN, egress=3 * TEN, presettled=3 * TEN):
+        for number in range(3 * TEN):
+            sender.send(message.message(number), settled=True)
+        sender.peer.barrier()
+        LOSSES[way](sender)
+        receiver.flow(100)
+        assert bodies(receiver.receive(3 * TEN)) == list(range(3 * TEN))
+    counters.wait_gauges("all sent")
+
+
+@pytest.mark.parametrize("way", ["abort", *LOSSES])
+@pytest.mark.parametrize("prefix", ["balanced", "multicast"])
+@pytest.mark.parametrize("settled", [True, None], ids=["presettled", "unsettled"])
+def test_stream_is_aborted(
+    connect: Connect, fresh: Fresh, counters: Counters, way: str, prefix: str, settled: bool | None
+) -> None:
+    """Dropped because its producer did not complete it; before the router forwards anything it has not come at all."""
+    address = fresh(prefix)
+    receivers = [connect().receiver(address, 10) for _ in range(2 if prefix == "multicast" else 1)]
+    sender = connect().sender(address)
+    with counters.expect(ingress=1, egress=len(receivers), dropped_producerLost=1):
+        sender.send(message.data(bytes(2 * STREAMING))[:STREAMING], more=True, settled=settled)
+        for receiver in receivers:
+            receiver.next(complete=False)
+        if way == "abort":
+            sender.abort()
+        else:
+            LOSSES[way](sender)
+        for receiver in receivers:
+            receiver.peer.until(lambda r=receiver: r.deliveries[0].complete, "end of the delivery")  # type: ignore[misc]
+            assert receiver.deliveries[0].aborted
+    counters.wait_gauges("all settled")
+
+
+@pytest.mark.parametrize("way", ["abort", *LOSSES])
+def test_aborted_before_it_was_forwarded(connect: Connect, fresh: Fresh, counters: Counters, way: str) -> None:
+    sender, _receiver = pair(connect, fresh())
+    with counters.expect():
+        sender.send(message.data(bytes(1000))[:500], more=True)
+        sender.peer.barrier()
+        if way == "abort":
+            sender.abort()
+        else:
+            LOSSES[way](sender)
+        table_known(connect, fresh)
+    counters.wait_gauges("nothing is left")
+
+
+@pytest.mark.parametrize("way", ["abort", "drop"])
+@pytest.mark.parametrize("settled", [True, None], ids=["presettled", "unsettled"])
+def test_aborted_without_destination(
+    connect: Connect, fresh: Fresh, counters: Counters, way: str, settled: bool | None
+) -> None:
+    """Its outcome was decided when it was routed; that it is aborted later adds nothing."""
+    sender = connect().sender()
+    before = counters.totals()
+    payload = message.properties(to=fresh()) + message.data(bytes(2 * STREAMING))
+    sender.send(payload[:STREAMING], more=True, settled=settled)
+    sender.peer.barrier()
+    if way == "abort":
+        sender.abort()
+        sender.peer.barrier()
+    else:
+        sender.peer.drop()
+    table_known(connect, fresh)
+    grown = counters.wait_balance(before)
+    assert grown["ingress"] == 1
+
+
+@pytest.mark.parametrize("settled", [True, None], ids=["presettled", "unsettled"])
+def test_aborted_behind_others_without_credit(
+    connect: Connect, fresh: Fresh, counters: Counters, settled: bool | None
+) -> None:
+    """Aborted in the queue of a consumer that grants no credit, then more come: the link is idle in the end."""
+    address = fresh("drop")
+    receiver = connect("ten").receiver(address)
+    other, sender = connect().sender(address), connect().sender(address)
+    other.send(message.message("first"), settled=True)
+    other.peer.barrier()
+    sender.send(message.data(bytes(2 * STREAMING))[:STREAMING], more=True, settled=settled)
+    sender.peer.barrier()
+    sender.abort()
+    sender.peer.barrier()
+    for number in range(2 * TEN):
+        other.send(message.message(number), settled=True)
+    other.peer.barrier()
+    receiver.flow(100, drain=True)
+    receiver.peer.until(lambda: any(f.drain and not f.link_credit for f in receiver.flows), "drained")
+    counters.wait_gauges("the queue is empty")
+
+
+# --- overflow -------------------------------------------------------------------------------------------------------
+
+
+def overflow(connect: Connect, address: str, count: int) -> tuple[Sender, Receiver]:
+    """`count` presettled messages for a consumer with a queue of ten and no credit."""
+    receiver = connect("ten").receiver(address)
+    sender = connect().sender(address)
+    for number in range(count):
+        sender.send(message.message(number), settled=True)
+    sender.peer.barrier()
+    return sender, receiver
+
+
+def test_drop_oldest(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    """As the example of routing-semantics 8.6: nine of fifteen are dropped."""
+    with counters.expect(ingress=15, egress=15, presettled=15, dropped_presettled=9, dropped_overflow=9):
+        _sender, receiver = overflow(connect, fresh("drop"), 15)
+        receiver.flow(100)
+        receiver.receive(6)
+    (link,) = [link for link in counters.links() if link["direction"] == 2]
+    assert (link["deliveries"], link["presettled"], link["dropped_presettled"]) == (15, 15, 9)
+
+
+def test_drop_oldest_of_multicast(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    """Copies are dropped where there is no room; the others arrive."""
+    address = fresh("many")
+    ready = connect("ten").receiver(address, 100)
+    with counters.expect(ingress=15, egress=30, presettled=15, dropped_presettled=9, dropped_overflow=9):
+        overflow(connect, address, 15)
+        assert bodies(ready.receive(15)) == list(range(15))
+
+
+@pytest.mark.parametrize("prefix", ["block", "balanced"])
+def test_held_back_and_delivered(connect: Connect, fresh: Fresh, counters: Counters, prefix: str) -> None:
+    with counters.expect(ingress=3 * TEN, egress=3 * TEN, presettled=3 * TEN):
+        sender, receiver = overflow(connect, fresh(prefix), 3 * TEN)
+        receiver.flow(100)
+        assert bodies(receiver.receive(3 * TEN)) == list(range(3 * TEN))
+        sender.wait_credit(CAPACITY - TEN)
+    counters.wait_gauges("all sent")
+
+
+def test_throttle_drops_for_a_silent_consumer(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    with counters.expect(
+        ingress=3 * TEN, egress=3 * TEN, presettled=3 * TEN, dropped_presettled=2 * TEN, dropped_overflow=2 * TEN
+    ):
+        sender, receiver = overflow(connect, fresh(), 3 * TEN)
+        sender.wait_credit(CAPACITY - TEN)
+        receiver.flow(100)
+        assert bodies(receiver.receive(TEN)) == list(range(2 * TEN, 3 * TEN))
+
+
+@pytest.mark.parametrize("way", list(LOSSES))
+def test_consumer_with_a_full_queue_leaves(connect: Connect, fresh: Fresh, counters: Counters, way: str) -> None:
+    with counters.expect(
+        ingress=3 * TEN,
+        egress=3 * TEN,
+        presettled=3 * TEN,
+        dropped_presettled=3 * TEN,
+        dropped_consumerLost=3 * TEN,
+    ):
+        sender, receiver = overflow(connect, fresh("block"), 3 * TEN)
+        LOSSES[way](receiver)
+    sender.wait_credit(CAPACITY - TEN)
+    counters.wait_gauges("nothing is left")
+
+
+# --- exchanges ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
+def test_exchange(connect: Connect, counters: Counters, settled: bool) -> None:
+    """Two next hops get it presettled, the producer is told accepted."""
+    receivers = [connect().receiver(address, 10) for address in ("ex.one", "ex.two")]
+    sender = connect().sender("ex")
+    with counters.expect(ingress=3, egress=6, **{"presettled" if settled else "accepted": 3}):
+        for _ in range(3):
+            sender.send(message.message("x", subject="a.b"), settled=settled)
+        for receiver in receivers:
+            receiver.receive(3)
+    counters.wait_gauges("all sent")
+
+
+@pytest.mark.parametrize("size", [10, 40_000])
+def test_exchange_consumers_leave(connect: Connect, counters: Counters, size: int) -> None:
+    """Accepted all the same; the copies are dropped and counted."""
+    receivers = [connect().receiver(address) for address in ("ex.one", "ex.two")]
+    sender = connect().sender("ex")
+    with counters.expect(ingress=3, egress=6, accepted=3, dropped_presettled=6, dropped_consumerLost=6):
+        payload = message.properties(subject="a.b") + message.data(bytes(size))
+        numbers = [sender.send(payload) for _ in range(3)]
+        all_settled(sender, numbers)
+        for receiver in receivers:
+            receiver.detach()
+    counters.wait_gauges("nothing is left")
+
+
+@pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
+def test_exchange_without_match(connect: Connect, counters: Counters, settled: bool) -> None:
+    connect().receiver("ex.one", 10)
+    sender = connect().sender("ex")
+    ends = {"presettled": 2, "dropped_presettled": 2, "dropped_noDestination": 2} if settled else {"released": 2}
+    with counters.expect(ingress=2, **ends):
+        numbers = [sender.send(message.message("x", subject="b"), settled=settled) for _ in range(2)]
+        if not settled:
+            all_settled(sender, numbers)
+
+
+def test_exchange_alternate(connect: Connect, counters: Counters) -> None:
+    receiver = connect().receiver("other.alternate", 10)
+    sender = connect().sender("other")
+    with counters.expect(ingress=2, egress=2, accepted=1, presettled=1):
+        sender.send(message.message("x", subject="b"), settled=True)
+        sender.send(message.message("x", subject="b"))
+        receiver.receive(2)
+
+
+# --- gauges ---------------------------------------------------------------------------------------------------------
+
+
+def test_gauges_follow_the_queue(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    """Five queued; three sent; two settled."""
+    sender, receiver = pair(connect, fresh(), credit=0)
+    numbers = [sender.send(message.message(n)) for n in range(5)]
+    counters.wait_gauges("queued", undelivered=5, unsettled=5, connections=2, links=2, buffered=None)
+    receiver.flow(3)
+    deliveries = receiver.receive(3)
+    counters.wait_gauges("sent", undelivered=2, unsettled=8, buffered=None)
+    receiver.session.disposition(deliveries[0].id, deliveries[1].id)
+    all_settled(sender, numbers[:2])
+    counters.wait_gauges("settled", undelivered=2, unsettled=4, buffered=None)
+    receiver.detach()
+    all_settled(sender, numbers)
+    counters.wait_gauges("gone", links=1)
+
+
+def test_gauges_of_withheld_credit(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    """Released because nobody was there, credit withheld: not unsettled, before and after a consumer comes again."""
+    address = fresh()
+    sender, receiver = pair(connect, address)
+    receiver.detach()
+    table_known(connect, fresh)
+    numbers = [sender.send(message.message(n)) for n in range(4)]
+    all_settled(sender, numbers)
+    counters.wait_gauges("all released")
+    connect().receiver(address)
+    sender.wait_credit(CAPACITY)
+    counters.wait_gauges("reachable again")

@@ -1,0 +1,124 @@
+"""Balanced distribution (routing-semantics 8.3)."""
+
+from tests.peer import message
+from tests.peer.peer import Receiver, Sender
+from tests.system.fixtures import Connect, Fresh, bodies
+
+
+def send(sender: Sender, count: int, start: int = 0, settled: bool | None = None) -> list[int]:
+    """Send messages one by one, each known to have been routed before the next."""
+    numbers = []
+    for number in range(start, start + count):
+        numbers.append(sender.send(message.message(number), settled=settled))
+        sender.peer.barrier()
+    return numbers
+
+
+def queued(receivers: list[Receiver]) -> list[int]:
+    """Let consumers without credit have everything that was queued for them; gives how many each had."""
+    counts = []
+    for receiver in receivers:
+        receiver.flow(100, drain=True)
+        receiver.peer.until(lambda r=receiver: any(f.drain and not f.link_credit for f in r.flows), "drained")  # type: ignore[misc]
+        counts.append(len(receiver.deliveries))
+        receiver.delivery_count = receiver.flows[-1].delivery_count
+        receiver.flows.clear()
+    return counts
+
+
+def test_ten_over_three_without_credit(connect: Connect, fresh: Fresh) -> None:
+    address = fresh()
+    receivers = [connect().receiver(address, 0) for _ in range(3)]
+    sender = connect().sender(address)
+    send(sender, 10)
+    assert queued(receivers) == [4, 3, 3]
+
+
+def test_the_least_loaded_is_filled_up(connect: Connect, fresh: Fresh) -> None:
+    """After 4/3/3 the first settles all of its own: the next three are its, then the levels match."""
+    address = fresh()
+    receivers = [connect().receiver(address, 20) for _ in range(3)]
+    sender = connect().sender(address)
+    first = send(sender, 10)
+    for receiver, count in zip(receivers, (4, 3, 3), strict=True):
+        receiver.receive(count)
+    for delivery in receivers[0].deliveries:
+        delivery.settle()
+    accepted = [first[message.body(delivery.payload)] for delivery in receivers[0].deliveries]
+    for number in accepted:
+        assert sender.outcome(number).name == "accepted"
+    send(sender, 3, start=10)
+    assert bodies(receivers[0].receive(3)) == [10, 11, 12]
+
+
+def test_idle_consumers_take_turns(connect: Connect, fresh: Fresh) -> None:
+    address = fresh()
+    receivers = [connect().receiver(address, 20) for _ in range(3)]
+    sender = connect().sender(address)
+    order = []
+    for number in range(9):
+        delivery = sender.send(message.message(number))
+        receiver = receivers[number % 3]
+        got = receiver.next()
+        order.append(message.body(got.payload))
+        got.settle()
+        sender.outcome(delivery)
+    assert order == list(range(9))
+
+
+def test_written_presettled_do_not_count(connect: Connect, fresh: Fresh) -> None:
+    """A consumer that holds unsettled deliveries gets nothing while another is idle and takes presettled ones."""
+    address = fresh()
+    loaded = connect().receiver(address, 50)
+    sender = connect().sender(address)
+    send(sender, 3)
+    loaded.receive(3)
+    idle = connect().receiver(address, 50)
+    for number in range(10, 20):
+        sender.send(message.message(number), settled=True)
+        assert message.body(idle.next().payload) == number
+    loaded.peer.barrier()
+    assert len(loaded.deliveries) == 3
+
+
+def test_many_producers_share_the_view_of_the_load(connect: Connect, fresh: Fresh) -> None:
+    """Outstanding counts are those of the whole router, not of one producer's worker."""
+    address = fresh()
+    receivers = [connect().receiver(address, 0) for _ in range(3)]
+    senders = [connect().sender(address) for _ in range(4)]
+    for number in range(6):
+        for sender in senders:
+            send(sender, 1, number)
+    counts = queued(receivers)
+    assert sum(counts) == 24
+    assert max(counts) - min(counts) <= 1, counts
+
+
+def test_everything_is_settled_in_the_end(connect: Connect, fresh: Fresh) -> None:
+    address = fresh()
+    receivers = [connect().receiver(address, 200) for _ in range(2)]
+    sender = connect().sender(address)
+    numbers = [sender.send(message.message(n)) for n in range(200)]
+    while sum(receiver.taken for receiver in receivers) < 200:
+        for receiver in receivers:
+            if len(receiver.deliveries) > receiver.taken:
+                receiver.next().settle()
+            elif sum(len(one.deliveries) for one in receivers) < 200:
+                receiver.peer.barrier()
+    assert {sender.outcome(number).name for number in numbers} == {"accepted"}
+    sender.wait_credit(126)
+
+
+def test_a_busy_stream_is_avoided(connect: Connect, fresh: Fresh) -> None:
+    """8.10: a small message does not queue behind an unfinished stream while another consumer is idle."""
+    address = fresh()
+    receivers = [connect().receiver(address, 10) for _ in range(2)]
+    streaming, small = connect().sender(address), connect().sender(address)
+    streaming.send(message.data(bytes(400_000))[:200_000], more=True, settled=True)
+    busy = receivers[0]
+    busy.next(complete=False)
+    for number in range(3):
+        small.send(message.message(number), settled=True)
+        assert message.body(receivers[1].next().payload) == number
+    streaming.send(message.data(bytes(400_000))[200_000:], settled=True)
+    busy.peer.until(lambda: busy.deliveries[0].complete, "the end of the stream")

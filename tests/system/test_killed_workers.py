@@ -1,0 +1,400 @@
+"""Workers that are killed under load: others go on, nothing accepted is missing, every delivery gets an outcome."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from router.ipc.layout import WorkerState
+from tests.peer import message
+from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.wire import PeerTimeout, StreamEnd
+from tests.system.counters import Counters
+from tests.system.fixtures import Start, pass_one
+from tests.system.router import SETTINGS, Router, listener, poll
+
+WORKERS = 3
+#: Sender and receiver pairs; each link on a connection of its own, so that all combinations of workers occur.
+PAIRS = 8
+#: Seconds within which a killed worker must have been replaced (architecture: milliseconds; the machine is busy).
+REPLACED_WITHIN = 2.0
+#: Seconds within which what remains must have an outcome, and flow.
+SETTLED_WITHIN = 5.0
+#: Sender's messages under way at most; far below the router's credit, so that its credit is never what they wait for.
+UNDER_WAY = 50
+#: Seconds of load before, between and after kills.
+LOAD = 0.5
+SEED = int(os.environ.get("SLUICE_KILL_SEED", "1"))
+
+
+class Flow(threading.Thread):
+    """A sender and a receiver of one address, under load until told to stop.
+
+    The receiver writes down what it got before it accepts it. A lost connection is noted and stays lost.
+    """
+
+    def __init__(self, port: int, number: int, multicast: bool) -> None:
+        super().__init__(name=f"flow {number}", daemon=True)
+        prefix = "multicast" if multicast else "balanced"
+        self.address = f"{prefix}/k{number}"
+        self.receiver: Receiver = Peer.opened(port).receiver(self.address, 0)
+        self.sender: Sender = Peer.opened(port).sender(self.address)
+        self.places = [_port(self.sender), _port(self.receiver)]
+        self.stopping = threading.Event()
+        self.got: set[int] = set()
+        self.settled_got: set[int] = set()
+        self.open: dict[int, int] = {}
+        self.outcomes: dict[int, str | None] = {}
+        self.sent = 0
+        self.lost: set[str] = set()
+        self.fault: BaseException | None = None
+        self.granted = 0
+
+    def run(self) -> None:
+        try:
+            while not self.stopping.is_set():
+                self._receive()
+                self._send()
+        except BaseException as error:
+            self.fault = error
+            raise
+
+    def _receive(self) -> None:
+        if "receiver" in self.lost:
+            return
+        receiver = self.receiver
+        try:
+            if self.granted - receiver.delivery_count < 500:
+                receiver.flow(1000)
+                self.granted = receiver.delivery_count + 1000
+            receiver.peer.idle_until(time.monotonic() + 0.002)
+            taken, receiver.deliveries = receiver.deliveries, []
+            for delivery in taken:
+                number = message.body(delivery.payload)
+                (self.settled_got if delivery.settled else self.got).add(number)
+            unsettled = [delivery.id for delivery in taken if not delivery.settled]
+            for delivery_id in unsettled:
+                receiver.session.disposition(delivery_id)
+        except (StreamEnd, OSError):
+            self.lost.add("receiver")
+
+    def _send(self) -> None:
+        if "sender" in self.lost:
+            return
+        sender = self.sender
+        try:
+            sender.peer.read_available()
+            self._note()
+            for _ in range(min(5, sender.credit, UNDER_WAY - len(self.open))):
+                settled = self.sent % 3 == 0
+                delivery = sender.send(message.message(self.sent), settled=settled)
+                if not settled:
+                    self.open[delivery] = self.sent
+                self.sent += 1
+        except (StreamEnd, OSError):
+            self.lost.add("sender")
+
+    def _note(self) -> None:
+        outcomes = self.sender.session.outcomes
+        for delivery in [one for one in self.open if one in outcomes and outcomes[one].settled]:
+            self.outcomes[self.open.pop(delivery)] = outcomes.pop(delivery).name
+
+    def finish(self, timeout: float) -> None:
+        """After the thread: all that a living sender has open must get its outcome."""
+        deadline = time.monotonic() + timeout
+        while self.open and not self.lost and time.monotonic() < deadline:
+            self._receive()
+            self.sender.peer.read_available()
+            self._note()
+        if "sender" not in self.lost:
+            try:
+                while self.open:
+                    self.sender.peer.read_frame(max(0.0, deadline - time.monotonic()), "an outcome")
+                    self._note()
+            except PeerTimeout:
+                raise AssertionError(
+                    f"{self.address}: {len(self.open)} of {self.sent} without outcome; lost: {self.lost}"
+                ) from None
+
+    def check(self) -> None:
+        """What the sender saw accepted the receiver has got; what was not lost was accepted."""
+        assert self.fault is None, f"{self.address}: {self.fault!r}"
+        accepted = {number for number, name in self.outcomes.items() if name == "accepted"}
+        missing = accepted - self.got
+        assert not missing, f"{self.address}: accepted and missing {sorted(missing)[:10]}"
+        if not self.lost:
+            assert set(self.outcomes.values()) <= {"accepted"}, f"{self.address}: {set(self.outcomes.values())}"
+            presettled = set(range(0, self.sent, 3)) - self.settled_got
+            assert not presettled, f"{self.address}: presettled and lost {sorted(presettled)[:10]} of {self.sent}"
+
+    def drop(self) -> None:
+        """End both connections without a frame."""
+        self.sender.peer.drop()
+        self.receiver.peer.drop()
+
+
+def _port(link: Sender | Receiver) -> int:
+    return int(link.peer.socket.getsockname()[1])
+
+
+@pytest.fixture
+def running() -> Iterator[list[Flow]]:
+    """Flows that must not outlive a test, however it ends."""
+    flows: list[Flow] = []
+    yield flows
+    for flow in flows:
+        flow.stopping.set()
+    for flow in flows:
+        flow.join()
+        flow.drop()
+
+
+def start_flows(router: Router, running: list[Flow]) -> list[Flow]:
+    """PAIRS flows under load, a quarter of them multicast."""
+    flows = [Flow(router.port, number, number % 4 == 3) for number in range(PAIRS)]
+    running.extend(flows)
+    for flow in flows:
+        flow.start()
+    return flows
+
+
+def stop_flows(flows: list[Flow]) -> None:
+    """Stop, wait for outcomes, check, leave."""
+    for flow in flows:
+        flow.stopping.set()
+    for flow in flows:
+        flow.join()
+    for flow in flows:
+        flow.finish(SETTLED_WITHIN)
+    for flow in flows:
+        flow.check()
+    for flow in flows:
+        flow.drop()
+
+
+def spoiled(router: Router, flows: list[Flow], victims: list[int]) -> tuple[list[Flow], list[Flow]]:
+    """(flows that must go on, flows with an end on one of the victims)."""
+    lost = []
+    for flow in flows:
+        if flow.lost or {router.worker_of(port) for port in flow.places} & set(victims):
+            lost.append(flow)
+    return [flow for flow in flows if flow not in lost], lost
+
+
+def kill(router: Router, victims: list[int]) -> None:
+    """Kill and wait for the replacements: as many workers as before, none of them a victim, all serving."""
+    seen = len(router.lines)
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    with Counters(router) as counters:
+
+        def replaced() -> bool:
+            slots = [counters.worker(index) for index in range(WORKERS)]
+            return all(slot["state"] == WorkerState.READY and slot["pid"] not in victims for slot in slots)
+
+        poll(replaced, "the workers are replaced and ready", REPLACED_WITHIN)
+    for pid in victims:
+        router.wait_log(rf"\(process {pid}\) died with", after=seen)
+
+
+def goes_on(flows: list[Flow]) -> None:
+    """Each of these flows gets further at once, both ways of sending."""
+    before = [(len(flow.outcomes), len(flow.settled_got)) for flow in flows]
+
+    def moved() -> bool:
+        return all(
+            flow.lost or (len(flow.outcomes) > was[0] and len(flow.settled_got) > was[1])
+            for flow, was in zip(flows, before, strict=True)
+        )
+
+    poll(moved, "surviving pairs go on", SETTLED_WITHIN)
+    closed = [flow.address for flow in flows if flow.lost]
+    assert not closed, f"connections on living workers were closed: {closed}"
+
+
+def serves_everywhere(router: Router) -> None:
+    """New connections reach every worker and pass messages between any two."""
+    peers: dict[int, Peer] = {}
+    made = []
+    for _ in range(WORKERS * 6):
+        peer = Peer.opened(router.port)
+        made.append(peer)
+        peers.setdefault(router.worker_of(int(peer.socket.getsockname()[1])), peer)
+        if len(peers) == WORKERS:
+            break
+    assert len(peers) == WORKERS, "a worker gets no connections"
+    for one in peers.values():
+        for two in peers.values():
+            receiver = two.receiver("balanced/afterwards", 10)
+            sender = one.sender("balanced/afterwards")
+            pass_one(sender, receiver)
+            receiver.detach()
+            sender.detach()
+    for peer in made:
+        peer.close()
+
+
+def at_rest(router: Router) -> None:
+    """Nothing of the load is left, and no process has complained."""
+    with Counters(router) as counters:
+        counters.wait_gauges("after everybody has left", connections=0, links=0)
+        assert counters.totals()["checks_failed"] == 0
+    faults = [line for line in router.lines if "(critical)" in line or "Traceback" in line]
+    assert not faults, faults[:3]
+
+
+def strike(router: Router, flows: list[Flow], count: int, choose: random.Random) -> None:
+    """Kill `count` random workers under load."""
+    victims = choose.sample(router.worker_pids(), count)
+    staying, _lost = spoiled(router, flows, victims)
+    kill(router, victims)
+    goes_on(staying)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_killed_at_once(start: Start, running: list[Flow], count: int) -> None:
+    router = start([listener(), *SETTINGS], WORKERS)
+    flows = start_flows(router, running)
+    threading.Event().wait(LOAD)
+    strike(router, flows, count, random.Random(SEED + count))
+    threading.Event().wait(LOAD)
+    stop_flows(flows)
+    serves_everywhere(router)
+    at_rest(router)
+
+
+def test_several_kills_in_a_row(start: Start, running: list[Flow]) -> None:
+    """Five, with new flows each time; the rings and slots of the dead are used again."""
+    router = start([listener(), *SETTINGS], WORKERS)
+    choose = random.Random(SEED)
+    for _ in range(5):
+        flows = start_flows(router, running)
+        threading.Event().wait(LOAD)
+        strike(router, flows, 1, choose)
+        stop_flows(flows)
+        at_rest(router)
+    serves_everywhere(router)
+    at_rest(router)
+
+
+def test_killed_again_while_it_starts(start: Start, running: list[Flow]) -> None:
+    """Kills as fast as new processes appear: the router recovers."""
+    router = start([listener(), *SETTINGS], WORKERS)
+    flows = start_flows(router, running)
+    choose = random.Random(SEED)
+    for _ in range(3):
+        victim = choose.choice(router.worker_pids())
+        os.kill(victim, signal.SIGKILL)
+        poll(lambda pid=victim: pid not in router.worker_pids(), "the worker is gone", REPLACED_WITHIN)  # type: ignore[misc]
+    poll(lambda: len(router.worker_pids()) == WORKERS, "all workers are back", 2 * REPLACED_WITHIN)
+    stop_flows(flows)
+    poll(lambda: _serves(router), "connections are served")
+    serves_everywhere(router)
+    at_rest(router)
+
+
+def _serves(router: Router) -> bool:
+    try:
+        for _ in range(WORKERS):
+            Peer.opened(router.port).close()
+    except (OSError, StreamEnd, PeerTimeout):
+        return False
+    return True
+
+
+def test_killed_with_streams_under_way(start: Start) -> None:
+    """Large messages half sent: aborted at the consumer, modified or released at the producer; nothing hangs."""
+    router = start([listener(), *SETTINGS], WORKERS)
+    content = message.data(bytes(600_000))
+    receivers, senders = [], []
+    for number in range(PAIRS):
+        receivers.append(Peer.opened(router.port).receiver(f"balanced/s{number}", 10))
+        senders.append(Peer.opened(router.port).sender(f"balanced/s{number}"))
+    numbers = [sender.send(content[:300_000], more=True) for sender in senders]
+    for receiver in receivers:
+        receiver.next(complete=False)
+    places = [(router.worker_of(_port(s)), router.worker_of(_port(r))) for s, r in zip(senders, receivers, strict=True)]
+    victim = places[0][1]
+    kill(router, [victim])
+    for sender, receiver, number, (source, sink) in zip(senders, receivers, numbers, places, strict=True):
+        if source != victim:
+            sender.send(content[300_000:])
+        if source != victim and sink != victim:
+            receiver.peer.until(lambda r=receiver: r.deliveries[0].complete, "the rest")  # type: ignore[misc]
+            assert len(receiver.deliveries[0].payload) == len(content)
+            receiver.deliveries[0].settle()
+            assert sender.outcome(number).name == "accepted"
+        elif source != victim:
+            assert sender.outcome(number).name in ("modified", "released")
+        elif sink != victim:
+            receiver.peer.until(lambda r=receiver: r.deliveries[0].complete, "the end")  # type: ignore[misc]
+            assert receiver.deliveries[0].aborted
+    for link in (*senders, *receivers):
+        link.peer.drop()
+    at_rest(router)
+
+
+def test_credit_after_a_kill(start: Start) -> None:
+    """A producer whose consumers' worker died has all its credit once somebody consumes again."""
+    router = start([listener(), *SETTINGS], WORKERS)
+    receivers = [Peer.opened(router.port).receiver("balanced/credit", 20) for _ in range(2 * WORKERS)]
+    sender = Peer.opened(router.port).sender("balanced/credit")
+    own = router.worker_of(_port(sender))
+    numbers = [sender.send(message.message(n), settled=n % 2 == 0) for n in range(200)]
+    sender.peer.barrier()
+    for receiver in receivers:
+        receiver.peer.barrier()
+    kill(router, [pid for pid in router.worker_pids() if pid != own])
+    for receiver in receivers:
+        if router_ended(receiver):
+            continue
+        receiver.peer.read_available()
+        receiver.flow(1000)
+        receiver.peer.barrier()
+        for delivery in receiver.deliveries:
+            if not delivery.settled:
+                delivery.settle()
+    for n, number in enumerate(numbers):
+        if n % 2:
+            assert sender.outcome(number).name in ("accepted", "modified", "released")
+    fresh = Peer.opened(router.port).receiver("balanced/credit", 1000)
+    sender.wait_credit(250)
+    number = sender.send(message.message("after"))
+    for receiver in (*receivers, fresh):
+        if not router_ended(receiver):
+            receiver.peer.read_available()
+            for delivery in receiver.deliveries:
+                if not delivery.settled and message.body(delivery.payload) == "after":
+                    delivery.settle()
+    assert sender.outcome(number).name == "accepted"
+    for link in (sender, fresh, *receivers):
+        link.peer.drop()
+    at_rest(router)
+
+
+def router_ended(link: Receiver | Sender) -> bool:
+    """Whether the router has ended the link's connection."""
+    try:
+        link.peer.barrier()
+    except (StreamEnd, OSError):
+        return True
+    return False
+
+
+def test_zygote_killed(start: Start) -> None:
+    """Without the process that starts workers the router cannot keep its promises: it ends, with all its processes."""
+    router = start([listener(), *SETTINGS], WORKERS)
+    zygote = next(process for process in router.family() if process.pid != router.pid and process.children())
+    assert isinstance(zygote, psutil.Process)
+    zygote.kill()
+    assert router.wait_exit() != 0
+    router.check_nothing_left()
+    assert "The process that starts workers has ended" in router.log
+    assert "Traceback" not in router.log

@@ -1,0 +1,74 @@
+"""Messages without destination (routing-semantics 8.7)."""
+
+import pytest
+
+from tests.peer import message
+from tests.peer.management import Management
+from tests.system.fixtures import CAPACITY, Connect, Fresh, pair
+from tests.system.router import Section, listener
+
+SECTIONS: list[Section] = [listener("open", stripAnnotations="no")]
+
+
+def test_targeted_unsettled(connect: Connect, fresh: Fresh) -> None:
+    sender, receiver = pair(connect, fresh())
+    receiver.detach()
+    for _ in range(CAPACITY):  # the producer's worker may hear of the loss a moment later
+        outcome = sender.request(message.message("x"))
+        assert (outcome.name, outcome.settled) == ("released", True)
+        if sender.draining:
+            break
+    assert sender.draining
+
+
+def test_connection_lost_instead_of_detach(connect: Connect, fresh: Fresh) -> None:
+    sender, receiver = pair(connect, fresh())
+    receiver.peer.drop(reset=True)
+    for _ in range(CAPACITY - 1):
+        outcome = sender.request(message.message("x"))
+        if sender.draining:
+            break
+        assert outcome.name in ("released", "modified")
+    assert sender.request(message.message("x")).name == "released"
+    assert sender.draining
+
+
+def test_anonymous_returns_credit(connect: Connect) -> None:
+    sender = connect().sender()
+    for _ in range(260):
+        sender.wait_credit()
+        assert sender.request(message.message(to="nobody.at.home")).name == "released"
+    assert not sender.draining
+
+
+def test_presettled_are_dropped_and_counted(connect: Connect, fresh: Fresh, management: Management) -> None:
+    sender, receiver = pair(connect, fresh())
+    receiver.detach()
+    for _ in range(5):
+        sender.send(message.message("gone"), settled=True)
+    sender.peer.until(lambda: sender.draining, "drain")
+    row = management.one("router.link", owningAddr="M0" + receiver.address, linkDir="in")
+    assert (row["droppedPresettledCount"], row["presettledCount"]) == (5, 5)
+
+
+@pytest.mark.parametrize("to", ["_local/qdhello", "_local/qdrouter", "_local/qdrouter.ma"])
+def test_addresses_of_routers(connect: Connect, to: str) -> None:
+    assert connect().sender().request(message.message("x", to=to)).name == "released"
+
+
+def test_trace_that_is_too_long(connect: Connect, fresh: Fresh) -> None:
+    receiver = connect().receiver(fresh(), 5)
+    long = message.annotations({"x-opt-qd.trace": [f"0/R{n}" for n in range(200)]})
+    sender = connect("open").sender()
+    assert sender.request(long + message.message("x", to=receiver.address)).name == "released"
+    targeted = connect("open").sender(receiver.address)
+    assert targeted.request(long + message.message("x")).name == "released"
+
+
+def test_never_modified(connect: Connect, fresh: Fresh) -> None:
+    """A flood at the moment the consumer goes: each delivery is released, or accepted or modified if it was sent."""
+    sender, receiver = pair(connect, fresh(), credit=0)
+    numbers = [sender.send(message.message(n)) for n in range(100)]
+    receiver.detach()
+    numbers += [sender.send(message.message(n)) for n in range(100)]
+    assert {sender.outcome(number).name for number in numbers} == {"released"}

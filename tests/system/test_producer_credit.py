@@ -1,0 +1,192 @@
+"""Credit given to producers (routing-semantics 5)."""
+
+import pytest
+
+from tests.peer import message
+from tests.peer.frames import ACCEPTED, received
+from tests.peer.peer import MODULUS, Sender
+from tests.system.fixtures import CAPACITY, Connect, Fresh, pair, pass_one, table_known
+from tests.system.router import Section, listener
+
+SECTIONS: list[Section] = [
+    listener("ten", linkCapacity=10),
+    listener("zero", linkCapacity=0),
+    ("exchange", {"name": "xcredit", "address": "x.credit"}),
+]
+
+
+def test_anonymous_link_has_credit_at_once(connect: Connect) -> None:
+    assert connect().sender().credit == CAPACITY
+    assert connect("ten").sender().credit == 10
+    assert connect("zero").sender().credit == CAPACITY
+
+
+@pytest.mark.parametrize("prefix", ["balanced", "closest", "multicast"])
+def test_targeted_link_waits_for_a_consumer(connect: Connect, fresh: Fresh, prefix: str) -> None:
+    address = fresh(prefix)
+    sender = connect("ten").sender(address, credit=False)
+    sender.peer.barrier()
+    assert not sender.flows
+    connect().receiver(address)
+    sender.wait_credit(10)
+    flow = sender.flows[-1]
+    assert (flow.delivery_count, flow.link_credit, flow.drain) == (0, 10, False)
+    assert (flow.available, flow.echo) in ((None, None), (None, False))
+
+
+def test_a_consumer_without_credit_is_enough(connect: Connect, fresh: Fresh) -> None:
+    sender, _receiver = pair(connect, fresh(), credit=0)
+    assert sender.credit == CAPACITY
+
+
+def test_exchange_and_management_have_credit_at_once(connect: Connect) -> None:
+    assert connect().sender("x.credit").credit == CAPACITY
+    assert connect().sender("$management").credit == CAPACITY
+
+
+def all_credit_back(sender: Sender, capacity: int = 10) -> None:
+    """The producer is granted the full capacity again (the router may batch, so not after each delivery)."""
+    sender.peer.until(lambda: sender.credit > capacity // 2, "credit is replenished")
+
+
+def test_presettled_returns_credit(connect: Connect, fresh: Fresh) -> None:
+    sender, receiver = pair(connect, fresh(), credit=1000, into="ten")
+    for number in range(60):
+        sender.wait_credit()
+        sender.send(message.message(number), settled=True)
+    receiver.receive(60)
+    all_credit_back(sender)
+    assert sender.credit <= 10
+
+
+def test_unsettled_returns_credit_with_settlement(connect: Connect, fresh: Fresh) -> None:
+    sender, receiver = pair(connect, fresh(), credit=1000, into="ten")
+    numbers = [sender.send(message.message(n)) for n in range(10)]
+    deliveries = receiver.receive(10)
+    sender.peer.barrier()
+    assert sender.credit == 0
+    for delivery in deliveries:
+        delivery.settle(ACCEPTED, settled=False)
+    sender.outcome(numbers[-1], settled=False)
+    sender.peer.barrier()
+    assert sender.credit == 0, "an outcome without settlement returned credit"
+    for delivery in deliveries:
+        delivery.settle()
+    sender.outcome(numbers[-1])
+    sender.wait_credit(10)
+
+
+def test_received_state_returns_no_credit(connect: Connect, fresh: Fresh) -> None:
+    sender, receiver = pair(connect, fresh(), credit=100, into="ten")
+    numbers = [sender.send(message.message(n)) for n in range(10)]
+    for delivery in receiver.receive(10):
+        delivery.settle(received(0, 0), settled=False)
+    sender.outcome(numbers[-1], settled=False)
+    sender.peer.barrier()
+    assert sender.credit == 0
+
+
+def test_settlement_by_the_producer_returns_credit(connect: Connect, fresh: Fresh) -> None:
+    sender, receiver = pair(connect, fresh(), credit=100, into="ten")
+    numbers = [sender.send(message.message(n)) for n in range(10)]
+    receiver.receive(10)
+    for number in numbers:
+        sender.settle(number)
+    sender.wait_credit(10)
+
+
+def test_anonymous_released_and_rejected_return_credit(connect: Connect) -> None:
+    sender = connect("ten").sender()
+    for _ in range(15):
+        sender.wait_credit()
+        assert sender.request(message.message(to="nobody.here")).name == "released"
+        sender.wait_credit()
+        assert sender.request(message.message()).name == "rejected"
+        sender.wait_credit()
+        sender.send(message.message(to="nobody.here"), settled=True)
+    assert not any(flow.drain for flow in sender.flows)
+
+
+@pytest.mark.parametrize("answer", [True, False], ids=["drain-answered", "drain-not-answered"])
+def test_drain_when_the_last_consumer_has_left(connect: Connect, fresh: Fresh, answer: bool) -> None:
+    address = fresh()
+    sender, receiver = pair(connect, address, into="ten")
+    before = len(sender.flows)
+    receiver.detach()
+    sender.peer.barrier()
+    table_known(connect, fresh)
+    assert len(sender.flows) == before, "the loss of the consumer alone sends nothing"
+    assert sender.request(message.message("nobody")).name == "released"
+    sender.peer.until(lambda: sender.draining, "drain")
+    flow = sender.flows[-1]
+    assert (flow.delivery_count, flow.link_credit, flow.drain) == (1, 9, True)
+    flows = len(sender.flows)
+    assert sender.request(message.message("nobody")).name == "released"
+    sender.peer.barrier()
+    assert len(sender.flows) == flows, "drain is asked for once"
+    if answer:
+        sender.delivery_count = sender.limit
+        sender.session.flow(handle=sender.handle, delivery_count=sender.limit, link_credit=0, drain=True)
+    again = connect().receiver(address, 10)
+    sender.peer.until(lambda: not sender.draining, "end of drain")
+    sender.wait_credit(10)
+    assert sender.credit == 10
+    assert sender.flows[-1].drain is False
+    pass_one(sender, again)
+
+
+def test_presettled_without_consumer_drains_too(connect: Connect, fresh: Fresh) -> None:
+    address = fresh()
+    sender, receiver = pair(connect, address, into="ten")
+    receiver.detach()
+    table_known(connect, fresh)
+    sender.send(message.message("dropped"), settled=True)
+    sender.peer.until(lambda: sender.draining, "drain")
+    connect().receiver(address, 10)
+    sender.peer.until(lambda: not sender.draining, "end of drain")
+    assert sender.credit == 10
+
+
+def test_credit_overrun_is_clamped(connect: Connect, fresh: Fresh) -> None:
+    """K-10: a producer that sends beyond its credit never sees credit that has wrapped around."""
+    sender, receiver = pair(connect, fresh(), credit=100, into="ten")
+    numbers = [sender.send(message.message(n)) for n in range(13)]
+    sender.peer.until(lambda: sender.detached or len(sender.session.outcomes) or len(sender.flows) > 0, "any answer")
+    if sender.detached is None:
+        while receiver.taken < 10:
+            receiver.next().settle()
+        sender.outcome(numbers[9])
+        sender.peer.barrier()
+    else:
+        assert sender.wait_detached() is not None
+    assert all(flow.link_credit < MODULUS // 2 for flow in sender.flows)
+
+
+def test_a_second_consumer_changes_no_credit(connect: Connect, fresh: Fresh) -> None:
+    address = fresh()
+    sender, _receiver = pair(connect, address)
+    flows = len(sender.flows)
+    connect().receiver(address, 10)
+    sender.peer.barrier()
+    assert len(sender.flows) == flows
+
+
+def test_far_more_than_the_credit_ends_the_link_only(connect: Connect, fresh: Fresh) -> None:
+    """K-10 bounded: twice the capacity and some more, then the link is detached; its session goes on."""
+    address = fresh()
+    receiver = connect().receiver(address, 0)
+    peer = connect()
+    sender = peer.sender(address)
+    capacity = sender.credit
+    for _ in range(2 * capacity + 20):
+        peer.raw(
+            sender.session.transfer_octets(
+                message.message("too much"), handle=0, delivery_id=sender.session.take_delivery_id(), delivery_tag=b"t"
+            )
+        )
+    error = sender.wait_detached()
+    assert error is not None
+    assert error[0] == "amqp:link:transfer-limit-exceeded"
+    other = peer.sender(fresh(), credit=False)
+    assert other.remote is not None
+    del receiver

@@ -1,0 +1,86 @@
+"""Loss of a producer (routing-semantics 9.5)."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.peer import message
+from tests.peer.frames import state_name
+from tests.peer.peer import Sender
+from tests.system.fixtures import Connect, Fresh, bodies, pair
+
+WAYS: dict[str, Callable[[Sender], object]] = {
+    "detach": lambda sender: sender.detach(),
+    "end": lambda sender: sender.session.end(),
+    "close": lambda sender: sender.peer.close(),
+    "drop": lambda sender: sender.peer.drop(),
+}
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
+def test_queued_complete_messages_are_still_delivered(connect: Connect, fresh: Fresh, way: str, settled: bool) -> None:
+    sender, receiver = pair(connect, fresh(), credit=0)
+    for number in range(5):
+        sender.send(message.message(number), settled=settled)
+    sender.peer.barrier()
+    WAYS[way](sender)
+    receiver.flow(10)
+    deliveries = receiver.receive(5)
+    assert bodies(deliveries) == list(range(5))
+    for delivery in deliveries:
+        delivery.settle()
+    receiver.peer.barrier()
+    assert receiver.detached is None
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_the_consumers_late_settlement_is_absorbed(connect: Connect, fresh: Fresh, way: str) -> None:
+    address = fresh()
+    sender, receiver = pair(connect, address)
+    sender.send(message.message("orphan"))
+    orphan = receiver.next()
+    WAYS[way](sender)
+    orphan.settle()
+    again = connect().sender(address)
+    number = again.send(message.message("after"))
+    receiver.next().settle()
+    assert again.outcome(number).name == "accepted"
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_multicast_consumers_are_told(connect: Connect, fresh: Fresh, way: str) -> None:
+    address = fresh("multicast")
+    receivers = [connect().receiver(address, 10) for _ in range(2)]
+    sender = connect().sender(address)
+    sender.send(message.message("orphan"))
+    orphans = [receiver.next() for receiver in receivers]
+    WAYS[way](sender)
+    for receiver, orphan in zip(receivers, orphans, strict=True):
+        told = receiver.session.remote_settled
+        receiver.peer.until(lambda t=told, o=orphan: o.id in t and t[o.id].settled, "settlement")  # type: ignore[misc]
+        assert state_name(told[orphan.id].state) == "modified"
+
+
+@pytest.mark.parametrize("way", ["detach", "drop"])
+def test_incomplete_message_is_aborted(connect: Connect, fresh: Fresh, way: str) -> None:
+    sender, receiver = pair(connect, fresh())
+    sender.send(message.data(bytes(500_000))[:200_000], more=True)
+    receiver.next(complete=False)
+    WAYS[way](sender)
+    delivery = receiver.deliveries[0]
+    receiver.peer.until(lambda: delivery.complete, "end of the delivery")
+    assert delivery.aborted
+
+
+def test_other_producers_are_not_touched(connect: Connect, fresh: Fresh) -> None:
+    address = fresh()
+    first, receiver = pair(connect, address, credit=20)
+    second = connect().sender(address)
+    first.send(message.message("from the first"))
+    number = second.send(message.message("from the second"))
+    deliveries = receiver.receive(2)
+    first.peer.drop()
+    for delivery in deliveries:
+        delivery.settle()
+    assert second.outcome(number).name == "accepted"

@@ -1,0 +1,89 @@
+"""Random, seeded traffic of about twenty connections: nothing stalls, nothing is lost, changed or told twice."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from tests.system.counters import Counters
+from tests.system.fixtures import Start
+from tests.system.router import SETTINGS, Router, listener, poll
+from tests.system.traffic import Actor, ReceiverActor, Record, SenderActor
+from tests.system.traffic_checks import check
+
+#: Another run of the same kind: SLUICE_SOAK_SEED=7.
+SEED = int(os.environ.get("SLUICE_SOAK_SEED", "1"))
+#: Seconds of traffic; also SLUICE_SOAK_SECONDS.
+SECONDS = float(os.environ.get("SLUICE_SOAK_SECONDS", "12"))
+#: Seconds after which traffic that is to finish has stalled.
+FINISH_TIMEOUT = 30.0
+#: Octets that the router's processes may have more after the run than after the one before, which filled its pools.
+GROWTH = 6 << 20
+#: Octets that a worker keeps for its next messages: spare write buffers and chunks of content, 4 MiB each.
+POOLS = 8 << 20
+#: Addresses whose consumers come and go, and those whose consumers stay and always grant credit.
+WILD = ["balanced/w0", "balanced/w1", "closest/w0", "multicast/w0"]
+CALM = ("balanced/calm0", "balanced/calm1", "closest/calm0")
+MULTICAST = "multicast"
+#: Lines of the log that no traffic excuses.
+FAULTS = ("(critical)", "Traceback", "(error)")
+
+
+def actors(router: Router, record: Record, seed: int) -> tuple[list[SenderActor], list[ReceiverActor]]:
+    """Nine sending and eleven receiving connections."""
+    port = router.port
+    receivers = [ReceiverActor(f"R{n}", port, seed * 100 + n, record, WILD[n % 4 :], False) for n in range(6)]
+    receivers += [ReceiverActor(f"C{n}", port, seed * 100 + 20 + n, record, list(CALM), True) for n in range(3)]
+    senders = [SenderActor(f"S{n}", port, seed * 100 + 40 + n, record, [*WILD, None], WILD, False) for n in range(5)]
+    senders += [SenderActor(f"T{n}", port, seed * 100 + 60 + n, record, [*CALM], list(CALM), True) for n in range(3)]
+    return senders, receivers
+
+
+def run(router: Router, seconds: float, seed: int) -> Record:
+    """Traffic for `seconds`, then everything finishes and everybody leaves."""
+    record = Record()
+    senders, receivers = actors(router, record, seed)
+    everybody: list[Actor] = [*senders, *receivers]
+    for actor in everybody:
+        actor.start()
+    threading.Event().wait(seconds)
+    for actor in everybody:
+        actor.finishing.set()
+
+    def finished() -> bool:
+        return bool(record.faults) or not sum(sender.waiting for sender in senders)
+
+    try:
+        poll(finished, "all outcomes come", FINISH_TIMEOUT)
+        with Counters(router) as counters:
+            counters.wait_gauges("what is queued is delivered")
+    except AssertionError as error:
+        record.faults.append(f"stalled: {error}")
+    for actor in everybody:
+        actor.leaving.set()
+    for actor in everybody:
+        actor.join(FINISH_TIMEOUT)
+        if actor.is_alive():
+            record.faults.append(f"{actor.name} does not end")
+    return record
+
+
+@pytest.mark.timeout(120)
+def test_soak(start: Start, workers: int) -> None:
+    router = start([listener(), *SETTINGS], workers)
+    with Counters(router) as counters:
+        check(run(router, SECONDS / 4, SEED + 1000), CALM, MULTICAST)
+        counters.wait_gauges("after the first run", connections=0, links=0)
+        memory = router.memory()
+        before = counters.totals()
+        record = run(router, SECONDS, SEED)
+        check(record, CALM, MULTICAST)
+        assert len(record.sent) > 1000, "hardly any traffic"
+        counters.wait_gauges("after the run", connections=0, links=0)
+        counters.wait_balance(before)
+        assert counters.totals()["checks_failed"] == 0
+    assert router.memory() - memory < GROWTH + workers * POOLS
+    faults = [line for line in router.lines if any(mark in line for mark in FAULTS)]
+    assert not faults, faults[:3]

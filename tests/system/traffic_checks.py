@@ -1,0 +1,97 @@
+"""What must hold for a run of random traffic, whatever happened in it: see `check`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from tests.system.traffic import Got, Record, Sent, Told
+
+#: Breaches shown of each kind.
+SHOWN = 3
+
+
+def check(record: Record, calm: tuple[str, ...], multicast: str) -> None:
+    """Raise AssertionError naming the breaches of:
+
+    - no thread failed, no content was changed;
+    - every unsettled message whose link stayed has exactly one outcome, and the one that its receiver gave;
+    - what is accepted has arrived;
+    - nothing arrives twice at a receiver, and of an anycast address nowhere;
+    - order: on the way from one link to another numbers only grow;
+    - to addresses that begin with `calm`, whose receivers stay and grant credit, everything arrives, presettled too.
+
+    Addresses that begin with `multicast` may have several receivers for one message.
+    """
+    arrived: dict[tuple[str, int], list[Got]] = defaultdict(list)
+    for got in record.got:
+        arrived[got.link, got.number].append(got)
+    breaches = [*record.faults]
+    breaches += _some("without outcome", _untold(record))
+    breaches += _some("accepted and missing", _missing(record, arrived))
+    breaches += _some("told otherwise than answered", _mistold(record, multicast))
+    breaches += _some("arrived twice", _doubled(record, arrived, multicast))
+    breaches += _some("out of order", _disordered(record))
+    breaches += _some("lost although their consumers grant credit", _lost(record, arrived, calm))
+    assert not breaches, "\n".join(breaches)
+
+
+def _some(what: str, found: list[str]) -> list[str]:
+    return [f"{len(found)} {what}: " + "; ".join(found[:SHOWN])] if found else []
+
+
+def _untold(record: Record) -> list[str]:
+    return [f"{sent}" for sent, told in record.sent.items() if not (sent.settled or told.orphaned or told.told)]
+
+
+def _missing(record: Record, arrived: dict[tuple[str, int], list[Got]]) -> list[str]:
+    return [
+        f"{sent}"
+        for sent, told in record.sent.items()
+        if told.outcome == "accepted" and (sent.link, sent.number) not in arrived
+    ]
+
+
+def _mistold(record: Record, multicast: str) -> list[str]:
+    """An anycast outcome is the receiver's; the router itself says released (not sent) or modified (receiver lost)."""
+
+    def wrong(sent: Sent, told: Told) -> bool:
+        answers = record.answered.get((sent.link, sent.number), [])
+        if not told.told or sent.address.startswith(multicast):
+            return False
+        if told.outcome == "released":
+            return bool(answers) and answers != ["released"]
+        return told.outcome != "modified" and answers != [told.outcome]
+
+    return [
+        f"{sent}: {told.outcome}, answered {record.answered.get((sent.link, sent.number))}"
+        for sent, told in record.sent.items()
+        if wrong(sent, told)
+    ]
+
+
+def _doubled(record: Record, arrived: dict[tuple[str, int], list[Got]], multicast: str) -> list[str]:
+    found = []
+    for sent in record.sent:
+        places = [got.receiver for got in arrived.get((sent.link, sent.number), [])]
+        if len(set(places)) != len(places) or (len(places) > 1 and not sent.address.startswith(multicast)):
+            found.append(f"{sent} at {places}")
+    return found
+
+
+def _disordered(record: Record) -> list[str]:
+    found: list[str] = []
+    last: dict[tuple[str, str], int] = {}
+    for got in record.got:
+        before = last.get((got.link, got.receiver), -1)
+        if got.number < before:
+            found.append(f"{got} after {before}")
+        last[got.link, got.receiver] = got.number
+    return found
+
+
+def _lost(record: Record, arrived: dict[tuple[str, int], list[Got]], calm: tuple[str, ...]) -> list[str]:
+    return [
+        f"{sent}"
+        for sent, told in record.sent.items()
+        if sent.address.startswith(calm) and (sent.link, sent.number) not in arrived and not told.orphaned
+    ]

@@ -1,0 +1,27 @@
+"""Routers without sockets for the tests of the engine."""
+
+import pytest
+
+import router.routing.testing as engine
+from tests.unit.engine.host import Router
+
+
+@pytest.fixture
+def routers():
+    """Makes routers; afterwards everybody leaves them, and nothing may be left behind."""
+    before = engine.alive()
+    made = []
+
+    def make(*arguments, **options):
+        made.append(Router(*arguments, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.check_quiet()
+        for peer in list(one.peers):
+            peer.lose()
+        one.settle()
+        one.check_empty()
+        one.close()
+    assert engine.alive() == before

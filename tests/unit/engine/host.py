@@ -1,0 +1,356 @@
+"""A router in this process: real engine, tables, ports and supervisor's core; octets are fed and taken by hand.
+
+Nothing here waits: `Router.settle` runs wakes of all workers, and the supervisor's reactions, until nothing is left
+to do.
+"""
+
+import os
+from collections import deque
+from typing import Any
+
+from router.amqp.connection import Pause, Scheduler
+from router.routing.port import WorkerPort
+from router.routing.table import Table
+from workers.slots import SlotPool
+
+import router.routing.testing as engine
+from router.config.load import load_text
+from router.ipc import control
+from router.ipc.layout import Region
+from router.log import Log, LogSettings, ModuleSettings
+from supervisor.core import Core
+from supervisor.worker import Stage
+from supervisor.worker import Worker as Known
+from workers.client import Client
+from workers.worker import Worker
+
+QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
+RING_OCTETS = 1 << 18
+LINKS = 256
+ADDRESSES = 256
+ROUNDS = 10_000  # wakes of one `settle`: more is a loop without end
+LISTENER = "main"
+CONFIGURATION = """
+router { mode: standalone; id: QDR }
+listener { name: main; host: 127.0.0.1; port: 0; saslMechanisms: ANONYMOUS; idleTimeoutSeconds: 0; %(listener)s }
+listener { name: kept; host: 127.0.0.1; port: 1; idleTimeoutSeconds: 0; stripAnnotations: no; linkCapacity: 4 }
+listener { name: tenants; host: 127.0.0.1; port: 2; multiTenant: yes; maxSessionFrames: 10; linkCapacity: 3 }
+address { prefix: multicast; distribution: multicast }
+address { prefix: closest; distribution: closest }
+address { prefix: balanced; distribution: balanced }
+address { prefix: spare; enableFallback: yes }
+address { prefix: block; presettledOverflow: block }
+address { prefix: oldest; presettledOverflow: dropOldest }
+address { prefix: nobody; distribution: unavailable }
+exchange { name: ex; address: exchange; matchMethod: mqtt; alternateAddress: balanced.alternate }
+binding { name: b1; exchangeName: ex; bindingKey: a/+; nextHopAddress: balanced.hop }
+binding { name: b2; exchangeName: ex; bindingKey: a/#; nextHopAddress: multicast.hop }
+%(more)s
+"""
+
+
+def configuration(listener: str = "", more: str = "") -> str:
+    """The configuration's text: `listener` attributes for the first listener, `more` sections."""
+    text = CONFIGURATION % {"listener": listener, "more": more}
+    return text.replace("; ", "\n").replace(" {", " {\n").replace(" }", "\n}")
+
+
+class FaultError(AssertionError):
+    """The engine ended a connection by a fault of the router."""
+
+
+class Control:
+    """Keeps what a worker tells the supervisor, as it would be on the wire."""
+
+    def __init__(self) -> None:
+        self.told: deque[tuple[bytes, bytes | None]] = deque()
+
+    def tell(self, message: control.Message) -> None:
+        self.told.append((control.encode([message]), None))
+
+    def tell_raw(self, message: control.Message, raw: bytes) -> None:
+        self.told.append((control.encode([message]), raw))
+
+
+class Clock:
+    """In the place of the worker's event loop."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler()
+        self.scheduler.now = 1000
+
+
+class InProcessWorker(Worker):
+    """A worker without process, sockets and channels; every handler is the real one."""
+
+    def __init__(self, router: "Router", number: int) -> None:
+        workers = len(router.eventfds)
+        self.setup = control.WorkerSetup(
+            worker=number,
+            generation=1,
+            workers=workers,
+            region_fd=-1,
+            eventfds=router.eventfds,
+            handover_fd=-1,
+            pub_endpoint="",
+            ctl_endpoint="",
+            server_public=b"",
+            client_public=b"",
+            client_secret=b"",
+            cpu=None,
+            router={"id": "QDR", "product": "sluice", "version": "0"},
+            log={},
+        )
+        self.router = self.setup.router
+        self.region = router.region
+        self.clock = Clock()
+        self.loop = self.clock
+        self.links = {}
+        self.slots = SlotPool(self.region, number, 1)
+        self.ports = [
+            WorkerPort(self.region, number, peer, router.eventfds[peer], self.links, self.clock.scheduler)
+            if peer != number
+            else None
+            for peer in range(workers)
+        ]
+        self.table = Table(self.region, number, "QDR", self.ports, self.links, self.on_local)
+        self.listeners = {}
+        self.clients = {}
+        self.live = False
+        self.early = []
+        self.sent = Control()
+        self.control = self.sent  # type: ignore[assignment]
+        self.fed: list[Any] = []
+        self.faults: list[Exception] = []
+        self.handlers = {
+            control.SNAPSHOT: self.on_snapshot,
+            control.ATTACHED: self.on_answer,
+            control.REFUSED: self.on_answer,
+            control.DETACHED: self.on_answer,
+            control.GONE: self.on_gone,
+            control.CLOSE: self.on_close,
+        }
+
+    @property
+    def peers(self) -> list[Any]:
+        """Ports to the other workers."""
+        return [port for port in self.ports if port is not None]
+
+    def report_fault(self, what: str, fault: Exception) -> None:
+        self.faults.append(fault)
+
+    def crash(self) -> None:
+        """Forget everything, as a process does that dies."""
+        self.live = False
+        self.clients = {}
+
+
+class Peer:
+    """A client of the router: octets go in by `feed`, what the router says is in `output`."""
+
+    def __init__(self, host: "Router", worker: InProcessWorker, known: Any, listener: str) -> None:
+        self.host = host
+        self.worker = worker
+        self.known = known
+        self.client = Client(worker, known.number, worker.listeners[listener])
+        self.connection = self.client.connection
+        self.connection.owner = self
+        self.client.transport = self
+        worker.clients[known.number] = self.client
+        self.output = bytearray()
+        self.rest = b""
+        self.blocked = False  # does not read: nothing leaves the router
+        self.gone = False
+
+    def schedule(self) -> None:
+        """The connection wants to be ticked; the host has no time of its own."""
+
+    def feed(self, octets: bytes) -> None:
+        """Octets arrive; what is not taken now is offered again with what follows."""
+        self.rest += octets
+        if self.gone or self.connection.paused:
+            return
+        self.worker.fed.append(self.connection)
+        self.rest = self.rest[self.connection.feed(self.rest) :]
+
+    def lose(self) -> None:
+        """The socket is gone."""
+        if not self.gone:
+            self.connection.transport_lost()
+            self.end()
+
+    def collect(self) -> None:
+        """What the router has to say now."""
+        if self.gone or self.blocked:
+            return
+        while octets := self.connection.take_output():
+            if self.connection.silent:
+                break
+            self.output += octets
+        if self.connection.finished:
+            self.end()
+
+    def end(self) -> None:
+        """As the transport does when its socket is closed."""
+        self.gone = True
+        self.rest = b""
+        self.connection.owner = None
+        self.connection.release()
+
+    def take(self) -> bytes:
+        """What has come since the last call."""
+        octets = bytes(self.output)
+        self.output.clear()
+        return octets
+
+
+class Router:
+    """A whole router. `close` it: it holds descriptors."""
+
+    def __init__(self, workers: int = 1, text: str | None = None, ring_octets: int = RING_OCTETS) -> None:
+        self.region = Region.create(workers, LINKS, ADDRESSES, ring_octets)
+        self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
+        self.configuration = load_text("router.conf", text or configuration())
+        self.core = Core(self.configuration, Log(QUIET), ADDRESSES, self.region.reset_address)
+        self.listeners = {listener.name: listener for listener in self.configuration.listeners}
+        self.peers: list[Peer] = []
+        self.local: list[tuple[dict[str, Any], bytes]] = []
+        self.workers = [InProcessWorker(self, number) for number in range(workers)]
+        for worker in self.workers:
+            known = Known(worker.setup.worker, 1)
+            known.stage = Stage.STARTING
+            self.core.workers[worker.setup.worker] = known
+            self.core.subscribed(known)
+        self.settle()
+
+    def close(self) -> None:
+        for peer in self.peers:
+            peer.lose()
+        self.settle()
+        self.region.close()
+        for descriptor in self.eventfds:
+            os.close(descriptor)
+
+    def connect(self, worker: int = 0, listener: str = LISTENER) -> Peer:
+        """A new connection to a worker."""
+        known = self.core.workers[worker]
+        adopted = self.core.adopt(known, self.listeners[listener], "127.0.0.1:0", "127.0.0.1:1")
+        peer = Peer(self, self.workers[worker], adopted, listener)
+        self.peers.append(peer)
+        return peer
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Until nothing moves. Raises FaultError."""
+        for _ in range(ROUNDS):
+            moved = self.decide()
+            for worker in self.workers:
+                moved |= self.wake(worker)
+            moved |= any(engine.waiting(port) for worker in self.workers for port in worker.peers)
+            if not moved:
+                break
+        else:
+            raise FaultError(f"still not quiet after {ROUNDS} wakes")
+        self.peers = [peer for peer in self.peers if not peer.gone]
+        for worker in self.workers:
+            if worker.faults:
+                raise FaultError(f"worker {worker.setup.worker}: {worker.faults[0]!r}") from worker.faults[0]
+
+    def wake(self, worker: InProcessWorker) -> bool:
+        """One wake of a worker, in the order of its loop. True: something happened."""
+        moved = False
+        for port in worker.peers:
+            if port.alive:
+                moved |= engine.receive(port) > 0
+        moved |= self.collect(worker)
+        for port in worker.peers:
+            if port.alive and engine.flush(port):
+                for connection in worker.fed:
+                    port.throttle(connection)
+        worker.fed.clear()
+        for connection in engine.take_resumed(worker.clock.scheduler):
+            if connection.owner is not None and not connection.paused and not connection.finished:
+                connection.owner.feed(b"")
+                moved = True
+        return moved | self.collect(worker)
+
+    def collect(self, worker: InProcessWorker) -> bool:
+        dirty = engine.take_dirty(worker.clock.scheduler)
+        for connection in dirty:
+            if connection.owner is not None:
+                connection.owner.collect()
+        return bool(dirty)
+
+    def decide(self) -> bool:
+        """The supervisor takes what workers told, and they what it answers. True: something was said."""
+        moved = False
+        for worker in self.workers:
+            known = self.core.workers[worker.setup.worker]
+            while worker.sent.told:
+                octets, raw = worker.sent.told.popleft()
+                for message in control.decode(octets):
+                    if raw is not None:
+                        self.local.append((message, raw))
+                    self.core.receive(known, message)
+                moved = True
+        while (delta := self.core.take_delta()) is not None:
+            decoded = control.decode_delta(control.encode_delta(*delta))
+            for worker in self.workers:
+                worker.on_delta(decoded["epoch"], decoded["ops"])
+            moved = True
+        for worker in self.workers:
+            known = self.core.workers[worker.setup.worker]
+            answers, known.outbox = known.outbox, []
+            for message in control.decode(control.encode(answers)):
+                worker.on_message(message, None)
+                moved = True
+        return moved
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Clocks move on; heartbeats, time-outs and starved links get their turn."""
+        for worker in self.workers:
+            scheduler = worker.clock.scheduler
+            scheduler.now += milliseconds
+            for peer in self.peers:
+                if peer.worker is worker and not peer.gone:
+                    peer.connection.tick(scheduler.now)
+            for link in engine.take_starved(scheduler):
+                if link.check_starved():
+                    engine.starve(scheduler, link)
+        self.settle()
+
+    def pause_reasons(self, peer: Peer) -> Pause:
+        """Why the peer's frames wait."""
+        return Pause(peer.connection.paused)
+
+    # -- what must hold ------------------------------------------------------------------------------------------------
+
+    def check_empty(self) -> None:
+        """Nothing is left of what was on its way; to be called when every connection is gone and all is settled."""
+        for worker in self.workers:
+            number = worker.setup.worker
+            assert not worker.clients, f"worker {number} keeps clients"
+            assert not worker.links, f"worker {number} keeps links {sorted(worker.links)}"
+            for index in range(LINKS):
+                gauges = self.region.link_counters(number, index)
+                assert gauges is None, f"worker {number} keeps link slot {index}: {gauges}"
+            for port in worker.peers:
+                assert port.counts() == (0, 0, 0), f"port {number} to {port.peer} holds {port.counts()}"
+                assert engine.streams(port) == 0, f"port {number} from {port.peer} holds {engine.streams(port)} streams"
+        used = {key: value for key, value in self.workers[0].table.describe().items() if value}
+        assert not used, f"addresses keep consumers: {used}"
+
+    def check_quiet(self) -> None:
+        """Lists, counts and gauges of everything that lives fit together."""
+        for worker in self.workers:
+            for client in worker.clients.values():
+                for record in client.links.values():
+                    if record.outgoing:
+                        engine.check_outgoing(record.link)
+                    else:
+                        engine.check_incoming(record.link)
+            for port in worker.peers:
+                engine.check_port(port)

@@ -1,0 +1,103 @@
+"""Everything that reads octets or text from outside, as functions of the octets: what they may raise is swallowed here,
+anything else is a fault. Cases: `{"octets": hex}`.
+"""
+
+from typing import Any
+
+from router.amqp.codec import decode, described_list, equal_span, fields
+from router.amqp.frames import disposition_dict, flow_dict, transfer_dict
+from router.amqp.message import rewritten, scan_dict
+
+from router.amqp.errors import RemoteError
+from router.amqp.sasl import Anonymous, SaslServer
+from router.config.errors import ConfigError
+from router.config.load import load_text
+from router.routing.address import classify, key, normalise
+from router.routing.pattern import PatternError, PatternTree, from_prefix
+from workers.terminus import Terminus
+
+Case = dict[str, Any]
+ANNOTATED = 2  # SCAN_TRUNCATED: results above are refusals
+
+
+def octets_of(case: Case) -> bytes:
+    return bytes.fromhex(case["octets"])
+
+
+def codec(case: Case) -> None:
+    octets = octets_of(case)
+    try:
+        _, end = decode(octets)
+    except RemoteError:
+        pass
+    else:
+        assert 0 < end <= len(octets)
+        assert equal_span(octets[:end]), "what is decoded can be skipped"
+    for reader in (fields, described_list, Terminus):
+        try:
+            reader(octets)
+        except RemoteError:
+            pass
+
+
+def performatives(case: Case) -> None:
+    octets = octets_of(case)
+    for reader in (transfer_dict, flow_dict, disposition_dict):
+        try:
+            reader(octets)
+        except RemoteError:
+            pass
+
+
+def message(case: Case) -> None:
+    octets = octets_of(case)
+    for properties in (False, True):
+        for honour in (False, True):
+            result, found = scan_dict(octets, properties, honour)
+            assert 0 <= found["at"] <= found["end"] <= len(octets) or result >= ANNOTATED
+    for router in (False, True):
+        out = rewritten(octets, router=router, honour=True, to=b"\xa1\x01x", phase=1)
+        if out is not None and router:  # else a second section of annotations may have come to light
+            again = rewritten(out, router=False, honour=True)
+            assert again is not None, f"what we wrote cannot be read: {out.hex()}"
+
+
+def sasl(case: Case) -> None:
+    octets = octets_of(case)
+    server = SaslServer({"ANONYMOUS": Anonymous})
+    server.begin()
+    at = 0
+    while at < len(octets) and not server.done:
+        size = octets[at]
+        try:
+            server.step(octets[at + 1 : at + 1 + size])
+        except RemoteError:
+            break
+        at += 1 + size
+
+
+def config(case: Case) -> None:
+    text = octets_of(case).decode("utf-8", "replace")
+    for path in ("router.conf", "router.json"):
+        try:
+            load_text(path, text)
+        except ConfigError:
+            pass
+
+
+def address(case: Case) -> None:
+    text = octets_of(case).decode("utf-8", "replace")
+    for mode in ("standalone", "interior", "edge"):
+        cls, name = classify(normalise(text), "QDR", mode)
+        assert key(cls, name)
+    tree: PatternTree[int] = PatternTree()
+    for number, pattern in enumerate(text.split("\n")[:8]):
+        for made in (lambda pattern=pattern: pattern, lambda pattern=pattern: from_prefix(pattern)):
+            try:
+                tree.insert(made(), number)
+            except PatternError:
+                pass
+    tree.match(text)
+    for pattern, _ in list(tree.items()):
+        tree.remove(pattern)
+    assert len(tree) == 0

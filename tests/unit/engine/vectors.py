@@ -1,0 +1,31 @@
+"""Cases that once failed: tests/vectors/TARGET/NAME.json, as the fuzz harness writes them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from tests.unit.engine import parsers
+from tests.unit.engine.replay import play
+
+FOLDER: Final = Path(__file__).resolve().parents[2] / "vectors"
+RUN: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
+    "engine": play,
+    "codec": parsers.codec,
+    "performatives": parsers.performatives,
+    "message": parsers.message,
+    "sasl": parsers.sasl,
+    "config": parsers.config,
+    "address": parsers.address,
+}
+
+
+def names() -> list[str]:
+    """All vectors, as TARGET/NAME."""
+    return sorted(f"{path.parent.name}/{path.stem}" for path in FOLDER.glob("*/*.json"))
+
+
+def replay(name: str) -> None:
+    """Run one again. Raises what it raised when it was found, if that is back."""
+    target = name.split("/", 1)[0]
+    RUN[target](json.loads((FOLDER / f"{name}.json").read_text()))

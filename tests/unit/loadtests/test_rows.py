@@ -1,0 +1,43 @@
+"""Every row of the benchmark runs and gives figures, with a small Proton broker in the router's place."""
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadtests import rows
+from loadtests.processes import MeasureError
+from loadtests.report import Figure
+from loadtests.rows import MB, ROWS, Bench, Effort
+
+pytest.importorskip("proton")
+BROKER = [sys.executable, str(Path(__file__).with_name("proton_broker.py"))]
+LITTLE = Effort(rounds=1, seconds=0.1, stream_bytes=MB, beside_seconds=0.2)
+NEEDS_WORKERS = {"two-workers"}  # the broker is one process
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a broker in Python manages in a moment; its listen backlog is 10."""
+    monkeypatch.setattr(rows, "IDLE_CONNECTIONS", 8)
+    monkeypatch.setattr(rows, "COPIES", 3)
+    monkeypatch.setattr(rows, "PACED_RATE", 500)
+    monkeypatch.setattr(rows, "BESIDE_RATE", 100)
+
+
+@pytest.mark.parametrize("name", sorted(set(ROWS) - NEEDS_WORKERS))
+def test_row(name: str) -> None:
+    figures = ROWS[name](Bench(LITTLE, BROKER))
+    assert figures
+    for figure in figures:
+        assert isinstance(figure, Figure)
+        assert math.isfinite(figure.value)
+        assert figure.value >= 0 or figure.unit in ("MiB", "KiB each")  # memory may shrink
+        assert figure.relay is None or figure.relay > 0
+        assert figure.bar is None or not figure.bar.ratio or figure.ratio is not None
+
+
+def test_two_workers_row_refuses_one_process() -> None:
+    with pytest.raises(MeasureError, match="none was placed as wanted"):
+        ROWS["two-workers"](Bench(LITTLE, BROKER))

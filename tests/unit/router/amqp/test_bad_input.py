@@ -1,0 +1,179 @@
+"""What a client may say that once was not taken as it should be."""
+
+import pytest
+from router.amqp.codec import decode_one
+
+from router.amqp.errors import RemoteError
+from tests.peer.codec import encode
+from tests.peer.frames import ACCEPTED, AMQP_HEADER, frame_octets
+from tests.peer.types import Described, Int, Raw, Symbol, ULong
+from tests.unit.engine import talk
+from tests.unit.engine.talk import consumer, frames, message, of, producer, say, settle, start, transfer
+
+LONG = 300_000  # octets: streamed, more than all buffers between two connections
+
+
+def closed_with(routers, *octets):
+    """The condition of the close that answers; a fault of the router would raise."""
+    router = routers()
+    peer = router.connect()
+    for piece in octets:
+        peer.feed(piece)
+        router.settle()
+    (close,) = of(frames(peer), "close")
+    return str(close.error.value[0])
+
+
+@pytest.mark.parametrize("handle", [Int(-1), Raw(b"\x80" + b"\xff" * 8), 70_000])
+def test_a_handle_that_is_none_closes(routers, handle):
+    attach = say("attach", name="x", role=False, source=None, target=None, initial_delivery_count=0)
+    items = Described(ULong(0x12), ["x", handle, False])
+    assert attach
+    assert closed_with(routers, start(), frame_octets(encode(items))).startswith("amqp:")
+
+
+@pytest.mark.parametrize("handle", [Int(-1), Raw(b"\x80" + b"\xff" * 8)])
+def test_a_detach_of_a_handle_that_is_none_closes(routers, handle):
+    detach = frame_octets(encode(Described(ULong(0x16), [handle])))
+    assert closed_with(routers, start(), detach).startswith("amqp:")
+
+
+@pytest.mark.parametrize("field", [2, 3, 4])
+@pytest.mark.parametrize("value", [Int(-1), Raw(b"\x80" + b"\xff" * 8)])
+def test_an_open_with_impossible_numbers_closes(routers, field, value):
+    items = ["c", None, None, None, None]
+    items[field] = value
+    octets = AMQP_HEADER + frame_octets(encode(Described(ULong(0x10), items)))
+    assert closed_with(routers, octets) == "amqp:invalid-field"
+
+
+def test_a_link_name_that_is_a_symbol_closes(routers):
+    octets = frame_octets(encode(Described(ULong(0x12), [Symbol("x"), 0, False])))
+    assert closed_with(routers, start(), octets).startswith("amqp:")
+
+
+def test_an_impossible_initial_delivery_count_counts_from_zero(routers):
+    router = routers()
+    peer = router.connect()
+    peer.feed(start() + consumer(1, "balanced.a"))
+    peer.feed(producer(0, "balanced.a", initial_delivery_count=Raw(b"\x54\xff")))
+    router.settle()
+    assert [frame.handle for frame in of(frames(peer), "flow")] == [1]
+
+
+def test_transfers_far_beyond_the_credit_end_the_link(routers):
+    router = routers()
+    peer = router.connect(listener="kept")  # capacity 4
+    peer.feed(start() + consumer(1, "balanced.a", 0) + producer(0, "balanced.a"))
+    for number in range(60):
+        peer.feed(transfer(0, number, message(b"x")))
+    router.settle()
+    (detach,) = of(frames(peer), "detach")
+    assert str(detach.error.value[0]) == "amqp:link:transfer-limit-exceeded"
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("settled", [None, True])
+def test_a_message_without_octets_is_rejected(routers, parts, settled):
+    router = routers()
+    peer = router.connect()
+    peer.feed(start() + consumer(1, "balanced.a") + producer(0, "balanced.a"))
+    router.settle()
+    frames(peer)
+    for part in range(parts):
+        peer.feed(
+            say("transfer", handle=0, delivery_id=0, delivery_tag=b"t", settled=settled, more=part < parts - 1 or None)
+        )
+    router.settle()
+    router.check_quiet()
+    outcomes = [frame.state.descriptor for frame in of(frames(peer), "disposition") if frame.settled]
+    assert outcomes == ([] if settled else [0x25])
+
+
+def test_nothing_follows_a_close(routers):
+    router = routers()
+    consuming, peer = router.connect(), router.connect()
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    peer.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    peer.feed(transfer(0, 0, message(b"x")) + transfer(0, 1, message(b"y")))
+    router.settle()
+    frames(peer)
+    consuming.feed(settle(0, 1, ACCEPTED))
+    peer.feed(say("detach", handle=77))
+    router.settle()
+    assert frames(peer)[-1].name == "close"
+
+
+def test_a_consumer_that_settles_what_was_aborted_is_not_busy_for_ever(routers):
+    router = routers()
+    consuming, peer = router.connect(), router.connect()
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    peer.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    for _ in range(10):
+        peer.feed(
+            say(
+                "transfer",
+                payload=b"\x00\x53\x75\xb0\x00\x10\x00\x00" + bytes(15_000),
+                handle=0,
+                delivery_id=0,
+                delivery_tag=b"t",
+                more=True,
+            )
+        )
+    router.settle()
+    consuming.feed(talk.flow(None, window=0))
+    router.settle()
+    peer.feed(say("transfer", handle=0, aborted=True))
+    router.settle()
+    consuming.feed(settle(0, state=ACCEPTED))
+    router.settle()
+    router.check_quiet()
+
+
+def test_octets_behind_the_annotations_last_pair_are_refused(routers):
+    router = routers()
+    consuming, peer = router.connect(listener="kept"), router.connect(listener="kept")
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    peer.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    pair = encode(Symbol("x")) + encode("y")
+    octets = b"\x00\x53\x72\xc1" + bytes((len(pair) + 3, 2)) + pair + b"\xff\xff" + message(b"x")
+    peer.feed(transfer(0, 0, octets))
+    router.settle()
+    assert [frame.state.descriptor for frame in of(frames(peer), "disposition")] == [0x25]
+    assert not of(frames(consuming), "transfer")
+
+
+def test_a_state_that_cannot_be_read_is_not_passed_on(routers):
+    router = routers()
+    consuming, peer = router.connect(), router.connect()
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    peer.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    peer.feed(transfer(0, 0, message(b"x")))
+    router.settle()
+    frames(peer)
+    consuming.feed(settle(0, state=Described(ULong(0x27), [Raw(b"\xc0\x02\x05\xff")])))
+    router.settle()
+    assert frames(consuming)[-1].name == "close"
+    assert [frame.state.descriptor for frame in of(frames(peer), "disposition")] == [0x27]  # modified: it is gone
+
+
+@pytest.mark.parametrize("constructor", [0x00, 0x40, 0x41, 0x45, 0x01])
+def test_arrays_whose_items_have_no_octets_are_bounded(constructor):
+    array = b"\xf0\x00\x00\x00\x05\x00\x01\x00\x00" + bytes((constructor,))
+    with pytest.raises(RemoteError):
+        decode_one(array)
+
+
+def test_an_array_never_reads_behind_its_octets():
+    for constructor in range(256):
+        for size in range(4):
+            body = bytes((constructor,)) + bytes(size)
+            array = b"\xe0" + bytes((len(body) + 1, size + 1)) + body
+            try:
+                decode_one(array)
+            except RemoteError:
+                pass

@@ -1,0 +1,106 @@
+"""Transfer, flow and disposition: the fast path says what the general codec says."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from router.amqp.frames import build_disposition, build_transfer, disposition_dict, flow_dict, transfer_dict
+
+from tests.peer.codec import encode
+from tests.peer.frames import ACCEPTED, REJECTED, Performative, modified, parse_frame, rejected
+
+HEAD = 3  # octets of the descriptor before the list
+uint = st.one_of(st.integers(0, 300), st.integers(0, 0xFFFFFFFF))
+flag = st.sampled_from([None, False, True])
+state = st.sampled_from([None, ACCEPTED, REJECTED, rejected("a:b", "x" * 300), modified(True, False)])
+octets = st.binary(max_size=300)
+
+
+def optional(strategy):
+    return st.one_of(st.none(), strategy)
+
+
+def encoded(value):
+    return None if value is None else encode(value)
+
+
+@given(uint, optional(uint), optional(st.binary(max_size=32)), optional(uint), flag, flag, flag, state, octets)
+def test_transfer(handle, delivery_id, tag, message_format, settled, more, aborted, outcome, payload):
+    frame = Performative(
+        "transfer",
+        handle=handle,
+        delivery_id=delivery_id,
+        delivery_tag=tag,
+        message_format=message_format,
+        settled=settled,
+        more=more,
+        aborted=aborted,
+        state=outcome,
+    )
+    assert transfer_dict(frame.encode()[HEAD:] + payload) == {
+        "handle": handle,
+        "delivery_id": delivery_id,
+        "tag": tag,
+        "message_format": message_format or 0,
+        "settled": settled,
+        "more": bool(more),
+        "aborted": bool(aborted),
+        "state": encoded(outcome),
+        "payload": payload,
+    }
+
+
+@given(optional(uint), uint, uint, uint, optional(uint), optional(uint), optional(uint), flag, flag)
+def test_flow(next_incoming, window, next_outgoing, outgoing, handle, count, credit, drain, echo):
+    frame = Performative(
+        "flow",
+        next_incoming_id=next_incoming,
+        incoming_window=window,
+        next_outgoing_id=next_outgoing,
+        outgoing_window=outgoing,
+        handle=handle,
+        delivery_count=count,
+        link_credit=credit,
+        drain=drain,
+        echo=echo,
+    )
+    assert flow_dict(frame.encode()[HEAD:]) == {
+        "next_incoming_id": next_incoming,
+        "incoming_window": window,
+        "next_outgoing_id": next_outgoing,
+        "outgoing_window": outgoing,
+        "handle": handle,
+        "delivery_count": count,
+        "link_credit": credit,
+        "drain": bool(drain),
+        "echo": bool(echo),
+    }
+
+
+@given(st.booleans(), uint, optional(uint), flag, state)
+def test_disposition(role, first, last, settled, outcome):
+    frame = Performative("disposition", role=role, first=first, last=last, settled=settled, state=outcome)
+    assert disposition_dict(frame.encode()[HEAD:]) == {
+        "role": role,
+        "first": first,
+        "last": first if last is None else last,
+        "settled": bool(settled),
+        "state": encoded(outcome),
+    }
+
+
+@given(uint, uint, st.binary(min_size=1, max_size=32), uint, st.booleans(), st.booleans(), st.booleans(), octets)
+def test_what_is_written_is_a_transfer(handle, delivery_id, tag, message_format, settled, more, aborted, payload):
+    frame = parse_frame(
+        build_transfer(7, handle, delivery_id, tag, message_format, settled, more, aborted, b"", payload)
+    )
+    assert (frame.channel, frame.name, frame.payload) == (7, "transfer", payload)
+    assert (frame.handle, frame.delivery_id, frame.delivery_tag) == (handle, delivery_id, tag)
+    assert (bool(frame.settled), bool(frame.more), bool(frame.aborted)) == (settled, more, aborted)
+    assert frame.message_format == message_format
+
+
+@given(st.booleans(), uint, uint, st.booleans(), state)
+def test_what_is_written_is_a_disposition(role, first, last, settled, outcome):
+    frame = parse_frame(build_disposition(3, role, first, last, settled, encoded(outcome) or b""))
+    assert (frame.channel, frame.name, frame.role, frame.first) == (3, "disposition", role, first)
+    assert (first if frame.last is None else frame.last, bool(frame.settled)) == (last, settled)
+    assert encoded(frame.state) == encoded(outcome)

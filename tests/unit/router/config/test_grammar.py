@@ -1,0 +1,334 @@
+"""Both syntaxes of the configuration file: every rule of the grammar, and the line that each error names."""
+
+import json
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.config.errors import ConfigError, Problems
+from router.config.grammar import fold, parse
+from router.config.load import load_text
+
+
+def sections(text, path="x.conf"):
+    """Return (name, line, {attribute: (value, line)}) of each section; fail on any error."""
+    problems = Problems(path)
+    found = parse(text, problems)
+    assert [str(error) for error in problems.errors] == []
+    return [(s.name, s.line, {name: (i.value, i.line) for name, i in s.attributes.items()}) for s in found]
+
+
+def errors(text, path="x.conf"):
+    """Return (line, message) of each error."""
+    problems = Problems(path)
+    parse(text, problems)
+    return [(error.line, error.message) for error in problems.errors]
+
+
+def value(text, name="metadata"):
+    """Return the value of the one attribute `name: text` in a section."""
+    return sections(f"router {{\n    {name}: {text}\n}}\n")[0][2][fold(name)][0]
+
+
+def test_section_with_lines():
+    text = "# head\n\nlistener {\n  host: a\n\n  port : 5672\n}\nrouter{\n}\n"
+    assert sections(text) == [
+        ("listener", 3, {"host": ("a", 4), "port": ("5672", 6)}),
+        ("router", 8, {}),
+    ]
+
+
+@pytest.mark.parametrize("header", ["router {", "router{", "router \t {", "  router {  ", "router { # note"])
+def test_header(header):
+    assert sections(f"{header}\n}}\n") == [("router", 1, {})]
+
+
+def test_carriage_returns_and_byte_order_mark():
+    text = "\ufeffrouter {\r\n  id: A\r\n}\r\n"
+    assert sections(text) == [("router", 1, {"id": ("A", 2)})]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# only\n  # comments\n"])
+def test_nothing(text):
+    assert sections(text) == []
+
+
+def test_same_section_twice_and_last_attribute_wins():
+    text = "address {\nprefix: a\nprefix: b\n}\naddress {\n}\n"
+    assert sections(text) == [("address", 1, {"prefix": ("b", 3)}), ("address", 5, {})]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("a b  c", "a b  c"),
+        ("a#b", "a"),
+        ("a # b", "a"),
+        ("127.0.0.1,", "127.0.0.1,"),
+        ("a:b", "a:b"),
+        (r"a\tb\n", "a\tb\n"),
+        (r"c:\\x", "c:\\x"),
+        (r"\u0041", "A"),
+        ("$x", "$x"),
+        ("a } b", "a } b"),
+        ("é", "é"),
+    ],
+)
+def test_values(written, meant):
+    assert value(written) == meant
+
+
+@pytest.mark.parametrize("name", ["pattern", "bindingKey", "binding-key", "hostname"])
+def test_hash_in_wildcard_attributes(name):
+    assert value("a/#/b  # note", name) == "a/#/b"
+    assert value("#", name) == "#"
+
+
+def test_hash_in_prefix_is_a_comment():
+    assert value("p/#x", "prefix") == "p/"
+
+
+@pytest.mark.parametrize("written", ['"a"', r"\q", 'a"b', "a\\", "a\tb", r"\ud800", "\\"])
+def test_bad_values(written):
+    assert [line for line, _ in errors(f"router {{\n  metadata: {written}\n}}\n")] == [2]
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("listener { host: x", "'{' must be the last thing in its line"),
+        ("listener { host: x }", "'{' must be the last thing in its line"),
+        ("router.config.address {", "a section name consists of letters"),
+        ("{", "'{' must stand in the line of the name"),
+        ("listener", "expected 'section {', 'attribute: value' or '}'"),
+    ],
+)
+def test_bad_lines_outside_sections(line, advice):
+    found = errors(f"\n{line}\n}}\n")
+    assert [number for number, _ in found][:1] == [2]
+    assert advice in found[0][1]
+    assert line in found[0][1]
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("host:", "the attribute has no value"),
+        ("host: # nothing", "the attribute has no value"),
+        ('openProperties: {"a": "b"}', "'{' must be the last thing in its line"),
+        ("host x }", "'}' must be alone in its line"),
+        ("},", "'}' must be alone in its line"),
+        ("a.b: c", "expected 'section {'"),
+    ],
+)
+def test_bad_lines_in_sections(line, advice):
+    found = errors(f"listener {{\n{line}\n}}\n")
+    assert [number for number, _ in found] == [2]
+    assert advice in found[0][1]
+
+
+def test_unbalanced():
+    assert errors("router {\nid: A\n") == [(1, "section 'router' is not closed: no '}' follows")]
+    assert errors("router {\n}\n}\n") == [(3, "'}' without an open section")]
+    assert errors("id: A\n") == [(1, "attribute 'id' outside a section")]
+    expected = "section 'router' of line 1 is not closed before section 'listener'"
+    assert errors("router {\nid: A\nlistener {\nport: 1\n}\n") == [(3, expected)]
+
+
+def test_one_mistake_is_one_error():
+    assert len(errors("listener\n{\n  host: x\n  port: 1\n}\n")) == 2  # the two lines that are wrong
+    assert len(errors("listener { # x\nhost: x\n{\nport: 1\n}\n")) == 1
+
+
+def test_many_errors_in_one_go():
+    text = "router {\n  id:\n  mode\n}\nnonsense\nlistener {\n  host: \\q\n}\n"
+    assert [line for line, _ in errors(text)] == [2, 3, 5, 7]
+
+
+JSON_MAP = """listener {
+    openProperties: {
+        # a whole-line comment
+        "a": "x#y",
+        "b": {"c": [1, true, null, 2.5]},
+        "d": {
+            "e": "f"
+        },
+    }
+    port: 1
+}
+"""
+OLD_MAP = """listener {
+    open-properties: {
+        a: x   # a comment
+
+        b: {
+            c.d: 1, 2
+        },
+        $default: {
+        }
+    }
+    port: 1
+}
+"""
+
+
+def test_nested_json():
+    expected = {"a": "x#y", "b": {"c": [1, True, None, 2.5]}, "d": {"e": "f"}}
+    attributes = sections(JSON_MAP)[0][2]
+    assert attributes == {"openProperties": (expected, 2), "port": ("1", 10)}
+
+
+def test_nested_json_counted_by_lines():
+    # One-line members that all end in `},`, as 1.19 wanted them.
+    text = 'listener {\nopenProperties: {\n"a": {"x": "1"},\n"b": {"y": "2"},\n}\n}\n'
+    assert sections(text)[0][2]["openProperties"][0] == {"a": {"x": "1"}, "b": {"y": "2"}}
+    # Several multi-line members separated by `},`, which 1.19 miscounted.
+    text = 'listener {\nopenProperties: {\n"a": {\n"x": "1"\n},\n"b": {\n"y": "2"\n}\n}\nport: 1\n}\n'
+    attributes = sections(text)[0][2]
+    assert attributes["openProperties"][0] == {"a": {"x": "1"}, "b": {"y": "2"}}
+    assert attributes["port"] == ("1", 10)
+
+
+def test_nested_unquoted():
+    attributes = sections(OLD_MAP)[0][2]
+    expected = {"a": "x", "b": {"c.d": "1, 2"}, "$default": {}}
+    assert attributes == {"openProperties": (expected, 2), "port": ("1", 11)}
+
+
+def test_nested_empty():
+    assert sections("listener {\nopenProperties: {\n}\n}\n")[0][2]["openProperties"] == ({}, 2)
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "message"),
+    [
+        (['"a": "b" # note', "}"], 3, "expected ',' or '}'"),
+        (['"a": "b"', '"c": "d"', "}"], 4, "expected ',' or '}'"),
+        (['"a" "b"', "}"], 3, "expected ':' after key 'a'"),
+        (['"a": b', "}"], 3, "expected a JSON value, found 'b'"),
+        (['"a": "b"', "} x"], 4, "text after the '}' of the map opened in line 2"),
+        (["a: b", "c", "}"], 4, "expected 'section {'"),
+    ],
+)
+def test_nested_errors(lines, line, message):
+    text = "\n".join(["listener {", "openProperties: {", *lines, "}", ""])
+    found = errors(text)
+    assert [number for number, _ in found] == [line]
+    assert message in found[0][1]
+
+
+def test_nested_error_does_not_hide_the_next_section():
+    text = 'listener {\nopenProperties: {\n"a" "b"\n}\n}\nrouter {\nid:\n}\n'
+    assert [line for line, _ in errors(text)] == [3, 7]
+
+
+def test_nested_not_closed():
+    assert errors("listener {\nopenProperties: {\na: b\nrouter {\n}\n")[0] == (
+        2,
+        "map 'openProperties' is not closed: no '}' follows",
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "folded"),
+    [
+        ("sasl-mechanisms", "saslMechanisms"),
+        ("sasl_mechanisms", "saslMechanisms"),
+        ("link-route", "linkRoute"),
+        ("a.bC dE", "aBcDe"),
+        ("maxFrameSize", "maxFrameSize"),
+        ("Router", "Router"),
+        ("ssl-profile", "sslProfile"),
+    ],
+)
+def test_fold(written, folded):
+    assert fold(written) == folded
+    text = json.dumps([[written, {written: "x"}]])
+    assert sections(text, "x.json") == [(folded, 1, {folded: ("x", 1)})]
+
+
+def test_json_syntax():
+    text = '# head\n[\n  ["router", {"id": "A",\n    "workers": 2}],\n  # note\n  ["listener", {}]\n]\n'
+    assert sections(text, "x.json") == [
+        ("router", 3, {"id": ("A", 3), "workers": (2, 4)}),
+        ("listener", 6, {}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('\n{"router": {}}', 2),
+        ('[\n["router"]\n]', 2),
+        ('[\n["router", []]\n]', 2),
+        ('[\n["router", {}]\n["listener", {}]\n]', 3),
+        ('[["router", {}],\n]', 1),
+        ("[1e999]", 1),
+        ("[NaN]", 1),
+        ("[" * 100, 1),
+        ('["\\ud800"]', 1),
+        ("[]\nx", 2),
+        ("# only a comment\n", 1),
+        ("[" + "1" * 100 + "]", 1),
+        ('["open', 1),
+    ],
+)
+def test_json_errors(text, line):
+    assert [number for number, _ in errors(text, "x.json")] == [line]
+
+
+def test_error_text_names_path_and_line():
+    with pytest.raises(ConfigError) as caught:
+        load_text("dir/x.conf", "router {\n  mode: y\n  id:\n}\n")
+    assert [str(error).split(" ")[0] for error in caught.value.errors] == ["dir/x.conf:2:", "dir/x.conf:3:"]
+    assert str(caught.value) == str(caught.value.errors[0])
+
+
+PIECES = st.sampled_from(
+    [
+        "router {", "listener {", "address {", "exchange {", "binding {", "log {", "}", "},", "openProperties: {",
+        '"a": {', '"a": "b",', '"a": [1, {', "id: x", "port: 0", "prefix: a", "pattern: #", "mode: 9", "workers: -1",
+        "enable: +", "module: DEFAULT", "host: \\", "timestampFormat: %", "#", "a: {", "$b: {", "", "\x00", "\ud7ff",
+        "address: x", "exchangeName: exchange/0", "nextHopAddress: y", "nextHopPhase: 12", "failoverUrls: ,", "name: n",
+    ]
+)  # fmt: skip
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+ATTRIBUTES = st.sampled_from(
+    ["id", "mode", "workers", "host", "port", "openProperties", "prefix", "enable", "module", "name", "priority"]
+)
+SECTIONS = st.sampled_from(["router", "listener", "address", "log", "exchange", "binding", "connector", "x"])
+
+
+def only_config_errors(text, path):
+    """Load `text`; anything but a ConfigError with lines inside the file fails the test."""
+    try:
+        load_text(path, text)
+    except ConfigError as error:
+        for each in error.errors:
+            assert each.line is not None
+            assert 1 <= each.line <= text.count("\n") + text.count("\r") + 1
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=200) | st.text(alphabet=string.punctuation + "ab \n", max_size=200))
+def test_garbage_raises_only_config_errors(text):
+    only_config_errors(text, "x.conf")
+    only_config_errors(text, "x.json")
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(PIECES, max_size=20))
+def test_shuffled_lines_raise_only_config_errors(lines):
+    only_config_errors("\n".join(lines), "x.conf")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(SECTIONS, st.dictionaries(ATTRIBUTES, DOCUMENTS, max_size=4)), max_size=4) | DOCUMENTS)
+def test_any_json_raises_only_config_errors(document):
+    only_config_errors(json.dumps(document, allow_nan=False), "x.json")

@@ -1,0 +1,191 @@
+"""A running supervisor with stand-in workers, and clients of it."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import router
+
+ROOT = Path(str(router.__file__)).parent.parent
+LAUNCH = Path(__file__).with_name("launch.py")
+PATIENCE = 15.0  # seconds until a condition that has not come true fails the test
+
+CONFIGURATION = """
+router { id: QDR; mode: standalone; workerThreads: %(workers)d }
+listener { host: 127.0.0.1; port: 0; name: main }
+address { prefix: fallback; enableFallback: yes }
+"""
+
+
+def configuration_text(workers: int = 2) -> str:
+    return CONFIGURATION.replace("; ", "\n").replace(" {", " {\n").replace(" }", "\n}") % {"workers": workers}
+
+
+class Supervisor:
+    """The process; its log is read as it is written."""
+
+    def __init__(self, folder: Path, text: str, command: tuple[str, ...] = (), **environment: str) -> None:
+        """command: what the program is started by, if anything."""
+        path = folder / "router.conf"
+        path.write_text(text)
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self.process = subprocess.Popen(
+            [*command, sys.executable, str(LAUNCH), str(path)],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+
+    def wait_for(self, pattern: str, count: int = 1) -> re.Match[str]:
+        """The `count`-th line of the log that the pattern matches."""
+
+        def found() -> re.Match[str] | None:
+            matches = [match for match in map(re.compile(pattern).search, self.lines) if match]
+            return matches[count - 1] if len(matches) >= count else None
+
+        with self._changed:
+            self._changed.wait_for(found, PATIENCE)
+            match = found()
+        assert match, f"no {pattern!r} ({count}) in the log:\n" + "\n".join(self.lines)
+        return match
+
+    def port(self) -> int:
+        return int(self.wait_for(r"Listening on 127\.0\.0\.1:(\d+)").group(1))
+
+    def end(self, number: int) -> int:
+        """Send a signal; the exit status."""
+        self.process.send_signal(number)
+        status = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        return status
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+
+
+class Client:
+    """A connection to a stand-in worker: JSON lines in both directions."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self._lines = self.socket.makefile("r")
+        adopted = self.receive("adopted")
+        self.worker, self.pid, self.number = adopted["worker"], adopted["pid"], adopted["conn"]
+        self._next_link = 0
+
+    def send(self, **message: object) -> None:
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self, kind: str) -> dict[str, Any]:
+        line = self._lines.readline()
+        if not line:
+            raise ConnectionResetError("connection closed")
+        message: dict[str, Any] = json.loads(line)
+        assert message["t"] == kind, message
+        return message
+
+    def attach(self, direction: str, address: str | None, **more: object) -> int:
+        """Ask for a link; returns its number."""
+        link = self._next_link
+        self._next_link += 1
+        self.send(**attach(link, direction, address, **more))
+        return link
+
+    def opened(self) -> None:
+        self.send(t="opened", container="c", hostname=None, user="anonymous", properties={}, tls=None)
+
+    def table(self) -> "Table":
+        self.send(t="table")
+        return Table(self.receive("table")["ops"])
+
+    def closed_by_peer(self) -> bool:
+        try:
+            return self._lines.readline() == ""
+        except ConnectionResetError:
+            return True
+
+    def close(self) -> None:
+        self._lines.close()
+        self.socket.close()
+
+
+class Table:
+    """What a worker knows after a list of ops."""
+
+    def __init__(self, ops: list[list[Any]]) -> None:
+        self.addresses: dict[int, str] = {}
+        self.consumers: dict[int, list[tuple[int, ...]]] = {}
+        self.workers: dict[int, tuple[object, ...]] = {}
+        for op in ops:
+            self._apply(*op)
+
+    def _apply(self, name: str, *rest) -> None:
+        if name == "addr":
+            self.addresses[rest[0]] = rest[1]
+            self.consumers.setdefault(rest[0], [])
+        elif name == "-addr":
+            assert not self.consumers.pop(rest[0])
+            del self.addresses[rest[0]]
+        elif name == "+c":
+            self.consumers[rest[0]].append(rest[1:4])
+        elif name == "-c":
+            self.consumers[rest[0]].remove(rest[1:4])
+        elif name == "worker":
+            self.workers[rest[0]] = rest[1:]
+
+    def of(self, key: str) -> list[tuple[int, ...]] | None:
+        """Consumers of an address by its key, None when it does not exist."""
+        return next((self.consumers[number] for number, own in self.addresses.items() if own == key), None)
+
+
+def attach(link: int, direction: str, address: str | None, **more: object) -> dict[str, Any]:
+    """An attach message without the connection's number."""
+    return {
+        "t": "attach",
+        "link": link,
+        "slot": link,
+        "gen": (1 << 20) + link,
+        "dir": direction,
+        "name": f"link-{link}",
+        "address": address,
+        "dynamic": False,
+        "dynamic_address": None,
+        "caps": [[], False],
+        "coordinator": False,
+        "expiry": None,
+        "timeout": 0,
+        "tenant": None,
+        "text": "source={...} target={...}",
+        **more,
+    }
+
+
+def until(condition, what: str):
+    """Try a condition that another process makes true until it holds; its value."""
+    deadline = time.monotonic() + PATIENCE
+    while not (value := condition()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.002)
+    return value

@@ -1,0 +1,143 @@
+"""A worker for tests: speaks the control protocol, but no AMQP.
+
+A client of it writes JSON lines. Each is a control message to send to the supervisor (the connection's number is filled
+in); what the supervisor says about the connection comes back as lines. Two lines are for the stand-in itself:
+`{"t": "table"}` returns all ops applied so far, `{"t": "die"}` ends the process with SIGKILL.
+
+The environment variable STANDIN_FAULT makes it faulty: `start` dies before it is ready, `hang` does nothing in
+the first generation.
+"""
+
+import json
+import os
+import signal
+import socket
+import threading
+
+import zmq
+
+from router.ipc.control import Message, Op, WorkerSetup, decode_delta, decode_handover, encode, identity
+from router.ipc.control import decode as decode_messages
+from router.ipc.layout import Region
+
+MAX_MESSAGE = 4096
+
+
+class StandIn:
+    def __init__(self, setup: WorkerSetup) -> None:
+        assert Region.attach(os.dup(setup.region_fd)).workers == setup.workers
+        assert len(setup.eventfds) == setup.workers
+        self.setup = setup
+        self.name = identity(setup.worker, setup.generation)
+        self.ops: list[Op] = []
+        self.epoch = -1  # no snapshot yet
+        self.clients: dict[int, socket.socket] = {}
+        self.received: dict[int, bytes] = {}
+        self.outbox: list[Message] = []
+        self.ended = False
+        self.context = zmq.Context()
+        self.sub = self.connect(zmq.SUB, setup.pub_endpoint)
+        self.ctl = self.connect(zmq.DEALER, setup.ctl_endpoint)
+        self.handover = socket.socket(fileno=setup.handover_fd)
+        self.poller = zmq.Poller()
+        for source in (self.sub, self.ctl, self.handover):
+            self.poller.register(source, zmq.POLLIN)
+        self.sub.subscribe(b"d")
+        self.sub.subscribe(self.name)
+
+    def connect(self, kind: int, endpoint: str) -> "zmq.Socket[bytes]":
+        opened = self.context.socket(kind)
+        opened.setsockopt(zmq.LINGER, 0)
+        opened.setsockopt(zmq.IDENTITY, self.name)
+        opened.curve_serverkey = self.setup.server_public
+        opened.curve_publickey = self.setup.client_public
+        opened.curve_secretkey = self.setup.client_secret
+        opened.connect(endpoint)
+        return opened
+
+    def tell(self, message: Message) -> None:
+        """Send a message at the end of this wake, with all others."""
+        self.outbox.append(message)
+
+    def run(self) -> int:
+        while not self.ended:
+            ready = dict(self.poller.poll())
+            if self.ctl in ready:
+                for message in decode_messages(self.ctl.recv()):
+                    self.answer(message)
+            if self.sub in ready and self.epoch >= 0:  # deltas wait for the snapshot
+                self.apply(self.sub.recv())
+            if self.handover.fileno() in ready:
+                self.adopt()
+            for number, client in list(self.clients.items()):
+                if client.fileno() in ready:
+                    self.read(number, client)
+            if self.outbox:
+                self.ctl.send(encode(self.outbox))
+                self.outbox.clear()
+        return 0
+
+    def answer(self, message: Message) -> None:
+        if message["t"] == "snapshot":
+            self.ops, self.epoch = message["ops"], message["epoch"]
+            self.tell({"t": "ready", "epoch": self.epoch})
+        elif message["t"] == "drain":
+            self.ended = True
+        elif message["conn"] in self.clients:
+            self.write(self.clients[message["conn"]], message)
+
+    def apply(self, data: bytes) -> None:
+        delta = decode_delta(data)
+        if delta["epoch"] <= self.epoch:
+            return
+        assert delta["epoch"] == self.epoch + 1, "a delta is missing"
+        self.epoch = delta["epoch"]
+        self.ops += delta["ops"]
+        self.tell({"t": "ack", "epoch": self.epoch})
+
+    def adopt(self) -> None:
+        data, fds, _, _ = socket.recv_fds(self.handover, MAX_MESSAGE, 1)
+        if not data:
+            self.ended = True
+            return
+        message = decode_handover(data)
+        client = socket.socket(fileno=fds[0])
+        self.clients[message["conn"]] = client
+        self.received[message["conn"]] = b""
+        self.poller.register(client, zmq.POLLIN)
+        self.write(client, {"t": "adopted", "worker": self.setup.worker, "pid": os.getpid(), **message})
+
+    def read(self, number: int, client: socket.socket) -> None:
+        try:
+            data = client.recv(MAX_MESSAGE)
+        except ConnectionError:
+            data = b""
+        if not data:
+            self.poller.unregister(client)
+            del self.clients[number]
+            client.close()
+            self.tell({"t": "closed", "conn": number, "error": None})
+            return
+        *lines, self.received[number] = (self.received[number] + data).split(b"\n")
+        for line in lines:
+            self.command(number, client, json.loads(line))
+
+    def command(self, number: int, client: socket.socket, message: Message) -> None:
+        if message["t"] == "table":
+            self.write(client, {"t": "table", "epoch": self.epoch, "ops": self.ops})
+        elif message["t"] == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            self.tell({"conn": number, **message})
+
+    @staticmethod
+    def write(client: socket.socket, message: Message) -> None:
+        client.sendall(json.dumps(message).encode() + b"\n")
+
+
+def run(setup: WorkerSetup) -> int:
+    if os.environ.get("STANDIN_FAULT") == "start":
+        return 1
+    if os.environ.get("STANDIN_FAULT") == "hang" and setup.generation == 1:
+        threading.Event().wait()
+    return StandIn(setup).run()

@@ -1,0 +1,413 @@
+"""The core without processes: workers are played by replicas that apply what it publishes."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.config.load import load_text
+from router.log import Log, LogSettings, ModuleSettings
+from supervisor.core import Core, WorkerFaultError
+from supervisor.worker import Stage, Worker
+from tests.unit.supervisor.harness import Table, attach, configuration_text
+
+QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
+IN_PROCESS = ["L$management", "M0$management"]
+
+
+class Replica:
+    """What one worker has applied, and what it has not yet."""
+
+    def __init__(self, worker):
+        self.worker = worker
+        self.ops = []
+        self.epoch = -1
+        self.queue = []
+        self.answers = []
+        self.links = {}  # by connection and link: direction
+        self.next_link = 0
+
+    @property
+    def table(self):
+        return Table(self.ops)
+
+
+class Router:
+    """A core with replicas of its workers; answers are checked against the rule that makes them safe."""
+
+    def __init__(self, workers=3, text=None):
+        self.reset: list[int] = []
+        self.configuration = load_text("router.conf", text or configuration_text(workers))
+        self.core = Core(self.configuration, Log(QUIET), 40, self.reset.append)
+        self.replicas = {}
+        self.respawned = 0
+        for index in range(workers):
+            self.begin(index, 1)
+        for index in range(workers):
+            self.take(index, everything=True)
+
+    def begin(self, index, generation):
+        worker = Worker(index, generation)
+        worker.stage = Stage.STARTING
+        self.core.workers[index] = worker
+        self.replicas[index] = Replica(worker)
+        self.core.subscribed(worker)
+        self.flush()
+
+    def flush(self):
+        while (delta := self.core.take_delta()) is not None:
+            self.check_ids(delta[1])
+            for replica in self.replicas.values():
+                replica.queue.append(delta)
+        for replica in list(self.replicas.values()):
+            outbox, replica.worker.outbox = replica.worker.outbox, []
+            for message in outbox:
+                self.deliver(replica, message)
+
+    def check_ids(self, ops):
+        """An id that is announced anew means nothing else to any live worker."""
+        for op in ops:
+            if op[0] == "addr":
+                for replica in self.replicas.values():
+                    if replica.worker.live:
+                        assert replica.table.addresses.get(op[1], op[2]) == op[2]
+
+    def deliver(self, replica, message):
+        if message["t"] == "snapshot":
+            replica.ops, replica.epoch = message["ops"], message["epoch"]
+            replica.queue = [delta for delta in replica.queue if delta[0] > replica.epoch]
+            self.core.receive(replica.worker, {"t": "ready", "epoch": replica.epoch})
+            return self.flush()
+        replica.answers.append(message)
+        if message["t"] != "attached" or message["kind"] == "anonymous":
+            return None
+        key = (message["conn"], message["link"])
+        assert key in replica.links, "an answer for a link that is gone"
+        assert message["addr"] in replica.table.addresses
+        if replica.links[key] == "out":
+            wanted = (replica.worker.index, message["link"], (replica.worker.generation << 20) + message["link"])
+            for other in self.replicas.values():
+                if other.worker.live:
+                    assert wanted in other.table.consumers[message["addr"]]
+        return None
+
+    def take(self, index, everything=False):
+        """Let a worker apply what it has been sent, one delta or all."""
+        replica = self.replicas[index]
+        while replica.queue and replica.epoch >= 0:
+            epoch, ops = replica.queue.pop(0)
+            assert epoch == replica.epoch + 1
+            replica.ops = replica.ops + ops
+            replica.epoch = epoch
+            self.core.receive(replica.worker, {"t": "ack", "epoch": epoch})
+            self.flush()
+            if not everything:
+                return
+
+    def connect(self, index):
+        worker = self.replicas[index].worker
+        return self.core.adopt(worker, self.configuration.listeners[0], "host:1", "peer:2").number
+
+    def attach(self, index, conn, direction, address, **more):
+        replica = self.replicas[index]
+        link = replica.next_link
+        replica.next_link += 1
+        replica.links[conn, link] = direction
+        generation = (replica.worker.generation << 20) + link
+        message = attach(link, direction, address, conn=conn, **{"gen": generation, **more})
+        self.core.receive(replica.worker, message)
+        return link
+
+    def detach(self, index, conn, link):
+        del self.replicas[index].links[conn, link]
+        self.core.receive(self.replicas[index].worker, {"t": "detach", "conn": conn, "link": link})
+
+    def close(self, index, conn):
+        replica = self.replicas[index]
+        replica.links = {key: direction for key, direction in replica.links.items() if key[0] != conn}
+        self.core.receive(replica.worker, {"t": "closed", "conn": conn, "error": None})
+
+    def kill(self, index):
+        worker = self.replicas.pop(index).worker
+
+        def settled():
+            self.respawned += 1
+            for other in self.replicas.values():
+                if other.worker.live:
+                    assert other.table.workers.get(index) != (worker.generation, "up")
+                    assert not any(c[0] == index for consumers in other.table.consumers.values() for c in consumers)
+            self.begin(index, worker.generation + 1)
+
+        self.core.lost(worker, settled)
+
+    def settle(self):
+        self.flush()
+        while any(replica.queue for replica in self.replicas.values()):
+            for index in list(self.replicas):
+                self.take(index)
+
+
+@pytest.fixture
+def router():
+    return Router()
+
+
+def test_a_consumer_waits_for_all_and_a_producer_for_its_own(router):
+    conn = router.connect(0)
+    router.attach(0, conn, "out", "a")
+    router.attach(0, conn, "in", "b")
+    router.flush()
+    own = router.replicas[0]
+    assert own.answers == []
+    router.take(0)
+    assert [answer["link"] for answer in own.answers] == [1]
+    router.take(1)
+    assert len(own.answers) == 1
+    router.take(2)
+    assert [answer["link"] for answer in own.answers] == [1, 0]
+
+
+def test_a_producer_of_a_known_address_need_not_wait(router):
+    conn = router.connect(0)
+    router.attach(0, conn, "in", "a")
+    router.settle()
+    router.attach(0, conn, "in", "a")
+    router.attach(0, conn, "in", None)
+    router.flush()
+    assert [answer["kind"] for answer in router.replicas[0].answers] == ["address", "address", "anonymous"]
+
+
+def test_one_delta_for_all_changes_of_a_wake(router):
+    epoch = router.core.table.epoch
+    conn = router.connect(0)
+    for number in range(10):
+        router.attach(0, conn, "out", f"a{number}")
+    router.flush()
+    assert router.core.table.epoch == epoch + 1
+
+
+def test_refusals_are_answered_at_once(router):
+    conn = router.connect(1)
+    router.attach(1, conn, "out", None)
+    router.flush()
+    (answer,) = router.replicas[1].answers
+    assert answer == {"t": "refused", "conn": conn, "link": 0, "condition": "qd:no-route-to-dest",
+                      "description": "No route to the destination node"}  # fmt: skip
+
+
+def test_a_link_that_is_gone_gets_no_answer(router):
+    conn = router.connect(0)
+    link = router.attach(0, conn, "out", "a")
+    router.attach(0, conn, "in", "b")
+    router.flush()
+    router.detach(0, conn, link)
+    router.close(0, conn)
+    router.settle()
+    assert router.replicas[0].answers == []
+    assert sorted(router.core.table.records) == IN_PROCESS
+
+
+def test_a_death_does_not_block_answers(router):
+    conn = router.connect(0)
+    router.attach(0, conn, "out", "a")
+    router.flush()
+    router.take(0)
+    router.take(1)
+    assert router.replicas[0].answers == []
+    router.kill(2)
+    router.flush()
+    assert len(router.replicas[0].answers) == 1
+    assert router.respawned == 0
+    router.take(0)
+    assert router.respawned == 0
+    router.take(1)
+    assert router.respawned == 1
+
+
+def test_an_id_is_used_again_only_after_all_know_of_its_removal(router):
+    conn = router.connect(0)
+    link = router.attach(0, conn, "in", "a")
+    router.settle()
+    number = router.core.table.records["M0a"].id
+    router.detach(0, conn, link)
+    router.flush()
+    router.take(0)
+    router.take(1)
+    router.attach(0, conn, "in", "b")
+    assert router.core.table.records["M0b"].id != number
+    router.settle()
+    assert router.reset == [number]
+    router.attach(0, conn, "in", "c")
+    assert router.core.table.records["M0c"].id == number
+
+
+def test_the_dead_are_in_no_snapshot():
+    router = Router(2)
+    router.kill(0)
+    router.flush()  # settled only when the other one has heard of it
+    router.core.receive(router.replicas[1].worker, {"t": "resync"})
+    router.flush()
+    assert router.replicas[1].table.workers == {1: (1, "up")}
+
+
+def test_removals_come_after_the_news_of_the_death(router):
+    conn = router.connect(2)
+    router.attach(2, conn, "out", "a")
+    router.settle()
+    before = len(router.replicas[0].ops)
+    router.kill(2)
+    router.settle()
+    names = [op[0] for op in router.replicas[0].ops[before:]]
+    assert names[:3] == ["-c", "worker", "-addr"]
+
+
+def test_a_new_worker_gets_no_connections_before_it_is_up_everywhere_it_counts(router):
+    router.kill(2)
+    router.settle()
+    worker = router.core.workers[2]
+    assert (worker.generation, worker.stage) == (2, Stage.SERVING)
+    router.kill(2)
+    router.flush()
+    router.take(0, everything=True)
+    router.take(1, everything=True)
+    worker = router.core.workers[2]
+    assert worker.stage.name == "LIVE"  # it has its table, but not yet the delta about itself
+    router.take(2)
+    assert worker.stage.name == "SERVING"
+
+
+def test_resync_replaces_what_a_worker_holds(router):
+    conn = router.connect(0)
+    router.attach(0, conn, "out", "a")
+    router.flush()
+    lagging = router.replicas[2]
+    lagging.queue.clear()
+    lagging.ops = []
+    router.core.receive(lagging.worker, {"t": "resync"})
+    router.flush()
+    router.settle()
+    assert lagging.epoch == router.core.table.epoch
+    assert lagging.table.of("M0a") == router.replicas[0].table.of("M0a") != []
+    assert len(router.replicas[0].answers) == 1
+
+
+def test_a_worker_whose_first_delta_was_lost_serves_after_a_resync(router):
+    router.kill(2)
+    router.flush()
+    router.take(0, everything=True)
+    router.take(1, everything=True)
+    fresh = router.replicas[2]
+    assert fresh.worker.stage.name == "LIVE"
+    fresh.queue.clear()
+    router.core.receive(fresh.worker, {"t": "resync"})
+    router.flush()
+    assert fresh.worker.stage.name == "SERVING"
+
+
+def test_in_process_addresses_are_in_every_snapshot(router):
+    for replica in router.replicas.values():
+        attributes = {op[2]: op[3]["inproc"] for op in replica.ops if op[0] == "addr"}
+        assert attributes == dict.fromkeys(reversed(IN_PROCESS), True)
+    router.core.receive(router.replicas[0].worker, {"t": "local", "id": 1, "reply": {}})
+
+
+def test_snapshot_holds_listeners_settings_and_exchanges():
+    text = configuration_text() + (
+        "exchange {\n name: x\n address: ex\n}\n"
+        "exchange {\n name: y\n address: ex\n}\n"
+        "binding {\n name: b\n exchangeName: x\n bindingKey: a.*\n nextHopAddress: hop\n}\n"
+    )
+    router = Router(2, text)
+    ops = router.replicas[0].ops
+    (listener,) = [op for op in ops if op[0] == "listener"]
+    assert (listener[1], listener[2]["linkCapacity"], listener[2]["role"]) == ("main", 250, "normal")
+    (patterns,) = [op[1:] for op in ops if op[0] == "settings"]
+    assert patterns[0][0][0] == "fallback/#"
+    assert patterns[1] == "balanced"
+    assert len([op for op in ops if op[0] == "exchange"]) == 1
+    assert len([op for op in ops if op[0] == "bind"]) == 1
+
+
+def test_identities_count_links_after_configured_objects():
+    router = Router(1)
+    conn = router.connect(0)
+    router.attach(0, conn, "in", None)
+    router.attach(0, conn, "in", None)
+    router.flush()
+    assert [answer["identity"] for answer in router.replicas[0].answers] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"t": "snapshot", "epoch": 1, "ops": []},
+        {"t": "log", "module": "NOWHERE", "level": "info", "text": ""},
+        {"t": "log", "module": "SERVER", "level": "loud", "text": ""},
+    ],
+)
+def test_nonsense_is_refused(router, message):
+    with pytest.raises(WorkerFaultError):
+        router.core.receive(router.replicas[0].worker, message)
+
+
+def test_a_slot_that_is_in_use_is_refused_and_the_rest_can_be_taken_away(router):
+    conn = router.connect(0)
+    router.attach(0, conn, "out", "a", slot=5, gen=7)
+    with pytest.raises(WorkerFaultError, match="slot 5 generation 7 is in use"):
+        router.attach(0, conn, "out", "a", slot=5, gen=7)
+    router.kill(0)
+    router.settle()
+    assert sorted(router.core.table.records) == IN_PROCESS
+
+
+ACTIONS = ("connect", "consumer", "producer", "dynamic", "fallback", "detach", "close", "take", "flush", "kill")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 2), st.integers(0, 7)), max_size=60))
+def test_any_order_of_events(actions):
+    router = Router()
+    connections: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for action, index, number in actions:
+        replica = router.replicas.get(index)
+        if replica is None or not replica.worker.live:
+            router.settle()
+            continue
+        known = [conn for conn in connections[index] if conn in replica.worker.connections]
+        links = sorted(replica.links)
+        if action == "connect":
+            connections[index].append(router.connect(index))
+        elif action == "take":
+            router.take(index)
+        elif action == "flush":
+            router.flush()
+        elif action == "kill":
+            router.kill(index)
+        elif action == "detach" and links:
+            router.detach(index, *links[number % len(links)])
+        elif known:
+            conn = known[number % len(known)]
+            if action == "consumer":
+                router.attach(index, conn, "out", f"a{number}")
+            elif action == "producer":
+                router.attach(index, conn, "in", f"a{number}")
+            elif action == "dynamic":
+                router.attach(index, conn, "out", None, dynamic=True)
+            elif action == "fallback":
+                router.attach(index, conn, "out", f"fallback/{number % 2}", caps=[["qd.fallback"], False])
+            elif action == "close":
+                router.close(index, conn)
+    router.settle()
+    reference = router.replicas[0].table
+    assert set(reference.addresses.values()) == set(router.core.table.records)
+    for replica in router.replicas.values():
+        assert replica.table.addresses == reference.addresses
+        assert replica.table.consumers == reference.consumers
+        answered = {(answer["conn"], answer["link"]) for answer in replica.answers}
+        assert answered >= set(replica.links), "a link without an answer"
+    snapshot = Table(router.core.snapshot())
+    assert (snapshot.addresses, snapshot.consumers) == (reference.addresses, reference.consumers)
+    for index, replica in list(router.replicas.items()):
+        for conn in list(replica.worker.connections):
+            router.close(index, conn)
+    router.settle()
+    assert sorted(router.core.table.records) == IN_PROCESS

@@ -1,0 +1,361 @@
+"""The real supervisor, zygote and channels, with stand-in workers."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from random import Random
+
+import psutil
+import pytest
+
+from tests.unit.supervisor.harness import PATIENCE, Client, Supervisor, configuration_text, until
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def begin(text=None, workers=2, command=(), **environment):
+        supervisor = Supervisor(tmp_path, text or configuration_text(workers), command, **environment)
+        started.append(supervisor)
+        return supervisor
+
+    yield begin
+    for supervisor in started:
+        supervisor.close()
+
+
+@pytest.fixture
+def clients():
+    opened = []
+
+    def connect(supervisor):
+        client = Client(supervisor.port())
+        opened.append(client)
+        return client
+
+    yield connect
+    for client in opened:
+        client.close()
+
+
+def two_on_different_workers(supervisor, connect):
+    first, second = connect(supervisor), connect(supervisor)
+    assert {first.worker, second.worker} == {0, 1}
+    return first, second
+
+
+def reconnect(supervisor, connect):
+    """A client after a death: a connection given to a worker just before it died is lost with it."""
+
+    def attempt():
+        try:
+            return connect(supervisor)
+        except ConnectionError:
+            return None
+
+    return until(attempt, "no connection")
+
+
+def children(supervisor):
+    return psutil.Process(supervisor.process.pid).children(recursive=True)
+
+
+def ended(process):
+    """Whether a process is gone, or waits for nothing but that somebody asks for its status."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_start_is_logged_in_order(start):
+    supervisor = start()
+    supervisor.port()
+    texts = "\n".join(supervisor.lines)
+    order = ["Container Name: QDR", "Standalone mode", "Version: ", "Configured Listener", "Operational, 2",
+             "MiB", "Listening on 127.0.0.1"]  # fmt: skip
+    places = [texts.index(text) for text in order]
+    assert places == sorted(places)
+    assert f"(process ID {supervisor.process.pid})" in texts
+    assert supervisor.lines[-1].endswith("(main)")
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 0), (signal.SIGQUIT, 0), (signal.SIGINT, -signal.SIGINT)]
+)
+def test_signals_end_it_with_nothing_left(start, clients, number, status):
+    supervisor = start()
+    client = clients(supervisor)
+    processes = children(supervisor)
+    assert len(processes) == 3
+    assert supervisor.end(number) == status
+    assert client.closed_by_peer()
+    until(lambda: all(map(ended, processes)), "processes are left")
+    supervisor.wait_for("SERVER .notice. Shut Down")
+    supervisor.wait_for(r"\[C1\] Closing connection on shutdown")
+    assert not [line for line in supervisor.lines if "did not end in time" in line]
+
+
+def test_sighup_changes_nothing(start, clients):
+    supervisor = start()
+    clients(supervisor)
+    supervisor.process.send_signal(signal.SIGHUP)
+    clients(supervisor)
+    assert supervisor.end(signal.SIGTERM) == 0
+
+
+def test_a_killed_supervisor_leaves_nothing(start):
+    supervisor = start()
+    supervisor.port()
+    processes = children(supervisor)
+    assert len(processes) == 3
+    supervisor.end(signal.SIGKILL)
+    until(lambda: all(map(ended, processes)), "processes are left")
+
+
+def test_connections_are_spread_and_numbered(start, clients):
+    supervisor = start()
+    opened = [clients(supervisor) for _ in range(6)]
+    assert [client.number for client in opened] == [1, 2, 3, 4, 5, 6]
+    assert sorted(client.worker for client in opened) == [0, 0, 0, 1, 1, 1]
+    opened[0].opened()
+    supervisor.wait_for(r"SERVER \(info\) \[C6\] Accepted connection to 127\.0\.0\.1:\d+ from 127\.0\.0\.1:\d+")
+    supervisor.wait_for(r"\[C1\] Connection Opened: dir=in host=127\.0\.0\.1:\d+ vhost= encrypted=no auth=no "
+                        r"user=anonymous container_id=c props=$")  # fmt: skip
+    opened[0].close()
+    supervisor.wait_for(r"ROUTER_CORE \(info\) \[C1\] Connection Closed")
+
+
+def test_an_attached_consumer_is_known_to_all_workers(start, clients):
+    first, second = two_on_different_workers(supervisor := start(), clients)
+    for number in range(50):
+        link = first.attach("out", f"queue.{number}")
+        answer = first.receive("attached")
+        assert (answer["link"], answer["kind"], answer["phase"]) == (link, "address", 0)
+        table = second.table()
+        assert table.addresses[answer["addr"]] == f"M0queue.{number}"
+        assert table.of(f"M0queue.{number}") == [(first.worker, link, (1 << 20) + link)]
+    supervisor.wait_for(r"ROUTER_CORE \(info\) \[C1\]\[L2\] Link attached: dir=out source=")
+
+
+def test_links_go_with_their_connection(start, clients):
+    first, second = two_on_different_workers(start(), clients)
+    first.attach("out", "queue")
+    first.attach("in", "other")
+    first.receive("attached")
+    first.receive("attached")
+    assert second.table().of("M0other") == []
+    first.close()
+    until(lambda: second.table().of("M0queue") is None and second.table().of("M0other") is None, "addresses stay")
+
+
+def test_an_address_outlives_links_while_it_has_another(start, clients):
+    first, second = two_on_different_workers(start(), clients)
+    link = first.attach("out", "queue")
+    second.attach("in", "queue")
+    number = first.receive("attached")["addr"]
+    assert second.receive("attached")["addr"] == number
+    first.send(t="detach", link=link)
+    until(lambda: second.table().of("M0queue") == [], "consumer stays")
+    first.attach("out", "queue")
+    assert first.receive("attached")["addr"] == number
+
+
+def test_a_dead_worker_is_replaced_and_forgotten(start, clients):
+    supervisor = start()
+    victim, survivor = two_on_different_workers(supervisor, clients)
+    victim.attach("out", "queue")
+    survivor.attach("out", "queue")
+    victim.receive("attached")
+    survivor.receive("attached")
+    died = time.monotonic()
+    victim.send(t="die")
+    assert victim.closed_by_peer()
+    until(lambda: survivor.table().workers[victim.worker] == (2, "up"), "no second generation")
+    assert time.monotonic() - died < 2
+    table = survivor.table()
+    assert [consumer[0] for consumer in table.of("M0queue")] == [survivor.worker]
+    supervisor.wait_for(rf"Worker {victim.worker} \(process {victim.pid}\) died with 1 connections")
+    replacement = until(lambda: (c := reconnect(supervisor, clients)).worker == victim.worker and c, "not used")
+    assert replacement.pid != victim.pid
+    assert replacement.table().of("M0queue") == table.of("M0queue")
+    replacement.attach("out", "queue")
+    assert replacement.receive("attached")["kind"] == "address"
+
+
+def test_deaths_one_after_the_other(start, clients):
+    supervisor = start()
+    survivor = clients(supervisor)
+    for _ in range(6):
+        victim = until(lambda: (c := reconnect(supervisor, clients)).worker != survivor.worker and c, "not replaced")
+        victim.send(t="die")
+        assert victim.closed_by_peer()
+        survivor.attach("out", "queue")  # is answered whether the other is dead, starting or alive
+        survivor.receive("attached")
+    assert supervisor.end(signal.SIGTERM) == 0
+
+
+def test_all_workers_die_at_once(start, clients):
+    supervisor = start()
+    first, second = two_on_different_workers(supervisor, clients)
+    first.send(t="die")
+    second.send(t="die")
+    assert first.closed_by_peer()
+    assert second.closed_by_peer()
+    assert reconnect(supervisor, clients).pid not in (first.pid, second.pid)
+    supervisor.wait_for("another takes its place", 2)
+
+
+def test_the_only_worker_dies(start, clients):
+    supervisor = start(workers=1)
+    client = clients(supervisor)
+    client.send(t="die")
+    assert client.closed_by_peer()
+    assert reconnect(supervisor, clients).pid != client.pid
+
+
+def test_deaths_under_load(start, clients):
+    """Whatever the moment of a death, every attach is answered or its connection closed, and nothing is left behind."""
+    supervisor = start()
+    port = supervisor.port()
+    outcomes = []
+
+    def user(seed):
+        random = Random(seed)
+        for _ in range(100):
+            try:
+                client = Client(port)
+                slots = range(client.number * 8, client.number * 8 + random.randint(1, 6))
+                for slot in slots:
+                    client.attach(random.choice(("in", "out")), f"queue.{random.randint(0, 20)}", slot=slot)
+                for _ in slots:
+                    client.receive("attached")
+                if random.random() < 0.03:
+                    client.send(t="die")
+                client.close()
+                outcomes.append("answered")
+            except ConnectionError:
+                outcomes.append("lost")
+
+    users = [threading.Thread(target=user, args=(seed,)) for seed in range(6)]
+    for thread in users:
+        thread.start()
+    for thread in users:
+        thread.join()
+    assert len(outcomes) == 600  # a time-out would have ended a user early
+    assert outcomes.count("answered") > 300
+    client = reconnect(supervisor, clients)
+    until(lambda: sorted(client.table().addresses.values()) == ["L$management", "M0$management"], "addresses are left")
+    assert not [line for line in supervisor.lines if "critical" in line]
+
+
+def test_a_worker_that_cannot_start_ends_the_router(start):
+    supervisor = start(STANDIN_FAULT="start")
+    assert supervisor.process.wait(PATIENCE) == 1
+    supervisor.wait_for(r"SERVER \(critical\) Workers died 5 times within 10 seconds before they were ready")
+
+
+def test_a_bad_message_costs_the_worker_its_life(start, clients):
+    supervisor = start()
+    client = clients(supervisor)
+    client.send(t="detach")  # without a link
+    assert client.closed_by_peer()
+    supervisor.wait_for(r"SERVER \(critical\) Worker \d .* sent a bad message: .*no link")
+    reconnect(supervisor, clients)
+
+
+def test_a_taken_port(start):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        text = configuration_text().replace("port: 0", f"port: {port}")
+        supervisor = start(text)
+        assert supervisor.process.wait(PATIENCE) == 1
+    supervisor.wait_for(rf"SERVER \(error\) Listener error on 127\.0\.0\.1:{port}: Address already in use")
+    supervisor.wait_for(rf"SERVER \(critical\) Shutting down, required listener failed 127\.0\.0\.1:{port}")
+
+
+def test_no_shared_memory(start):
+    supervisor = start(command=("sh", "-c", 'ulimit -f 0; exec "$@"', "sh"))
+    assert supervisor.process.wait(PATIENCE) == 1
+    supervisor.wait_for(r"SERVER \(critical\) The router cannot start: .*memory region: size of \d+ octets: ")
+
+
+def test_a_worker_that_cannot_be_forked_comes_later(start, clients):
+    """The system refuses what a process needs, for a while: the router goes on with the workers it has."""
+    supervisor = start()
+    victim, survivor = two_on_different_workers(supervisor, clients)
+    (zygote,) = psutil.Process(supervisor.process.pid).children()
+    soft, hard = zygote.rlimit(psutil.RLIMIT_NOFILE)
+    zygote.rlimit(psutil.RLIMIT_NOFILE, (3, hard))  # it cannot receive the hand-over socket
+    victim.send(t="die")
+    assert victim.closed_by_peer()
+    supervisor.wait_for(rf"SERVER \(error\) Worker {victim.worker} cannot be started: Too many open files")
+    survivor.attach("out", "queue")
+    survivor.receive("attached")
+    zygote.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
+    until(lambda: survivor.table().workers[victim.worker][1] == "up", "not replaced")
+
+
+def test_a_missing_worker_module(start):
+    supervisor = start(WORKER_MODULE="no.such.module")
+    assert supervisor.process.wait(PATIENCE) == 1
+    supervisor.wait_for("ModuleNotFoundError: No module named 'no'")
+    supervisor.wait_for(r"SERVER \(critical\) The process that starts workers has ended. Shutting down")
+
+
+def test_a_dead_zygote_ends_the_router(start):
+    supervisor = start()
+    supervisor.port()
+    (zygote,) = psutil.Process(supervisor.process.pid).children()
+    zygote.kill()
+    assert supervisor.process.wait(PATIENCE) == 1
+    supervisor.wait_for(r"SERVER \(critical\) The process that starts workers has ended. Shutting down")
+
+
+def test_a_worker_that_hangs_is_replaced_and_blocks_no_answer(start, clients):
+    supervisor = start(DEADLINE="0.5")
+    hung, other = two_on_different_workers(supervisor, clients)
+    os.kill(hung.pid, signal.SIGSTOP)
+    other.attach("out", "queue")
+    assert other.receive("attached")["kind"] == "address"
+    supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) has not reacted")
+    until(lambda: other.table().workers[hung.worker] == (2, "up"), "not replaced")
+
+
+def test_a_worker_that_hangs_at_its_start_is_replaced(start, clients):
+    supervisor = start(DEADLINE="0.5", STANDIN_FAULT="hang")
+    clients(supervisor)
+    supervisor.wait_for(r"Worker \d \(process \d+\) is not ready after", 2)
+
+
+def test_out_of_descriptors_new_connections_are_refused_and_then_taken_again(start, clients):
+    supervisor = start()
+    supervisor.port()
+    process = psutil.Process(supervisor.process.pid)
+    idle = process.num_fds()
+    first = clients(supervisor)
+    until(lambda: process.num_fds() == idle, "descriptors of a connection that was handed over")
+    soft, hard = process.rlimit(psutil.RLIMIT_NOFILE)
+    used = {int(name) for name in os.listdir(f"/proc/{process.pid}/fd")}
+    free = min(set(range(max(used) + 2)) - used)
+    process.rlimit(psutil.RLIMIT_NOFILE, (free, hard))
+    refused = socket.create_connection(("127.0.0.1", supervisor.port()), PATIENCE)
+    with refused:
+        assert refused.recv(1) == b""
+    supervisor.wait_for(r"SERVER \(error\) New connections are refused: Too many open files")
+    process.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
+    clients(supervisor)
+    first.attach("out", "queue")
+    first.receive("attached")
+
+
+def test_no_socket_file_and_no_stranger(start):
+    supervisor = start()
+    supervisor.port()
+    with open("/proc/net/unix") as listing:
+        names = [line.split()[-1] for line in listing if "@sluice-" in line]
+    assert names
+    assert all(name.startswith("@") for name in names)

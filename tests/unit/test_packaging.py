@@ -1,0 +1,50 @@
+"""The files that decide what is built and installed agree with the tree."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = [name for name in ("router", "workers", "supervisor", "pipeline") if (ROOT / name).is_dir()]
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    """The [project] table of pyproject.toml."""
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return table
+
+
+def distribution(requirement: str) -> str:
+    """The normalised name in a requirement such as `pyzmq>=26` or `name[extra]`."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0]).lower()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_folder_of_code_is_a_package(package: str) -> None:
+    """A folder without __init__.py works in a checkout and is missing from the wheel."""
+    code = [path for suffix in ("*.py", "*.pyx") for path in (ROOT / package).rglob(suffix)]
+    assert [path.parent for path in code if not (path.parent / "__init__.py").exists()] == []
+
+
+def test_commands_lead_to_functions(project: dict[str, Any]) -> None:
+    for target in project["scripts"].values():
+        module, function = target.split(":")
+        source = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+        assert f"def {function}(" in source.read_text("utf-8"), target
+
+
+def test_dependencies_have_a_reason_and_a_tested_version(project: dict[str, Any]) -> None:
+    wanted = {*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)}
+    names = {distribution(one) for one in wanted} - {project["name"]}
+    pinned = {
+        distribution(line)
+        for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+        if line and not line.startswith("#")
+    }
+    reasons = (ROOT / "docs" / "decisions" / "0001-dependencies.md").read_text("utf-8")
+    assert names - pinned == set()
+    assert {name for name in names if f"**{name}**" not in reasons} == set()

@@ -1,0 +1,229 @@
+"""Deliveries that cross from one worker to another: as if there were one."""
+
+from itertools import chain
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import router.routing.testing as engine
+from tests.peer.frames import ACCEPTED, REJECTED, RELEASED, modified, rejected
+from tests.unit.engine.host import Router
+from tests.unit.engine.talk import (
+    consumer,
+    flow,
+    frames,
+    key,
+    message,
+    messages,
+    of,
+    producer,
+    say,
+    sections,
+    settle,
+    start,
+    transfer,
+)
+
+STREAMED = 300_000  # octets
+OUTCOMES = [ACCEPTED, RELEASED, REJECTED, rejected("a:b", "c"), modified(True, False), modified(True, True)]
+SMALLEST_RING = 1 << 18
+PRODUCTION_RING = 1 << 20
+
+
+def pair(router, address="balanced.a", listener="main", credit=0x7FFFFFFF):
+    """A consumer on worker 0, a producer on the last."""
+    last = len(router.workers) - 1
+    consuming, sending = router.connect(0, listener), router.connect(last, listener)
+    consuming.feed(start() + consumer(0, address, credit))
+    router.settle()
+    sending.feed(start() + producer(0, address))
+    router.settle()
+    frames(consuming)
+    frames(sending)
+    return consuming, sending
+
+
+def streams(router):
+    return [engine.streams(port) for worker in router.workers for port in worker.peers]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_an_outcome_comes_back(routers, outcome):
+    router = routers(2)
+    consuming, sending = pair(router)
+    sending.feed(transfer(0, 0, message(b"x")))
+    router.settle()
+    assert messages(frames(consuming)) == [message(b"x")]
+    consuming.feed(settle(0, state=outcome))
+    router.settle()
+    (report,) = of(frames(sending), "disposition")
+    assert (report.first, report.settled, report.state) == (0, True, outcome)
+
+
+def test_a_stream_comes_whole_and_no_more_than_fits_is_on_its_way(routers):
+    router = routers(2, ring_octets=SMALLEST_RING)
+    consuming, sending = pair(router)
+    consuming.feed(flow(None, window=1))
+    octets = message(bytes(range(256)) * 8000)
+    sending.feed(transfer(0, 0, octets))
+    router.settle()
+    assert engine.alive()[2] < 2 * len(octets)
+    consuming.feed(flow(None))
+    router.settle()
+    assert messages(frames(consuming)) == [octets]
+    assert streams(router) == [0, 0]
+    consuming.feed(settle(0, state=ACCEPTED))
+
+
+def test_a_stream_that_is_settled_early_leaves_nothing(routers):
+    router = routers(2)
+    consuming, sending = pair(router)
+    octets = transfer(0, 0, message(bytes(STREAMED)))
+    sending.feed(octets[:200_000])
+    router.settle()
+    assert streams(router) == [1, 0]
+    consuming.feed(settle(0, state=REJECTED))
+    router.settle()
+    assert streams(router) == [0, 0]
+    sending.feed(octets[200_000:])
+    router.settle()
+    (report,) = [frame for frame in of(frames(sending), "disposition") if frame.settled]
+    assert report.state == REJECTED
+
+
+@pytest.mark.parametrize("who", ["consumer", "producer"])
+def test_a_stream_whose_end_is_lost(routers, who):
+    router = routers(2)
+    consuming, sending = pair(router)
+    sending.feed(transfer(0, 0, message(bytes(STREAMED)))[:200_000])
+    router.settle()
+    frames(consuming)
+    (consuming if who == "consumer" else sending).lose()
+    router.settle()
+    assert streams(router) == [0, 0]
+    if who == "producer":
+        (last,) = [frame for frame in of(frames(consuming), "transfer") if not frame.more]
+        assert last.aborted
+    else:
+        assert [frame.state for frame in of(frames(sending), "disposition")] == [RELEASED]
+
+
+@pytest.mark.parametrize("size", [10, 30_000, 40_000, 120_000])
+def test_annotations_of_any_size_cross(routers, size):
+    router = routers(2, ring_octets=PRODUCTION_RING)
+    consuming, sending = pair(router, listener="kept")
+    pairs = [(key("x-user"), "v" * size), (key("x-opt-qd.trace"), ["0/a"])]
+    sending.feed(transfer(0, 0, message(b"x", annotations=pairs)))
+    router.settle()
+    (octets,) = messages(frames(consuming))
+    assert [code for code, _ in sections(octets)] == [0x72, 0x75]
+    found = dict(sections(octets)[0][1].pairs)
+    assert found["x-user"] == "v" * size
+    assert next(iter(found["x-opt-qd.trace"])) == "0/a"
+    consuming.feed(settle(0, state=ACCEPTED))
+
+
+@pytest.mark.parametrize("size", [60_000, 200_000, 250_000])
+def test_an_address_of_any_size_does_not_stop_what_follows(routers, size):
+    router = routers(2, ring_octets=PRODUCTION_RING)
+    consuming, sending = router.connect(0, "kept"), router.connect(1, "kept")
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    router.settle()
+    sending.feed(start() + producer(0, None))
+    router.settle()
+    long = f"amqp://{'h' * size}/balanced.a"
+    sending.feed(transfer(0, 0, message(b"x", annotations=[(key("x-opt-qd.to"), long)])))
+    router.settle()
+    sending.feed(transfer(0, 1, message(b"y", to="balanced.a")))
+    router.settle()
+    assert any(octets.endswith(b"y") for octets in messages(frames(consuming)))
+    consuming.feed(settle(0, 1, ACCEPTED))
+
+
+def test_a_worker_that_dies(routers):
+    router = routers(2)
+    consuming, sending = pair(router)
+    sending.feed(transfer(0, 0, message(b"x")) + transfer(0, 1, message(b"y"), settled=True))
+    sending.feed(transfer(0, 2, message(bytes(STREAMED)))[:200_000])
+    router.settle()
+    port = router.workers[1].peers[0]
+    port.down()
+    assert port.counts() == (0, 0, 0)
+    assert not port.alive
+    router.settle()
+    states = [(frame.first, frame.state.value[0]) for frame in of(frames(sending), "disposition")]
+    assert states == [(0, True), (2, True)]  # modified, delivery-failed: it may have been delivered
+    consuming.lose()
+    sending.lose()
+    router.workers[0].peers[0].down()
+
+
+action = st.one_of(
+    st.tuples(st.just("send"), st.integers(0, 1), st.sampled_from([5, 5, 2000, 40_000, 140_000]), st.booleans()),
+    st.tuples(st.just("settle"), st.integers(0, 2), st.integers(0, 3), st.sampled_from(OUTCOMES)),
+    st.tuples(st.just("part"), st.integers(0, 1), st.booleans(), st.booleans()),
+)
+
+
+def play(workers, address, actions):
+    """A scenario; what each consumer got, and what each producer heard, when all is done."""
+    router = Router(workers)
+    try:
+        last = workers - 1
+        consuming = [router.connect(min(n, last)) for n in range(3)]
+        for peer in consuming:
+            peer.feed(start() + consumer(0, address))
+            router.settle()
+        sending = [router.connect(last - min(n, last)) for n in range(2)]
+        for peer in sending:
+            peer.feed(start() + producer(0, address))
+        router.settle()
+        number = [0, 0]
+        settled_to = [0, 0, 0]
+        for what, who, first, second in actions:
+            if what == "send":
+                body = bytes((who, number[who])) * (first // 2)
+                sending[who].feed(transfer(0, number[who], message(body), settled=second or None))
+                number[who] += 1
+            elif what == "settle":
+                consuming[who].feed(settle(settled_to[who], settled_to[who] + first, second))
+                settled_to[who] += first + 1
+            else:
+                sending[who].feed(
+                    say(
+                        "transfer",
+                        payload=message(b"part"),
+                        handle=0,
+                        delivery_id=number[who],
+                        delivery_tag=b"t",
+                        more=True,
+                    )
+                )
+                sending[who].feed(say("transfer", payload=b"", handle=0, aborted=first or None))
+                number[who] += 1
+            router.settle()
+            router.check_quiet()
+        got = [sorted(messages(frames(peer))) for peer in consuming]
+        outcomes = []
+        for peer in sending:
+            told = {}
+            for frame in of(frames(peer), "disposition"):
+                for delivery in range(frame.first, (frame.first if frame.last is None else frame.last) + 1):
+                    told[delivery] = (bool(frame.settled), repr(frame.state))
+            outcomes.append(told)
+        return got, outcomes
+    finally:
+        router.close()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(["closest.a", "multicast.a"]), st.lists(action, max_size=15))
+def test_two_workers_do_what_one_does(address, actions):
+    one_got, one_heard = play(1, address, actions)
+    two_got, two_heard = play(2, address, actions)
+    if address == "multicast.a":
+        assert two_got == one_got
+        assert two_heard == one_heard
+    else:  # whose turn it is differs; everything arrives once
+        assert sorted(chain(*two_got)) == sorted(chain(*one_got))

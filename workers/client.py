@@ -1,0 +1,213 @@
+"""A connection of a client: open, sessions and links, and what the supervisor is told of them."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from router.amqp.codec import Symbol, encode_string, encode_symbol, encode_value
+from router.amqp.connection import Connection, Pause
+from router.amqp.session import Session
+
+from router.amqp.sasl import Anonymous, Mechanism, SaslServer
+from router.ipc import control
+from workers.links import LinkRecord, check_attach
+
+if TYPE_CHECKING:
+    from workers.worker import Worker
+
+CAPABILITIES: Final = ("ANONYMOUS-RELAY", "qd.streaming-links")
+MECHANISMS: Final[dict[str, type[Mechanism]]] = {"ANONYMOUS": Anonymous}
+DEFAULT_PORT: Final = "5672"
+
+
+class Client:
+    """The handler of one connection and its sessions. Owner: the worker."""
+
+    __slots__ = (
+        "connection",
+        "had_consumers",
+        "leaving",
+        "links",
+        "listener",
+        "next_link",
+        "number",
+        "tenant",
+        "told_closed",
+        "transport",
+        "user",
+        "worker",
+    )
+
+    def __init__(self, worker: "Worker", number: int, listener: dict[str, Any]) -> None:
+        """number: the router's for this connection. listener: attributes of the one that accepted it."""
+        self.worker = worker
+        self.number = number
+        self.listener = listener
+        self.user: str | None = None
+        self.tenant: str | None = None
+        self.links: dict[int, LinkRecord] = {}
+        self.leaving: dict[int, LinkRecord] = {}  # detached, the supervisor is to confirm
+        self.next_link = 1
+        self.had_consumers = False  # when the connection ended, which other workers may still send to
+        self.told_closed = False
+        self.transport: Any = None
+        self.connection = Connection(
+            worker.loop.scheduler,
+            self,
+            max_frame=listener["maxFrameSize"],
+            channel_max=(listener["maxSessions"] or 32768) - 1,
+            idle_ms=listener["idleTimeoutSeconds"] * 1000,
+        )
+        handshake = listener["initialHandshakeTimeoutSeconds"]
+        if handshake:
+            self.connection.handshake_deadline = worker.loop.scheduler.now + handshake * 1000
+
+    # -- the engine's events ------------------------------------------------------------------------------------------
+
+    def authenticator(self) -> SaslServer | None:
+        offered = self.listener["saslMechanisms"] or list(MECHANISMS)
+        return SaslServer({name: MECHANISMS[name] for name in offered if name in MECHANISMS})
+
+    def allow_plain(self, connection: Connection) -> bool:
+        return True
+
+    def on_authenticated(self, connection: Connection, user: str) -> None:
+        self.user = user
+
+    def on_fault(self, connection: Connection, fault: Exception) -> None:
+        self.worker.report_fault(f"[C{self.number}] Connection ended by a fault of the router", fault)
+
+    def on_open(self, connection: Connection, remote: dict[str, Any]) -> None:
+        hostname = remote["hostname"]
+        if self.listener["multiTenant"] and hostname is not None:
+            self.tenant = hostname + "/"
+        connection.send_open(
+            self.worker.router["id"], properties=self._properties(), offered=CAPABILITIES, desired=CAPABILITIES
+        )
+        self.transport.schedule()
+        self.worker.control.tell(
+            {
+                "t": control.OPENED,
+                "conn": self.number,
+                "container": remote["container"],
+                "hostname": hostname,
+                "user": self.user,
+                "properties": plain(remote["properties"]),
+                "tls": None,
+            }
+        )
+
+    def _properties(self) -> list[bytes]:
+        router = self.worker.router
+        items = [
+            encode_symbol("product"),
+            encode_string(router["product"]),
+            encode_symbol("version"),
+            encode_string(router["version"]),
+            encode_symbol("qd.conn-id"),
+            encode_value(self.number),
+        ]
+        if self.listener["cost"] > 1:
+            items += [encode_symbol("cost"), encode_value(self.listener["cost"])]
+        servers = self.listener["failoverServers"]
+        if servers:
+            items += [encode_symbol("failover-server-list"), encode_value([failover(server) for server in servers])]
+        for key, value in self.listener["openProperties"].items():
+            items += [encode_symbol(key), encode_value(value)]
+        return items
+
+    def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> Session:
+        return Session(connection, channel, items, self, window=self.listener["maxSessionFrames"] or 0)
+
+    def on_attach(self, session: Session, items: list[bytes]) -> Any:
+        check_attach(items)
+        number = self.next_link
+        self.next_link += 1
+        record = self.links[number] = LinkRecord(self, number, session, items)
+        return record.link
+
+    def on_detached(self, link: Any) -> bool:
+        gone: bool = link.context.detached()
+        return gone
+
+    def on_closing(self, connection: Connection, error: tuple[str, str] | None) -> bool:
+        """The peer closed. With consumers, the answer waits until no worker sends to them any more."""
+        confirm = self.had_consumers
+        self._tell_closed(error, confirm)
+        return confirm
+
+    def on_closed(self, connection: Connection, error: tuple[str, str] | None) -> None:
+        self.worker.forget_client(self)
+        self._tell_closed(error, False)
+        self.leaving.clear()
+        self.transport = None
+
+    def _tell_closed(self, error: tuple[str, str] | None, confirm: bool) -> None:
+        if not self.told_closed:
+            self.told_closed = True
+            self.worker.control.tell(
+                {
+                    "t": control.CLOSED,
+                    "conn": self.number,
+                    "error": list(error) if error is not None else None,
+                    "confirm": confirm,
+                }
+            )
+
+    # -- the supervisor's answers -------------------------------------------------------------------------------------
+
+    def answer(self, message: control.Message) -> None:
+        """attached or refused, for a link that may be gone by now; or detached, for one that is."""
+        if message["t"] == control.DETACHED:
+            record = self.leaving.pop(message["link"], None)
+            if record is not None:
+                record.confirmed()
+            return
+        record = self.links.get(message["link"])
+        if record is None:
+            return
+        if message["t"] == control.ATTACHED:
+            record.attached(message)
+        else:
+            record.refused(message["condition"], message["description"])
+        self.connection.resume(Pause.PAUSE_ATTACH)
+
+    def close(self, message: control.Message) -> None:
+        if message.get("silent"):
+            self.connection.drop_silently()
+        else:
+            self.connection.close(message.get("condition"), message.get("description"))
+
+    def forget(self, record: LinkRecord, *, confirm: bool) -> bool:
+        """A link is gone; the end of the whole connection is told once, not for each link. True: a confirmation comes.
+        A link is gone; the end of the whole connection is told once, not for each link. True: a confirmation comes.
+        """
+        self.links.pop(record.number, None)
+        if self.connection.ended:
+            self.had_consumers |= confirm
+            return False
+        if confirm:
+            self.leaving[record.number] = record
+        self.worker.control.tell({"t": control.DETACH, "conn": self.number, "link": record.number, "confirm": confirm})
+        return confirm
+
+
+def failover(server: dict[str, Any]) -> dict[Symbol, str]:
+    """One map of failover-server-list (routing semantics, C-8)."""
+    entry = {Symbol("network-host"): server["host"], Symbol("port"): str(server["port"] or DEFAULT_PORT)}
+    if server.get("scheme"):
+        entry[Symbol("scheme")] = server["scheme"]
+    return entry
+
+
+def plain(value: Any) -> Any:
+    """An AMQP value as JSON has it: what JSON does not know becomes text."""
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value) if -(2**63) <= value < 2**64 else str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,112 @@
+"""The worker's end of the control channels: events up, answers and table deltas down, connections handed over."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+
+import zmq
+
+from router.ipc.control import (
+    DELTA_TOPIC,
+    Message,
+    WorkerSetup,
+    decode,
+    decode_delta,
+    decode_handover,
+    encode,
+    identity,
+)
+
+HANDOVER_OCTETS = 4096
+HANDOVERS_A_WAKE = 64  # connections taken before the loop looks at sockets again
+
+
+class Control:
+    """Sockets to the supervisor. Owner: the worker; its loop calls `poll` when one is readable, `flush` after a wake.
+    Sockets to the supervisor. Owner: the worker; its loop calls `poll` when one is readable, `flush` after a wake.
+    """
+
+    def __init__(
+        self,
+        setup: WorkerSetup,
+        on_message: Callable[[Message, bytes | None], None],
+        on_delta: Callable[[int, list[list[object]]], None],
+        on_connection: Callable[[Message, int], None],
+    ) -> None:
+        self.on_message = on_message
+        self.on_delta = on_delta
+        self.on_connection = on_connection
+        self.pending: list[Message] = []
+        self.dirty = False
+        self.context = zmq.Context()
+        self.deltas = self._connect(zmq.SUB, setup, setup.pub_endpoint)
+        self.channel = self._connect(zmq.DEALER, setup, setup.ctl_endpoint)
+        self.deltas.subscribe(DELTA_TOPIC)
+        self.deltas.subscribe(identity(setup.worker, setup.generation))
+        self.handover = socket.socket(fileno=setup.handover_fd)
+        self.handover.setblocking(False)
+
+    def _connect(self, kind: int, setup: WorkerSetup, endpoint: str) -> "zmq.Socket[bytes]":
+        sock = self.context.socket(kind)
+        sock.setsockopt(zmq.LINGER, 0)
+        sock.setsockopt(zmq.RCVHWM, 0)
+        sock.setsockopt(zmq.SNDHWM, 0)
+        sock.setsockopt(zmq.IDENTITY, identity(setup.worker, setup.generation))
+        sock.curve_serverkey = setup.server_public
+        sock.curve_publickey = setup.client_public
+        sock.curve_secretkey = setup.client_secret
+        sock.connect(endpoint)
+        return sock
+
+    def descriptors(self) -> list[tuple[int, Callable[[], None]]]:
+        """What the loop has to watch."""
+        return [
+            (int(self.deltas.getsockopt(zmq.FD)), self.poll),
+            (int(self.channel.getsockopt(zmq.FD)), self.poll),
+            (self.handover.fileno(), self.adopt),
+        ]
+
+    def tell(self, message: Message) -> None:
+        """To the supervisor, at the end of this wake."""
+        self.pending.append(message)
+        self.dirty = True
+
+    def flush(self) -> None:
+        """Send what was told. Sending may swallow the edge that announces input, so look for that too."""
+        self.dirty = False
+        if self.pending:
+            messages, self.pending = self.pending, []
+            self.channel.send(encode(messages), zmq.NOBLOCK)
+        self.poll()
+
+    def poll(self) -> None:
+        """Take everything that has come; ZeroMQ's descriptors only announce changes."""
+        with contextlib.suppress(zmq.Again):
+            while True:
+                data = self.deltas.recv(zmq.NOBLOCK)
+                if data.startswith(DELTA_TOPIC):
+                    delta = decode_delta(data)
+                    self.on_delta(delta["epoch"], delta["ops"])
+        with contextlib.suppress(zmq.Again):
+            while True:
+                parts = self.channel.recv_multipart(zmq.NOBLOCK)
+                for message in decode(parts[0]):
+                    self.on_message(message, parts[1] if len(parts) > 1 else None)
+
+    def adopt(self) -> None:
+        """Take connections that were handed over."""
+        for _ in range(HANDOVERS_A_WAKE):
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self.handover, HANDOVER_OCTETS, 1)
+            except BlockingIOError:
+                return
+            if not data:
+                os._exit(1)  # the supervisor is gone: nobody would ever take this process's place
+            self.on_connection(dict(decode_handover(data)), descriptors[0] if descriptors else -1)
+
+    def close(self) -> None:
+        self.deltas.close()
+        self.channel.close()
+        self.context.term()
+        self.handover.close()

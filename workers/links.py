@@ -1,0 +1,218 @@
+"""Links of clients: from the attach, through the supervisor's decision, to the engine's link and its route."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from router.amqp.codec import decode_one, encode_ubyte, encode_uint, encode_ulong
+from router.amqp.incoming_link import IncomingLink
+from router.amqp.outgoing_link import OutgoingLink
+from router.amqp.session import Session
+from router.routing.routes import AnonymousRoute, TargetedRoute
+
+from router.amqp.errors import INVALID_FIELD, RemoteError
+from router.ipc import control
+from workers.terminus import NULL, TARGET, Terminus
+
+if TYPE_CHECKING:
+    from workers.client import Client
+
+NAME, HANDLE, ROLE, SND_MODE, RCV_MODE, SOURCE_FIELD, TARGET_FIELD, UNSETTLED, INCOMPLETE, INITIAL_COUNT = range(10)
+SENDER: Final = b"\x42"  # role false: whoever says so sends
+RECEIVER: Final = b"\x41"
+SND_SETTLED: Final = 1
+SND_MIXED: Final = 2
+RCV_SECOND: Final = 1
+
+IN: Final = "in"
+OUT: Final = "out"
+
+
+class LinkRecord:
+    """A link as this worker and the supervisor know it. Owner: the client connection."""
+
+    __slots__ = (
+        "address",
+        "client",
+        "gone",
+        "items",
+        "link",
+        "number",
+        "outgoing",
+        "route",
+        "slot",
+        "source",
+        "target",
+    )
+
+    def __init__(self, client: "Client", number: int, session: Session, items: list[bytes]) -> None:
+        """An attach has come: make the engine's link and ask the supervisor. Raises RemoteError."""
+        items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
+        self.client = client
+        self.number = number
+        self.items = items
+        self.address: int | None = None
+        self.route: Any = None
+        self.gone = False
+        self.outgoing = decode_one(items[ROLE]) is True
+        self.source: Terminus | None = Terminus(items[SOURCE_FIELD])
+        self.target: Terminus | None = Terminus(items[TARGET_FIELD])
+        listener = client.listener
+        if self.outgoing:
+            self.link = OutgoingLink(
+                capacity=listener["linkCapacity"],
+                settles=self._mode(SND_MODE) == SND_SETTLED,
+                annotations=not listener["stripAnnotationsOut"],
+            )
+        else:
+            count = decode_one(items[INITIAL_COUNT])
+            if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 0xFFFFFFFF:
+                count = 0
+            self.link = IncomingLink(capacity=listener["linkCapacity"], initial_delivery_count=count)
+        self.link.context = self
+        session.add_link(self.link, decode_one(items[NAME]), decode_one(items[HANDLE]), not self.outgoing)
+        self.slot = client.worker.claim_slot(self.link)
+        client.worker.control.tell(self._question())
+
+    def _mode(self, index: int) -> int:
+        value = decode_one(self.items[index])
+        return value if isinstance(value, int) and 0 <= value <= SND_MIXED else 0 if index == RCV_MODE else SND_MIXED
+
+    def _question(self) -> control.Message:
+        assert self.source is not None
+        assert self.target is not None
+        terminus = self.source if self.outgoing else self.target
+        return {
+            "t": control.ATTACH,
+            "conn": self.client.number,
+            "link": self.number,
+            "slot": self.slot.index,
+            "gen": self.slot.generation,
+            "dir": OUT if self.outgoing else IN,
+            "name": self.link.name,
+            "address": terminus.address,
+            "dynamic": terminus.dynamic,
+            "dynamic_address": terminus.dynamic_address,
+            "caps": [terminus.capabilities, terminus.array],
+            "coordinator": terminus.coordinator,
+            "expiry": terminus.expiry,
+            "timeout": terminus.timeout,
+            "tenant": self.client.tenant,
+            "text": f"source={self.source} target={self.target}",
+        }
+
+    # -- the decision -------------------------------------------------------------------------------------------------
+
+    def attached(self, answer: control.Message) -> None:
+        """Yes: reply, and let deliveries flow."""
+        worker = self.client.worker
+        link = self.link
+        address = None
+        if answer["kind"] == "address":
+            address = worker.table.get(answer["addr"])
+            self.address = answer["addr"]
+        self._reply(answer.get("generated"), anonymous=address is None)
+        if self.outgoing:
+            link.decided()
+        elif address is None:
+            self._route(
+                AnonymousRoute(
+                    worker.table, honour=not self.client.listener["stripAnnotationsIn"], tenant=self.client.tenant
+                )
+            )
+            link.decided()
+            link.set_flowing(True)
+        else:
+            self._route(
+                TargetedRoute(
+                    worker.table,
+                    address,
+                    to=answer.get("to"),
+                    phase=answer.get("phase") or 0,
+                    honour=not self.client.listener["stripAnnotationsIn"],
+                    tenant=self.client.tenant,
+                    from_fallback=answer.get("fallback") is False,
+                )
+            )
+            link.decided()
+            worker.table.bind_producer(address, link)
+        self._forget_attach()
+
+    def _route(self, route: AnonymousRoute | TargetedRoute) -> None:
+        self.route = route
+        self.link.use(route)
+
+    def _forget_attach(self) -> None:
+        """An idle link keeps nothing of its attach."""
+        self.items = []
+        self.source = self.target = None
+
+    def rebind(self, address: Any) -> None:
+        """The table was replaced."""
+        self.address = address.id
+        self.route.rebind(address, self.link)
+
+    def confirmed(self) -> None:
+        """No worker knows the link any more."""
+        self.link.answer_detach()
+
+    def refused(self, condition: str, description: str) -> None:
+        """No: an attach whose terminus of ours is null, then a detach (2.6.3)."""
+        self._reply(None, refuse=True)
+        self.link.decided()
+        self.link.close_with(condition, description)
+        self._forget_attach()
+
+    def _reply(self, generated: str | None, *, refuse: bool = False, anonymous: bool = False) -> None:
+        assert self.source is not None
+        assert self.target is not None
+        if self.outgoing:
+            source = NULL if refuse else self.source.reply(generated)
+            target = self.target.reply()
+        else:
+            source = self.source.reply()
+            target = NULL if refuse else self.target.empty(TARGET) if anonymous else self.target.reply(generated)
+        self.link.session.send_attach(
+            [
+                self.items[NAME],
+                encode_uint(self.link.handle),
+                SENDER if self.outgoing else RECEIVER,
+                encode_ubyte(self._mode(SND_MODE)),
+                encode_ubyte(self._mode(RCV_MODE)),
+                source,
+                target,
+                NULL,
+                NULL,
+                encode_uint(0),
+                encode_ulong(0),
+                NULL,
+                NULL,
+                NULL,
+            ]
+        )
+
+    def detached(self) -> bool:
+        """The link is gone: nothing finds it any more.
+
+        True: the peer's detach is to be answered when the supervisor says so: then no worker knows the consumer.
+        """
+        self.gone = True
+        worker = self.client.worker
+        if self.address is not None:
+            address = worker.table.get(self.address)
+            if address is not None:
+                if self.outgoing:
+                    worker.table.drop_consumer(address, self.slot.index, self.slot.generation)
+                else:
+                    worker.table.unbind_producer(address, self.link)
+        elif self.outgoing:
+            worker.table.drop_everywhere(self.slot.index, self.slot.generation)
+        worker.release_slot(self.slot)
+        self.link.context = None  # it knew us, as we know it
+        return self.client.forget(self, confirm=self.outgoing and worker.setup.workers > 1)
+
+
+def check_attach(items: list[bytes]) -> None:
+    """Fields that the engine does not look at. Raises RemoteError."""
+    for index, name in ((SND_MODE, "snd-settle-mode"), (RCV_MODE, "rcv-settle-mode")):
+        value = decode_one(items[index]) if index < len(items) else None
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value > SND_MIXED):
+            raise RemoteError("link", INVALID_FIELD, f"attach: {name} is not valid")

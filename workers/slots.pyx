@@ -1,0 +1,71 @@
+"""Slots of this worker's links in shared memory: who has which, and its generation."""
+from libc.stdint cimport uint32_t
+
+from router.amqp.counters cimport totals
+from router.amqp.incoming_link cimport IncomingLink
+from router.amqp.outgoing_link cimport OutgoingLink
+from router.amqp.session cimport Link
+from router.ipc.layout cimport LinkSlot, Region
+
+from router.amqp.errors import RESOURCE_LIMIT, RemoteError
+
+cdef enum:
+    GENERATION_BITS = 20       # of a slot's own count, below the worker's generation
+
+
+cdef class Slot:
+    """A claimed slot. Owner: the link's record."""
+    cdef LinkSlot* slot
+    cdef readonly uint32_t index
+    cdef readonly uint32_t generation
+
+
+cdef class SlotPool:
+    """All slots of one worker. Owner: the worker."""
+    cdef Region region
+    cdef int worker
+    cdef list free
+    cdef uint32_t fresh                    # slots from here on were never claimed
+    cdef uint32_t base
+    cdef uint32_t count
+
+    def __cinit__(self, Region region not None, int worker, int generation):
+        self.region = region
+        self.worker = worker
+        self.free = []
+        self.base = <uint32_t>((generation & 0xFFF) << GENERATION_BITS)
+
+    def claim(self, Link link not None):
+        """A slot for the link, which counts there from now on. Raises RemoteError when all are taken."""
+        cdef Slot slot = Slot()
+        if self.free:
+            slot.index = self.free.pop()
+        elif self.fresh < <uint32_t>self.region.links_per_worker:
+            slot.index = self.fresh
+            self.fresh += 1
+        else:
+            raise RemoteError("link", RESOURCE_LIMIT, f"this worker has {self.fresh} links already")
+        self.count += 1
+        if not self.count & ((1 << GENERATION_BITS) - 1):
+            self.count += 1
+        slot.generation = self.base | (self.count & ((1 << GENERATION_BITS) - 1))
+        slot.slot = self.region.claim_link(self.worker, slot.index, slot.generation)
+        if link.incoming:
+            slot.slot.direction = 1
+            slot.slot.capacity = (<IncomingLink>link).capacity
+            (<IncomingLink>link).slot = slot.slot
+            (<IncomingLink>link).slot_owner = self.region
+        else:
+            slot.slot.direction = 2
+            slot.slot.capacity = (<OutgoingLink>link).capacity
+            (<OutgoingLink>link).slot = slot.slot
+            (<OutgoingLink>link).slot_owner = self.region
+        totals.links += 1
+        return slot
+
+    def release(self, Slot slot not None):
+        """The link is gone; its slot may be another's."""
+        slot.slot.generation = 0
+        slot.slot.undelivered = slot.slot.unsettled = 0
+        self.free.append(slot.index)
+        totals.links -= 1

@@ -1,0 +1,203 @@
+"""The worker: its table, ports, link slots and clients, and what the supervisor's messages do to them."""
+
+import gc
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
+
+from router.amqp.message import use_node
+from router.amqp.outgoing_link import set_tag_space
+from router.routing.port import WorkerPort
+from router.routing.table import Table
+
+from router.ipc import control
+from router.ipc.control import Message, WorkerSetup
+from router.ipc.layout import Region
+from router.log import Log, LogSettings
+from workers.client import Client
+from workers.control import Control
+from workers.loop import Loop, Transport
+from workers.slots import SlotPool
+
+GC_THRESHOLD: Final = 100_000  # objects between collections: what a wake leaves behind has no cycles
+DRAIN_STEP_MS: Final = 10
+
+
+class Worker:
+    """One worker process. Owner: `run` of workers.main."""
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        self.setup = setup
+        self.router = setup.router
+        self.log = Log(LogSettings.from_dict(setup.log))
+        self.region = Region.attach(setup.region_fd)
+        self.loop = Loop(self.region, setup.worker)
+        self.links: dict[int, Any] = {}  # slot index -> OutgoingLink
+        self.slots = SlotPool(self.region, setup.worker, setup.generation)
+        self.ports = [
+            WorkerPort(self.region, setup.worker, peer, setup.eventfds[peer], self.links, self.loop.scheduler)
+            if peer != setup.worker
+            else None
+            for peer in range(setup.workers)
+        ]
+        self.table = Table(self.region, setup.worker, setup.router["id"], self.ports, self.links, self.on_local)
+        self.listeners: dict[str, dict[str, Any]] = {}
+        self.clients: dict[int, Client] = {}
+        self.live = False
+        self.early: list[tuple[int, list[list[Any]]]] = []  # deltas that came before the snapshot they go with
+        self.control = Control(setup, self.on_message, self.on_delta, self.adopt)
+        self.loop.use_ports(self.ports)
+        self.loop.control = self.control
+        for descriptor, callback in self.control.descriptors():
+            self.loop.add(descriptor, callback)
+        self.loop.add(setup.eventfds[setup.worker], self._drain_eventfd)
+        set_tag_space(setup.worker)
+        use_node(f"0/{setup.router['id']}")
+        self.handlers: dict[str, Callable[[Message, bytes | None], None]] = {
+            control.SNAPSHOT: self.on_snapshot,
+            control.ATTACHED: self.on_answer,
+            control.REFUSED: self.on_answer,
+            control.DETACHED: self.on_answer,
+            control.GONE: self.on_gone,
+            control.CLOSE: self.on_close,
+            control.DRAIN: self.on_drain,
+        }
+
+    def run(self) -> int:
+        """Until the supervisor says `drain`; the exit status."""
+        gc.set_threshold(GC_THRESHOLD)
+        self.control.poll()
+        while self.control.dirty:  # the loop sends what was told at the end of a wake, and none may come
+            self.control.flush()
+        self.loop.run()
+        self.control.close()
+        return 0
+
+    def report_fault(self, what: str, fault: Exception) -> None:
+        """An exception that nothing expects: logged with where it came from, and counted."""
+        trace = "".join(traceback.format_exception(fault)).rstrip()
+        self.log.critical("SERVER", f"{what}: {trace}")
+        self.loop.count_fault()
+
+    def on_message(self, message: Message, raw: bytes | None) -> None:
+        self.handlers[message["t"]](message, raw)
+
+    def _drain_eventfd(self) -> None:
+        self.loop.clear_eventfd(self.setup.eventfds[self.setup.worker])
+
+    # -- table --------------------------------------------------------------------------------------------------------
+
+    def on_snapshot(self, message: Message, raw: bytes | None) -> None:
+        self.listeners = {}
+        ops = message["ops"]
+        up = {op[1]: op[2] for op in ops if op[0] == control.OP_WORKER and op[3] == "up"}
+        gone = [port for port in self.ports if port is not None and port.alive and up.get(port.peer) != port.generation]
+        self._apply(message["epoch"], ops, self.table.replace)
+        for port in gone:
+            port.down()
+            if port.peer in up:
+                port.up(up[port.peer])
+        self.live = True
+        early, self.early = self.early, []
+        self.control.tell({"t": control.READY, "epoch": message["epoch"]})
+        for epoch, changes in early:
+            self.on_delta(epoch, changes)
+
+    def on_delta(self, epoch: int, ops: list[list[Any]]) -> None:
+        if not self.live:
+            self.early.append((epoch, ops))
+            return
+        if epoch <= self.table.epoch:
+            return
+        if epoch != self.table.epoch + 1:
+            self.live = False
+            self.early = [(epoch, ops)]
+            self.control.tell({"t": control.RESYNC})
+            return
+        self._apply(epoch, ops, self.table.apply)
+        self.control.tell({"t": control.ACK, "epoch": epoch})
+
+    def _apply(self, epoch: int, ops: list[list[Any]], change: Callable[[int, list[list[Any]]], None]) -> None:
+        for op in ops:
+            if op[0] == control.OP_LISTENER:
+                self.listeners[op[1]] = op[2]
+            elif op[0] == control.OP_LISTENER_GONE:
+                self.listeners.pop(op[1], None)
+            elif op[0] == control.OP_WORKER and op[3] == "up":
+                port = self.ports[op[1]]
+                if port is not None and not port.alive:
+                    port.up(op[2])
+        change(epoch, ops)
+        for op in ops:
+            if op[0] == control.OP_WORKER and op[3] == "down":
+                port = self.ports[op[1]]
+                if port is not None:
+                    port.down()
+
+    # -- connections --------------------------------------------------------------------------------------------------
+
+    def adopt(self, message: Message, descriptor: int) -> None:
+        """A connection that the supervisor accepted."""
+        listener = self.listeners.get(message["listener"])
+        if descriptor < 0 or listener is None:
+            reason = "no descriptor is free" if descriptor < 0 else f"listener {message['listener']} is not known"
+            self.log.error("SERVER", f"[C{message['conn']}] Connection from {message['peer']} dropped: {reason}")
+            if descriptor >= 0:
+                self.loop.close_descriptor(descriptor)
+            self.control.tell({"t": control.CLOSED, "conn": message["conn"], "error": None})
+            return
+        client = Client(self, message["conn"], listener)
+        client.transport = Transport(self.loop, descriptor, client.connection)
+        self.clients[client.number] = client
+        self.loop.add(descriptor, client.transport)
+        client.transport.schedule()
+
+    def forget_client(self, client: Client) -> None:
+        self.clients.pop(client.number, None)
+
+    def on_answer(self, message: Message, raw: bytes | None) -> None:
+        client = self.clients.get(message["conn"])
+        if client is not None:
+            client.answer(message)
+
+    def on_gone(self, message: Message, raw: bytes | None) -> None:
+        client = self.clients.get(message["conn"])
+        if client is not None:
+            client.connection.answer_close()
+
+    def on_close(self, message: Message, raw: bytes | None) -> None:
+        client = self.clients.get(message["conn"])
+        if client is not None:
+            client.close(message)
+
+    # -- link slots ---------------------------------------------------------------------------------------------------
+
+    def claim_slot(self, link: Any) -> Any:
+        slot = self.slots.claim(link)
+        if not link.incoming:
+            self.links[slot.index] = link
+        return slot
+
+    def release_slot(self, slot: Any) -> None:
+        self.links.pop(slot.index, None)
+        self.slots.release(slot)
+
+    # -- the router itself --------------------------------------------------------------------------------------------
+
+    def on_local(self, address: int, raw: bytes) -> None:
+        """A message to the router itself was accepted. It goes no further: this version has no management agent, and
+        what nobody reads must not queue up.
+        """
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def on_drain(self, message: Message, raw: bytes | None) -> None:
+        """Read nothing more, let what is queued leave, then end; at the deadline in any case."""
+        self.loop.stop_reading()
+        self._drain_until(self.loop.scheduler.now + message["deadline_ms"])
+
+    def _drain_until(self, deadline: int) -> None:
+        if self.loop.idle() or self.loop.scheduler.now >= deadline:
+            self.loop.running = False
+        else:
+            self.loop.call_at(self.loop.scheduler.now + DRAIN_STEP_MS, lambda: self._drain_until(deadline))
