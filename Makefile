@@ -85,9 +85,9 @@ run: build
 hello: .venv/client-dependencies
 	@$(BIN)/python scripts/hello.py $(URL)
 
-# pytest over $(2), which may have no tests, started by $(1).
+# pytest over $(2), which may have no tests, started by $(1), with the options $(3).
 pytest = if [ -n "$$(find /dev/null $(2) -name 'test_*.py' -print -quit 2>/dev/null)" ]; then \
-    $(1) $(BIN)/python -m pytest $(2) $(ARGS); else echo "No tests in $(2)"; fi
+    $(1) $(BIN)/python -m pytest $(3) $(2) $(ARGS); else echo "No tests in $(2)"; fi
 
 test: lint docs test-unit test-debug test-fuzz test-system
 
@@ -97,14 +97,17 @@ test-unit: build wire-tools .venv/test-dependencies
 test-debug: build-debug .venv/test-dependencies
 	@$(call pytest,scripts/with-asan,tests/unit/router)
 
+# A thread that watches over the time would hold a lock of the sanitizer's allocator when a target forks.
+fuzz-targets = $(call pytest,SLUICE_FUZZ_SECONDS=$(1) scripts/with-asan,tests/fuzz,-o faulthandler_timeout=0)
+
 test-fuzz: build-debug .venv/test-dependencies
-	@$(call pytest,SLUICE_FUZZ_SECONDS=$(TEST_FUZZ_SECONDS) scripts/with-asan,tests/fuzz)
+	@$(call fuzz-targets,$(TEST_FUZZ_SECONDS))
 
 test-system: build wire-tools .venv/test-dependencies $(STAMPS)/node
 	@$(call pytest,,$(filter-out tests/unit tests/fuzz,$(patsubst %/,%,$(wildcard tests/*/))))
 
 fuzz: build-debug .venv/test-dependencies
-	@$(call pytest,SLUICE_FUZZ_SECONDS=$(SECONDS) scripts/with-asan,tests/fuzz)
+	@$(call fuzz-targets,$(SECONDS))
 
 bench: build wire-tools .venv/test-dependencies
 	@$(BIN)/python -m loadtests.bench $(ARGS)
