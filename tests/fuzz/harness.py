@@ -45,7 +45,7 @@ def fuzz(name: str, generate: Generate, run: Run, seconds: float) -> None:
     """Try cases for so many seconds; fail the test with the shortest case found that fails."""
     threads = os.listdir("/proc/self/task")
     if len(threads) > 1:
-        pytest.fail("a process of several threads cannot be forked safely: pytest -o faulthandler_timeout=0", pytrace=False)
+        pytest.fail("several threads, a fork may deadlock: run pytest -o faulthandler_timeout=0", pytrace=False)
     seed = first_seed()
     shared = mmap.mmap(-1, SEED.size)
     log = CRASHES / f"{name}.log"
