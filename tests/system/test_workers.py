@@ -107,12 +107,11 @@ def test_connects_and_disconnects_leak_nothing(router: Router, connect: Connect,
             thread.join()
         assert not failures
 
-    watcher = connect()
     before = router.descriptors()
 
     def settled() -> None:
         poll(lambda: router.descriptors() <= before + 5, "descriptors are returned")
-        watcher.barrier()
+        connect().barrier()
 
     run(rounds // 5)  # pools and caches reach their size
     settled()
