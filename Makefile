@@ -121,6 +121,7 @@ lint: .venv/test-dependencies
 	    { set +x; } 2>/dev/null; exit $$status
 
 docs: .venv/build-dependencies
+	@$(BIN)/python scripts/make_reference.py --check
 	@$(BIN)/python scripts/check_docs.py
 
 clean:

@@ -1,7 +1,6 @@
 """Validated entities to typed objects, with the rules that the schema cannot express (management specification 2.6).
 
-Rules of the core entities (address, exchange, binding) do not stop the router: the section is left out with a warning,
-as Dispatch did.
+Address, exchange and binding are the matter of `build_core`.
 """
 
 import os
@@ -15,17 +14,18 @@ from router.config.entities import (
     DEFAULT_LINK_CAPACITY,
     MAX_SESSIONS,
     MIN_FRAME_SIZE,
-    AddressConfig,
-    BindingConfig,
-    ExchangeConfig,
+    ConsoleConfig,
+    DummyConfig,
     FailoverServer,
     ListenerConfig,
     LogConfig,
+    PolicyConfig,
     RouterConfig,
 )
 from router.config.errors import Problems
+from router.config.jsontext import JsonValue
 from router.config.validate import Entity
-from router.log import Clock, ModuleSettings, parse_enable
+from router.log import DEFAULT, Clock, ModuleSettings, parse_enable
 
 MAX_ROUTER_ID = 127  # characters; Dispatch's limit, which other routers rely on
 GENERATED_ID = 15  # random characters of a generated router id
@@ -33,11 +33,16 @@ CLIENT_ROLES = ("normal", "route-container")  # listeners that work without a ne
 PORTS = {"amqp": 5672, "amqps": 5671}  # IANA; known even where /etc/services is missing
 MAX_PORT = 65535
 MAX_WORKERS = 64  # workers that the shared memory has room for
-PHASES = range(10)
-PRIORITIES = range(10)
 MECHANISMS = ("ANONYMOUS",)  # SASL mechanisms built in this version
 RESERVED_PROPERTIES = frozenset({"product", "version", "failover-server-list", "network-host", "port"})
 RESERVED_PREFIXES = ("qd.", "x-opt-qd.")
+# Values of log module DEFAULT; the attributes of the other modules are absent and follow these.
+LOG_DEFAULTS: dict[str, JsonValue] = {
+    "enable": "info+",
+    "includeTimestamp": True,
+    "includeSource": False,
+    "outputFile": "stderr",
+}
 
 # [SCHEME://]HOST[:PORT]; an IPv6 address stands in brackets.
 _FAILOVER = re.compile(r"(?:([^:/]+)://)?(\[[^\]]*\]|[^:/]*)(?::([0-9]+))?")
@@ -58,13 +63,13 @@ def build_router(entity: Entity, problems: Problems) -> RouterConfig:
         problems.error(line, text)
     _check_timestamp_format(entity, problems)
     identity = f"router/{identifier}"
-    workers = entity.optional_number("workers") or min(len(os.sched_getaffinity(0)), MAX_WORKERS)
+    workers = entity.optional_number("workerThreads") or min(len(os.sched_getaffinity(0)), MAX_WORKERS)
     return RouterConfig(
         name=entity.optional_text("name") or identity,
         identity=identity,
         named="name" in entity.values,
         line=entity.line or None,
-        values={**entity.values, "id": identifier, "workers": workers},
+        values={**entity.values, "area": "0", "id": identifier, "workerThreads": workers},
         id=identifier,
         mode=mode,
         workers=workers,
@@ -105,7 +110,7 @@ def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
         name=name or identity,
         identity=identity,
         named=bool(name),
-        line=entity.line,
+        line=entity.line or None,
         values=entity.values,
         host=host,
         port=_port(port_text, entity, problems),
@@ -125,15 +130,18 @@ def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
         multi_tenant=entity.flag("multiTenant"),
         failover_servers=_failover_servers(entity, problems),
         open_properties=entity.map("openProperties"),
+        http=entity.flag("http"),
+        healthz=entity.flag("healthz"),
+        metrics=entity.flag("metrics"),
     )
 
 
-def check_role(listener: Entity, standalone: bool, problems: Problems) -> None:
-    """Refuse a listener for other routers: a standalone router has none, and no other mode is built yet."""
+def check_role(listener: Entity, mode: str | None, problems: Problems) -> None:
+    """Refuse a listener for other routers in a router of `mode`; None: a mode that is not built, or not known."""
     role = listener.text("role")
     if role in CLIENT_ROLES:
         return
-    if standalone:
+    if mode == "standalone":
         text = "role='standalone' not allowed to connect to or accept connections from other routers."
     else:
         text = f"{listener.type.long_name}: value '{role}' of attribute 'role' is not supported yet"
@@ -188,6 +196,9 @@ def _failover_servers(entity: Entity, problems: Problems) -> tuple[FailoverServe
 
 
 def _check_open_properties(entity: Entity, problems: Problems) -> None:
+    role = entity.text("role")
+    if entity.map("openProperties") and role not in CLIENT_ROLES:
+        problems.error(entity.line_of("openProperties"), f"openProperties not allowed for role {role}")
     for key in entity.map("openProperties"):
         if key in RESERVED_PROPERTIES or key.startswith(RESERVED_PREFIXES):
             line = entity.line_of("openProperties")
@@ -196,7 +207,8 @@ def _check_open_properties(entity: Entity, problems: Problems) -> None:
 
 def build_log(entity: Entity, problems: Problems) -> LogConfig:
     """Return the settings of one log module."""
-    identity = f"log/{entity.text('module')}"
+    module = entity.text("module")
+    identity = f"log/{module}"
     mask = None
     enable = entity.optional_text("enable")
     if enable is not None:
@@ -214,149 +226,44 @@ def build_log(entity: Entity, problems: Problems) -> LogConfig:
         name=entity.optional_text("name") or identity,
         identity=identity,
         named="name" in entity.values,
-        line=entity.line,
-        values=entity.values,
-        module=entity.text("module"),
+        line=entity.line or None,
+        values=entity.values if module != DEFAULT else {**LOG_DEFAULTS, **entity.values},
+        module=module,
         settings=settings,
     )
 
 
-def build_address(entity: Entity, number: int, problems: Problems) -> AddressConfig | None:
-    """Return one address, the `number`th of the file (from 0); None, with a warning, where a rule is broken."""
-    prefix, pattern = entity.optional_text("prefix"), entity.optional_text("pattern")
-    if prefix is not None and pattern is not None:
-        text = f"Cannot set both 'prefix' and 'pattern': ignoring configured address {prefix}, {pattern}"
-        problems.warn("ROUTER", entity.line, text)
-        return None
-    if prefix is None and pattern is None:
-        text = "Must set either 'prefix' or 'pattern' attribute: ignoring configured address"
-        problems.warn("ROUTER", entity.line, text)
-        return None
-    waypoint, fallback = entity.flag("waypoint"), entity.flag("enableFallback")
-    ingress, egress = entity.optional_number("ingressPhase"), entity.optional_number("egressPhase")
-    priority = entity.optional_number("priority")
-    refusal = _address_refusal(entity, ingress, egress, priority)
-    if refusal is not None:
-        problems.warn("ROUTER_CORE", entity.line, f"Error configuring address: {refusal}")
-        return None
-    if priority is not None and priority < 0:
-        problems.warn("ROUTER_CORE", entity.line_of("priority"), f"Priority {priority} counts as absent")
-        priority = None
-    identity = f"address/{number}"
-    return AddressConfig(
-        name=entity.optional_text("name") or identity,
-        identity=identity,
+def build_policy(entity: Entity) -> PolicyConfig:
+    """Return the policy of a file."""
+    return PolicyConfig(
+        name=entity.optional_text("name") or "policy/None",
+        identity="policy/None",
         named="name" in entity.values,
-        line=entity.line,
+        line=entity.line or None,
         values=entity.values,
-        prefix=prefix,
-        pattern=pattern,
-        distribution=entity.text("distribution"),
-        waypoint=waypoint,
-        ingress_phase=ingress or 0,
-        egress_phase=egress if egress is not None else int(waypoint),
-        priority=priority,
-        fallback=fallback,
-        presettled_overflow=entity.text("presettledOverflow"),
     )
 
 
-def _address_refusal(entity: Entity, ingress: int | None, egress: int | None, priority: int | None) -> str | None:
-    """Return why an address cannot be configured, in the words of management CREATE, or None."""
-    phased = entity.flag("waypoint") or (ingress or 0) > 0 or (egress or 0) > 0
-    if entity.flag("enableFallback") and phased:
-        return "Fallback cannot be specified with waypoint or non-zero ingress and egress phases"
-    kind = "Prefix" if "prefix" in entity.values else "Pattern"
-    text = entity.text(kind.lower())
-    if not text:
-        return f"{kind} must be a non-empty string type"
-    if not text.strip("./"):
-        return f"{kind} invalid - no tokens"
-    alone = (ingress is None) != (egress is None)
-    if alone or any(phase is not None and phase not in PHASES for phase in (ingress, egress)):
-        return "Phase values must be between 0 and 9"
-    if priority is not None and priority > PRIORITIES[-1]:
-        return "Priority value, if present, must be between 0 and QDR_MAX_PRIORITY"
-    return None
+def build_console(entity: Entity, number: int, problems: Problems) -> ConsoleConfig:
+    """Return a console, of which nothing comes but the warning that Dispatch gives."""
+    problems.warn("AGENT", entity.line, "Console entity is deprecated: Use http:yes on listener entity instead")
+    identity = f"console/{number}"
+    return ConsoleConfig(
+        name=entity.optional_text("name") or identity,
+        identity=identity,
+        named="name" in entity.values,
+        line=entity.line or None,
+        values=entity.values,
+    )
 
 
-def build_exchanges(entities: list[Entity], problems: Problems) -> list[ExchangeConfig]:
-    """Return the exchanges of a file, those that break a rule left out with a warning."""
-    built: list[ExchangeConfig] = []
-    for number, entity in enumerate(entities):
-        address, identity = entity.text("address"), f"exchange/{number}"
-        phases = (entity.optional_number("phase") or 0, entity.optional_number("alternatePhase") or 0)
-        refusal = None
-        if not address:
-            refusal = "exchange address is mandatory"
-        elif any(address == other.address for other in built):
-            refusal = "duplicate exchange address"
-        elif any(phase not in PHASES for phase in phases):
-            refusal = "phase must be in the range 0-9"
-        if refusal is not None:
-            problems.warn("ROUTER_CORE", entity.line, f"Error configuring exchange: {refusal}")
-            continue
-        built.append(
-            ExchangeConfig(
-                name=entity.optional_text("name") or identity,
-                identity=identity,
-                named="name" in entity.values,
-                line=entity.line,
-                values=entity.values,
-                address=address,
-                phase=phases[0],
-                alternate_address=entity.optional_text("alternateAddress") or None,
-                alternate_phase=phases[1],
-                match_method=entity.text("matchMethod"),
-            )
-        )
-    return built
-
-
-def build_bindings(entities: list[Entity], exchanges: list[ExchangeConfig], problems: Problems) -> list[BindingConfig]:
-    """Return the bindings of a file, those that break a rule left out with a warning."""
-    by_name = {exchange.name: exchange for exchange in exchanges}
-    built: list[BindingConfig] = []
-    for number, entity in enumerate(entities):
-        identity = f"binding/{number}"
-        binding = BindingConfig(
-            name=entity.optional_text("name") or identity,
-            identity=identity,
-            named="name" in entity.values,
-            line=entity.line,
-            values=entity.values,
-            exchange_name=entity.text("exchangeName"),
-            binding_key=entity.text("bindingKey") if "bindingKey" in entity.values else "#",
-            next_hop_address=entity.text("nextHopAddress"),
-            next_hop_phase=entity.optional_number("nextHopPhase") or 0,
-        )
-        refusal = _binding_refusal(binding, by_name.get(binding.exchange_name), built)
-        if refusal is None:
-            built.append(binding)
-        else:
-            problems.warn("ROUTER_CORE", entity.line, f"Error configuring binding: {refusal}")
-    return built
-
-
-def _binding_refusal(
-    binding: BindingConfig, exchange: ExchangeConfig | None, others: list[BindingConfig]
-) -> str | None:
-    """Return why a binding cannot be configured, in the words of management CREATE, or None."""
-    if not binding.exchange_name:
-        return "Binding configuration requires an exchange"
-    if exchange is None:
-        return "Named exchange does not exist"
-    if not binding.next_hop_address:
-        return "No next hop specified"
-    if exchange.match_method == "mqtt" and "#" in binding.binding_key.split("/")[:-1]:
-        return "The binding key pattern is invalid"
-    if binding.next_hop_phase not in PHASES:
-        return "phase must be in the range 0-9"
-    if any(_way(binding) == _way(other) for other in others):
-        return "Next hop for key already exists"
-    return None
-
-
-def _way(binding: BindingConfig) -> tuple[str, str, str, int]:
-    """Return what must differ between any two bindings."""
-    return binding.exchange_name, binding.binding_key, binding.next_hop_address, binding.next_hop_phase
+def build_dummy(entity: Entity, number: int) -> DummyConfig:
+    """Return a dummy."""
+    identity = f"dummy/{number}"
+    return DummyConfig(
+        name=entity.optional_text("name") or identity,
+        identity=identity,
+        named="name" in entity.values,
+        line=entity.line or None,
+        values=entity.values,
+    )

@@ -1,9 +1,11 @@
 """What a configuration means: one immutable object for each section, all values typed and defaults filled in."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from router.config.jsontext import JsonValue
+from router.config.schema import SCHEMA, EntityType
 from router.log import LogSettings, ModuleSettings
 
 DEFAULT_LINK_CAPACITY = 250  # deliveries; what a listener without linkCapacity grants
@@ -15,9 +17,12 @@ MAX_SESSIONS = 32768  # sessions of one connection; Dispatch allowed as many
 class EntityConfig:
     """What all entities have. Immutable after creation.
 
-    `line` is the line of the section (None: made by the router), `named` whether the file gave the name, `values` the
-    attributes under their management names: those given, converted, and those with a default.
+    `type` is the short name of the type, `line` the line of the section (None: made by the router or a request),
+    `named` whether the user gave the name, `values` the attributes under their management names: those given,
+    converted, and those with a default.
     """
+
+    type: ClassVar[str]
 
     name: str
     identity: str
@@ -25,10 +30,17 @@ class EntityConfig:
     line: int | None = field(default=None, compare=False)
     values: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)
 
+    @property
+    def entity_type(self) -> EntityType:
+        """Return the type of the entity in the schema."""
+        return SCHEMA.types[self.type]
+
 
 @dataclass(frozen=True, kw_only=True)
 class RouterConfig(EntityConfig):
     """The router section. Intervals and ages in seconds; `workers` is resolved, never absent."""
+
+    type: ClassVar[str] = "router"
 
     id: str
     mode: str
@@ -58,6 +70,8 @@ class FailoverServer:
 class ListenerConfig(EntityConfig):
     """A listener section. `port` 0: the kernel chooses. `port_text` is the port as written, for log and identity."""
 
+    type: ClassVar[str] = "listener"
+
     host: str
     port: int
     port_text: str
@@ -76,6 +90,9 @@ class ListenerConfig(EntityConfig):
     multi_tenant: bool
     failover_servers: tuple[FailoverServer, ...]
     open_properties: Mapping[str, JsonValue]
+    http: bool  # speaks HTTP instead of AMQP
+    healthz: bool  # with `http`: serves health checks
+    metrics: bool  # with `http`: serves metrics
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -89,6 +106,8 @@ class ListenerConfig(EntityConfig):
 @dataclass(frozen=True, kw_only=True)
 class AddressConfig(EntityConfig):
     """An address section. Exactly one of `prefix` and `pattern` is a text, as written in the file."""
+
+    type: ClassVar[str] = "router.config.address"
 
     prefix: str | None
     pattern: str | None
@@ -105,6 +124,8 @@ class AddressConfig(EntityConfig):
 class LogConfig(EntityConfig):
     """A log section. None: as module DEFAULT."""
 
+    type: ClassVar[str] = "log"
+
     module: str
     settings: ModuleSettings
 
@@ -112,6 +133,8 @@ class LogConfig(EntityConfig):
 @dataclass(frozen=True, kw_only=True)
 class ExchangeConfig(EntityConfig):
     """An exchange section."""
+
+    type: ClassVar[str] = "router.config.exchange"
 
     address: str
     phase: int
@@ -124,6 +147,8 @@ class ExchangeConfig(EntityConfig):
 class BindingConfig(EntityConfig):
     """A binding section of an exchange that exists."""
 
+    type: ClassVar[str] = "router.config.binding"
+
     exchange_name: str
     binding_key: str
     next_hop_address: str
@@ -131,17 +156,66 @@ class BindingConfig(EntityConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PolicyConfig(EntityConfig):
+    """The policy section; only its defaults are built."""
+
+    type: ClassVar[str] = "policy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsoleConfig(EntityConfig):
+    """A console section, which nothing comes of."""
+
+    type: ClassVar[str] = "console"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DummyConfig(EntityConfig):
+    """An entity for tests of management clients."""
+
+    type: ClassVar[str] = "dummy"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """A whole file. `warnings` are pairs of log module and text, which the supervisor logs at its start."""
+    """A whole file. `warnings` are pairs of log module and text, which the supervisor logs at its start.
+
+    `logs` has an entity for every log module: those of the file in its order, then the rest.
+    """
 
     path: str
     router: RouterConfig
+    policy: PolicyConfig
     listeners: tuple[ListenerConfig, ...]
     addresses: tuple[AddressConfig, ...]
     logs: tuple[LogConfig, ...]
     exchanges: tuple[ExchangeConfig, ...]
     bindings: tuple[BindingConfig, ...]
+    others: tuple[EntityConfig, ...]
     warnings: list[tuple[str, str]]
+
+    @classmethod
+    def of(cls, path: str, entities: Iterable[EntityConfig], warnings: list[tuple[str, str]]) -> "Configuration":
+        """Return the configuration of `entities`, which include a router and a policy; order matters within a type."""
+        found: dict[str, list[EntityConfig]] = {}
+        for entity in entities:
+            kind = entity.type if entity.type in _FIELDS else ""
+            found.setdefault(kind, []).append(entity)
+        fields = {_FIELDS[kind]: tuple(same) for kind, same in found.items()}
+        (router,), (policy,) = fields.pop("router"), fields.pop("policy")
+        every = {name: fields.get(name, ()) for name in _FIELDS.values() if name not in ("router", "policy")}
+        return cls(path=path, warnings=warnings, router=router, policy=policy, **every)  # type: ignore[arg-type]
+
+    def entities(self) -> Iterator[EntityConfig]:
+        """Yield every entity in the order in which a router creates them."""
+        yield from self.logs
+        yield self.router
+        yield self.policy
+        yield from self.addresses
+        yield from self.exchanges
+        yield from self.bindings
+        yield from self.others
+        yield from self.listeners
 
     def log_settings(self) -> LogSettings:
         """Return the settings of the log that this configuration asks for."""
@@ -150,3 +224,16 @@ class Configuration:
             timestamp_format=self.router.timestamp_format,
             utc=self.router.timestamps_in_utc,
         )
+
+
+# Field of Configuration for each type of entity; all that is not named goes to the last.
+_FIELDS = {
+    "router": "router",
+    "policy": "policy",
+    "log": "logs",
+    "router.config.address": "addresses",
+    "router.config.exchange": "exchanges",
+    "router.config.binding": "bindings",
+    "listener": "listeners",
+    "": "others",
+}

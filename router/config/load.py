@@ -1,23 +1,23 @@
 """Reads a configuration file: `load(path)` returns a Configuration or raises a ConfigError that tells every error."""
 
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from router.config.build import (
-    build_address,
-    build_bindings,
-    build_exchanges,
+    build_console,
+    build_dummy,
     build_listener,
     build_log,
+    build_policy,
     build_router,
     check_role,
 )
-from router.config.entities import Configuration, EntityConfig, LogConfig
+from router.config.build_core import Refused, build_address, build_binding, build_exchange
+from router.config.entities import BindingConfig, Configuration, EntityConfig, ExchangeConfig, LogConfig
 from router.config.errors import ConfigError, ConfigFileError, Problems
 from router.config.grammar import Section, parse
+from router.config.schema import SCHEMA
 from router.config.validate import Entity, validate
-from router.log import MODULES
 
 
 def load(path: str) -> Configuration:
@@ -54,35 +54,73 @@ def load_text(path: str, text: str) -> Configuration:
         entity = validate(section, problems)
         if entity is not None:
             _add(entity, entities, problems)
-    default_router = validate(Section("router", 0, {}), problems)
-    if default_router is None:
-        raise TypeError("schema.json: a router section must need no attribute")
-    router_entity = entities.get("router", [default_router])[0]
+    # A mode that was refused says nothing about the roles of listeners.
+    mode_known = "router" in entities or not any(section.name == "router" for section in sections)
+    for name in ("router", "policy"):
+        entities.setdefault(name, [_empty(name)])
+    (router_entity,), (policy_entity,) = entities["router"], entities["policy"]
 
     router = build_router(router_entity, problems)
-    logs = [build_log(entity, problems) for entity in entities.get("log", [])]
-    router_refused = "router" not in entities and any(section.name == "router" for section in sections)
     for entity in entities.get("listener", []):
-        check_role(entity, router.mode == "standalone" and not router_refused, problems)
-    listeners = [build_listener(entity, problems) for entity in entities.get("listener", [])]
-    numbered = enumerate(entities.get("address", []))
-    addresses = [build_address(entity, number, problems) for number, entity in numbered]
-    exchanges = build_exchanges(entities.get("exchange", []), problems)
-    bindings = build_bindings(entities.get("binding", []), exchanges, problems)
-
-    kept = [address for address in addresses if address is not None]
-    _check_unique(chain([router], logs, listeners, kept, exchanges, bindings), problems)
+        check_role(entity, router.mode if mode_known else None, problems)
+    built: list[EntityConfig] = [
+        *_logs(entities.get("log", []), problems),
+        router,
+        build_policy(policy_entity),
+        *_core_entities(entities, problems),
+        *(build_console(entity, number, problems) for number, entity in enumerate(entities.get("console", []))),
+        *(build_dummy(entity, number) for number, entity in enumerate(entities.get("dummy", []))),
+        *(build_listener(entity, problems) for entity in entities.get("listener", [])),
+    ]
+    for duplicate, reason in duplicates(built):
+        problems.error(duplicate.line, reason)
     problems.raise_errors()
-    return Configuration(
-        path=path,
-        router=router,
-        listeners=tuple(listeners),
-        addresses=tuple(kept),
-        logs=tuple(logs),
-        exchanges=tuple(exchanges),
-        bindings=tuple(bindings),
-        warnings=problems.warnings,
-    )
+    return Configuration.of(path, built, problems.warnings)
+
+
+def _empty(name: str) -> Entity:
+    """Return the entity of an empty section, which the schema must allow."""
+    problems = Problems("")
+    entity = validate(Section(name, 0, {}), problems)
+    if entity is None:
+        raise TypeError(f"schema.json: {problems.errors[0].message}")
+    return entity
+
+
+def _logs(entities: list[Entity], problems: Problems) -> Iterator[LogConfig]:
+    """Yield the log entities of a file, then one for each other module."""
+    given = [build_log(entity, problems) for entity in entities]
+    yield from given
+    for module in SCHEMA.types["log"].attributes["module"].values:
+        if all(log.module != module for log in given):
+            yield build_log(Entity(SCHEMA.types["log"], 0, {"module": module}, {}), problems)
+
+
+def _core_entities(entities: Mapping[str, list[Entity]], problems: Problems) -> Iterator[EntityConfig]:
+    """Yield the entities of the routing core; one that breaks a rule of it is left out with a warning."""
+    exchanges: list[ExchangeConfig] = []
+    bindings: list[BindingConfig] = []
+    for number, entity in enumerate(entities.get("router.config.address", [])):
+        try:
+            yield build_address(entity, number)
+        except Refused as refused:
+            problems.warn(refused.module, entity.line, refused.warning)
+        else:
+            if (priority := entity.optional_number("priority")) is not None and priority < 0:
+                text = f"Priority {priority} counts as absent"
+                problems.warn("ROUTER_CORE", entity.line_of("priority"), text)
+    for number, entity in enumerate(entities.get("router.config.exchange", [])):
+        try:
+            exchanges.append(build_exchange(entity, number, exchanges))
+        except Refused as refused:
+            problems.warn(refused.module, entity.line, refused.warning)
+    for number, entity in enumerate(entities.get("router.config.binding", [])):
+        try:
+            bindings.append(build_binding(entity, number, exchanges, bindings))
+        except Refused as refused:
+            problems.warn(refused.module, entity.line, refused.warning)
+    yield from exchanges
+    yield from bindings
 
 
 def _add(entity: Entity, entities: dict[str, list[Entity]], problems: Problems) -> None:
@@ -101,20 +139,22 @@ def _shown(entity: Entity) -> str:
     return f"{{line {entity.line}: {given}}}"
 
 
-def _check_unique(entities: Iterable[EntityConfig], problems: Problems) -> None:
-    """Names, and identities, are unique over all entities, whatever their type."""
-    ordered = sorted(entities, key=lambda each: each.line or 0)
-    identities: dict[str, str] = {}
-    # Every log module is an entity, also one without section.
-    names = {f"log/{module}": f"{{log/{module}}}" for module in MODULES}
-    for entity in ordered:
-        if isinstance(entity, LogConfig):
-            names.pop(entity.identity, None)
-    for entity in ordered:
-        shown = f"{{{entity.identity}, line {entity.line}}}"
-        for attribute, value, taken in (("name", entity.name, names), ("identity", entity.identity, identities)):
-            other = taken.setdefault(value, shown)
-            if other is not shown:
-                text = f"adding {shown} duplicates unique attribute '{attribute}' from existing {other}"
-                problems.error(entity.line, text)
+def duplicates(entities: Iterable[EntityConfig]) -> Iterator[tuple[EntityConfig, str]]:
+    """Yield each entity whose name or identity another one has, and what is wrong.
+
+    Both are unique over all entities, whatever their type. The one that comes later in the file, or was made by a
+    user, is the one at fault.
+    """
+    taken: dict[tuple[str, str], EntityConfig] = {}
+    for entity in sorted(entities, key=lambda each: each.line or 0):
+        for attribute, value in (("name", entity.name), ("identity", entity.identity)):
+            other = taken.setdefault((attribute, value), entity)
+            if other is not entity:
+                existing = f"duplicates unique attribute '{attribute}' from existing {shown(other)}"
+                yield entity, f"adding {shown(entity)} {existing}"
                 break
+
+
+def shown(entity: EntityConfig) -> str:
+    """Return an entity as error texts show it."""
+    return f"{{{entity.identity}, line {entity.line}}}" if entity.line else f"{{{entity.identity}}}"

@@ -1,26 +1,35 @@
-"""The entity types of the configuration, read from `schema.json` beside this file.
+"""The entity types of configuration and management, read from `schema.json` beside this file.
 
-`schema.json` is the one table that validation, management and the documentation use. Keys of an attribute there:
-`type` (a name, or the list of an enumeration's texts), `default`, `required`, `oldName` (deprecated, accepted with a
-warning), `alias` (a second name, accepted without), `min` and `max` (inclusive), `supported` (the only values built in
-this version; any other is refused), `effect` (false: accepted, changes nothing), `create`, `update`, `graph` (flags of
-the management schema) and `about` (one sentence for users).
+`schema.json` is the one table that validation, defaults, management, tools and the reference page use: the types of
+Dispatch 1.19 in its order, with what this router adds. Keys of a type there (all but `about` may be absent):
+
+`about` one sentence for users; `extends` the type it is derived from; `section` its name in the configuration file;
+`singleton`, `deprecated`, `references`; `supported` (false: known, but not built in this version, so that creating one
+is refused); `operations` its own; `change` what a change of an attribute takes (see below); `columns` of a core query,
+as `name: AMQP type`, `?` for null; `attributes` its own, by name.
+
+Keys of an attribute: `type` (a name, or the list of an enumeration's texts), `default`, `required`, `unique`,
+`create`, `update`, `hidden`, `deprecated`, `graph` (flags as in Dispatch), `oldName` (accepted with a warning),
+`alias` (a second name, accepted without), `min` and `max` (inclusive), `supported` (the only values built in this
+version; any other is refused; the default needs no mention), `effect` (false: accepted, changes nothing), `file`
+(true: may be given in the file, whatever the flags say), `addition` (true: this router's own), `change` (instead of
+its type's) and `about`.
+
+A change of an attribute is `live` (it takes effect at once), `reconnect` (connections opened from then on have it) or
+`restart` (the router must be started again).
 """
 
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from router.config.jsontext import JsonValue
+from router.config.values import CONVERSIONS, to_enum, to_integer, written
 
-_TRUE = frozenset({"yes", "true", "on"})
-_FALSE = frozenset({"no", "false", "off"})
-_INTEGER = re.compile(r"\s*[+-]?[0-9]+(?:_[0-9]+)*\s*")
-_MAX_DIGITS = 64  # characters of an integer given as text: beyond any number the router uses
-_INT64 = range(-(2**63), 2**63)  # integers that AMQP can carry in openProperties
+ChangeClass = Literal["live", "reconnect", "restart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,130 +41,171 @@ class Attribute:
     values: tuple[str, ...]
     default: JsonValue
     required: bool
+    unique: bool
+    create: bool
+    update: bool
+    hidden: bool
+    deprecated: bool
+    graph: bool
     old_name: str | None
     alias: str | None
     minimum: int | None
     maximum: int | None
     supported: tuple[JsonValue, ...] | None
     effect: bool
-    create: bool
-    update: bool
-    graph: bool
+    file: bool
+    addition: bool
+    change: ChangeClass
     about: str
 
+    @property
+    def settable(self) -> bool:
+        """Return whether users give this attribute, in a file or a request; otherwise it only reports."""
+        return self.create or self.update or self.required or self.file
+
     def convert(self, value: JsonValue) -> JsonValue:
-        """Return `value`, text or JSON, as this attribute's type. Raises ValueError with a text for users."""
+        """Return `value`, text or JSON, as this attribute's type. Raises InvalidValue."""
         if value is None:
             return None
-        match self.type:
-            case "string" | "path":
-                return self._text(value)
-            case "integer":
-                return self._integer(value)
-            case "boolean":
-                return self._boolean(value)
-            case "enum":
-                return self._enum(value)
-            case "properties":
-                return self._properties(value)
-        raise TypeError(f"schema.json: unknown type {self.type!r} of attribute {self.name!r}")
+        if self.type == "integer":
+            return to_integer(value, self.minimum, self.maximum)
+        if self.type == "enum":
+            return to_enum(value, self.values)
+        return CONVERSIONS[self.type](value)
 
     def unsupported(self, value: JsonValue) -> str | None:
         """Return why a converted `value` cannot be used in this version, or None."""
         if self.supported is None or value is None or value in self.supported:
             return None
-        text = written(value)
-        allowed = ", ".join(written(each) for each in self.supported)
-        return f"value '{text}' of attribute '{self.name}' is not supported yet" + (
+        allowed = ", ".join(written(each) or "empty" for each in self.supported)
+        return f"value '{written(value)}' of attribute '{self.name}' is not supported yet" + (
             f" (supported: {allowed})" if allowed else " (leave the attribute out)"
         )
 
-    def _text(self, value: JsonValue) -> str:
-        if isinstance(value, dict | list):
-            raise ValueError(f"Invalid text value: {json.dumps(value)} (attribute '{self.name}')")
-        return str(value)
-
-    def _integer(self, value: JsonValue) -> int:
-        digits = isinstance(value, str) and len(value) <= _MAX_DIGITS and _INTEGER.fullmatch(value)
-        if not digits and not isinstance(value, int | float):
-            given = value if isinstance(value, str) else json.dumps(value)
-            raise ValueError(f"invalid literal for int() with base 10: '{given}' (attribute '{self.name}')")
-        number = int(value)  # type: ignore[arg-type]  # text of digits, or a number
-        low, high = self.minimum, self.maximum
-        if (low is not None and number < low) or (high is not None and number > high):
-            raise ValueError(f"Value {number} of attribute '{self.name}' must be between {low} and {high}")
-        return number
-
-    def _boolean(self, value: JsonValue) -> bool:
-        if not isinstance(value, str):
-            return bool(value)
-        word = value.lower()
-        if word in _TRUE or word in _FALSE:
-            return word in _TRUE
-        raise ValueError(f"Invalid Boolean value ''{value}'' (attribute '{self.name}': write yes or no)")
-
-    def _enum(self, value: JsonValue) -> str:
-        if isinstance(value, str) and value in self.values:
-            return value
-        index = None
-        if isinstance(value, int) and not isinstance(value, bool):
-            index = value
-        elif isinstance(value, str) and re.fullmatch("[0-9]{1,3}", value):
-            index = int(value)
-        if index is not None and 0 <= index < len(self.values):
-            return self.values[index]
-        given = value if isinstance(value, str) else json.dumps(value)
-        raise ValueError(f"Invalid value for enum{list(self.values)}: '{given}' (attribute '{self.name}')")
-
-    def _properties(self, value: JsonValue) -> JsonValue:
-        if not isinstance(value, dict):
-            raise ValueError(f"Properties must be a map (attribute '{self.name}')")
-        if not all(key.isascii() for key in value):
-            raise ValueError(f"Property keys must be ASCII encoded (attribute '{self.name}')")
-        _check_integers(value, self.name)
-        return value
+    def dump(self) -> dict[str, JsonValue]:
+        """Return the definition that GET-SCHEMA shows: what is false, zero or empty is left out."""
+        entries: dict[str, JsonValue] = {
+            "type": list(self.values) if self.type == "enum" else self.type,
+            "default": self.default,
+            "required": self.required,
+            "unique": self.unique,
+            "deprecated": self.deprecated,
+            "description": self.about,
+            "graph": self.graph,
+        }
+        return {key: value for key, value in entries.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a core query: `amqp_type` is a primitive type or `list of` one."""
+
+    name: str
+    amqp_type: str
+    nullable: bool
+
+
+@dataclass(frozen=True)
 class EntityType:
-    """One type of entity: `name` as in the file, `long_name` with prefix as in management."""
+    """One type of entity.
+
+    `name` is the short name (`router.config.address`), `long_name` that with the prefix, `dump_key` the name in
+    GET-SCHEMA and in files (`address`), `section` the same where files may have such a section, else None. `bases`
+    are the types it is derived from, nearest first. `operations` and `attributes` come in reporting order: its own,
+    then those of the bases; `attributes` therefore ends with name, identity and type. `core_columns` is None for
+    types that the management store answers for.
+    """
 
     name: str
     long_name: str
+    dump_key: str
+    section: str | None
+    bases: tuple["EntityType", ...]
+    own_operations: tuple[str, ...]
+    own_attributes: Mapping[str, Attribute]
+    core_columns: tuple[Column, ...] | None
     singleton: bool
+    deprecated: bool
+    references: bool
+    supported: bool
     about: str
-    attributes: Mapping[str, Attribute]
+
+    @cached_property
+    def operations(self) -> tuple[str, ...]:
+        """Return the names of the operations, own ones first, each once."""
+        every = (*self.own_operations, *(name for base in self.bases for name in base.own_operations))
+        return tuple(dict.fromkeys(every))
+
+    @cached_property
+    def attributes(self) -> Mapping[str, Attribute]:
+        """Return all attributes by name, in reporting order."""
+        return {name: each for origin in (self, *self.bases) for name, each in origin.own_attributes.items()}
+
+    @property
+    def settable(self) -> Iterator[Attribute]:
+        """Yield the attributes that users may give, `name` last."""
+        return (each for each in self.attributes.values() if each.settable and each.name not in ("identity", "type"))
+
+    def is_a(self, other: "EntityType") -> bool:
+        """Return whether this is `other` or derived from it."""
+        return self is other or other in self.bases
+
+    def dump(self) -> dict[str, JsonValue]:
+        """Return the definition that GET-SCHEMA shows: what is false or empty is left out."""
+        attributes: JsonValue = {name: each.dump() for name, each in self.attributes.items() if name != "type"}
+        entries: dict[str, JsonValue] = {
+            "attributes": attributes,
+            "operations": list(self.operations),
+            "description": self.about,
+            "fullyQualifiedType": self.long_name,
+            "references": self.references,
+            "deprecated": self.deprecated,
+            "singleton": self.singleton,
+        }
+        return {key: value for key, value in entries.items() if value}
+
+    def __repr__(self) -> str:
+        return f"EntityType({self.name})"
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schema:
-    """All entity types by name, and the names of those that 1.19 has but this version does not."""
+    """All entity types by short name, in the order of Dispatch. `prefix` has no dot at its end."""
 
     prefix: str
-    entities: Mapping[str, EntityType]
-    unsupported: frozenset[str]
+    types: Mapping[str, EntityType]
+
+    def find(self, name: str) -> EntityType | None:
+        """Return the type of a long name, or of a name that becomes one when the prefix is added; else None."""
+        return self._by_long_name.get(name) or self._by_long_name.get(f"{self.prefix}.{name}")
+
+    def section(self, name: str) -> EntityType | None:
+        """Return the type that a section `name` of a file is about, or would be if files had such sections."""
+        return self._by_dump_key.get(name)
+
+    def derived(self, base: EntityType) -> Iterator[EntityType]:
+        """Yield `base` and the types derived from it."""
+        return (each for each in self.types.values() if each.is_a(base))
+
+    def dump(self) -> dict[str, JsonValue]:
+        """Return the body of GET-SCHEMA."""
+        return {"prefix": self.prefix, "entityTypes": {each.dump_key: each.dump() for each in self.types.values()}}
+
+    @cached_property
+    def _by_long_name(self) -> Mapping[str, EntityType]:
+        return {each.long_name: each for each in self.types.values()}
+
+    @cached_property
+    def _by_dump_key(self) -> Mapping[str, EntityType]:
+        return {each.dump_key: each for each in self.types.values() if "." not in each.dump_key}
 
 
-def written(value: JsonValue) -> str:
-    """Return `value` as one would write it in the line syntax."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _check_integers(value: JsonValue, name: str) -> None:
-    """Refuse integers, at any depth, that do not fit the widest AMQP integer."""
-    if isinstance(value, dict):
-        for item in value.values():
-            _check_integers(item, name)
-    elif isinstance(value, list):
-        for item in value:
-            _check_integers(item, name)
-    elif isinstance(value, int) and value not in _INT64:
-        raise ValueError(f"Integer {value} does not fit 64 bits (attribute '{name}')")
-
-
-def _attribute(name: str, entry: Mapping[str, Any]) -> Attribute:
+def _attribute(name: str, entry: Mapping[str, Any], change: ChangeClass) -> Attribute:
     enumeration = isinstance(entry["type"], list)
     supported = entry.get("supported")
     return Attribute(
@@ -164,32 +214,66 @@ def _attribute(name: str, entry: Mapping[str, Any]) -> Attribute:
         values=tuple(entry["type"]) if enumeration else (),
         default=entry.get("default"),
         required=entry.get("required", False),
+        unique=entry.get("unique", False),
+        create=entry.get("create", False),
+        update=entry.get("update", False),
+        hidden=entry.get("hidden", False),
+        deprecated=entry.get("deprecated", False),
+        graph=entry.get("graph", False),
         old_name=entry.get("oldName"),
         alias=entry.get("alias"),
         minimum=entry.get("min"),
         maximum=entry.get("max"),
         supported=None if supported is None else tuple(supported),
         effect=entry.get("effect", True),
-        create=entry.get("create", True),
-        update=entry.get("update", False),
-        graph=entry.get("graph", False),
+        file=entry.get("file", False),
+        addition=entry.get("addition", False),
+        change=entry.get("change", change),
         about=entry["about"],
     )
 
 
-# What every entity has besides its own attributes. `identity` and `type` are made by the router.
-_NAME = _attribute("name", {"type": "string", "about": "Unique name of the entity; made from its values when absent."})
+def _column(text: str) -> Column:
+    name, _, amqp_type = text.partition(": ")
+    return Column(name, amqp_type.removesuffix("?"), amqp_type.endswith("?"))
+
+
+def _entity_type(name: str, entry: Mapping[str, Any], prefix: str, types: Mapping[str, EntityType]) -> EntityType:
+    parent = entry.get("extends")
+    columns = entry.get("columns")
+    change = entry.get("change", "live")
+    return EntityType(
+        name=name,
+        long_name=f"{prefix}.{name}",
+        dump_key=name.removeprefix("router.config."),
+        section=entry.get("section"),
+        bases=() if parent is None else (types[parent], *types[parent].bases),
+        own_operations=tuple(entry.get("operations", ())),
+        own_attributes={key: _attribute(key, value, change) for key, value in entry["attributes"].items()},
+        core_columns=None if columns is None else tuple(_column(text) for text in columns),
+        singleton=entry.get("singleton", False),
+        deprecated=entry.get("deprecated", False),
+        references=entry.get("references", False),
+        supported=entry.get("supported", True),
+        about=entry["about"],
+    )
 
 
 def _read(path: Path) -> Schema:
+    """Read the schema; a type may come before the one that it extends, as in the lists of Dispatch."""
     table = json.loads(path.read_bytes())
-    prefix = table["prefix"]
-    entities = {}
-    for name, entry in table["entities"].items():
-        attributes = {key: _attribute(key, value) for key, value in entry["attributes"].items()}
-        attributes["name"] = _NAME
-        entities[name] = EntityType(name, prefix + entry["longName"], entry["singleton"], entry["about"], attributes)
-    return Schema(prefix, entities, frozenset(table["unsupported"]))
+    entries = table["types"]
+    types: dict[str, EntityType] = {}
+
+    def add(name: str) -> None:
+        if name not in types:
+            if (parent := entries[name].get("extends")) is not None:
+                add(parent)
+            types[name] = _entity_type(name, entries[name], table["prefix"], types)
+
+    for name in entries:
+        add(name)
+    return Schema(table["prefix"], {name: types[name] for name in entries})
 
 
 SCHEMA = _read(Path(__file__).with_name("schema.json"))

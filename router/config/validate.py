@@ -1,19 +1,22 @@
 """Sections to entities: names, defaults, types and limits of the schema, each problem with its line."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from router.config.errors import Problems
 from router.config.grammar import Item, Section
 from router.config.jsontext import JsonValue
 from router.config.schema import SCHEMA, Attribute, EntityType
+from router.config.values import InvalidValue
 
-_MADE_BY_ROUTER = frozenset({"identity", "type"})  # attributes of every entity that no file may give
+MADE_BY_ROUTER = frozenset({"identity", "type"})  # attributes of every entity that no file may give
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A section after validation: converted values, defaults filled in, attributes without value left out.
+    """A section, or a request, after validation: converted values, defaults filled in, those without value left out.
+
+    `line` is the line of the section, `lines` those of its attributes; 0 and empty where there is no file.
 
     The accessors raise KeyError or TypeError where schema and program disagree, never because of a file.
     """
@@ -63,30 +66,38 @@ class Entity:
 
 def validate(section: Section, problems: Problems) -> Entity | None:
     """Return `section` as an entity; None, with the errors recorded, where it cannot be one."""
-    entity_type = SCHEMA.entities.get(section.name)
+    entity_type = SCHEMA.section(section.name)
     if entity_type is None:
-        if section.name in SCHEMA.unsupported:
-            problems.error(section.line, f"entity '{section.name}' is not supported yet")
-        else:
-            problems.error(section.line, f"No such entity type '{SCHEMA.prefix}{section.name}'")
+        problems.error(section.line, f"No such entity type '{SCHEMA.prefix}.{section.name}'")
+        return None
+    if entity_type.section is None:
+        problems.error(section.line, f"entity '{section.name}' cannot be configured: it only describes or reports")
         return None
     before = len(problems.errors)
+    if not entity_type.supported:
+        problems.error(section.line, f"entity '{section.name}' is not supported yet")
     items = dict(_renamed(section, entity_type, problems))
     values: dict[str, JsonValue] = {}
     for name, item in items.items():
         value = _value(name, item, entity_type, problems)
         if value is not None:
             values[name] = value
-    for name, attribute in entity_type.attributes.items():
-        if name in values:
-            continue
-        if attribute.default is not None:
-            values[name] = attribute.default
-        elif attribute.required and (name not in items or items[name].value is None):
-            problems.error(section.line, f"{entity_type.long_name}: Missing required attribute '{name}'")
+    for text in fill(entity_type, values, [name for name, item in items.items() if item.value is not None]):
+        problems.error(section.line, f"{entity_type.long_name}: {text}")
     if len(problems.errors) > before:
         return None
     return Entity(entity_type, section.line, values, {name: item.line for name, item in items.items()})
+
+
+def fill(entity_type: EntityType, values: dict[str, JsonValue], given: Container[str]) -> Iterator[str]:
+    """Give `values` the defaults that it lacks; yield a text for each required attribute that is not `given`."""
+    for name, attribute in entity_type.attributes.items():
+        if name in values or name in MADE_BY_ROUTER:
+            continue
+        if attribute.default is not None:
+            values[name] = attribute.default
+        elif attribute.required and name not in given:
+            yield f"Missing required attribute '{name}'"
 
 
 def _renamed(section: Section, entity_type: EntityType, problems: Problems) -> Iterator[tuple[str, Item]]:
@@ -96,10 +107,10 @@ def _renamed(section: Section, entity_type: EntityType, problems: Problems) -> I
     for name, item in section.attributes.items():
         if (attribute := old_names.get(name)) is not None:
             if attribute.name in section.attributes:
-                text = f"Both '{name}' and '{attribute.name}' cannot be specified for entity '{entity_type.name}'"
+                text = f"Both '{name}' and '{attribute.name}' cannot be specified for entity '{entity_type.dump_key}'"
                 problems.error(item.line, f"{entity_type.long_name}: {text}")
                 continue
-            text = f"Attribute '{name}' of entity '{entity_type.name}' has been deprecated."
+            text = f"Attribute '{name}' of entity '{entity_type.dump_key}' has been deprecated."
             problems.warn("AGENT", item.line, f"{text} Use '{attribute.name}' instead")
             yield attribute.name, item
         elif (attribute := aliases.get(name)) is not None:
@@ -117,22 +128,23 @@ def _differ(attribute: Attribute, first: Item, second: Item) -> bool:
     """Return whether two items mean different values; a bad value is reported elsewhere or differs."""
     try:
         return attribute.convert(first.value) != attribute.convert(second.value)
-    except ValueError:
+    except InvalidValue:
         return True
 
 
 def _value(name: str, item: Item, entity_type: EntityType, problems: Problems) -> JsonValue:
     """Return the converted value of one attribute, or None: absent, without meaning, or refused with an error."""
     attribute = entity_type.attributes.get(name)
-    if attribute is None:
-        reason = "is made by the router" if name in _MADE_BY_ROUTER else None
-        text = f"Attribute '{name}' {reason}" if reason else f"Unknown attribute '{name}' for '{entity_type.long_name}'"
+    if attribute is None or name in MADE_BY_ROUTER:
+        unknown = f"Unknown attribute '{name}' for '{entity_type.long_name}'"
+        text = unknown if attribute is None else f"Attribute '{name}' is made by the router"
         problems.error(item.line, f"{entity_type.long_name}: {text}")
         return None
     try:
         value = attribute.convert(item.value)
-    except ValueError as error:
-        problems.error(item.line, f"{entity_type.long_name}: {error}")
+    except InvalidValue as error:
+        hint = f": {error.hint}" if error.hint else ""
+        problems.error(item.line, f"{entity_type.long_name}: {error} (attribute '{name}'{hint})")
         return None
     refusal = attribute.unsupported(value)
     if refusal is not None:
@@ -140,9 +152,10 @@ def _value(name: str, item: Item, entity_type: EntityType, problems: Problems) -
         return None
     if value is None:
         return None
-    if not (attribute.create or attribute.update or attribute.required):
-        problems.warn("AGENT", item.line, f"Attribute '{name}' of entity '{entity_type.name}' is set by the router")
+    entity = entity_type.dump_key
+    if not attribute.settable:
+        problems.warn("AGENT", item.line, f"Attribute '{name}' of entity '{entity}' is set by the router")
         return attribute.default
     if not attribute.effect and value != attribute.default:
-        problems.warn("AGENT", item.line, f"Attribute '{name}' of entity '{entity_type.name}' has no effect")
+        problems.warn("AGENT", item.line, f"Attribute '{name}' of entity '{entity}' has no effect in this version")
     return value

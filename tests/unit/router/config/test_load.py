@@ -9,7 +9,7 @@ import pytest
 from router.config.entities import FailoverServer
 from router.config.errors import ConfigError, ConfigFileError
 from router.config.load import load, load_text
-from router.log import ALL_LEVELS, DEBUG, TRACE, ModuleSettings
+from router.log import ALL_LEVELS, DEBUG, MODULES, TRACE, ModuleSettings
 
 ROOT = Path(__file__).parents[4]
 LONG = "org.apache.qpid.dispatch."
@@ -57,16 +57,11 @@ def test_generated_ids_differ():
 
 
 def test_router():
-    text = section("router", "id: R.1", "workers: 3", "allowUnsettledMulticast: yes", "timestampsInUTC: on", "area: 1")
+    text = section("router", "id: R.1", "workers: 3", "metadata: m", "timestampsInUTC: on", "area: 1")
     configuration = load_text("x.conf", text)
     router = configuration.router
-    assert (router.id, router.workers, router.allow_unsettled_multicast, router.timestamps_in_utc) == (
-        "R.1",
-        3,
-        True,
-        True,
-    )
-    assert router.values["workers"] == 3
+    assert (router.id, router.workers, router.metadata, router.timestamps_in_utc) == ("R.1", 3, "m", True)
+    assert router.values["workerThreads"] == 3
     assert router.values["area"] == "0"
     assert configuration.log_settings().utc
     text = "Attribute 'area' of entity 'router' is set by the router (x.conf:6)"
@@ -79,7 +74,7 @@ def test_router():
         ("id: " + "x" * 128, f'Router ID "{"x" * 128}" exceeds the maximum allowed length (127 characters)'),
         ("id: a b", "Router id attribute containing character ' ' in id 'a b' is disallowed."),
         (r"id: a\u0007", r"Router id attribute containing character '\x07' in id 'a\x07' is disallowed."),
-        ("workerThreads: 0", f"{LONG}router: Value 0 of attribute 'workers' must be between 1 and 64"),
+        ("workerThreads: 0", f"{LONG}router: Value 0 must be between 1 and 64 (attribute 'workerThreads')"),
         (
             "mode: interior",
             f"{LONG}router: value 'interior' of attribute 'mode' is not supported yet (supported: standalone)",
@@ -101,8 +96,8 @@ def test_router_id_of_the_longest_length():
 def test_workers_under_both_names():
     assert load_text("x.conf", section("router", "workerThreads: 2")).router.workers == 2
     assert load_text("x.conf", section("router", "workerThreads: 2", "workers: 2")).router.workers == 2
-    message = "'workerThreads' and 'workers' are the same attribute and differ: give one of them"
-    assert errors(section("router", "workerThreads: 2", "workers: 3")) == [(2, f"{LONG}router: {message}")]
+    message = "'workers' and 'workerThreads' are the same attribute and differ: give one of them"
+    assert errors(section("router", "workerThreads: 2", "workers: 3")) == [(3, f"{LONG}router: {message}")]
 
 
 def test_deprecated_names():
@@ -118,16 +113,60 @@ def test_deprecated_names():
 
 
 def test_attributes_without_effect_are_told():
-    expected = [("AGENT", "Attribute 'saslConfigDir' of entity 'router' has no effect (x.conf:2)")]
+    expected = [("AGENT", "Attribute 'saslConfigDir' of entity 'router' has no effect in this version (x.conf:2)")]
     assert warnings(section("router", "saslConfigDir: /etc/sasl2")) == expected
     assert warnings(section("router", "saslConfigName: qdrouterd")) == []
 
 
-@pytest.mark.parametrize("name", ["connector", "ssl-profile", "linkRoute", "auto-link", "vhost", "policy", "console"])
-def test_entities_not_supported(name):
-    folded = {"ssl-profile": "sslProfile", "auto-link": "autoLink"}.get(name, name)
-    text = section("router", "id: A") + section(name, "name: x")
+@pytest.mark.parametrize(
+    ("name", "folded", "lines"),
+    [
+        ("connector", "connector", []),
+        ("ssl-profile", "sslProfile", ["name: x"]),
+        ("linkRoute", "linkRoute", ["prefix: a", "dir: in"]),
+        ("auto-link", "autoLink", ["addr: a", "direction: out"]),
+        ("vhost", "vhost", ["id: v", "maxMessageSize: 1000", "groups: {", "$default: {", "users: *", "},", "}"]),
+    ],
+)
+def test_entities_not_supported(name, folded, lines):
+    text = section("router", "id: A") + section(name, *lines)
     assert errors(text) == [(4, f"entity '{folded}' is not supported yet")]
+
+
+def test_entities_not_supported_are_checked_all_the_same():
+    found = errors(section("connector", "role: nonsense", "saslPassword: env:X", "hots: a") + section("linkRoute"))
+    assert [line for line, _ in found] == [1, 2, 4, 6, 6]
+    assert found[4][1] == f"{LONG}router.config.linkRoute: Missing required attribute 'direction'"
+
+
+@pytest.mark.parametrize(
+    "name", ["allocator", "connection", "log-stats", "vhostStats", "vhostUserGroupSettings", "management", "entity"]
+)
+def test_entities_that_cannot_be_configured(name):
+    ((line, text),) = errors("\n" + section(name))
+    assert line == 2
+    assert text.endswith("' cannot be configured: it only describes or reports")
+
+
+def test_policy_has_only_its_defaults():
+    configuration = load_text("x.conf", section("policy", "maxConnections: 65535", "enableVhostPolicy: no"))
+    assert (configuration.policy.name, configuration.policy.values["defaultVhost"]) == ("policy/None", "$default")
+    found = errors(section("policy", "maxConnections: 10", "enableVhostPolicy: yes", "policyDir: /etc/x"))
+    assert [line for line, _ in found] == [2, 3, 4]
+    assert "value 'yes' of attribute 'enableVhostPolicy' is not supported yet (supported: no)" in found[1][1]
+
+
+def test_console_and_dummy():
+    text = section("console", "proxy: p", "home: /h") + section("dummy", "num1: 5") + section("dummy", "name: d")
+    configuration = load_text("x.conf", text)
+    assert [(each.type, each.identity, each.name) for each in configuration.others] == [
+        ("console", "console/0", "console/0"),
+        ("dummy", "dummy/0", "dummy/0"),
+        ("dummy", "dummy/1", "d"),
+    ]
+    assert configuration.others[1].values == {"num1": 5}
+    console = "Console entity is deprecated: Use http:yes on listener entity instead (x.conf:1)"
+    assert ("AGENT", console) in configuration.warnings
 
 
 @pytest.mark.parametrize("name", ["fixed-address", "waypoint", "Router", "container"])
@@ -206,7 +245,7 @@ def test_listener_attributes(line, attribute, value):
         ("authenticatePeer: true", ["'authenticatePeer'", "'yes'", "not supported yet"]),
         ("saslPlugin: x", ["'saslPlugin'", "'x'", "not supported yet"]),
         ("saslMechanisms: PLAIN SCRAM-SHA-256", ["'saslMechanisms'", "'PLAIN SCRAM-SHA-256'", "ANONYMOUS"]),
-        ("http: yes", ["'http'", "'yes'", "not supported yet"]),
+        ("websockets: yes", ["'websockets'", "'yes'", "not supported yet"]),
         ("httpRoot: /tmp", ["'httpRootDir'", "'/tmp'", "not supported yet"]),
         ("policyVhost: x", ["'policyVhost'", "not supported yet"]),
         ("messageLoggingComponents: all", ["'messageLoggingComponents'", "'all'", "not supported yet"]),
@@ -268,12 +307,21 @@ def test_reserved_open_properties(key):
 def test_logs():
     text = section("log", "module: DEFAULT", "enable: debug+") + section("log", "module: SERVER", "includeSource: yes")
     configuration = load_text("x.conf", text)
-    settings = configuration.log_settings()
-    assert settings.modules == {
-        "DEFAULT": ModuleSettings(ALL_LEVELS & ~TRACE, None, None, None),
-        "SERVER": ModuleSettings(None, None, True, None),
+    modules = configuration.log_settings().modules
+    assert modules["DEFAULT"] == ModuleSettings(ALL_LEVELS & ~TRACE, None, None, None)
+    assert modules["SERVER"] == ModuleSettings(None, None, True, None)
+    assert [log.identity for log in configuration.logs][:3] == ["log/DEFAULT", "log/SERVER", "log/ROUTER"]
+    assert {log.module for log in configuration.logs} == set(MODULES)
+    default, server, router = configuration.logs[:3]
+    assert default.values == {
+        "module": "DEFAULT",
+        "enable": "debug+",
+        "includeTimestamp": True,
+        "includeSource": False,
+        "outputFile": "stderr",
     }
-    assert [log.identity for log in configuration.logs] == ["log/DEFAULT", "log/SERVER"]
+    assert server.values == {"module": "SERVER", "includeSource": True}
+    assert (router.values, router.settings, router.line) == ({"module": "ROUTER"}, ModuleSettings(), None)
 
 
 def test_log_refusals():

@@ -1,0 +1,152 @@
+"""Addresses, exchanges and bindings: validated entities to typed objects, with the rules of the routing core.
+
+A section of a file that breaks one of these rules does not stop the router: it is left out with a warning, as Dispatch
+did. A request is refused with the same reason (management specification 2.6 and 5.8).
+"""
+
+from collections.abc import Iterable
+
+from router.config.entities import AddressConfig, BindingConfig, ExchangeConfig
+from router.config.validate import Entity
+
+PHASES = range(10)
+PRIORITIES = range(10)
+
+
+class Refused(Exception):
+    """A rule of the core forbids the entity.
+
+    The text is that for a request; `warning` the one for a file, which log module `module` writes.
+    """
+
+    def __init__(self, text: str, warning: str, module: str = "ROUTER_CORE") -> None:
+        super().__init__(text)
+        self.warning = warning
+        self.module = module
+
+
+def build_address(entity: Entity, number: int) -> AddressConfig:
+    """Return one address; without name it is the `number`th (from 0). Raises Refused."""
+    _check_address(entity)
+    ingress, egress = entity.optional_number("ingressPhase"), entity.optional_number("egressPhase")
+    waypoint, priority = entity.flag("waypoint"), entity.optional_number("priority")
+    identity = f"address/{number}"
+    return AddressConfig(
+        name=entity.optional_text("name") or identity,
+        identity=identity,
+        named="name" in entity.values,
+        line=entity.line or None,
+        values=entity.values,
+        prefix=entity.optional_text("prefix"),
+        pattern=entity.optional_text("pattern"),
+        distribution=entity.text("distribution"),
+        waypoint=waypoint,
+        ingress_phase=ingress or 0,
+        egress_phase=egress if egress is not None else int(waypoint),
+        priority=priority if priority in PRIORITIES else None,
+        fallback=entity.flag("enableFallback"),
+        presettled_overflow=entity.text("presettledOverflow"),
+    )
+
+
+def _check_address(entity: Entity) -> None:
+    """Raise Refused if the address breaks a rule; the order of the checks is that of Dispatch."""
+    prefix, pattern = entity.optional_text("prefix"), entity.optional_text("pattern")
+    if prefix is None and pattern is None:
+        text = "Must set either 'prefix' or 'pattern' attribute: ignoring configured address"
+        raise Refused("Either a 'prefix' or 'pattern' attribute must be provided", text, "ROUTER")
+    if prefix is not None and pattern is not None:
+        text = f"Cannot set both 'prefix' and 'pattern': ignoring configured address {prefix}, {pattern}"
+        raise Refused("Cannot specify both a 'prefix' and a 'pattern' attribute", text, "ROUTER")
+    ingress, egress = entity.optional_number("ingressPhase"), entity.optional_number("egressPhase")
+    phased = entity.flag("waypoint") or (ingress or 0) > 0 or (egress or 0) > 0
+    kind, text = ("Prefix", prefix) if prefix is not None else ("Pattern", pattern or "")
+    priority = entity.optional_number("priority")
+    refusal = None
+    if entity.flag("enableFallback") and phased:
+        refusal = "Fallback cannot be specified with waypoint or non-zero ingress and egress phases"
+    elif not text:
+        refusal = f"{kind} must be a non-empty string type"
+    elif not text.strip("./"):
+        refusal = f"{kind} invalid - no tokens"
+    elif (ingress is None) != (egress is None) or any(each not in PHASES for each in (ingress or 0, egress or 0)):
+        refusal = "Phase values must be between 0 and 9"
+    elif priority is not None and priority > PRIORITIES[-1]:
+        refusal = "Priority value, if present, must be between 0 and QDR_MAX_PRIORITY"
+    if refusal is not None:
+        raise Refused(refusal, f"Error configuring address: {refusal}")
+
+
+def build_exchange(entity: Entity, number: int, others: Iterable[ExchangeConfig]) -> ExchangeConfig:
+    """Return one exchange beside `others`; without name it is the `number`th (from 0). Raises Refused."""
+    address, identity = entity.text("address"), f"exchange/{number}"
+    name = entity.optional_text("name") or identity
+    phases = (entity.optional_number("phase") or 0, entity.optional_number("alternatePhase") or 0)
+    refusal = None
+    if not address:
+        refusal = "exchange address is mandatory"
+    elif any(address == other.address for other in others):
+        refusal = "duplicate exchange address"
+    elif any(phase not in PHASES for phase in phases):
+        refusal = "phase must be in the range 0-9"
+    if refusal is not None:
+        raise Refused(refusal, f"Error configuring exchange: {refusal}")
+    return ExchangeConfig(
+        name=name,
+        identity=identity,
+        named="name" in entity.values,
+        line=entity.line or None,
+        values=entity.values,
+        address=address,
+        phase=phases[0],
+        alternate_address=entity.optional_text("alternateAddress") or None,
+        alternate_phase=phases[1],
+        match_method=entity.text("matchMethod"),
+    )
+
+
+def build_binding(
+    entity: Entity, number: int, exchanges: Iterable[ExchangeConfig], others: Iterable[BindingConfig]
+) -> BindingConfig:
+    """Return one binding beside `others`; without name it is the `number`th (from 0). Raises Refused."""
+    identity = f"binding/{number}"
+    binding = BindingConfig(
+        name=entity.optional_text("name") or identity,
+        identity=identity,
+        named="name" in entity.values,
+        line=entity.line or None,
+        values=entity.values,
+        exchange_name=entity.text("exchangeName"),
+        binding_key=entity.text("bindingKey") if "bindingKey" in entity.values else "#",
+        next_hop_address=entity.text("nextHopAddress"),
+        next_hop_phase=entity.optional_number("nextHopPhase") or 0,
+    )
+    exchange = next((each for each in exchanges if each.name == binding.exchange_name), None)
+    refusal = _binding_refusal(binding, exchange, others)
+    if refusal is not None:
+        raise Refused(refusal, f"Error configuring binding: {refusal}")
+    return binding
+
+
+def _binding_refusal(
+    binding: BindingConfig, exchange: ExchangeConfig | None, others: Iterable[BindingConfig]
+) -> str | None:
+    """Return why a binding cannot be configured, in the words of management CREATE, or None."""
+    if not binding.exchange_name:
+        return "Binding configuration requires an exchange"
+    if exchange is None:
+        return "Named exchange does not exist"
+    if not binding.next_hop_address:
+        return "No next hop specified"
+    if exchange.match_method == "mqtt" and "#" in binding.binding_key.split("/")[:-1]:
+        return "The binding key pattern is invalid"
+    if binding.next_hop_phase not in PHASES:
+        return "phase must be in the range 0-9"
+    if any(_way(binding) == _way(other) for other in others):
+        return "Next hop for key already exists"
+    return None
+
+
+def _way(binding: BindingConfig) -> tuple[str, str, str, int]:
+    """Return what must differ between any two bindings."""
+    return binding.exchange_name, binding.binding_key, binding.next_hop_address, binding.next_hop_phase

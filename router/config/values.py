@@ -1,0 +1,126 @@
+"""Conversion of values, from a file or from management, to the types of the schema (management specification 2.6)."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+
+from router.config.jsontext import JsonValue
+
+_TRUE = frozenset({"yes", "true", "on"})
+_FALSE = frozenset({"no", "false", "off"})
+_INTEGER = re.compile(r"\s*[+-]?[0-9]+(?:_[0-9]+)*\s*")
+_INDEX = re.compile(r"\s*\+?[0-9]{1,3}\s*")
+_MAX_DIGITS = 64  # characters of an integer given as text: beyond any number the router uses
+_INT64 = range(-(2**63), 2**63)  # integers that AMQP can carry
+
+
+class InvalidValue(ValueError):
+    """A value that its attribute cannot have: the text of Dispatch, and a hint for people who write files."""
+
+    def __init__(self, text: str, hint: str = "") -> None:
+        super().__init__(text)
+        self.hint = hint
+
+
+def to_text(value: JsonValue) -> str:
+    """Return a string, a number or a boolean as text."""
+    if isinstance(value, dict | list):
+        raise InvalidValue(f"Invalid text value: {json.dumps(value)}")
+    return str(value)
+
+
+def to_integer(value: JsonValue, low: int | None, high: int | None) -> int:
+    """Return an integer from `low` to `high` (None: no limit)."""
+    digits = isinstance(value, str) and len(value) <= _MAX_DIGITS and _INTEGER.fullmatch(value)
+    if not digits and not isinstance(value, int | float):
+        raise InvalidValue(f"invalid literal for int() with base 10: '{_given(value)}'")
+    number = int(value)  # type: ignore[arg-type]  # text of digits, or a number
+    if (low is not None and number < low) or (high is not None and number > high):
+        limits = f"between {low} and {high}" if high is not None else f"{low} or more"
+        raise InvalidValue(f"Value {number} must be {limits}")
+    return number
+
+
+def to_boolean(value: JsonValue) -> bool:
+    """Return a boolean; numbers, maps and lists are true unless they are zero or empty."""
+    if not isinstance(value, str):
+        return bool(value)
+    word = value.lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise InvalidValue(f"Invalid Boolean value ''{value}''", "write yes or no")
+
+
+def to_enum(value: JsonValue, values: Sequence[str]) -> str:
+    """Return one of `values`, given itself or by its index from 0."""
+    if isinstance(value, str) and value in values:
+        return value
+    index = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        index = value
+    elif isinstance(value, str) and _INDEX.fullmatch(value):
+        index = int(value)
+    if index is not None and 0 <= index < len(values):
+        return values[index]
+    raise InvalidValue(f"Invalid value for enum{list(values)}: '{_given(value)}'")
+
+
+def to_map(value: JsonValue) -> JsonValue:
+    """Return a map, unchanged."""
+    if not isinstance(value, dict):
+        raise InvalidValue("Value must be a map")
+    _check_integers(value)
+    return value
+
+
+def to_list(value: JsonValue) -> JsonValue:
+    """Return a list, unchanged."""
+    if not isinstance(value, list):
+        raise InvalidValue("Value must be a list")
+    _check_integers(value)
+    return value
+
+
+def to_properties(value: JsonValue) -> JsonValue:
+    """Return a map of properties, unchanged."""
+    if not isinstance(value, dict):
+        raise InvalidValue("Properties must be a map")
+    if not all(key.isascii() for key in value):
+        raise InvalidValue("Property keys must be ASCII encoded")
+    _check_integers(value)
+    return value
+
+
+# By the names of the types in schema.json; integers and enumerations need more than the value.
+CONVERSIONS: dict[str, Callable[[JsonValue], JsonValue]] = {
+    "string": to_text,
+    "path": to_text,
+    "entityId": to_text,
+    "boolean": to_boolean,
+    "map": to_map,
+    "list": to_list,
+    "properties": to_properties,
+}
+
+
+def written(value: JsonValue) -> str:
+    """Return `value` as one would write it in the line syntax."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _given(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _check_integers(value: JsonValue) -> None:
+    """Refuse integers, at any depth, that do not fit the widest AMQP integer."""
+    if isinstance(value, dict):
+        for item in value.values():
+            _check_integers(item)
+    elif isinstance(value, list):
+        for item in value:
+            _check_integers(item)
+    elif isinstance(value, int) and value not in _INT64:
+        raise InvalidValue(f"Integer {value} does not fit 64 bits")
