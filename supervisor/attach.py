@@ -59,13 +59,18 @@ _WAYPOINT_CAPABILITY: Final = "qd.waypoint"
 class Attaching:
     """Decides about attaches; creates the address records that it needs. Owner: supervisor."""
 
-    __slots__ = ("_mode", "_router_id", "_settings", "_table")
+    __slots__ = ("_mode", "_refusals", "_router_id", "_settings", "_table")
 
     def __init__(self, router_id: str, mode: str, settings: AddressSettings, table: Table) -> None:
         self._router_id = router_id
         self._mode = mode
         self._settings = settings
         self._table = table
+        self._refusals: dict[str, Refused] = {}
+
+    def refuse(self, record_key: str, refusal: Refused) -> None:
+        """From now on nobody may attach to this address, for which there is no record."""
+        self._refusals[record_key] = refusal
 
     def decide(self, message: Mapping[str, Any], role: str) -> Accepted | Refused:
         """Decide about an `attach` message of a worker; `role` is that of the listener of its connection.
@@ -90,6 +95,12 @@ class Attaching:
             return self._bind(address, message["tenant"], consumer, capabilities)
         except TableFullError:
             return TABLE_FULL
+
+    def find(self, text: str) -> Record | None:
+        """The record that a message for `text` goes to, None when there is none."""
+        cls, name = classify(normalise(text), self._router_id, self._mode)
+        phase = self._settings.lookup(name).ingress_phase if cls == MOBILE else 0
+        return self._table.records.get(key(cls, name, phase))
 
     def _dynamic(self, consumer: bool) -> Accepted:
         """A link to an address that is made up for it."""
@@ -137,6 +148,8 @@ class Attaching:
                 fallback = False
                 if consumer:
                     phase = FALLBACK_PHASE
+        if self._refusals and (refusal := self._refusals.get(key(MOBILE, name, phase))) is not None:
+            return refusal
         if setting.distribution == UNAVAILABLE and key(MOBILE, name, phase) not in self._table.records:
             return NOT_FOUND
         record = self._table.open_mobile(name, phase, setting)

@@ -58,8 +58,9 @@ def make_endpoints() -> Endpoints:
 class Channels:
     """The supervisor's sockets. Owner: supervisor.
 
-    receive(identity, messages, raw): what a worker sent, `raw` the second part. subscribed(topic): a worker asked for
-    a topic. refuse(identity, text): it sent what cannot be read. flush(): send what came of it, called in each wake.
+    receive(identity, messages, raw): what a worker sent, `raw` the second part, which belongs to the last message.
+    subscribed(topic): a worker asked for a topic. refuse(identity, text): it sent what cannot be read. flush(): send what
+    came of it, called in each wake.
     """
 
     def __init__(
@@ -108,10 +109,13 @@ class Channels:
         """Send a delta to all workers. From `flush` only."""
         self._pub.send(encode_delta(epoch, ops), zmq.NOBLOCK)
 
-    def send(self, identity: bytes, messages: list[Message]) -> bool:
-        """Send messages to one worker; False when it is not connected yet: try at the next flush. From `flush` only."""
+    def send(self, identity: bytes, messages: list[Message], raw: bytes | None = None) -> bool:
+        """Send messages to one worker, `raw` with the last; False when it is not connected yet: try at the next flush.
+        From `flush` only.
+        """
+        parts = [identity, encode(messages)] if raw is None else [identity, encode(messages), raw]
         try:
-            self._ctl.send_multipart([identity, encode(messages)], zmq.NOBLOCK)
+            self._ctl.send_multipart(parts, zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise

@@ -10,6 +10,7 @@ from router.ipc.control import (
     CLOSED,
     DETACH,
     DETACHED,
+    FORWARDED,
     GONE,
     LOCAL,
     LOG,
@@ -24,13 +25,14 @@ from router.ipc.control import (
 from router.log import DEBUG, LEVELS, MODULES, WARNING, Log
 from router.routing.address import LOCAL as LOCAL_CLASS
 from router.routing.address import MOBILE, key
-from router.routing.settings import CLOSEST, DEFAULT_OVERFLOW
 from supervisor.attach import Attaching, Refused
 from supervisor.configure import address_settings, listener_op, settings_op
 from supervisor.connections import Connection, Link, log_accepted, log_attached, log_closed, log_opened
 from supervisor.epochs import Epochs
 from supervisor.exchanges import ExchangeError, Exchanges
+from supervisor.inprocess import InProcess
 from supervisor.table import Op, Record, Table
+from supervisor.testhooks import add_test_hooks
 from supervisor.worker import Stage, Worker
 
 MANAGEMENT: Final = "$management"
@@ -48,7 +50,15 @@ class WorkerFaultError(Exception):
 class Core:
     """The router's state and its reactions. Owner: supervisor."""
 
-    def __init__(self, configuration: Configuration, log: Log, addresses: int, reset_address: Callable[[int], None]):
+    def __init__(
+        self,
+        configuration: Configuration,
+        log: Log,
+        addresses: int,
+        reset_address: Callable[[int], None],
+        *,
+        test_hooks: bool = False,
+    ) -> None:
         """`addresses`: counter slots in shared memory; `reset_address` zeroes one before its id is used again."""
         self._log = log
         self._reset_address = reset_address
@@ -76,10 +86,14 @@ class Core:
             CLOSED: self._closed,
             ATTACH: self._attach,
             DETACH: self._detach,
-            LOCAL: self._local,
+            FORWARDED: self._forwarded,
             LOG: self._log_line,
         }
-        self._add_in_process()
+        self.in_process = InProcess(self.table, self.workers, self._attaching.find, log)
+        for cls, name in IN_PROCESS:
+            self.in_process.open(key(cls, name))
+        if test_hooks:
+            add_test_hooks(self.in_process, self._attaching)
         self._add_exchanges(configuration)
 
     @property
@@ -101,8 +115,13 @@ class Core:
         """A connection that its first worker never got goes to another one."""
         worker.connections[connection.number] = connection
 
-    def receive(self, worker: Worker, message: Message) -> None:
-        """React to a message of a worker. Raises WorkerFaultError."""
+    def receive(self, worker: Worker, message: Message, raw: bytes | None = None) -> None:
+        """React to a message of a worker, `raw` the octets that came with it. Raises WorkerFaultError."""
+        if message["t"] == LOCAL:
+            if raw is None:
+                raise WorkerFaultError("local: the octets of the message are missing")
+            self.in_process.receive(worker, message, raw)
+            return
         handler = self._handlers.get(message["t"])
         if handler is None:
             raise WorkerFaultError(f"{message['t']} is no message of a worker")
@@ -264,9 +283,8 @@ class Core:
         """Tell a worker when all have applied the change that is being made."""
         self.epochs.call_when_all(self.table.pending_epoch, lambda: worker.outbox.append(answer))
 
-    def _local(self, worker: Worker, message: Message) -> None:
-        if self._log.enabled("AGENT", DEBUG):
-            self._log.debug("AGENT", f"Message for address {message['id']} from {worker} ignored")
+    def _forwarded(self, worker: Worker, message: Message) -> None:
+        worker.unconfirmed -= message["octets"]
 
     def _log_line(self, worker: Worker, message: Message) -> None:
         module, level = message["module"], message["level"]
@@ -289,14 +307,6 @@ class Core:
             self.table.remove_producer(record)
 
     # Configuration
-
-    def _add_in_process(self) -> None:
-        """Addresses that the router itself serves; they exist from the start."""
-        for cls, name in IN_PROCESS:
-            record = self.table.create(key(cls, name), CLOSEST, None, DEFAULT_OVERFLOW)
-            record.inproc = True
-            self.table.hold(record)
-            self.table.announce(record)
 
     def _add_exchanges(self, configuration: Configuration) -> None:
         for exchange in configuration.exchanges:

@@ -45,7 +45,7 @@ def run(
         keys, endpoints = make_keys(), make_endpoints()
         region = Region.create(workers, LINKS_PER_WORKER, ADDRESSES, RING_OCTETS)
         eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
-        core = Core(configuration, log, ADDRESSES, region.reset_address)
+        core = Core(configuration, log, ADDRESSES, region.reset_address, test_hooks=test_hooks)
         setup = _setup(configuration, log, region.fd, eventfds, endpoints, keys, test_hooks)
         parent = zygote.start(setup, _cores(workers), worker_module, os.path.basename(program))
     except (OSError, RuntimeError) as error:

@@ -14,7 +14,7 @@ from router.log import Log
 from supervisor.acceptor import MAX_CONNECTIONS, Acceptor, Listener, ListenError
 from supervisor.control import Channels, Endpoints, Keys
 from supervisor.core import IN_PROCESS, Core, WorkerFaultError
-from supervisor.worker import Stage
+from supervisor.worker import Stage, Worker
 from supervisor.workers import Pool
 from supervisor.zygote import Zygote
 
@@ -70,6 +70,8 @@ class Supervisor:
             lost=self._acceptor.lost,
         )
         self._serving = False  # listening
+        self._wake: asyncio.Handle | None = None
+        core.in_process.changed = self._wake_soon
 
     async def run(self) -> int:
         """Run until a signal or a failure; returns the signal's number, or 0 - exit status after a failure."""
@@ -90,14 +92,13 @@ class Supervisor:
     # Events
 
     def _receive(self, identity: bytes, messages: list[Message], raw: bytes | None) -> None:
-        del raw  # messages for the router itself are accepted and not looked at yet
         worker = self._pool.find(identity)
         if worker is None:
             return
-        for message in messages:
+        for left, message in enumerate(messages, 1 - len(messages)):
             before = worker.stage
             try:
-                self._core.receive(worker, message)
+                self._core.receive(worker, message, None if left else raw)
             except WorkerFaultError as error:
                 self._refuse(identity, str(error))
                 return
@@ -119,7 +120,13 @@ class Supervisor:
             self._pool.kill(worker)
 
     def _flush(self) -> None:
-        """Publish what has changed and send what waits."""
+        """Deal with messages for the router itself, publish what has changed and send what waits."""
+        more = True  # also when a handler fails, for what is below is not done then
+        try:
+            more = self._core.in_process.work()
+        finally:
+            if more:
+                self._wake_soon()
         while (delta := self._core.take_delta()) is not None:
             self._publish(*delta)
         for worker in self._core.workers.values():
@@ -129,6 +136,23 @@ class Supervisor:
                 and self._channels.send(worker.identity, worker.outbox)
             ):
                 worker.outbox = []
+            if not worker.outbox:
+                self._send_own(worker)
+
+    def _send_own(self, worker: Worker) -> None:
+        """Messages of the router itself."""
+        if worker.live:
+            while worker.sends and self._channels.send(worker.identity, [worker.sends[0][0]], worker.sends[0][1]):
+                worker.sends.popleft()
+
+    def _wake_soon(self) -> None:
+        """There is something to send, or to work on, when other events have had their turn."""
+        if self._wake is None:
+            self._wake = self._loop.call_soon(self._awake)
+
+    def _awake(self) -> None:
+        self._wake = None
+        self._channels.wake()
 
     def _publish(self, epoch: int, ops: list[Op]) -> None:
         self._channels.publish(epoch, ops)
@@ -177,6 +201,9 @@ class Supervisor:
                 self._log.info("SERVER", f"[C{number}] Closing connection on shutdown")
         await self._pool.stop()
         self._pool.close()
+        if self._wake is not None:
+            self._wake.cancel()
+        self._core.in_process.changed = _nothing
         self._channels.close()
         self._log.info("ROUTER_CORE", "Router Core thread exited")
 
@@ -213,6 +240,10 @@ class Supervisor:
     def _log_listening(self, listener: Listener) -> None:
         name = f" ({listener.config.name})" if listener.config.named else ""
         self._log.notice("SERVER", f"Listening on {listener.text}{name}")
+
+
+def _nothing() -> None:
+    """In the place of a callback when the end has come."""
 
 
 def log_identity(log: Log, configuration: Configuration, version: str) -> None:

@@ -198,6 +198,11 @@ class Table:
             record.consumers = None
             self._idle.append(record)
 
+    @staticmethod
+    def consumer_workers(record: Record) -> Iterator[int]:
+        """The worker of each consumer, in order of arrival."""
+        return (consumer >> _WORKER_SHIFT for consumer in record.consumers or ())
+
     def add_producer(self, record: Record) -> None:
         record.producers += 1
 

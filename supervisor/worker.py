@@ -1,5 +1,6 @@
 """A worker as the supervisor knows it: one object for each generation."""
 import socket
+from collections import deque
 from enum import Enum
 from typing import Any
 
@@ -29,9 +30,11 @@ class Worker:
         "outbox",
         "pid",
         "pidfd",
+        "sends",
         "serving_from",
         "stage",
         "stuck",
+        "unconfirmed",
         "wants_snapshot",
     )
 
@@ -42,6 +45,8 @@ class Worker:
         self.stage = Stage.FORKING
         self.connections: dict[int, Connection] = {}
         self.outbox: list[Message] = []  # for the control channel, sent at the end of a wake
+        self.sends: deque[tuple[Message, bytes]] = deque()  # messages of the router itself, sent behind the outbox
+        self.unconfirmed = 0  # octets of those that it has not told to be forwarded
         self.wants_snapshot = False
         self.serving_from = 0  # epoch that announced it: with its acknowledgement it is given connections
         self.pid = 0

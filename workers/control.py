@@ -23,9 +23,7 @@ HANDOVERS_A_WAKE = 64  # connections taken before the loop looks at sockets agai
 
 
 class Control:
-    """Sockets to the supervisor. Owner: the worker; its loop calls `poll` when one is readable, `flush` after a wake.
-    Sockets to the supervisor. Owner: the worker; its loop calls `poll` when one is readable, `flush` after a wake.
-    """
+    """Sockets to the supervisor. Owner: the worker; its loop calls `poll` when one is readable, `flush` at its end."""
 
     def __init__(
         self,
@@ -37,7 +35,7 @@ class Control:
         self.on_message = on_message
         self.on_delta = on_delta
         self.on_connection = on_connection
-        self.pending: list[Message] = []
+        self.pending: list[tuple[Message, bytes | None]] = []
         self.dirty = False
         self.context = zmq.Context()
         self.deltas = self._connect(zmq.SUB, setup, setup.pub_endpoint)
@@ -67,17 +65,23 @@ class Control:
             (self.handover.fileno(), self.adopt),
         ]
 
-    def tell(self, message: Message) -> None:
-        """To the supervisor, at the end of this wake."""
-        self.pending.append(message)
+    def tell(self, message: Message, raw: bytes | None = None) -> None:
+        """To the supervisor, at the end of this wake; `raw` goes with a `local` message."""
+        self.pending.append((message, raw))
         self.dirty = True
 
     def flush(self) -> None:
         """Send what was told. Sending may swallow the edge that announces input, so look for that too."""
         self.dirty = False
-        if self.pending:
-            messages, self.pending = self.pending, []
-            self.channel.send(encode(messages), zmq.NOBLOCK)
+        pending, self.pending = self.pending, []
+        batch: list[Message] = []
+        for message, raw in pending:
+            batch.append(message)
+            if raw is not None:  # belongs to the last message of its batch
+                self.channel.send_multipart([encode(batch), raw], zmq.NOBLOCK)
+                batch = []
+        if batch:
+            self.channel.send(encode(batch), zmq.NOBLOCK)
         self.poll()
 
     def poll(self) -> None:
@@ -91,8 +95,10 @@ class Control:
         with contextlib.suppress(zmq.Again):
             while True:
                 parts = self.channel.recv_multipart(zmq.NOBLOCK)
-                for message in decode(parts[0]):
-                    self.on_message(message, parts[1] if len(parts) > 1 else None)
+                *others, last = decode(parts[0])
+                for message in others:
+                    self.on_message(message, None)
+                self.on_message(last, parts[1] if len(parts) > 1 else None)
 
     def adopt(self) -> None:
         """Take connections that were handed over."""

@@ -16,6 +16,7 @@ from router.ipc.layout import Region
 from router.log import Log, LogSettings
 from workers.client import Client
 from workers.control import Control
+from workers.inprocess import InProcess
 from workers.loop import Loop, Transport
 from workers.slots import SlotPool
 
@@ -40,7 +41,10 @@ class Worker:
             else None
             for peer in range(setup.workers)
         ]
-        self.table = Table(self.region, setup.worker, setup.router["id"], self.ports, self.links, self.on_local)
+        self.in_process = InProcess(self)
+        self.table = Table(
+            self.region, setup.worker, setup.router["id"], self.ports, self.links, self.in_process.accept
+        )
         self.listeners: dict[str, dict[str, Any]] = {}
         self.clients: dict[int, Client] = {}
         self.live = False
@@ -61,6 +65,8 @@ class Worker:
             control.GONE: self.on_gone,
             control.CLOSE: self.on_close,
             control.DRAIN: self.on_drain,
+            control.SEND: self.on_send,
+            control.TAKEN: self.on_taken,
         }
 
     def run(self) -> int:
@@ -133,6 +139,7 @@ class Worker:
                 port = self.ports[op[1]]
                 if port is not None:
                     port.down()
+        self.in_process.table_changed()
 
     # -- connections --------------------------------------------------------------------------------------------------
 
@@ -154,6 +161,7 @@ class Worker:
 
     def forget_client(self, client: Client) -> None:
         self.clients.pop(client.number, None)
+        self.in_process.forget(client.number)
 
     def on_answer(self, message: Message, raw: bytes | None) -> None:
         client = self.clients.get(message["conn"])
@@ -184,10 +192,12 @@ class Worker:
 
     # -- the router itself --------------------------------------------------------------------------------------------
 
-    def on_local(self, address: int, raw: bytes) -> None:
-        """A message to the router itself was accepted. It goes no further: this version has no management agent, and
-        what nobody reads must not queue up.
-        """
+    def on_send(self, message: Message, raw: bytes | None) -> None:
+        assert raw is not None
+        self.in_process.send(message, raw)
+
+    def on_taken(self, message: Message, raw: bytes | None) -> None:
+        self.in_process.taken(message["counts"])
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ cpdef enum Pause:
     PAUSE_CONTENT = 2          # a session holds too much content
     PAUSE_RING = 4             # a ring to another worker is full
     PAUSE_DRAIN = 8            # the worker is about to end
+    PAUSE_LOCAL = 16           # too many of its messages for the router itself are waiting for the supervisor
 
 cdef enum:
     FRAME_TAKEN = 0

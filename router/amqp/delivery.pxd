@@ -15,6 +15,8 @@ cdef enum:
     IN_FINAL = 64              # consumers have settled; the producer is told when it is routed and complete
     IN_KEEP_CREDIT = 128       # its credit is not given back (unreachable address)
     IN_ACCEPT = 256            # the router itself accepts it when it is complete, whatever becomes of the copies
+    IN_COLLECT = 512           # for the router itself: all of it is stored before it is routed
+    IN_OWN = 1024              # the router itself sent it: no credit of a producer bounds what is queued
     # OutDelivery.flags
     OUT_QUEUED = 1             # in its link's queue, last octet not written
     OUT_STARTED = 2            # first frame written: it has a delivery-id
@@ -58,6 +60,12 @@ cdef struct OutDelivery:
     uint64_t since             # ms: of its InDelivery
     uint16_t flags
     uint8_t kind               # terminal state reported by this copy
+    uint32_t charge            # of the router's own: what it counts in `own_octets` of its queue; 0: of a client
+
+cdef enum:
+    # Octets of the router's own messages that may wait in one queue; a single larger one is taken when none waits.
+    OWN_QUEUED = 8388608
+    OWN_OVERHEAD = 512         # … what each counts besides its content
 
 cdef class Party:
     """One side of deliveries: a link, another worker, an exchange, the router itself."""
@@ -66,6 +74,7 @@ cdef class Party:
     cdef uint32_t in_count
     cdef OutDelivery* queue_first  # copies waiting to be written to here
     cdef OutDelivery* queue_last
+    cdef uint64_t own_octets       # in the queue, of the router's own messages
     cdef OutDelivery* sent_first   # copies written, not settled
     cdef OutDelivery* sent_last
     # As the upstream of d. The consumer side has news: a state (kind 0: none; `state` its encoding, may be empty),
@@ -93,6 +102,8 @@ cdef void out_free(OutDelivery* o) noexcept
 cdef int out_update(OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
 cdef int out_left(OutDelivery* o) except -1
 cdef void out_detach(OutDelivery* o) noexcept
+# What a copy of the router's own d counts in the queue of s; 0: there is no room, it is to be dropped.
+cdef uint32_t own_charge(Party s, const Content* c) noexcept
 cdef void queue_append(Party s, OutDelivery* o) noexcept
 cdef void queue_remove(Party s, OutDelivery* o) noexcept
 cdef void sent_append(Party s, OutDelivery* o) noexcept

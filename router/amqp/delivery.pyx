@@ -387,8 +387,19 @@ cdef int out_left(OutDelivery* o) except -1:
     return 0
 
 
+cdef uint32_t own_charge(Party s, const Content* c) noexcept:
+    cdef uint64_t charge = c.size
+    if c.stored is not NULL and c.stored.size > charge:
+        charge = c.stored.size
+    charge += OWN_OVERHEAD
+    if charge > 0xFFFFFFFF:
+        charge = 0xFFFFFFFF
+    return <uint32_t>charge if s.own_octets == 0 or s.own_octets + charge <= OWN_QUEUED else 0
+
+
 cdef void queue_append(Party s, OutDelivery* o) noexcept:
     o.flags |= OUT_QUEUED
+    s.own_octets += o.charge
     o.next = NULL
     o.previous = s.queue_last
     if s.queue_last is not NULL:
@@ -400,6 +411,7 @@ cdef void queue_append(Party s, OutDelivery* o) noexcept:
 
 cdef void queue_remove(Party s, OutDelivery* o) noexcept:
     o.flags &= ~OUT_QUEUED
+    s.own_octets -= o.charge
     if o.previous is not NULL:
         o.previous.next = o.next
     else:

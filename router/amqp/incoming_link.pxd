@@ -21,6 +21,12 @@ cdef enum:
     ROUTED = 0
     WANTS_MORE = 1
 
+cdef enum:
+    # Octets of a message for the router itself, which is collected whole before it is routed.
+    COLLECT_MOST = 1048576
+    # Octets of such messages, incomplete, of all links of this process together; what comes beyond is released.
+    COLLECTING_MOST = 33554432
+
 cdef class IncomingLink(Link):
     cdef LinkSlot* slot
     cdef readonly object slot_owner        # keeps the memory of `slot`
@@ -38,10 +44,13 @@ cdef class IncomingLink(Link):
     cdef int first_frame(self, const Transfer* t) except -1
     cdef int next_frame(self, const Transfer* t) except -1
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1
+    cdef int collect_frame(self, InDelivery* d, const Transfer* t) except -1
     cdef int complete_stored(self, InDelivery* d) except -1
     cdef int complete_discarded(self, InDelivery* d) except -1
     cdef int abort(self, InDelivery* d) except -1
     cdef int route(self, InDelivery* d, Content* c) except -1
+    # The handler wants all of d, which is not complete. False: too much is being collected already.
+    cdef bint collect(self, InDelivery* d) except *
     cdef int route_stored(self, InDelivery* d, Content* c) except -1
     cdef int finish(self, InDelivery* d, uint8_t kind, const Slice* state) except -1
     cdef int finish_presettled(self, InDelivery* d) except -1

@@ -7,12 +7,13 @@ from libc.string cimport memset
 
 from router.amqp.counters cimport PrivateSlot, count_age, count_drop, count_outcome, count_total, totals
 from router.amqp.delivery cimport (
-    IN_ACCEPT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_PRESETTLED, IN_ROUTED, in_free, in_keep_state,
-    in_lost, in_more, in_new, in_routed, in_settled_late, in_update, map_put, map_take, plain_state,
+    IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_PRESETTLED, IN_ROUTED, in_free,
+    in_keep_state, in_lost, in_more, in_new, in_routed, in_settled_late, in_update, map_put, map_take, plain_state,
 )
 from router.amqp.frames cimport Flow
 from router.amqp.message cimport (
-    STREAM_AT, Message, message_append, message_linearise, message_meter, message_new, message_release, message_routed,
+    STREAM_AT, Message, Meter, message_append, message_linearise, message_meter, message_new, message_release,
+    message_routed, meter_new,
 )
 from router.amqp.session cimport HOLD_OCTETS, Session
 from router.amqp.spec cimport D_ACCEPTED, D_REJECTED, D_RELEASED
@@ -31,6 +32,10 @@ cdef enum:
 MALFORMED = codec.encode_described(0x25, [codec.encode_error("amqp:decode-error", "invalid message format")])
 
 
+# What this process holds of incomplete messages that are collected whole.
+cdef Meter* collecting = meter_new(NULL, NULL)
+
+
 cdef class DeliveryHandler:
     cdef int route(self, IncomingLink link, InDelivery* d, Content* c) except -1:
         raise NotImplementedError
@@ -45,6 +50,16 @@ cdef inline void set_head(Content* c) noexcept nogil:
         c.data = &c.stored.head.data[0]
         c.size = c.stored.head.size
     c.whole = c.complete and c.stored.head is c.stored.tail
+
+
+cdef inline void stored_content(InDelivery* d, Content* c) noexcept nogil:
+    """What is stored of d, as content to be routed."""
+    memset(c, 0, sizeof(Content))
+    c.stored = d.message
+    c.complete = d.message.complete
+    c.format = d.message.format
+    c.settled = (d.flags & IN_PRESETTLED) != 0
+    set_head(c)
 
 
 cdef class IncomingLink(Link):
@@ -195,6 +210,8 @@ cdef class IncomingLink(Link):
             d.flags |= IN_COMPLETE
         if d.flags & IN_DISCARD:
             return self.complete_discarded(d) if not t.more else 0
+        if d.flags & IN_COLLECT:
+            return self.collect_frame(d, t)
         message_append(m, t.payload.data, t.payload.size)
         m.complete = not t.more
         if m.meter is not NULL and m.meter.held >= HOLD_OCTETS and not self.session.window_changed:
@@ -203,14 +220,26 @@ cdef class IncomingLink(Link):
         if d.flags & IN_ROUTED:
             in_more(d)
             return self.complete_stored(d) if not t.more else 0
-        memset(&c, 0, sizeof(Content))
-        c.stored = m
-        c.complete = m.complete
-        c.format = m.format
-        c.settled = (d.flags & IN_PRESETTLED) != 0
-        set_head(&c)
+        stored_content(d, &c)
         if not m.complete and m.size < STREAM_AT and not self.deliveries.streams(self, &c):
             return 0
+        return self.route_stored(d, &c)
+
+    cdef bint collect(self, InDelivery* d) except *:
+        if not d.flags & IN_COLLECT:
+            d.flags |= IN_COLLECT
+            message_meter(d.message, collecting)
+        return collecting.held <= COLLECTING_MOST
+
+    cdef int collect_frame(self, InDelivery* d, const Transfer* t) except -1:
+        """One more frame of a message that is routed when it is complete, unless it grows too large."""
+        cdef Message* m = d.message
+        cdef Content c
+        message_append(m, t.payload.data, t.payload.size)
+        m.complete = not t.more
+        if t.more and m.size <= COLLECT_MOST and collecting.held <= COLLECTING_MOST:
+            return 0
+        stored_content(d, &c)
         return self.route_stored(d, &c)
 
     cdef int route_stored(self, InDelivery* d, Content* c) except -1:
@@ -221,18 +250,25 @@ cdef class IncomingLink(Link):
         if not complete:
             m.refs += 1        # ours, while it is routed
         result = self.route(d, c)
-        if result == WANTS_MORE and m.head is not m.tail:
+        if result == WANTS_MORE and m.head is not m.tail and (complete or not d.flags & IN_COLLECT):
             message_linearise(m, <size_t>m.size)
             set_head(c)
             result = self.route(d, c)
         if complete:
             return 0
         if result == ROUTED:
-            if m.refs > 1:
+            if d.flags & IN_DISCARD:
+                # Its octets are of no use; neither are those to come.
+                if d.message is not NULL:
+                    message_release(d.message)
+                    d.message = NULL
+            elif m.refs > 1:
                 message_meter(m, self.session.content_meter())
             message_release(m)
             return 0
         message_release(m)
+        if d.flags & IN_COLLECT:
+            return 0
         if m.size >= 2 * STREAM_AT:
             # The first sections alone are larger than any that Dispatch would take.
             self.refuse(d, D_REJECTED, MALFORMED, False)

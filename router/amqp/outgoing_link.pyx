@@ -11,8 +11,8 @@ from router.amqp.codec cimport Slice
 from router.amqp.connection cimport LINK_QUANTUM, OUTPUT_HIGH, Connection
 from router.amqp.counters cimport PrivateSlot, count_age, count_drop, count_outcome, totals
 from router.amqp.delivery cimport (
-    OUT_ABORT, OUT_LATE_SETTLED, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, map_put, map_take, out_free,
-    out_left, out_new, out_update, plain_state, queue_append, queue_remove, sent_append, sent_remove,
+    IN_OWN, OUT_ABORT, OUT_LATE_SETTLED, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, map_put, map_take, out_free,
+    out_left, out_new, out_update, own_charge, plain_state, queue_append, queue_remove, sent_append, sent_remove,
 )
 from router.amqp.frames cimport TRANSFER_ROOM, Flow, write_transfer
 from router.amqp.message cimport (
@@ -148,10 +148,19 @@ cdef class OutgoingLink(Link):
         cdef OutDelivery* o
         cdef bint hold = False
         cdef size_t composed
+        cdef uint32_t charge = 0
+        if d.flags & IN_OWN:
+            charge = own_charge(self, c)
+            if charge == 0:
+                self.slot.deliveries += 1
+                self.slot.presettled += 1
+                count_drop(self.slot, DROP_OVERFLOW)
+                return 0
         if c.settled and self.slot.undelivered >= self.capacity:
             hold = self.make_room(overflow)
         m = content_store(c)
         o = out_new(self, d, c, not c.settled or not c.complete or hold)
+        o.charge = charge
         if self.settles and not c.settled:
             o.flags |= OUT_SETTLED | OUT_REPORT
         o.message = m

@@ -36,6 +36,7 @@ CLOSED = "closed"
 ATTACH = "attach"
 DETACH = "detach"
 LOCAL = "local"
+FORWARDED = "forwarded"
 LOG = "log"
 SNAPSHOT = "snapshot"
 ATTACHED = "attached"
@@ -45,6 +46,7 @@ GONE = "gone"
 CLOSE = "close"
 DRAIN = "drain"
 SEND = "send"
+TAKEN = "taken"
 
 
 class ControlError(ValueError):
@@ -152,11 +154,19 @@ class Detach(TypedDict):
 
 
 class Local(TypedDict):
-    """A message for the router itself; its octets are the second part of the multipart message."""
+    """A message for the router itself, accepted; its octets are the second part of the multipart message. `key`: of its
+    address. `conn`: the connection that it came by."""
 
     t: Literal["local"]
-    id: int
-    reply: dict[str, Any]
+    key: str
+    conn: int
+
+
+class Forwarded(TypedDict):
+    """Messages of the router itself were forwarded, or dropped: `octets` of them."""
+
+    t: Literal["forwarded"]
+    octets: int
 
 
 class Log(TypedDict):
@@ -235,10 +245,19 @@ class Drain(TypedDict):
 
 
 class Send(TypedDict):
-    """A message from the router itself; its octets are the second part of the multipart message."""
+    """A message from the router itself; its octets are the second part of the multipart message. `key`: of its address,
+    which the worker knows when it has applied `epoch`."""
 
     t: Literal["send"]
-    addr: int
+    key: str
+    epoch: int
+
+
+class Taken(TypedDict):
+    """`local` messages were dealt with. `counts`: [connection, messages, their octets]."""
+
+    t: Literal["taken"]
+    counts: list[list[int]]
 
 
 # Other channels: one object for each message
@@ -282,6 +301,7 @@ REQUIRED: dict[str, frozenset[str]] = {
     ATTACH: Attach.__required_keys__,
     DETACH: Detach.__required_keys__,
     LOCAL: Local.__required_keys__,
+    FORWARDED: Forwarded.__required_keys__,
     LOG: Log.__required_keys__,
     SNAPSHOT: Snapshot.__required_keys__,
     ATTACHED: Attached.__required_keys__,
@@ -291,6 +311,7 @@ REQUIRED: dict[str, frozenset[str]] = {
     CLOSE: Close.__required_keys__,
     DRAIN: Drain.__required_keys__,
     SEND: Send.__required_keys__,
+    TAKEN: Taken.__required_keys__,
 }
 
 

@@ -2,18 +2,22 @@
 
 Consumers of all workers are alike: a score reads the gauges of a consumer's slot in shared memory, wherever it is.
 """
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t
+from libc.string cimport memset
 
+from router.amqp.codec cimport Slice
 from router.amqp.counters cimport totals
 from router.amqp.delivery cimport IN_MULTI
 from router.routing.port cimport WorkerPort
-from router.routing.table cimport CLOSEST, MULTICAST, UNAVAILABLE, Consumer
+from router.routing.table cimport CLOSEST, MULTICAST, UNAVAILABLE, Consumer, Exchange
 
 cdef enum:
     # An unfinished stream occupies its link: others are preferred as if the queue were longer by this.
     BUSY_SCORE = 1 << 24
     # Targets of one record: a record must fit into a quarter of a ring.
     TARGETS_A_RECORD = 4096
+    FALLBACK_PHASE = 22        # 'F' - '0': how Dispatch marks what it redirected
 
 
 cdef inline uint32_t score(Consumer c) noexcept:
@@ -55,6 +59,47 @@ cdef int forward(Address address, InDelivery* d, Content* c) except -1:
         copies = forward_balanced(address, d, c, n)
     address.slot.egress += copies
     totals.egress += copies
+    return copies
+
+
+cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
+    """To an exchange: direct consumers as usual, next hops of matching bindings presettled, the alternate when there is
+    nobody. Returns the number of copies.
+    """
+    cdef Address hop
+    cdef int copies
+    cdef list hops
+    cdef bint settled = c.settled
+    cdef Exchange exchange = address.exchange
+    copies = forward(address, d, c)
+    c.settled = True
+    # Ingress and trace begin anew at this router.
+    memset(&c.sections.ingress, 0, sizeof(Slice))
+    memset(&c.sections.trace, 0, sizeof(Slice))
+    if c.sections.subject.data is not NULL:
+        hops = exchange.hops(PyBytes_FromStringAndSize(<const char*>c.sections.subject.data, c.sections.subject.size))
+        for hop in hops:
+            copies += forward_hop(hop, hop.phase, d, c)
+    if copies == 0 and exchange.alternate is not None:
+        copies = forward_hop(exchange.alternate, exchange.alternate.phase, d, c)
+    c.settled = settled
+    return copies
+
+
+cdef int forward_hop(Address hop, int phase, InDelivery* d, Content* c) except -1:
+    """To another address than the one that the message was sent to."""
+    c.to.data = hop.to
+    c.to.size = len(hop.to)
+    c.phase = phase
+    return forward(hop, d, c)
+
+
+cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1:
+    """To those who stand in for the consumers of an address."""
+    cdef int copies = forward_hop(address.fallback, FALLBACK_PHASE, d, c)
+    if copies:
+        address.slot.redirected += 1
+        totals.redirected += 1
     return copies
 
 

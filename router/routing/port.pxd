@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from router.amqp.buffer cimport WriteBuffer
 from router.amqp.codec cimport Slice
 from router.amqp.delivery cimport IdMap, InDelivery, OutDelivery, Party
-from router.amqp.message cimport Content, Meter
+from router.amqp.message cimport Content, Message, Meter
 from router.ipc.layout cimport Region, WorkerSlot
 from router.ipc.ring cimport Ring
 
@@ -63,6 +63,7 @@ cdef class WorkerPort(Party):
     cdef uint32_t target_room
     cdef int add_target(self, uint32_t slot_index, uint32_t generation) except -1
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
+    cdef int queue_first_part(self, OutDelivery* o, Message* m, uint8_t* head, size_t size, uint32_t sections) except -1
     cdef int give(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1
     cdef int post(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1
     cdef int flush_backlog(self) except -1

@@ -20,9 +20,9 @@ from libc.string cimport memcpy, memset
 from router.amqp.buffer cimport buffer_release, buffer_room, buffer_used
 from router.amqp.connection cimport PAUSE_RING, Connection, Scheduler
 from router.amqp.delivery cimport (
-    IN_COMPLETE, IN_MULTI, IN_PRESETTLED, IN_ROUTED, OUT_ABORT, OUT_QUEUED, OUT_SETTLED, OUT_STARTED,
+    IN_COMPLETE, IN_MULTI, IN_OWN, IN_PRESETTLED, IN_ROUTED, OUT_ABORT, OUT_QUEUED, OUT_SETTLED, OUT_STARTED,
     in_free, in_lost, in_more, in_new, in_routed, in_settled_late, in_update, map_free, map_get, map_put, map_take,
-    out_free, out_left, out_new, out_update, plain_state, queue_append, queue_remove,
+    out_free, out_left, out_new, out_update, own_charge, plain_state, queue_append, queue_remove,
 )
 from router.amqp.outgoing_link cimport OutgoingLink
 from router.amqp.message cimport (
@@ -31,7 +31,7 @@ from router.amqp.message cimport (
 )
 from router.amqp.counters cimport totals
 from router.amqp.spec cimport D_MODIFIED, D_RELEASED
-from router.ipc.layout cimport DROP_CONSUMER_LOST, DROP_WORKER_LOST, Region
+from router.ipc.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW, DROP_WORKER_LOST, Region
 from router.ipc.ring cimport ring_commit, ring_open, ring_peek, ring_release, ring_reserve
 from router.ipc.signal cimport clear_producer_waits, producer_is_waiting, set_producer_waits, wake, worker_sleeps
 
@@ -49,6 +49,7 @@ cdef enum:
     F_SETTLED = 8              # R_SETTLED, R_UPDATE: settled, not only a state
     F_MULTI = 16
     F_HONOUR = 32              # router annotations of the message count
+    F_OWN = 64                 # the router itself sent it
 
 # Head of every record.
 cdef struct Head:
@@ -223,7 +224,10 @@ cdef class WorkerPort(Party):
         cdef uint8_t* w
         cdef size_t targets = self.target_count * sizeof(Target)
         cdef size_t size = sizeof(Head) + targets + c.to.size
-        cdef OutDelivery* o = out_new(self, d, c, True)
+        cdef uint32_t charge = own_charge(self, c) if d.flags & IN_OWN else 0
+        cdef bint dropped = d.flags & IN_OWN and charge == 0
+        cdef OutDelivery* o = out_new(self, d, c, not dropped)
+        o.charge = charge
         o.tag_octets = self.next_key
         map_put(&self.sent, self.next_key, o)
         w = <uint8_t*>malloc(size)
@@ -232,7 +236,7 @@ cdef class WorkerPort(Party):
         head = <Head*>w
         head.type = R_TRANSFER
         head.flags = (F_PRESETTLED if c.settled else 0) | (F_MULTI if self.target_count > 1 else 0) \
-            | (F_HONOUR if c.honour else 0)
+            | (F_HONOUR if c.honour else 0) | (F_OWN if d.flags & IN_OWN else 0)
         head.kind = <uint8_t>overflow
         head.phase = <uint8_t>c.phase
         head.count = self.target_count
@@ -244,17 +248,28 @@ cdef class WorkerPort(Party):
             memcpy(w + sizeof(Head) + targets, c.to.data, c.to.size)
         self.next_key += 1
         self.target_count = 0
+        if dropped:
+            # The peer only learns that the deliveries its consumers were chosen for are through.
+            totals.dropped_presettled += head.count
+            totals.dropped[DROP_OVERFLOW] += head.count
+            o.flags |= OUT_ABORT
+            return self.queue_first_part(o, message_new(c.format), w, size, 0)
         if c.whole and c.size <= RECORD_OCTETS and self.queue_first is NULL and not buffer_used(&self.backlog) \
                 and self.give(w, size, c.data, c.size):
             o.flags |= OUT_STARTED
             free(w)
             return 0
         m = content_store(c)
-        o.message = m
         m.refs += 1
-        o.prefix = w
+        return self.queue_first_part(o, m, w, size, <uint32_t>c.sections.end)
+
+    cdef int queue_first_part(self, OutDelivery* o, Message* m, uint8_t* head, size_t size,
+                              uint32_t sections) except -1:
+        """Queue a delivery with the head of its first record (both references are the copy's from now on)."""
+        o.message = m
+        o.prefix = head
         o.prefix_size = <uint32_t>size
-        o.prefix_at = <uint32_t>c.sections.end
+        o.prefix_at = sections
         cursor_open(&o.cursor, m, 0)
         queue_append(self, o)
         self.mark()
@@ -429,7 +444,7 @@ cdef class WorkerPort(Party):
             return 0
         d = in_new(self, head.key, (<Scheduler>self.scheduler).now,
                    (IN_PRESETTLED if head.flags & F_PRESETTLED else 0)
-                   | (IN_MULTI if head.flags & F_MULTI else 0)
+                   | (IN_MULTI if head.flags & F_MULTI else 0) | (IN_OWN if head.flags & F_OWN else 0)
                    | (0 if more else IN_COMPLETE))
         map_put(&self.received, head.key, d)
         memset(&c, 0, sizeof(Content))

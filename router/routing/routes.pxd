@@ -12,7 +12,7 @@ cdef class Route(DeliveryHandler):
     cdef str tenant
     cdef int deliver(self, IncomingLink link, InDelivery* d, Content* c, Address address, bint targeted) except -1
     cdef int deliver_exchange(self, IncomingLink link, InDelivery* d, Content* c, Address address) except -1
-    cdef int deliver_local(self, InDelivery* d, Content* c, Address address) except -1
+    cdef int deliver_local(self, IncomingLink link, InDelivery* d, Content* c, Address address) except -1
     cdef int no_destination(self, IncomingLink link, InDelivery* d, Address address, bint targeted) except -1
 
 cdef class TargetedRoute(Route):

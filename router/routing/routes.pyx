@@ -8,12 +8,12 @@ from libc.string cimport memcmp, memset
 from router.amqp.codec cimport Slice, open_variable
 from router.amqp.counters cimport totals
 from router.amqp.delivery cimport IN_ACCEPT, IN_DISCARD
-from router.amqp.incoming_link cimport ROUTED, WANTS_MORE
+from router.amqp.incoming_link cimport COLLECT_MOST, ROUTED, WANTS_MORE
 from router.amqp.message cimport (
     SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description,
 )
 from router.amqp.spec cimport D_REJECTED, D_RELEASED
-from router.routing.forward cimport forward
+from router.routing.forward cimport forward, forward_exchange, forward_fallback
 
 from router.amqp import codec
 from router.amqp.errors import DECODE_ERROR, INVALID_FIELD
@@ -26,7 +26,6 @@ cdef enum:
     # record to another worker.
     MOST_SECTIONS = 131072
     MOST_TO = 65536
-    FALLBACK_PHASE = 22        # 'F' - '0': how Dispatch marks what it redirected
     ANY_PHASE = -1
 
 
@@ -36,6 +35,8 @@ cdef bytes rejection(condition, description):
 
 cdef bytes NO_ADDRESS = rejection("amqp:precondition-failed", "Routing failure: no address present")
 cdef bytes TOO_LARGE = rejection("amqp:resource-limit-exceeded", "message annotations are too large")
+cdef bytes TOO_LONG = rejection("amqp:link:message-size-exceeded",
+                                f"messages for the router itself have at most {COLLECT_MOST} octets")
 cdef bytes IS_UNAVAILABLE = rejection("amqp:not-found", "Deliveries cannot be sent to an unavailable address")
 
 
@@ -68,16 +69,10 @@ cdef class Route(DeliveryHandler):
         if address.exchange is not None:
             return self.deliver_exchange(link, d, c, address)
         if address.inproc:
-            return self.deliver_local(d, c, address)
+            return self.deliver_local(link, d, c, address)
         copies = forward(address, d, c)
         if copies == 0 and address.fallback is not None and not (targeted and (<TargetedRoute>self).from_fallback):
-            c.to.data = address.to
-            c.to.size = len(address.to)
-            c.phase = FALLBACK_PHASE
-            copies = forward(address.fallback, d, c)
-            if copies:
-                address.slot.redirected += 1
-                totals.redirected += 1
+            copies = forward_fallback(address, d, c)
         if copies == 0:
             return self.no_destination(link, d, address, targeted)
         if not (targeted and (<TargetedRoute>self).from_fallback):
@@ -94,51 +89,33 @@ cdef class Route(DeliveryHandler):
 
     cdef int deliver_exchange(self, IncomingLink link, InDelivery* d, Content* c, Address address) except -1:
         """Direct consumers as usual, next hops of matching bindings presettled; accepted when anybody got it."""
-        cdef Address hop
-        cdef int copies
-        cdef list hops
-        cdef Slice none
-        cdef bint settled = c.settled
         d.flags |= IN_ACCEPT
         address.slot.ingress += 1
-        copies = forward(address, d, c)
-        c.settled = True
-        # Ingress and trace begin anew at this router.
-        none.data = NULL
-        none.size = 0
-        c.sections.ingress = c.sections.trace = none
-        if c.sections.subject.data is not NULL:
-            hops = address.exchange.hops(PyBytes_FromStringAndSize(<const char*>c.sections.subject.data,
-                                                                   c.sections.subject.size))
-            for hop in hops:
-                c.to.data = hop.to
-                c.to.size = len(hop.to)
-                c.phase = hop.phase
-                copies += forward(hop, d, c)
-        if copies == 0 and address.exchange.alternate is not None:
-            hop = address.exchange.alternate
-            c.to.data = hop.to
-            c.to.size = len(hop.to)
-            c.phase = hop.phase
-            copies = forward(hop, d, c)
-        c.settled = settled
-        if copies == 0:
+        if forward_exchange(address, d, c) == 0:
             d.flags &= ~IN_ACCEPT
             link.refuse(d, D_RELEASED, None, True)
         else:
             totals.ingress += 1
         return ROUTED
 
-    cdef int deliver_local(self, InDelivery* d, Content* c, Address address) except -1:
+    cdef int deliver_local(self, IncomingLink link, InDelivery* d, Content* c, Address address) except -1:
         """To the router itself, whole."""
+        if (c.stored.size if c.stored is not NULL else c.size) > COLLECT_MOST:
+            link.refuse(d, D_REJECTED, TOO_LONG, True)
+            return ROUTED
         if not c.whole:
-            return WANTS_MORE
+            if c.complete or link.collect(d):
+                return WANTS_MORE
+            link.refuse(d, D_RELEASED, None, True)
+            return ROUTED
+        if not self.table.on_local(link, address.key, PyBytes_FromStringAndSize(<const char*>c.data, c.size)):
+            link.refuse(d, D_RELEASED, None, True)
+            return ROUTED
         d.flags |= IN_ACCEPT
         address.slot.ingress += 1
         address.slot.to_container += 1
         totals.ingress += 1
         totals.to_container += 1
-        self.table.on_local(address.id, PyBytes_FromStringAndSize(<const char*>c.data, c.size))
         return ROUTED
 
 

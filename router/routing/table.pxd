@@ -1,5 +1,4 @@
 """The read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes.
-The read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -68,6 +67,6 @@ cdef class Table:
     cdef dict lookups                      # text, tenant, phase of anonymous messages -> what `look_up` says, bounded
     cdef object lookups_key                # another object after each change: remembered look-ups are void
     cdef readonly str router_id
-    cdef readonly object on_local          # called with (address id, octets of the message) for the router itself
+    cdef readonly object on_local          # (link, key, octets) -> whether taken: a message for the router itself
     cdef object look_up(self, bytes text, str tenant, int phase)
     cdef Address find(self, bytes text, str tenant, int phase, bint* unavailable)

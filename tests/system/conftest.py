@@ -1,7 +1,8 @@
 """Fixtures of the system tests.
 
 `router` is shared by a test module, once with one worker and once with three; a module adds to its configuration with
-`SECTIONS`. Tests that need a router to themselves use `start`. `connect` opens a scripted peer to the shared router.
+`SECTIONS`, to its command line with `OPTIONS`. Tests that need a router to themselves use `start`. `connect` opens a
+scripted peer to the shared router.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 @pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
 def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     sections: list[Section] = [listener(), *SETTINGS, *getattr(request.module, "SECTIONS", [])]
-    router = Router(tmp_path_factory.mktemp(f"router{request.param}-"), sections, request.param)
+    options = getattr(request.module, "OPTIONS", ())
+    router = Router(tmp_path_factory.mktemp(f"router{request.param}-"), sections, request.param, options=options)
     router.start()
     yield router
     router.stop()

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +85,19 @@ class Router:
     """One router: a supervisor process with its family.
 
     The `router` section is made here (id QDR, workerThreads); one among `sections` adds to it. `text` replaces all.
+    `options`: of the command line, besides the configuration.
     """
 
-    def __init__(self, directory: Path, sections: Iterable[Section], workers: int = 1, text: str | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        sections: Iterable[Section],
+        workers: int = 1,
+        text: str | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
         self.workers = workers
+        self.options = options
         self.directory = directory
         self.config = directory / "sluice.conf"
         if text is None:
@@ -116,7 +125,7 @@ class Router:
         """Start the process without waiting for it to listen."""
         self._ended = False
         self._process = subprocess.Popen(
-            [*command(), "run", "-c", str(self.config)],
+            [*command(), "run", "-c", str(self.config), *self.options],
             cwd=self.directory,
             env=self.environment(),
             stdin=subprocess.DEVNULL,

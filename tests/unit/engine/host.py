@@ -22,6 +22,7 @@ from supervisor.core import Core
 from supervisor.worker import Stage
 from supervisor.worker import Worker as Known
 from workers.client import Client
+from workers.inprocess import InProcess
 from workers.worker import Worker
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
@@ -65,10 +66,7 @@ class Control:
     def __init__(self) -> None:
         self.told: deque[tuple[bytes, bytes | None]] = deque()
 
-    def tell(self, message: control.Message) -> None:
-        self.told.append((control.encode([message]), None))
-
-    def tell_raw(self, message: control.Message, raw: bytes) -> None:
+    def tell(self, message: control.Message, raw: bytes | None = None) -> None:
         self.told.append((control.encode([message]), raw))
 
 
@@ -113,7 +111,8 @@ class InProcessWorker(Worker):
             else None
             for peer in range(workers)
         ]
-        self.table = Table(self.region, number, "QDR", self.ports, self.links, self.on_local)
+        self.in_process = InProcess(self)
+        self.table = Table(self.region, number, "QDR", self.ports, self.links, self.in_process.accept)
         self.listeners = {}
         self.clients = {}
         self.live = False
@@ -129,6 +128,8 @@ class InProcessWorker(Worker):
             control.DETACHED: self.on_answer,
             control.GONE: self.on_gone,
             control.CLOSE: self.on_close,
+            control.SEND: self.on_send,
+            control.TAKEN: self.on_taken,
         }
 
     @property
@@ -207,14 +208,18 @@ class Peer:
 class Router:
     """A whole router. `close` it: it holds descriptors."""
 
-    def __init__(self, workers: int = 1, text: str | None = None, ring_octets: int = RING_OCTETS) -> None:
+    def __init__(
+        self, workers: int = 1, text: str | None = None, ring_octets: int = RING_OCTETS, *, test_hooks: bool = False
+    ) -> None:
         self.region = Region.create(workers, LINKS, ADDRESSES, ring_octets)
         self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
         self.configuration = load_text("router.conf", text or configuration())
-        self.core = Core(self.configuration, Log(QUIET), ADDRESSES, self.region.reset_address)
+        self.core = Core(
+            self.configuration, Log(QUIET), ADDRESSES, self.region.reset_address, test_hooks=test_hooks
+        )
         self.listeners = {listener.name: listener for listener in self.configuration.listeners}
         self.peers: list[Peer] = []
-        self.local: list[tuple[dict[str, Any], bytes]] = []
+        self.work = True  # messages for the router itself are handled
         self.workers = [InProcessWorker(self, number) for number in range(workers)]
         for worker in self.workers:
             known = Known(worker.setup.worker, 1)
@@ -290,10 +295,10 @@ class Router:
             while worker.sent.told:
                 octets, raw = worker.sent.told.popleft()
                 for message in control.decode(octets):
-                    if raw is not None:
-                        self.local.append((message, raw))
-                    self.core.receive(known, message)
+                    self.core.receive(known, message, raw)
                 moved = True
+        if self.work:
+            moved |= self.core.in_process.work()
         while (delta := self.core.take_delta()) is not None:
             decoded = control.decode_delta(control.encode_delta(*delta))
             for worker in self.workers:
@@ -304,6 +309,10 @@ class Router:
             answers, known.outbox = known.outbox, []
             for message in control.decode(control.encode(answers)):
                 worker.on_message(message, None)
+                moved = True
+            while known.sends:
+                order, octets = known.sends.popleft()
+                worker.on_message(control.decode(control.encode([order]))[0], octets)
                 moved = True
         return moved
 

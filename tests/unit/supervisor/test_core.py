@@ -307,7 +307,11 @@ def test_in_process_addresses_are_in_every_snapshot(router):
     for replica in router.replicas.values():
         attributes = {op[2]: op[3]["inproc"] for op in replica.ops if op[0] == "addr"}
         assert attributes == dict.fromkeys(reversed(IN_PROCESS), True)
-    router.core.receive(router.replicas[0].worker, {"t": "local", "id": 1, "reply": {}})
+
+
+def test_a_local_message_without_octets_is_a_fault(router):
+    with pytest.raises(WorkerFaultError, match="the octets of the message are missing"):
+        router.core.receive(router.replicas[0].worker, {"t": "local", "key": "M0$management", "conn": 1})
 
 
 def test_snapshot_holds_listeners_settings_and_exchanges():

@@ -1,0 +1,75 @@
+"""Where messages of the router itself come from: replies of its agent, and what else it has to say.
+
+They are presettled. No producer's credit bounds what is queued of them, so octets do: OWN_QUEUED in each queue, and
+OWN_HELD in the process; what comes beyond is dropped, and counted as a dropped presettled delivery.
+"""
+from libc.string cimport memset
+
+from router.amqp.connection cimport Scheduler
+from router.amqp.counters cimport totals
+from router.amqp.delivery cimport IN_COMPLETE, IN_OWN, IN_PRESETTLED, IN_ROUTED, InDelivery, in_free, in_new
+from router.amqp.message cimport (
+    SCAN_MORE, Content, message_append, message_meter, message_new, message_release, message_routed, meter_new,
+    meter_release, scan,
+)
+from router.ipc.layout cimport DROP_OVERFLOW
+from router.routing.forward cimport forward, forward_exchange, forward_fallback
+
+cdef enum:
+    # Octets of the router's own messages that this process holds, those that wait for other workers included.
+    OWN_HELD = 268435456
+
+
+cdef class Origin(Party):
+    """The router itself as a producer. Owner: the worker."""
+
+    def __cinit__(self, Scheduler scheduler not None):
+        self.scheduler = scheduler
+        self.meter = meter_new(NULL, NULL)
+
+    def __dealloc__(self):
+        meter_release(self.meter)
+
+    def send(self, Address address not None, bytes octets not None):
+        """Forward a whole message, presettled, to consumers of the address; returns the number of copies."""
+        cdef Content c
+        cdef int copies
+        cdef InDelivery* d
+        address.slot.from_container += 1
+        totals.from_container += 1
+        if self.meter.held and self.meter.held + len(octets) > OWN_HELD:
+            totals.dropped_presettled += 1
+            totals.dropped[DROP_OVERFLOW] += 1
+            return 0
+        memset(&c, 0, sizeof(Content))
+        if scan(octets, len(octets), True, False, &c.sections) > SCAN_MORE:
+            raise ValueError("a message of the router itself is malformed")
+        c.stored = message_new(0)
+        c.stored.complete = c.complete = c.whole = c.settled = True
+        message_meter(c.stored, self.meter)
+        message_append(c.stored, octets, len(octets))
+        c.data = &c.stored.head.data[0]
+        c.size = len(octets)
+        # The slices of what was scanned have to point into what is kept.
+        scan(c.data, c.size, True, False, &c.sections)
+        d = in_new(self, 0, self.scheduler.now, IN_PRESETTLED | IN_COMPLETE | IN_OWN)
+        if address.exchange is not None:
+            copies = forward_exchange(address, d, &c)
+        else:
+            copies = forward(address, d, &c)
+            if copies == 0 and address.fallback is not None:
+                copies = forward_fallback(address, d, &c)
+        message_routed(c.stored)
+        message_release(c.stored)
+        d.flags |= IN_ROUTED
+        if d.live == 0:
+            in_free(d)
+        return copies
+
+    cdef int returned(self, InDelivery* d) except -1:
+        in_free(d)
+        return 0
+
+    def held(self):
+        """(messages whose fate is not known, octets held), for tests."""
+        return self.in_count, self.meter.held

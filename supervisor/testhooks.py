@@ -1,0 +1,67 @@
+"""In-process endpoints for tests of clients and tools, with option -T (management.md 3.2). They behave as their names
+say, for the specification names them only:
+
+    echo      sends each message back to its reply-to, otherwise as it came
+    sink      takes what it is sent
+    discard   the same
+    deny      refuses every attach
+
+`source` and `source_ps`, which would send by the credit of a link, are not supported: an attach to them is refused.
+"""
+from typing import Final
+
+from router.amqp.codec import decode, described_list, encode_described
+
+from router.amqp.errors import RemoteError
+from router.routing.address import MOBILE, key
+from supervisor.attach import Attaching, Refused
+from supervisor.inprocess import InProcess, LocalMessage
+
+PREFIX: Final = "org.apache.qpid.dispatch.router/test/"
+TAKING: Final = ("sink", "discard")
+DENIED: Final = Refused("qd:forbidden", "Connectivity to the deny node is forbidden")
+NO_SOURCE: Final = Refused("amqp:not-implemented", "The source node is not supported yet")
+REFUSING: Final = {"deny": DENIED, "source": NO_SOURCE, "source_ps": NO_SOURCE}
+
+_PROPERTIES: Final = 0x73
+_TO, _REPLY_TO = 2, 4
+_NULL: Final = b"\x40"
+
+
+def add_test_hooks(in_process: InProcess, attaching: Attaching) -> None:
+    """Make the endpoints."""
+
+    def send_back(message: LocalMessage) -> None:
+        found = echo(message.octets)
+        if found is not None:
+            in_process.send(*found, message.worker_index)
+
+    in_process.serve(key(MOBILE, f"{PREFIX}echo"), send_back)
+    for name in TAKING:
+        in_process.serve(key(MOBILE, PREFIX + name), _take)
+    for name, refusal in REFUSING.items():
+        attaching.refuse(key(MOBILE, PREFIX + name), refusal)
+
+
+def _take(message: LocalMessage) -> None:
+    """It was accepted and goes no further."""
+
+
+def echo(octets: bytes) -> tuple[str, bytes] | None:
+    """A message's reply-to and the message with that as its `to`; None without one, or when it cannot be read."""
+    at = 0
+    try:
+        while at < len(octets):
+            start = at
+            section, at = decode(octets, at)
+            if section.descriptor != _PROPERTIES:
+                continue
+            _, items = described_list(octets[start:at])
+            if len(items) <= _REPLY_TO or items[_REPLY_TO] == _NULL:
+                return None
+            reply_to = section.value[_REPLY_TO]
+            items[_TO], items[_REPLY_TO] = items[_REPLY_TO], _NULL
+            return reply_to, octets[:start] + encode_described(_PROPERTIES, items) + octets[at:]
+    except (RemoteError, AttributeError, TypeError):  # not sections
+        return None
+    return None
