@@ -59,8 +59,8 @@ class Channels:
     """The supervisor's sockets. Owner: supervisor.
 
     receive(identity, messages, raw): what a worker sent, `raw` the second part, which belongs to the last message.
-    subscribed(topic): a worker asked for a topic. refuse(identity, text): it sent what cannot be read. flush(): send what
-    came of it, called in each wake.
+    subscribed(topic): a worker asked for a topic. refuse(identity, text): it sent what cannot be read. flush(): send
+    what came of it, called in each wake.
     """
 
     def __init__(
