@@ -170,6 +170,14 @@ class Sink:
         except (OSError, ValueError) as error:
             raise LogError(f"Failed to open log file '{name}'") from error
 
+    def reopen(self) -> None:
+        """Open the file anew, after somebody has renamed it. Raises LogError, and then goes on with the old one."""
+        if not self._owned:
+            return
+        opened = Sink(self.name)
+        os.dup2(opened._descriptor, self._descriptor, inheritable=False)
+        opened.close()
+
     def write(self, line: str, level: int) -> None:
         """Write `line` and a newline at once."""
         del level
@@ -209,6 +217,9 @@ class SyslogSink(Sink):
         self.name = "syslog"
         self.lost = 0
         syslog.openlog(logoption=syslog.LOG_PID, facility=syslog.LOG_DAEMON)
+
+    def reopen(self) -> None:
+        """Nothing to do: syslog(3) finds its daemon by itself."""
 
     def write(self, line: str, level: int) -> None:
         """Hand `line` to syslog(3)."""
@@ -279,6 +290,17 @@ class Log:
                 sink.close()
             raise
         return {name: opened.get(name) or self._sinks[name] for name in names}
+
+    def reopen(self) -> None:
+        """Open all files anew. Raises LogError for the first that cannot be opened; it is written to as before."""
+        failed: LogError | None = None
+        for sink in self._sinks.values():
+            try:
+                sink.reopen()
+            except LogError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def enabled(self, module: str, level: int) -> bool:
         """Return whether lines of `module` at `level` (INFO, ...) are written."""

@@ -112,6 +112,7 @@ class Attaching:
                 break
         default = self._settings.default
         record = self._table.create(record_key, BALANCED, default.priority, default.overflow)
+        record.fixed = True
         return Accepted(record, generated=text, to=None if consumer else text)
 
     def _bind(self, text: str, tenant: str | None, consumer: bool, capabilities: Sequence[str]) -> Accepted | Refused:
@@ -130,6 +131,7 @@ class Attaching:
                 return NOT_FOUND
             treatment = CLOSEST if elsewhere else default.distribution
             record = self._table.create(key(cls, name), treatment, default.priority, default.overflow)
+            record.fixed = elsewhere
         return Accepted(record, to=None if consumer else text)
 
     def _bind_mobile(

@@ -1,15 +1,18 @@
 """The configuration as the workers hear of it: listeners and address settings as ops."""
+from collections.abc import Iterable
 from typing import Any
 
-from router.config.entities import Configuration, ListenerConfig
-from router.ipc.control import OP_LISTENER, OP_SETTINGS
-from router.routing.pattern import PatternError, PatternTree, from_prefix
-from router.routing.settings import AddressSettings, from_ops
+from router.config.entities import AddressConfig, ListenerConfig
+from router.ipc.control import OP_LISTENER
+from router.routing.pattern import PatternError, canonical, duplicate_pattern, from_prefix
 from supervisor.table import Op
 
 
-def listener_op(listener: ListenerConfig) -> Op:
-    """The op that tells the workers what connections of a listener may do; intervals in seconds, sizes in octets."""
+def listener_op(listener: ListenerConfig, offer_key: str) -> Op:
+    """The op that tells the workers what connections of a listener may do; intervals in seconds, sizes in octets.
+
+    offer_key: what a hand-over refers to.
+    """
     attributes: dict[str, Any] = {
         "host": listener.host,
         "port": listener.port_text,
@@ -30,33 +33,35 @@ def listener_op(listener: ListenerConfig) -> Op:
         ],
         "openProperties": dict(listener.open_properties),
     }
-    return [OP_LISTENER, listener.name, attributes]
+    return [OP_LISTENER, offer_key, attributes]
 
 
-def settings_op(configuration: Configuration) -> tuple[Op, list[str]]:
-    """The op with all address settings, and a text for each section that is left out: why its pattern cannot be."""
-    entries: list[list[Any]] = []
+def address_entry(address: AddressConfig) -> tuple[str, dict[str, Any]]:
+    """The canonical pattern of an address and what the `setting` op says about it. Raises PatternError."""
+    pattern = from_prefix(address.prefix) if address.prefix is not None else address.pattern or ""
+    attributes = {
+        "distribution": address.distribution,
+        "ingressPhase": address.ingress_phase,
+        "egressPhase": address.egress_phase,
+        "priority": address.priority,
+        "fallback": address.fallback,
+        "presettledOverflow": address.presettled_overflow,
+    }
+    return "/".join(canonical(pattern)), attributes
+
+
+def address_entries(addresses: Iterable[AddressConfig]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """All settings by canonical pattern, and a text for each address that is left out: why its pattern cannot be."""
+    entries: dict[str, dict[str, Any]] = {}
     refused: list[str] = []
-    seen: PatternTree[None] = PatternTree()
-    for address in configuration.addresses:
+    for address in addresses:
         try:
-            pattern = from_prefix(address.prefix) if address.prefix is not None else address.pattern or ""
-            seen.insert(pattern, None)
+            pattern, attributes = address_entry(address)
         except PatternError as error:
             refused.append(str(error))
             continue
-        attributes = {
-            "distribution": address.distribution,
-            "ingressPhase": address.ingress_phase,
-            "egressPhase": address.egress_phase,
-            "priority": address.priority,
-            "fallback": address.fallback,
-            "presettledOverflow": address.presettled_overflow,
-        }
-        entries.append([pattern, attributes])
-    return [OP_SETTINGS, entries, configuration.router.default_distribution], refused
-
-
-def address_settings(op: Op) -> AddressSettings:
-    """The same settings for the supervisor's own decisions."""
-    return from_ops([op])
+        if pattern in entries:
+            refused.append(str(duplicate_pattern(pattern)))
+        else:
+            entries[pattern] = attributes
+    return entries, refused

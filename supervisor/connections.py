@@ -32,14 +32,17 @@ class Connection:
         "listener",
         "local",
         "number",
+        "offer",
         "opened",
         "peer",
         "properties",
         "user",
     )
 
-    def __init__(self, number: int, listener: ListenerConfig, local: str, peer: str) -> None:
+    def __init__(self, number: int, listener: ListenerConfig, local: str, peer: str, offer: str) -> None:
+        """`offer`: what workers know the listener by."""
         self.number = number
+        self.offer = offer
         self.listener = listener
         self.local = local  # address of the listener, host:port
         self.peer = peer  # ip:port

@@ -14,6 +14,7 @@ from router.ipc.control import (
     GONE,
     LOCAL,
     LOG,
+    OP_LOG,
     OP_WORKER,
     OPENED,
     READY,
@@ -22,15 +23,17 @@ from router.ipc.control import (
     SNAPSHOT,
     Message,
 )
-from router.log import DEBUG, LEVELS, MODULES, WARNING, Log
+from router.log import DEBUG, LEVELS, MODULES, WARNING, Log, LogSettings
 from router.routing.address import LOCAL as LOCAL_CLASS
 from router.routing.address import MOBILE, key
 from supervisor.attach import Attaching, Refused
-from supervisor.configure import address_settings, listener_op, settings_op
+from supervisor.configure import address_entries
 from supervisor.connections import Connection, Link, log_accepted, log_attached, log_closed, log_opened
 from supervisor.epochs import Epochs
 from supervisor.exchanges import ExchangeError, Exchanges
 from supervisor.inprocess import InProcess
+from supervisor.offers import Offers
+from supervisor.settings import Settings
 from supervisor.table import Op, Record, Table
 from supervisor.testhooks import add_test_hooks
 from supervisor.worker import Stage, Worker
@@ -65,14 +68,15 @@ class Core:
         self.table = Table(addresses)
         self.epochs: Epochs[Waiting] = Epochs()
         self.workers: dict[int, Worker] = {}  # the current generation of each, dead or alive
-        self._settings_op, refused = settings_op(configuration)
+        router = configuration.router
+        entries, refused = address_entries(configuration.addresses)
         for text in refused:
             log.error("ERROR", text)
-        settings = address_settings(self._settings_op)
-        router = configuration.router
-        self._attaching = Attaching(router.id, router.mode, settings, self.table)
-        self._exchanges = Exchanges(router.id, router.mode, settings, self.table)
-        self._listener_ops = [listener_op(listener) for listener in configuration.listeners]
+        self.settings = Settings(self.table, entries, router.default_distribution)
+        self._attaching = Attaching(router.id, router.mode, self.settings.current, self.table)
+        self.exchanges = Exchanges(router.id, router.mode, self.settings.current, self.table)
+        self.offers = Offers(self.table, configuration.listeners)
+        self._log_op: Op = [OP_LOG, log.settings.to_dict(), 0]
         self._next_connection = 1
         # Links share their numbers with the configured objects, which come first.
         self._next_identity = 1 + sum(
@@ -101,11 +105,33 @@ class Core:
         """Number of open connections, those not yet opened by AMQP included."""
         return sum(len(worker.connections) for worker in self.workers.values())
 
+    @property
+    def busy(self) -> bool:
+        """Whether `take_delta` has more to do when other events have had their turn."""
+        return self.settings.waiting(self.epochs)
+
+    def take_identity(self) -> int:
+        """A number for a link or configured object; never given twice."""
+        identity = self._next_identity
+        self._next_identity += 1
+        return identity
+
+    def change_log(self, settings: LogSettings, reopen: bool) -> None:
+        """Tell the workers how to log; `reopen`: to open their files again."""
+        self._log_op = [OP_LOG, settings.to_dict(), self._log_op[2] + reopen]
+        self.table.change(self._log_op)
+
     # From outside
 
-    def adopt(self, worker: Worker, listener: ListenerConfig, local: str, peer: str) -> Connection:
-        """Count and number an accepted connection that goes to `worker`."""
-        connection = Connection(self._next_connection, listener, local, peer)
+    def adopt(
+        self, worker: Worker, listener: ListenerConfig, local: str, peer: str, offer: str | None = None
+    ) -> Connection:
+        """Count and number an accepted connection that goes to `worker`.
+
+        offer: what workers know the listener by; of those of the start, its name.
+        """
+        connection = Connection(self._next_connection, listener, local, peer, offer or listener.name)
+        self.offers.enter(connection.offer)
         self._next_connection += 1
         worker.connections[connection.number] = connection
         log_accepted(self._log, connection)
@@ -137,6 +163,7 @@ class Core:
         worker.stage = Stage.DEAD
         for connection in worker.connections.values():
             self._drop_links(worker, connection)
+            self.offers.leave(connection.offer)
             log_closed(self._log, connection, None)
         worker.connections = {}
         self.epochs.leave(worker.index)
@@ -150,6 +177,7 @@ class Core:
         """Settle what can be settled; then the changes to publish, or None. Call until it is None."""
         table, epochs = self.table, self.epochs
         epochs.run_actions(table.epoch)
+        self.settings.step(epochs)
         delta = table.take_delta()
         settled = epochs.settled(table.epoch)
         table.reclaim(settled, self._reset_address)
@@ -165,9 +193,9 @@ class Core:
 
     def snapshot(self) -> list[Op]:
         """The whole table as ops. Nothing may wait to be published."""
-        ops: list[Op] = [*self._listener_ops, self._settings_op]
+        ops: list[Op] = [self._log_op, *self.offers.ops(), self.settings.op()]
         ops += self.table.address_ops()
-        ops += self._exchanges.ops()
+        ops += self.exchanges.ops()
         ops += ([OP_WORKER, w.index, w.generation, "up"] for w in self.workers.values() if w.live)
         ops += self.table.consumer_ops()
         return ops
@@ -211,6 +239,7 @@ class Core:
         connection = worker.connections.pop(message["conn"], None)
         if connection is not None:
             self._drop_links(worker, connection)
+            self.offers.leave(connection.offer)
             log_closed(self._log, connection, message["error"])
         if message.get("confirm"):
             self._confirm(worker, {"t": GONE, "conn": message["conn"]})
@@ -233,9 +262,8 @@ class Core:
             )
             return
         link = Link(
-            self._next_identity, message["name"], message["dir"] == "out", message["slot"], message["gen"]
+            self.take_identity(), message["name"], message["dir"] == "out", message["slot"], message["gen"]
         )
-        self._next_identity += 1
         connection.links[number] = link
         log_attached(self._log, connection, link, message["text"])
         record = decision.record
@@ -311,11 +339,11 @@ class Core:
     def _add_exchanges(self, configuration: Configuration) -> None:
         for exchange in configuration.exchanges:
             try:
-                self._exchanges.add_exchange(exchange)
+                self.exchanges.add_exchange(exchange)
             except ExchangeError as error:
                 self._log.error("ROUTER_CORE", f"Error configuring exchange '{exchange.name}': {error}")
         for binding in configuration.bindings:
             try:
-                self._exchanges.add_binding(binding)
+                self.exchanges.add_binding(binding)
             except ExchangeError as error:
                 self._log.error("ROUTER_CORE", f"Error configuring binding '{binding.name}': {error}")

@@ -1,6 +1,8 @@
 """Exchanges and bindings of the configuration: checked, then turned into address records and ops."""
+from typing import Any
+
 from router.config.entities import BindingConfig, ExchangeConfig
-from router.ipc.control import OP_BINDING, OP_EXCHANGE
+from router.ipc.control import OP_BINDING, OP_BINDING_GONE, OP_EXCHANGE, OP_EXCHANGE_GONE
 from router.routing.address import MOBILE, classify, key, normalise
 from router.routing.exchange_keys import KeyMatcher
 from router.routing.settings import UNAVAILABLE, AddressSettings, Setting
@@ -11,18 +13,42 @@ class ExchangeError(ValueError):
     """An exchange or binding that cannot be; the text says why in the words of the management protocol."""
 
 
+class _Binding:
+    """A binding. Owner: its exchange."""
+
+    __slots__ = ("exchange", "key", "next_hop", "number")
+
+    def __init__(self, number: int, exchange: "_Exchange", binding_key: str, next_hop: Record) -> None:
+        self.number = number
+        self.exchange = exchange
+        self.key = binding_key
+        self.next_hop = next_hop
+
+    def op(self) -> Op:
+        """The op that announces it."""
+        return [OP_BINDING, self.exchange.number, self.number, self.key, self.next_hop.id]
+
+
 class _Exchange:
     """An exchange and its bindings. Owner: Exchanges."""
 
-    __slots__ = ("alternate", "bound", "keys", "next_hops", "number", "record")
+    __slots__ = ("alternate", "attributes", "bindings", "keys", "number", "record")
 
-    def __init__(self, number: int, record: Record, keys: KeyMatcher) -> None:
+    def __init__(self, number: int, record: Record, keys: KeyMatcher, attributes: dict[str, Any]) -> None:
         self.number = number
         self.record = record
         self.alternate: Record | None = None
         self.keys = keys
-        self.bound: set[tuple[str, str]] = set()  # binding key, key of the next hop
-        self.next_hops: list[Record] = []
+        self.attributes = attributes  # as workers hear of them
+        self.bindings: dict[str, _Binding] = {}  # by name, in order
+
+    def op(self) -> Op:
+        """The op that announces it, without its bindings."""
+        return [OP_EXCHANGE, self.number, self.attributes]
+
+    def bound(self, binding_key: str, hop_key: str) -> bool:
+        """Whether a binding has this key and leads to the address with key `hop_key`."""
+        return any(each.key == binding_key and each.next_hop.key == hop_key for each in self.bindings.values())
 
 
 class Exchanges:
@@ -34,13 +60,16 @@ class Exchanges:
         self._settings = settings
         self._table = table
         self._exchanges: dict[str, _Exchange] = {}
-        self._bindings: set[str] = set()
-        self._ops: list[Op] = []
+        self._bindings: dict[str, _Binding] = {}
         self._next_number = 1
 
     def ops(self) -> list[Op]:
         """All exchanges and bindings, for a snapshot."""
-        return self._ops
+        ops: list[Op] = []
+        for exchange in self._exchanges.values():
+            ops.append(exchange.op())
+            ops += (binding.op() for binding in exchange.bindings.values())
+        return ops
 
     def add_exchange(self, config: ExchangeConfig) -> None:
         """Create an exchange. Raises ExchangeError, and then nothing has changed."""
@@ -59,19 +88,36 @@ class Exchanges:
         if alternate and self._reaches(self._key(alternate, config.alternate_phase), own_key):
             raise ExchangeError(f"alternate address '{alternate}' leads back to the exchange")
         record = self._record(config.address, config.phase)
-        exchange = _Exchange(self._take_number(), record, keys)
-        record.exchange = exchange.number
-        self._table.announce(record)
-        if alternate:
-            exchange.alternate = self._record(alternate, config.alternate_phase)
-        self._exchanges[config.name] = exchange
+        try:
+            alternate_record = self._record(alternate, config.alternate_phase) if alternate else None
+        except ExchangeError:
+            self._table.release(record)
+            raise
         attributes = {
             "address": record.id,
             "match": config.match_method,
-            "alternate": None if exchange.alternate is None else exchange.alternate.id,
+            "alternate": None if alternate_record is None else alternate_record.id,
             "alternatePhase": config.alternate_phase,
         }
-        self._publish([OP_EXCHANGE, exchange.number, attributes])
+        exchange = _Exchange(self._take_number(), record, keys, attributes)
+        exchange.alternate = alternate_record
+        record.exchange = exchange.number
+        self._table.announce(record)
+        self._exchanges[config.name] = exchange
+        self._table.change(exchange.op())
+
+    def remove_exchange(self, name: str) -> None:
+        """Remove an exchange and its bindings. Raises KeyError when it is not there."""
+        exchange = self._exchanges[name]
+        for binding_name in list(exchange.bindings):
+            self.remove_binding(binding_name)
+        del self._exchanges[name]
+        exchange.record.exchange = None
+        self._table.announce(exchange.record)
+        self._table.change([OP_EXCHANGE_GONE, exchange.number])
+        self._table.release(exchange.record)
+        if exchange.alternate is not None:
+            self._table.release(exchange.alternate)
 
     def add_binding(self, config: BindingConfig) -> None:
         """Create a binding. Raises ExchangeError, and then nothing has changed."""
@@ -85,7 +131,7 @@ class Exchanges:
         hop_key = self._key(config.next_hop_address, config.next_hop_phase)
         if self._reaches(hop_key, exchange.record.key):
             raise ExchangeError(f"next hop '{config.next_hop_address}' leads back to the exchange")
-        if (config.binding_key, hop_key) in exchange.bound:
+        if exchange.bound(config.binding_key, hop_key):
             raise ExchangeError("Next hop for key already exists")
         number = self._next_number
         try:
@@ -97,20 +143,23 @@ class Exchanges:
         except ExchangeError:
             exchange.keys.unbind(number)
             raise
-        self._take_number()
-        exchange.bound.add((config.binding_key, hop_key))
-        exchange.next_hops.append(record)
-        self._bindings.add(config.name)
-        self._publish([OP_BINDING, exchange.number, number, config.binding_key, record.id])
+        binding = _Binding(self._take_number(), exchange, config.binding_key, record)
+        exchange.bindings[config.name] = self._bindings[config.name] = binding
+        self._table.change(binding.op())
+
+    def remove_binding(self, name: str) -> None:
+        """Remove a binding. Raises KeyError when it is not there."""
+        binding = self._bindings.pop(name)
+        exchange = binding.exchange
+        del exchange.bindings[name]
+        exchange.keys.unbind(binding.number)
+        self._table.change([OP_BINDING_GONE, exchange.number, binding.number])
+        self._table.release(binding.next_hop)
 
     def _take_number(self) -> int:
         number = self._next_number
         self._next_number += 1
         return number
-
-    def _publish(self, op: Op) -> None:
-        self._ops.append(op)
-        self._table.change(op)
 
     def _classified(self, text: str) -> tuple[str, str]:
         return classify(normalise(text), self._router_id, self._mode)
@@ -152,7 +201,7 @@ class Exchanges:
             if exchange is None or current in seen:
                 continue
             seen.add(current)
-            waiting += [record.key for record in exchange.next_hops]
+            waiting += [binding.next_hop.key for binding in exchange.bindings.values()]
             if exchange.alternate is not None:
                 waiting.append(exchange.alternate.key)
         return False

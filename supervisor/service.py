@@ -129,6 +129,8 @@ class Supervisor:
                 self._wake_soon()
         while (delta := self._core.take_delta()) is not None:
             self._publish(*delta)
+        if self._core.busy:
+            self._wake_soon()
         for worker in self._core.workers.values():
             if (
                 worker.outbox

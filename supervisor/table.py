@@ -17,6 +17,8 @@ FIRST_ID: Final = 1  # 0 stands for "no address" in a link's slot
 _SLOT_BITS: Final = 20
 _GENERATION_BITS: Final = 32
 _WORKER_SHIFT: Final = _SLOT_BITS + _GENERATION_BITS
+_PRIMARY: Final = key(MOBILE, "", 0)
+
 _SLOT_MASK: Final = (1 << _SLOT_BITS) - 1
 _GENERATION_MASK: Final = (1 << _GENERATION_BITS) - 1
 
@@ -33,6 +35,7 @@ class Record:
         "epoch",
         "exchange",
         "fallback",
+        "fixed",
         "holders",
         "id",
         "inproc",
@@ -51,6 +54,7 @@ class Record:
         self.priority = priority
         self.overflow = overflow
         self.inproc = False
+        self.fixed = False  # treated as it was created, whatever the settings say
         self.exchange: int | None = None
         self.fallback: Record | None = None  # the fallback instance, of a primary one
         self.primary: Record | None = None  # the primary instance, of a fallback one
@@ -172,6 +176,28 @@ class Table:
         fallback.primary = primary
         self.announce(primary)
         return primary
+
+    def set_fallback(self, record: Record, setting: Setting) -> None:
+        """Announce a record, a primary one with or without its fallback instance as `setting` says."""
+        if record.key.startswith(_PRIMARY):
+            if setting.fallback and record.fallback is None:
+                try:
+                    self._begin_fallback(record, setting)
+                except TableFullError:
+                    record.fallback = None  # as for an attach: what has no record cannot be used
+            elif not setting.fallback and record.fallback is not None:
+                self._idle += (record, record.fallback)
+                record.fallback.primary = None
+                record.fallback = None
+        self.announce(record)
+
+    def _begin_fallback(self, record: Record, setting: Setting) -> None:
+        fallback_key = key(MOBILE, record.key[len(_PRIMARY) :], FALLBACK_PHASE)
+        fallback = self.records.get(fallback_key)
+        if fallback is None:
+            fallback = self.create(fallback_key, BALANCED, setting.priority, setting.overflow)
+        record.fallback = fallback
+        fallback.primary = record
 
     @staticmethod
     def has_consumer(record: Record, worker: int, slot: int, generation: int) -> bool:

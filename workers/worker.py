@@ -13,7 +13,7 @@ from router.routing.table import Table
 from router.ipc import control
 from router.ipc.control import Message, WorkerSetup
 from router.ipc.layout import Region
-from router.log import Log, LogSettings
+from router.log import Log, LogError, LogSettings
 from workers.client import Client
 from workers.control import Control
 from workers.inprocess import InProcess
@@ -24,13 +24,22 @@ GC_THRESHOLD: Final = 100_000  # objects between collections: what a wake leaves
 DRAIN_STEP_MS: Final = 10
 
 
+def open_log(settings: dict[str, Any]) -> Log:
+    """The log until the supervisor says more: as it was at the start of the router, or to stderr if that fails now."""
+    try:
+        return Log(LogSettings.from_dict(settings))
+    except LogError:
+        return Log()
+
+
 class Worker:
     """One worker process. Owner: `run` of workers.main."""
 
     def __init__(self, setup: WorkerSetup) -> None:
         self.setup = setup
         self.router = setup.router
-        self.log = Log(LogSettings.from_dict(setup.log))
+        self.log = open_log(setup.log)
+        self.log_opened: int | None = None  # how often the files were to be opened anew
         self.region = Region.attach(setup.region_fd)
         self.loop = Loop(self.region, setup.worker)
         self.links: dict[int, Any] = {}  # slot index -> OutgoingLink
@@ -129,6 +138,8 @@ class Worker:
                 self.listeners[op[1]] = op[2]
             elif op[0] == control.OP_LISTENER_GONE:
                 self.listeners.pop(op[1], None)
+            elif op[0] == control.OP_LOG:
+                self.use_log(op[1], op[2])
             elif op[0] == control.OP_WORKER and op[3] == "up":
                 port = self.ports[op[1]]
                 if port is not None and not port.alive:
@@ -140,6 +151,17 @@ class Worker:
                 if port is not None:
                     port.down()
         self.in_process.table_changed()
+
+    def use_log(self, settings: dict[str, Any], opened: int) -> None:
+        """Log as the supervisor does. `opened`: another number than before means to open the files anew."""
+        again = self.log_opened is not None and opened != self.log_opened
+        self.log_opened = opened
+        try:
+            self.log.apply(LogSettings.from_dict(settings))
+            if again:
+                self.log.reopen()
+        except LogError as error:
+            self.log.error("SERVER", f"Worker {self.setup.worker} goes on with its log as it was: {error}")
 
     # -- connections --------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,11 @@ class DuplicatePatternError(PatternError):
     """The pattern, in canonical form, is in the tree already."""
 
 
+def duplicate_pattern(pattern: str) -> DuplicatePatternError:
+    """The error for a canonical pattern that is there already."""
+    return DuplicatePatternError(f"Already exists: Duplicate pattern '{pattern}' not added to parse tree")
+
+
 def address_tokens(text: str) -> list[str]:
     """Tokens of an address: leading separators are skipped, one trailing separator ends the last token."""
     text = text.lstrip(SEPARATORS)
@@ -127,15 +132,24 @@ class PatternTree(Generic[T]):
     def insert(self, pattern: str, value: T) -> None:
         """Add a value. Raises DuplicatePatternError when an equal pattern is here, PatternError for an empty one."""
         tokens = canonical(pattern)
+        node = self._node(tokens)
+        if node.value is not None:
+            raise duplicate_pattern("/".join(tokens))
+        node.value = (value,)
+        self._count += 1
+
+    def put(self, pattern: str, value: T) -> None:
+        """Add a value, or replace that of an equal pattern. Raises PatternError for an empty one."""
+        node = self._node(canonical(pattern))
+        self._count += node.value is None
+        node.value = (value,)
+
+    def _node(self, tokens: list[str]) -> _Node[T]:
+        """The node of a pattern, made if it is not there."""
         node = self._root
         for token in tokens:
             node = node.make_child(token)
-        if node.value is not None:
-            raise DuplicatePatternError(
-                f"Already exists: Duplicate pattern '{'/'.join(tokens)}' not added to parse tree"
-            )
-        node.value = (value,)
-        self._count += 1
+        return node
 
     def get(self, pattern: str) -> T | None:
         """The value stored for exactly this pattern (in canonical form), or None."""
@@ -165,6 +179,11 @@ class PatternTree(Generic[T]):
                 break
             parent.drop_child(token)
         return value[0]
+
+    def discard(self, pattern: str) -> None:
+        """Take a pattern out if it is here."""
+        if self.get(pattern) is not None:
+            self.remove(pattern)
 
     def items(self) -> Iterator[tuple[str, T]]:
         """All patterns in canonical form, joined by `/`, with their values."""

@@ -24,7 +24,7 @@ class Setting(NamedTuple):
 
 
 class AddressSettings:
-    """All address settings of a router, built from the `settings` op. Immutable after creation."""
+    """All address settings of a router, built from the `settings` op. Owner: whoever routes or decides by them."""
 
     __slots__ = ("_tree", "default")
 
@@ -37,6 +37,26 @@ class AddressSettings:
         self._tree: PatternTree[Setting] = PatternTree()
         for pattern, attributes in entries:
             self._tree.insert(pattern, setting_from(attributes))
+
+    def put(self, pattern: str, setting: Setting) -> None:
+        """Add or replace the setting of a pattern. Raises PatternError for a pattern that cannot be used."""
+        self._tree.put(pattern, setting)
+
+    def drop(self, pattern: str) -> None:
+        """Remove the setting of a pattern; nothing happens when there is none."""
+        self._tree.discard(pattern)
+
+    def get(self, pattern: str) -> Setting | None:
+        """The setting of exactly this pattern, or None."""
+        return self._tree.get(pattern)
+
+    def become(self, other: "AddressSettings") -> None:
+        """Take over what the other one holds, which must not be used any more."""
+        self._tree, self.default = other._tree, other.default
+
+    def set_default(self, distribution: str) -> None:
+        """Change the distribution of addresses that no pattern matches."""
+        self.default = Setting(distribution=distribution)
 
     def lookup(self, name: str) -> Setting:
         """The setting of a mobile address (normalised, with its tenant prefix); the default one if none matches."""

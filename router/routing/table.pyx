@@ -7,7 +7,7 @@ from router.ipc import control
 from router.routing import address as addresses
 from router.routing.exchange_keys import KeyMatcher
 from router.routing.settings import UNAVAILABLE as UNAVAILABLE_TEXT
-from router.routing.settings import AddressSettings
+from router.routing.settings import AddressSettings, setting_from
 
 cdef enum:
     LOOKUPS_KEPT = 16384       # texts of anonymous messages, and subjects of an exchange, that are remembered
@@ -143,6 +143,15 @@ cdef class Table:
 
     def op_settings(self, op, touched):
         self.settings = AddressSettings(op[1], op[2])
+
+    def op_setting(self, op, touched):
+        if op[2] is None:
+            self.settings.drop(op[1])
+        else:
+            self.settings.put(op[1], setting_from(op[2]))
+
+    def op_default(self, op, touched):
+        self.settings.set_default(op[1])
 
     def op_address(self, op, touched):
         cdef Address address = self.addresses.get(op[1])
@@ -315,7 +324,8 @@ cdef int address_changed(Address address) except -1:
 
 
 OPS = {
-    control.OP_SETTINGS: Table.op_settings, control.OP_ADDRESS: Table.op_address,
+    control.OP_SETTINGS: Table.op_settings, control.OP_SETTING: Table.op_setting,
+    control.OP_DEFAULT: Table.op_default, control.OP_ADDRESS: Table.op_address,
     control.OP_ADDRESS_GONE: Table.op_address_gone, control.OP_CONSUMER: Table.op_consumer,
     control.OP_CONSUMER_GONE: Table.op_consumer_gone, control.OP_EXCHANGE: Table.op_exchange,
     control.OP_EXCHANGE_GONE: Table.op_exchange_gone, control.OP_BINDING: Table.op_binding,

@@ -137,6 +137,9 @@ class InProcessWorker(Worker):
         """Ports to the other workers."""
         return [port for port in self.ports if port is not None]
 
+    def use_log(self, settings: dict[str, Any], opened: int) -> None:
+        """This one writes no log."""
+
     def report_fault(self, what: str, fault: Exception) -> None:
         self.faults.append(fault)
 

@@ -1,0 +1,68 @@
+"""What workers know of listeners: the attributes that hand-overs of connections refer to. No input or output here.
+
+An offer never changes. A listener whose attributes change makes a new one, and connections accepted from then on refer
+to that; the old one goes when the last connection accepted with it has ended, so that none arrives at a worker that no
+longer knows what it may do.
+"""
+from collections.abc import Iterable
+from typing import Final
+
+from router.config.entities import ListenerConfig
+from router.ipc.control import OP_LISTENER_GONE
+from supervisor.configure import listener_op
+from supervisor.table import Op, Table
+
+
+class _Offer:
+    """One offer. Owner: Offers."""
+
+    __slots__ = ("connections", "op", "retired")
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.connections = 0
+        self.retired = False
+
+
+class Offers:
+    """All offers that workers know, by key. Owner: the core."""
+
+    def __init__(self, table: Table, listeners: Iterable[ListenerConfig]) -> None:
+        """Those of the listeners of the start have their names as keys."""
+        self._table: Final = table
+        self._offers: dict[str, _Offer] = {
+            listener.name: _Offer(listener_op(listener, listener.name)) for listener in listeners
+        }
+        self._made = 0
+
+    def ops(self) -> list[Op]:
+        """All of them, for a snapshot."""
+        return [offer.op for offer in self._offers.values()]
+
+    def add(self, listener: ListenerConfig) -> tuple[str, int]:
+        """Make an offer; its key, and the epoch that tells the workers."""
+        self._made += 1
+        offer_key = f"{listener.name} {self._made}"
+        op = listener_op(listener, offer_key)
+        self._offers[offer_key] = _Offer(op)
+        return offer_key, self._table.change(op)
+
+    def retire(self, offer_key: str) -> None:
+        """No further connection will refer to it."""
+        self._offers[offer_key].retired = True
+        self._forget_unused(offer_key)
+
+    def enter(self, offer_key: str) -> None:
+        """A connection refers to it."""
+        self._offers[offer_key].connections += 1
+
+    def leave(self, offer_key: str) -> None:
+        """That connection has ended."""
+        self._offers[offer_key].connections -= 1
+        self._forget_unused(offer_key)
+
+    def _forget_unused(self, offer_key: str) -> None:
+        offer = self._offers[offer_key]
+        if offer.retired and not offer.connections:
+            del self._offers[offer_key]
+            self._table.change([OP_LISTENER_GONE, offer_key])
