@@ -203,6 +203,7 @@ class Acceptor:
         """Hand an accepted connection over, unless there are too many."""
         if self._core.connections >= MAX_CONNECTIONS:
             accepted.close()
+            self._core.denied += 1
             if self._log.enabled("POLICY", INFO):
                 self._log.info(
                     "POLICY",

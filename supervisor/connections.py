@@ -10,15 +10,29 @@ from supervisor.table import Record
 class Link:
     """A link of a connection. Owner: its connection."""
 
-    __slots__ = ("closed", "consumer", "generation", "identity", "name", "record", "slot")
+    __slots__ = (
+        "closed", "connection", "consumer", "generation", "identity", "name", "record", "slot", "up", "worker",
+    )  # fmt: skip
 
-    def __init__(self, identity: int, name: str, consumer: bool, slot: int, generation: int) -> None:
+    def __init__(
+        self,
+        identity: int,
+        name: str,
+        consumer: bool,
+        slot: int,
+        generation: int,
+        connection: "Connection",
+        worker: int,
+    ) -> None:
         self.identity = identity  # number shown to people, unique in the router
+        self.connection = connection
+        self.worker = worker  # index
         self.name = name
         self.consumer = consumer
         self.slot = slot  # in shared memory, with its generation
         self.generation = generation
         self.record: Record | None = None  # None: anonymous, or not attached
+        self.up = False  # the attach has been answered
         self.closed = False  # an answer that still waits must not be sent
 
 
@@ -26,17 +40,23 @@ class Connection:
     """An accepted connection. Owner: the worker it was given to."""
 
     __slots__ = (
+        "closing",
         "container",
         "hostname",
         "links",
         "listener",
         "local",
+        "mechanism",
         "number",
         "offer",
         "opened",
+        "opened_at",
         "peer",
         "properties",
+        "tls",
+        "trace",
         "user",
+        "worker",
     )
 
     def __init__(self, number: int, listener: ListenerConfig, local: str, peer: str, offer: str) -> None:
@@ -46,12 +66,23 @@ class Connection:
         self.listener = listener
         self.local = local  # address of the listener, host:port
         self.peer = peer  # ip:port
+        self.worker: int | None = None  # index of the one that has it
         self.opened = False
+        self.opened_at = 0.0  # seconds of the monotonic clock
+        self.closing = False  # by request of management
+        self.trace = False  # frames are logged whatever the level of PROTOCOL
+        self.mechanism: str | None = None  # of SASL; None: without
+        self.tls: Mapping[str, Any] | None = None
         self.container: str | None = None
         self.hostname: str | None = None
         self.user: str | None = None
         self.properties: dict[str, Any] | None = None
         self.links: dict[int, Link] = {}  # by the worker's number
+
+    @property
+    def tenant(self) -> str | None:
+        """The prefix of its addresses, on a multi-tenant listener."""
+        return f"{self.hostname}/" if self.listener.multi_tenant and self.hostname is not None else None
 
 
 def log_accepted(log: Log, connection: Connection) -> None:

@@ -1,4 +1,5 @@
 """What happens in the router: messages of workers come in, answers and deltas go out. No input or output here."""
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -7,6 +8,7 @@ from router.ipc.control import (
     ACK,
     ATTACH,
     ATTACHED,
+    CLOSE,
     CLOSED,
     DETACH,
     DETACHED,
@@ -21,6 +23,7 @@ from router.ipc.control import (
     REFUSED,
     RESYNC,
     SNAPSHOT,
+    TRACE,
     Message,
 )
 from router.log import DEBUG, LEVELS, MODULES, WARNING, Log, LogSettings
@@ -68,6 +71,10 @@ class Core:
         self.table = Table(addresses)
         self.epochs: Epochs[Waiting] = Epochs()
         self.workers: dict[int, Worker] = {}  # the current generation of each, dead or alive
+        self.opened: dict[int, Connection] = {}  # connections with an AMQP open, by number, in order of opening
+        self.links: dict[int, Link] = {}  # by identity, in order of attach
+        self.started_at = time.monotonic()
+        self.denied = 0  # sockets refused by the limit of all connections
         router = configuration.router
         entries, refused = address_entries(configuration.addresses)
         for text in refused:
@@ -110,6 +117,11 @@ class Core:
         """Whether `take_delta` has more to do when other events have had their turn."""
         return self.settings.waiting(self.epochs)
 
+    @property
+    def accepted(self) -> int:
+        """Number of connections ever accepted, those closed since included."""
+        return self._next_connection - 1
+
     def take_identity(self) -> int:
         """A number for a link or configured object; never given twice."""
         identity = self._next_identity
@@ -133,13 +145,31 @@ class Core:
         connection = Connection(self._next_connection, listener, local, peer, offer or listener.name)
         self.offers.enter(connection.offer)
         self._next_connection += 1
-        worker.connections[connection.number] = connection
+        self.move(connection, worker)
         log_accepted(self._log, connection)
         return connection
 
     def move(self, connection: Connection, worker: Worker) -> None:
         """A connection that its first worker never got goes to another one."""
         worker.connections[connection.number] = connection
+        connection.worker = worker.index
+
+    def close(self, connection: Connection, condition: str, description: str) -> None:
+        """Have an open connection closed by its worker."""
+        connection.closing = True
+        message = {"t": CLOSE, "conn": connection.number, "condition": condition, "description": description}
+        self._tell_worker_of(connection, message)
+
+    def trace(self, connection: Connection, on: bool) -> None:
+        """Switch the log of a connection's frames."""
+        if connection.trace != on:
+            connection.trace = on
+            self._tell_worker_of(connection, {"t": TRACE, "conn": connection.number, "on": on})
+
+    def _tell_worker_of(self, connection: Connection, message: Message) -> None:
+        worker = None if connection.worker is None else self.workers.get(connection.worker)
+        if worker is not None and connection.number in worker.connections:
+            worker.outbox.append(message)
 
     def receive(self, worker: Worker, message: Message, raw: bytes | None = None) -> None:
         """React to a message of a worker, `raw` the octets that came with it. Raises WorkerFaultError."""
@@ -162,7 +192,7 @@ class Core:
         was_live = worker.live
         worker.stage = Stage.DEAD
         for connection in worker.connections.values():
-            self._drop_links(worker, connection)
+            self._forget(worker, connection)
             self.offers.leave(connection.offer)
             log_closed(self._log, connection, None)
         worker.connections = {}
@@ -183,6 +213,7 @@ class Core:
         table.reclaim(settled, self._reset_address)
         for worker, link, answer in epochs.released(table.epoch):
             if not link.closed:
+                link.up = True
                 worker.outbox.append(answer)
         if delta is None:
             for worker in self.workers.values():
@@ -229,16 +260,20 @@ class Core:
         if connection is None:
             return
         connection.opened = True
+        connection.opened_at = time.monotonic()
+        connection.mechanism = message.get("mechanism")
+        connection.tls = message["tls"]
         connection.container = message["container"]
         connection.hostname = message["hostname"]
         connection.user = message["user"]
         connection.properties = message["properties"] or None
+        self.opened[connection.number] = connection
         log_opened(self._log, connection, message)
 
     def _closed(self, worker: Worker, message: Message) -> None:
         connection = worker.connections.pop(message["conn"], None)
         if connection is not None:
-            self._drop_links(worker, connection)
+            self._forget(worker, connection)
             self.offers.leave(connection.offer)
             log_closed(self._log, connection, message["error"])
         if message.get("confirm"):
@@ -262,14 +297,21 @@ class Core:
             )
             return
         link = Link(
-            self.take_identity(), message["name"], message["dir"] == "out", message["slot"], message["gen"]
+            self.take_identity(),
+            message["name"],
+            message["dir"] == "out",
+            message["slot"],
+            message["gen"],
+            connection,
+            worker.index,
         )
-        connection.links[number] = link
+        connection.links[number] = self.links[link.identity] = link
         log_attached(self._log, connection, link, message["text"])
         record = decision.record
         answer: dict[str, Any] = {"t": ATTACHED, "conn": connection.number, "link": number, "identity": link.identity}
         if record is None:
             answer["kind"] = "anonymous"
+            link.up = True
             worker.outbox.append(answer)
             return
         answer["kind"] = "address"
@@ -295,6 +337,7 @@ class Core:
         link.record = record
         self.table.add_producer(record)
         if record.epoch <= self.epochs.acknowledged(worker.index):
+            link.up = True
             worker.outbox.append(answer)
         else:
             self.epochs.when_own(worker.index, record.epoch, (worker, link, answer))
@@ -320,12 +363,15 @@ class Core:
             raise WorkerFaultError(f"log: {worker} names module {module!r}, level {level!r}")
         self._log.write(LEVELS[level], module, message["text"])
 
-    def _drop_links(self, worker: Worker, connection: Connection) -> None:
+    def _forget(self, worker: Worker, connection: Connection) -> None:
+        """A connection is gone, and its links with it."""
+        self.opened.pop(connection.number, None)
         for link in connection.links.values():
             self._drop_link(worker, link)
 
     def _drop_link(self, worker: Worker, link: Link) -> None:
         link.closed = True
+        self.links.pop(link.identity, None)
         record = link.record
         if record is None:
             return

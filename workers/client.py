@@ -29,6 +29,7 @@ class Client:
         "listener",
         "next_link",
         "number",
+        "sasl",
         "tenant",
         "told_closed",
         "transport",
@@ -41,6 +42,7 @@ class Client:
         self.worker = worker
         self.number = number
         self.listener = listener
+        self.sasl: SaslServer | None = None
         self.user: str | None = None
         self.tenant: str | None = None
         self.links: dict[int, LinkRecord] = {}
@@ -64,7 +66,8 @@ class Client:
 
     def authenticator(self) -> SaslServer | None:
         offered = self.listener["saslMechanisms"] or list(MECHANISMS)
-        return SaslServer({name: MECHANISMS[name] for name in offered if name in MECHANISMS})
+        self.sasl = SaslServer({name: MECHANISMS[name] for name in offered if name in MECHANISMS})
+        return self.sasl
 
     def allow_plain(self, connection: Connection) -> bool:
         return True
@@ -90,10 +93,12 @@ class Client:
                 "container": remote["container"],
                 "hostname": hostname,
                 "user": self.user,
+                "mechanism": self.sasl.mechanism if self.sasl is not None else None,
                 "properties": plain(remote["properties"]),
                 "tls": None,
             }
         )
+        self.sasl = None
 
     def _properties(self) -> list[bytes]:
         router = self.worker.router

@@ -42,6 +42,7 @@ class SaslServer:
         self.mechanisms = mechanisms
         self.running: Mechanism | None = None
         self.done = False
+        self.mechanism: str | None = None  # that the client chose
         self.user: str | None = None
 
     def begin(self) -> bytes:
@@ -52,9 +53,11 @@ class SaslServer:
         """The client's frame; the frame to answer. Raises RemoteError on a frame that has no place here."""
         code, items = codec.described_list(body)
         if code == INIT and self.running is None and items:
-            factory = self.mechanisms.get(str(codec.decode_one(items[0])))
+            name = str(codec.decode_one(items[0]))
+            factory = self.mechanisms.get(name)
             if factory is None:
                 return self._outcome(None)
+            self.mechanism = name
             self.running = factory()
             response = codec.decode_one(items[1]) if len(items) > 1 else b""
         elif code == RESPONSE and self.running is not None and items:

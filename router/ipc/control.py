@@ -50,6 +50,7 @@ CLOSE = "close"
 DRAIN = "drain"
 SEND = "send"
 TAKEN = "taken"
+TRACE = "trace"
 
 
 class ControlError(ValueError):
@@ -107,6 +108,7 @@ class Opened(TypedDict):
     container: str
     hostname: str | None
     user: str | None
+    mechanism: NotRequired[str | None]  # of SASL; None: without
     properties: dict[str, Any]
     tls: dict[str, Any] | None
 
@@ -240,6 +242,14 @@ class Close(TypedDict):
     silent: NotRequired[bool]
 
 
+class Trace(TypedDict):
+    """Log the frames of a connection, or no longer, whatever the level of PROTOCOL."""
+
+    t: Literal["trace"]
+    conn: int
+    on: bool
+
+
 class Drain(TypedDict):
     """Stop reading, flush, exit 0 within `deadline_ms` milliseconds."""
 
@@ -315,6 +325,7 @@ REQUIRED: dict[str, frozenset[str]] = {
     DRAIN: Drain.__required_keys__,
     SEND: Send.__required_keys__,
     TAKEN: Taken.__required_keys__,
+    TRACE: Trace.__required_keys__,
 }
 
 

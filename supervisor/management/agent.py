@@ -1,0 +1,227 @@
+"""The agent: takes messages for the management addresses, has them answered, sends the answers.
+
+No input or output here: `handle` is called with each message, `send` with each answer, and `later` asks to be called
+when other events have had their turn. An answer that takes long is made in slices.
+"""
+
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from router.config.schema import SCHEMA
+from router.ipc.layout import Region
+from router.log import DEBUG, Log
+from supervisor.core import Core
+from supervisor.inprocess import LocalMessage
+from supervisor.management.addresses import Addresses
+from supervisor.management.connections import Connections
+from supervisor.management.context import Changes, Context
+from supervisor.management.core_type import CoreType
+from supervisor.management.links import Links
+from supervisor.management.request import Request, decode
+from supervisor.management.response import (
+    BAD_REQUEST,
+    INTERNAL_ERROR,
+    Outcome,
+    Response,
+    StatusError,
+    Steps,
+    encode,
+)
+from supervisor.management.router import Console, RouterType
+from supervisor.management.settings import (
+    ConfiguredAddresses,
+    ConfiguredBindings,
+    ConfiguredExchanges,
+    Identities,
+    Unbuilt,
+)
+from supervisor.management.store import Store
+
+# Types that this version does not have, though it knows their columns.
+UNBUILT: Final = ("router.config.linkRoute", "router.config.autoLink", "router.connection.linkRoute")
+# Short names that mean the store's form, which differs from the rows of the core.
+STORED: Final = ("router", "console")
+
+SLICE: Final = 0.004  # seconds that an answer may take before other events have their turn
+MAX_UNFINISHED: Final = 16  # answers in the making; further ones wait as requests
+MAX_WAITING: Final = 1000  # requests that wait; beyond it they are refused
+MAX_WAITING_OCTETS: Final = 16 << 20
+_SHOWN: Final = 500  # characters of an answer in the log
+
+# text of an address, octets of a message, worker to prefer -> whether somebody is there
+Send = Callable[[str, bytes, int], bool]
+
+
+class _Job(NamedTuple):
+    """An answer in the making."""
+
+    request: Request
+    steps: Steps
+
+
+class Agent:
+    """The management agent. Owner: supervisor."""
+
+    def __init__(
+        self,
+        core: Core,
+        region: Region,
+        log: Log,
+        changes: Changes,
+        version: str,
+        send: Send,
+        later: Callable[[Callable[[], None]], object],
+    ) -> None:
+        """version: what the router says it is. later(function): calls it soon, after other events."""
+        self._log = log
+        self._send = send
+        self._later = later
+        self.context = Context(core, region, log, changes, version, self.answer)
+        self._store = Store(self.context)
+        self._types: dict[str, CoreType] = {each.name: each for each in self._core_types()}
+        self._jobs: deque[_Job] = deque()
+        self._waiting: deque[Request] = deque()
+        self._waiting_octets = 0
+        self._called = False
+
+    def _core_types(self) -> list[CoreType]:
+        context = self.context
+        identities = Identities(context)
+        unbuilt = []
+        for kind in UNBUILT:
+            entity_type = SCHEMA.types[kind]
+            one = Unbuilt(context, kind, [column.name for column in entity_type.core_columns or ()])
+            one.name = entity_type.long_name  # type: ignore[misc]
+            unbuilt.append(one)
+        return [
+            RouterType(context),
+            Links(context),
+            Addresses(context),
+            Connections(context),
+            ConfiguredAddresses(context, identities),
+            ConfiguredExchanges(context, identities),
+            ConfiguredBindings(context, identities),
+            Console(context),
+            *unbuilt,
+        ]
+
+    def handle(self, message: LocalMessage) -> None:
+        """Answer a request, or begin to."""
+        request = decode(message.worker_index, message.connection_number, message.octets)
+        if self._log.enabled("AGENT", DEBUG):
+            self._log.debug("AGENT", f"Agent request {request}")
+        if len(self._jobs) < MAX_UNFINISHED:
+            self._begin(request)
+        elif len(self._waiting) < MAX_WAITING and self._waiting_octets < MAX_WAITING_OCTETS:
+            self._waiting.append(request)
+            self._waiting_octets += len(request.octets)
+        else:
+            self._finish(request, Response(INTERNAL_ERROR, description="Too many management requests are waiting"))
+
+    def _begin(self, request: Request) -> None:
+        """Dispatch a request; what is not answered within a slice goes on later."""
+        kind = self._core_type(request)
+        if request.reply_to is None and kind is None:
+            return  # nobody would hear of it (management specification 5.2)
+        try:
+            outcome = self._dispatch(request, kind)
+        except StatusError as error:
+            self._fail(request, error)
+            return
+        except Exception:
+            self._fault(request)
+            return
+        if isinstance(outcome, Response):
+            self._finish(request, outcome)
+        else:
+            self._run(_Job(request, outcome))
+
+    def _dispatch(self, request: Request, kind: CoreType | None) -> Outcome:
+        if request.fault is not None:
+            raise StatusError(BAD_REQUEST, request.fault)
+        if kind is None:
+            return self._store.handle(request)
+        match request.operation:
+            case "QUERY":
+                return kind.query(request)
+            case "READ":
+                return kind.read(request)
+            case "CREATE":
+                return kind.create(request)
+            case "UPDATE":
+                return kind.update(request)
+        return kind.delete(request)
+
+    def _core_type(self, request: Request) -> CoreType | None:
+        """The core type that answers; None: the store does (management specification 5.2)."""
+        if request.operation not in ("QUERY", "READ", "CREATE", "UPDATE", "DELETE"):
+            return None
+        given = request.text("entityType") or request.text("type")
+        if given is None or given in STORED:
+            return None
+        found = SCHEMA.find(given)
+        return None if found is None else self._types.get(found.long_name)
+
+    # Answers that take long
+
+    def _run(self, job: _Job) -> None:
+        """Work on an answer until it is there or a slice is over."""
+        until = time.monotonic() + SLICE
+        try:
+            while time.monotonic() < until:
+                next(job.steps)
+        except StopIteration as stop:
+            self._finish(job.request, stop.value)
+            return
+        except StatusError as error:
+            self._fail(job.request, error)
+            return
+        except Exception:
+            self._fault(job.request)
+            return
+        self._jobs.append(job)
+        if not self._called:
+            self._called = True
+            self._later(self._continue)
+
+    def _continue(self) -> None:
+        """One slice for the answer whose turn it is; then for requests that waited."""
+        self._called = False
+        if self._jobs:
+            self._run(self._jobs.popleft())
+        while self._waiting and len(self._jobs) < MAX_UNFINISHED:
+            request = self._waiting.popleft()
+            self._waiting_octets -= len(request.octets)
+            self._begin(request)
+        if (self._jobs or self._waiting) and not self._called:
+            self._called = True
+            self._later(self._continue)
+
+    # Answers
+
+    def _fail(self, request: Request, error: StatusError) -> None:
+        kind = self._core_type(request)
+        target = "" if kind is None else f" of {kind.name}"
+        self._log.error("AGENT", f"Error performing {request.operation}{target}: {error.description}")
+        self._finish(request, Response.failed(error))
+
+    def _fault(self, request: Request) -> None:
+        """A fault of ours: the client hears of it too."""
+        self._log.critical("AGENT", f"Error performing {request.operation}: {traceback.format_exc()}".rstrip())
+        self._finish(request, Response(INTERNAL_ERROR))
+
+    def _finish(self, request: Request, response: Response) -> None:
+        if self._log.enabled("AGENT", DEBUG):
+            shown = f"Message(status={response.status} {response.text!r}, body={response.body[:_SHOWN]!r})"
+            self._log.debug("AGENT", f"Agent response:\n  {shown}\n  Responding to: \n  {request}")
+        self.answer(request, response)
+
+    def answer(self, request: Request, response: Response) -> bool:
+        """Send an answer; False when nobody is there to get it."""
+        if request.reply_to is None:
+            return False
+        octets = encode(response, request.reply_to, request.correlation_id)
+        return self._send(request.reply_to, octets, request.worker)

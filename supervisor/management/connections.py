@@ -1,0 +1,136 @@
+"""Type connection: one row for each open connection, and closing one (management specification 5.9, 6.5)."""
+
+import time
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from supervisor.connections import Connection
+from supervisor.management import values
+from supervisor.management.core_type import PREFIX, CoreType, constant, forbidden
+from supervisor.management.request import Request
+from supervisor.management.response import BAD_REQUEST, FORBIDDEN, NOT_FOUND, Response, StatusError
+
+FORCED: Final = "amqp:connection:forced"
+FORCED_TEXT: Final = "Connection forced-closed by management request"
+# Connections that management does not close: those of other routers.
+_PROTECTED: Final = ("inter-router", "edge")
+
+
+class Row(NamedTuple):
+    """A connection; times are CLOCK_MONOTONIC, ns."""
+
+    connection: Connection
+    now: int
+    last_delivery: int  # 0: none yet
+
+
+def _tls(name: str) -> Any:
+    return lambda row: values.string((row.connection.tls or {}).get(name))
+
+
+def _is_encrypted(row: Row) -> bytes:
+    return values.boolean(row.connection.tls is not None)
+
+
+def _last_delivery(row: Row) -> bytes:
+    return values.uint(max(0, row.now - row.last_delivery) // 1_000_000_000 if row.last_delivery else None)
+
+
+class Connections(CoreType):
+    """Connections in order of opening."""
+
+    name = PREFIX + "connection"
+    columns = {
+        "name": lambda row: values.string(f"connection/{row.connection.peer}"),
+        "identity": lambda row: values.string(str(row.connection.number)),
+        "host": lambda row: values.string(row.connection.peer),
+        "role": lambda row: values.string(row.connection.listener.role),
+        "protocol": constant(values.string("amqp")),
+        "dir": constant(values.string("in")),
+        "container": lambda row: values.string(row.connection.container),
+        "sasl": lambda row: values.string(row.connection.mechanism),
+        "isAuthenticated": lambda row: values.boolean(row.connection.mechanism is not None),
+        "user": lambda row: values.string(row.connection.user),
+        "isEncrypted": _is_encrypted,
+        "sslProto": _tls("protocol"),
+        "sslCipher": _tls("cipher"),
+        "properties": lambda row: values.properties(row.connection.properties or {}),
+        "sslSsf": lambda row: values.long((row.connection.tls or {}).get("ssf", 0)),
+        "tenant": lambda row: values.string(row.connection.tenant),
+        "type": constant(values.string(name)),
+        "ssl": _is_encrypted,
+        "opened": lambda row: values.boolean(row.connection.opened),
+        "active": constant(values.TRUE),
+        "adminStatus": lambda row: values.string("deleted" if row.connection.closing else "enabled"),
+        "operStatus": lambda row: values.string("closing" if row.connection.closing else "up"),
+        "uptimeSeconds": lambda row: values.uint(int(row.now / 1e9 - row.connection.opened_at)),
+        "lastDlvSeconds": _last_delivery,
+        "enableProtocolTrace": lambda row: values.boolean(row.connection.trace),
+    }
+
+    def rows(self) -> Iterable[Connection]:
+        """All open connections."""
+        return self.context.core.opened.values()
+
+    def row(self, item: Connection) -> Row | None:
+        """The connection with what its links tell; None when it is gone."""
+        if self.context.core.opened.get(item.number) is not item:
+            return None
+        return Row(item, time.monotonic_ns(), self._last_delivery(item))
+
+    def _last_delivery(self, connection: Connection) -> int:
+        last = 0
+        for link in connection.links.values():
+            counters = self.context.region.link_counters(link.worker, link.slot)
+            if counters is not None and counters["generation"] == link.generation:
+                last = max(last, counters.get("last_delivery", 0))
+        return last
+
+    def find(self, identity: str | None, name: str | None) -> Connection:
+        """By number only."""
+        if identity is None:
+            raise StatusError(BAD_REQUEST, "Name not supported. Identity required")
+        found = self._by_number(identity)
+        if found is None:
+            raise StatusError(NOT_FOUND)
+        return found
+
+    def _by_number(self, identity: str | None) -> Connection | None:
+        number = int(identity) if identity is not None and identity.isascii() and identity.isdigit() else None
+        return None if number is None else self.context.core.opened.get(number)
+
+    def update(self, request: Request) -> Response:
+        """Close the connection, or switch the log of its frames."""
+        body = request.body()
+        if not isinstance(body, dict):
+            raise StatusError(BAD_REQUEST)
+        connection = self._by_number(request.identity or _text(body.get("identity")))
+        core = self.context.core
+        if connection is None or (request.connection is not None and request.connection not in core.opened):
+            raise StatusError(BAD_REQUEST)
+        status, trace = body.get("adminStatus"), body.get("enableProtocolTrace")
+        if status is None and trace is None:
+            raise StatusError(BAD_REQUEST)
+        if status is not None:
+            if status not in ("enabled", "deleted"):
+                raise StatusError(BAD_REQUEST)
+            if connection.listener.role in _PROTECTED:
+                raise StatusError(FORBIDDEN, "You are not allowed to perform this operation.")
+        if trace is not None:
+            core.trace(connection, trace is True)
+        if status == "deleted" and not connection.closing:
+            self._close(connection, request)
+        return self.shown(connection)
+
+    def _close(self, connection: Connection, request: Request) -> None:
+        by = "" if request.connection is None else f" from connection [C{request.connection}]"
+        self.context.log.info("ROUTER_CORE", f"[C{connection.number}] Connection force-closed by request{by}")
+        self.context.core.close(connection, FORCED, FORCED_TEXT)
+
+    def delete(self, request: Request) -> Response:
+        """Not this way: UPDATE closes connections."""
+        return forbidden(request)
+
+
+def _text(value: Any) -> str | None:
+    return str(value) if isinstance(value, str) else None

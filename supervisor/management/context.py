@@ -1,0 +1,82 @@
+"""What the agent's parts work with, and the interface to changes of the configuration."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from router.config.entities import Configuration, EntityConfig
+from router.ipc.layout import Region
+from router.log import Log
+from supervisor.core import Core
+from supervisor.management.request import Request
+from supervisor.management.response import Response
+
+
+class ChangeError(Exception):
+    """A change that cannot be made; nothing has changed."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(status, text)
+        self.status = status
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Changes(Protocol):
+    """Where configured entities are read and changed. Types by their short names. Changes raise ChangeError."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in force."""
+
+    def entities(self, entity_type: str) -> Sequence[EntityConfig]:
+        """All entities of a type, in order of creation."""
+
+    def create(self, entity_type: str, name: str | None, attributes: Mapping[str, Any]) -> EntityConfig:
+        """Make an entity."""
+
+    def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> EntityConfig:
+        """Change attributes of an entity; None removes one."""
+
+    def delete(self, entity: EntityConfig) -> None:
+        """Remove an entity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The router as the agent sees it. Owner: the agent; immutable.
+
+    answer(request, response): sends a further answer to a request; False when nobody is there to get it.
+    """
+
+    core: Core
+    region: Region
+    log: Log
+    changes: Changes
+    version: str
+    answer: Callable[[Request, Response], bool]
+
+
+class Unchanging:
+    """The configuration of the start, for ever."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+
+    def entities(self, entity_type: str) -> Sequence[EntityConfig]:
+        """All entities of a type, in order of creation."""
+        return [entity for entity in self.configuration.entities() if entity.type == entity_type]
+
+    def create(self, entity_type: str, name: str | None, attributes: Mapping[str, Any]) -> EntityConfig:
+        """Refuse. Raises ChangeError."""
+        raise ChangeError(501, f"creating a {entity_type} is not supported yet")
+
+    def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> EntityConfig:
+        """Refuse. Raises ChangeError."""
+        raise ChangeError(501, f"changing {entity.identity} is not supported yet")
+
+    def delete(self, entity: EntityConfig) -> None:
+        """Refuse. Raises ChangeError."""
+        raise ChangeError(501, f"deleting {entity.identity} is not supported yet")

@@ -1,0 +1,146 @@
+"""What the types with columns have in common: rows from live state, each column of a fixed AMQP type.
+
+Management specification 5.5 to 5.10 and the column lists of schema.json.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any, ClassVar
+
+from router.amqp import codec
+from supervisor.management import values
+from supervisor.management.context import Context
+from supervisor.management.request import Request
+from supervisor.management.response import (
+    BAD_REQUEST,
+    FORBIDDEN,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    OK,
+    Response,
+    StatusError,
+    Steps,
+)
+
+# The value of a column, encoded, of a row.
+Column = Callable[[Any], bytes]
+
+PREFIX = "org.apache.qpid.dispatch."
+MAX_NAMES = 64  # so many attribute names, or more, mean all columns, as 1.19 has it
+ROWS_A_STEP = 50  # between two of them other events have their turn
+
+
+class CoreType:
+    """A type answered from live state. Owner: the agent."""
+
+    name: ClassVar[str]  # long
+    columns: ClassVar[Mapping[str, Column]]  # those reported, in this order
+    more: ClassVar[Mapping[str, Column]] = {}  # given to who asks for them by name
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    # What a type has to say
+
+    def rows(self) -> Iterable[Any]:
+        """All objects, in order of creation. Not changed while it is iterated over."""
+        raise NotImplementedError
+
+    def row(self, item: Any) -> Any:
+        """What the columns are taken from, of an object; None when it is gone by now."""
+        return item
+
+    def find(self, identity: str | None, name: str | None) -> Any:
+        """The object with this identity, else with this name. Raises StatusError."""
+        raise NotImplementedError
+
+    def create(self, request: Request) -> Response:
+        """Answer CREATE. Raises StatusError."""
+        raise StatusError(NOT_IMPLEMENTED, body=values.NULL)
+
+    def update(self, request: Request) -> Response:
+        """Answer UPDATE. Raises StatusError."""
+        raise StatusError(NOT_IMPLEMENTED)
+
+    def delete(self, request: Request) -> Response:
+        """Answer DELETE. Raises StatusError."""
+        raise StatusError(NOT_IMPLEMENTED)
+
+    def read(self, request: Request) -> Response:
+        """Answer READ. Raises StatusError."""
+        return self.shown(self.find(request.identity, request.name))
+
+    # QUERY
+
+    def query(self, request: Request) -> Steps:
+        """Answer QUERY, some rows at a time. Raises StatusError."""
+        names, columns = self._wanted(request.body())
+        offset, count = request.number("offset") or 0, request.number("count")
+        items: list[Any] = []
+        if offset >= 0:
+            stop = offset + count if count is not None and count > 0 else None
+            items = list(islice(self.rows(), *_within(offset, stop)))
+        return self._steps(names, columns, items)
+
+    def _steps(self, names: list[str], columns: list[Column], items: list[Any]) -> Steps:
+        results = []
+        for number, item in enumerate(items, 1):
+            row = self.row(item)
+            if row is not None:
+                results.append(codec.encode_list([column(row) for column in columns]))
+            if number % ROWS_A_STEP == 0:
+                yield
+        return Response(OK, table(names, results))
+
+    def _wanted(self, body: Any) -> tuple[list[str], list[Column]]:
+        """Names and columns that a request asks for: all unless it lists some. An unknown name is null in each row."""
+        asked = body.get("attributeNames") if isinstance(body, dict) else None
+        if not isinstance(asked, list) or not asked or len(asked) >= MAX_NAMES:
+            return list(self.columns), list(self.columns.values())
+        names = [str(name) for name in asked if isinstance(name, str)]
+        return names, [self.columns.get(name) or self.more.get(name, _null) for name in names]
+
+    def shown(self, item: Any, status: int = OK) -> Response:
+        """All columns of an object, as READ, CREATE and UPDATE answer. Raises StatusError when it is gone."""
+        row = self.row(item)
+        if row is None:
+            raise StatusError(NOT_FOUND)
+        pairs = []
+        for name, column in self.columns.items():
+            pairs += [values.string(name), column(row)]
+        return Response(status, codec.encode_map(pairs))
+
+
+def table(names: list[str], rows: list[bytes]) -> bytes:
+    """The body of an answer to QUERY; rows are encoded."""
+    encoded: bytes = codec.encode_map(
+        [values.string("attributeNames"), values.strings(names), values.string("results"), codec.encode_list(rows)]
+    )
+    return encoded
+
+
+def _within(offset: int, stop: int | None) -> tuple[int, int | None]:
+    """Bounds as islice takes them; no table has more rows than its limit."""
+    limit = 2**62
+    return min(offset, limit), None if stop is None else min(stop, limit)
+
+
+def _null(row: Any) -> bytes:
+    return values.NULL
+
+
+def constant(encoded: bytes) -> Column:
+    """A column with the same value in all rows."""
+    return lambda row: encoded
+
+
+def given(request: Request, what: str = "name") -> tuple[str | None, str | None]:
+    """Identity and name of a request, one of which has to be there. Raises StatusError."""
+    if request.identity is None and request.name is None:
+        raise StatusError(BAD_REQUEST, f"No {what} or identity provided")
+    return request.identity, request.name
+
+
+def forbidden(request: Request) -> Response:
+    """Refuse what nobody may do."""
+    raise StatusError(FORBIDDEN)

@@ -1,0 +1,129 @@
+"""What the store knows: every entity with its attributes as plain values (management specification 1, 5.6, 6).
+
+Entities are made for each request from what is configured and what the router counts; nothing is kept.
+"""
+
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from router.config.entities import EntityConfig
+from router.config.schema import SCHEMA, EntityType
+from supervisor.acceptor import MAX_CONNECTIONS
+from supervisor.management.context import Context
+from supervisor.management.memory import pools
+
+SELF: Final = "self"
+_LEVELS: Final = ("trace", "debug", "info", "notice", "warning", "error", "critical")
+
+
+class Entity(NamedTuple):
+    """An entity as the store shows it. `config`: what it is made of, when it is configured."""
+
+    type: EntityType
+    attributes: Mapping[str, Any]
+    config: EntityConfig | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.attributes["name"])
+
+    @property
+    def identity(self) -> str:
+        """Its identity."""
+        return str(self.attributes["identity"])
+
+
+Source = Callable[[Context], Iterable[Entity]]
+
+
+def entity(kind: str, name: str, identity: str, own: Mapping[str, Any], config: EntityConfig | None = None) -> Entity:
+    """An entity of the type with the short name `kind`; attributes without a value are left out."""
+    found = SCHEMA.types[kind]
+    attributes = {key: value for key, value in own.items() if value is not None}
+    attributes.update(name=name, identity=identity, type=found.long_name)
+    return Entity(found, attributes, config)
+
+
+def shown(config: EntityConfig, more: Mapping[str, Any] | None = None) -> Entity:
+    """A configured entity."""
+    return entity(config.type, config.name, config.identity, {**config.values, **(more or {})}, config)
+
+
+def entities(context: Context, kind: EntityType | None = None) -> Iterator[Entity]:
+    """All entities of a type or of types derived from it, or just all, in order of creation."""
+    for name, source in _SOURCES.items():
+        if kind is None or SCHEMA.types[name].is_a(kind):
+            yield from source(context)
+
+
+def management(context: Context) -> Entity:
+    """The entity that operations without a target are for."""
+    return entity("management", SELF, SELF, {})
+
+
+def _configured(kind: str) -> Source:
+    return lambda context: map(shown, context.changes.entities(kind))
+
+
+def _router(context: Context) -> Iterator[Entity]:
+    core, router = context.core, context.changes.configuration.router
+    live = {
+        "id": router.id,
+        "mode": router.mode,
+        "area": "0",
+        "version": context.version,
+        "hostName": socket.gethostname(),
+        "workerThreads": router.workers,
+        "addrCount": len(core.table.records),
+        "linkCount": len(core.links),
+        "nodeCount": 0,
+    }
+    for config in context.changes.entities("router"):
+        yield shown(config, live)
+
+
+def _policy(context: Context) -> Iterator[Entity]:
+    core = context.core
+    live = {
+        "connectionsProcessed": core.accepted + core.denied,
+        "connectionsDenied": core.denied,
+        "connectionsCurrent": core.connections,
+        "linksDenied": 0,
+        "maxMessageSizeDenied": 0,
+        "totalDenials": core.denied,
+    }
+    for config in context.changes.entities("policy"):
+        yield shown(config, {"maxConnections": MAX_CONNECTIONS, **live})
+
+
+def _allocator(context: Context) -> Iterator[Entity]:
+    for name, own in pools(context.region, context.core.table.ids_used).items():
+        identity = f"allocator/{name}"
+        yield entity("allocator", identity, identity, {"typeName": name, **own})
+
+
+def _log_stats(context: Context) -> Iterator[Entity]:
+    for module, counts in context.log.counters().items():
+        own = {f"{level}Count": counts[level] for level in _LEVELS}
+        yield entity("logStats", module, f"logStats/{module}", own)
+
+
+# By type, in the order in which a router creates them (management specification 2.7).
+_SOURCES: Final[Mapping[str, Source]] = {
+    "log": _configured("log"),
+    "router": _router,
+    "management": lambda context: (management(context),),
+    "policy": _policy,
+    **{
+        kind: _configured(kind)
+        for kind in (
+            "sslProfile", "authServicePlugin", "router.config.address", "router.config.linkRoute",
+            "router.config.autoLink", "router.config.exchange", "router.config.binding", "vhost", "console", "dummy",
+            "connector", "listener",
+        )
+    },
+    "allocator": _allocator,
+    "logStats": _log_stats,
+}  # fmt: skip

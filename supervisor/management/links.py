@@ -1,0 +1,128 @@
+"""Type router.link: one row for each attached link (management specification 6.2)."""
+
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from router.amqp import codec
+from supervisor.connections import Link
+from supervisor.management import values
+from supervisor.management.core_type import PREFIX, Column, CoreType, constant
+from supervisor.management.request import Request
+from supervisor.management.response import BAD_REQUEST, NOT_FOUND, Response, StatusError
+
+ROUTERS: Final = 128  # entries of the ingress histogram, one for each router that a network may have
+PRIORITY: Final = 4  # of links of clients
+
+
+class Row:
+    """A link with its counters as they are now."""
+
+    __slots__ = ("counters", "link", "now")
+
+    def __init__(self, link: Link, counters: dict[str, Any], now: int) -> None:
+        self.link = link
+        self.counters = counters
+        self.now = now  # CLOCK_MONOTONIC, ns
+
+
+def _counter(name: str) -> Column:
+    return lambda row: values.ulong(row.counters.get(name, 0))
+
+
+def _histogram(row: Row) -> bytes:
+    """Finished deliveries of an outgoing link by the router where they came in: all of them here."""
+    if not row.link.consumer:
+        return values.NULL
+    encoded: bytes = codec.encode_list([values.ulong(row.counters.get("finished", 0)), *_OTHER_ROUTERS])
+    return encoded
+
+
+_OTHER_ROUTERS: Final = (values.ulong(0),) * (ROUTERS - 1)
+
+
+def _owning_address(row: Row) -> bytes:
+    record = row.link.record
+    return values.NULL if record is None else values.string(record.key)
+
+
+def _zero_credit(row: Row) -> bytes:
+    since = row.counters["blocked_since"]
+    return values.uint((row.now - since) // 1_000_000_000 if since else 0)
+
+
+class Links(CoreType):
+    """Links of all connections, in order of attach."""
+
+    name = PREFIX + "router.link"
+    columns = {
+        "name": lambda row: values.string(row.link.name),
+        "identity": lambda row: values.string(str(row.link.identity)),
+        "type": constant(values.string(name)),
+        "linkName": lambda row: values.string(row.link.name),
+        "linkType": constant(values.string("endpoint")),
+        "linkDir": lambda row: _OUT if row.link.consumer else _IN,
+        "owningAddr": _owning_address,
+        "capacity": lambda row: values.uint(row.counters["capacity"]),
+        "peer": constant(values.NULL),
+        "undeliveredCount": _counter("undelivered"),
+        "unsettledCount": _counter("unsettled"),
+        "deliveryCount": _counter("deliveries"),
+        "connectionId": lambda row: values.string(str(row.link.connection.number)),
+        "adminStatus": constant(values.string("enabled")),
+        "operStatus": lambda row: _UP if row.link.up else _DOWN,
+        "presettledCount": _counter("presettled"),
+        "droppedPresettledCount": _counter("dropped_presettled"),
+        "acceptedCount": _counter("accepted"),
+        "rejectedCount": _counter("rejected"),
+        "releasedCount": _counter("released"),
+        "modifiedCount": _counter("modified"),
+        "deliveriesDelayed1Sec": _counter("delayed_1s"),
+        "deliveriesDelayed10Sec": _counter("delayed_10s"),
+        "deliveriesStuck": _counter("stuck"),
+        "ingressHistogram": _histogram,
+        "priority": constant(values.uint(PRIORITY)),
+        "settleRate": lambda row: values.uint(round(row.counters.get("rate", 0))),
+        "creditAvailable": lambda row: values.uint(row.counters["credit"]),
+        "zeroCreditSeconds": _zero_credit,
+    }
+
+    def rows(self) -> Iterable[Link]:
+        """All links."""
+        return self.context.core.links.values()
+
+    def row(self, item: Link) -> Row | None:
+        """The link's counters; None when it is gone, or its slot another's."""
+        if item.closed:
+            return None
+        counters = self.context.region.link_counters(item.worker, item.slot)
+        if counters is None or counters["generation"] != item.generation:
+            return None
+        return Row(item, counters, time.monotonic_ns())
+
+    def find(self, identity: str | None, name: str | None) -> Link:
+        """By number, else the first with the name."""
+        links = self.context.core.links
+        found: Link | None = None
+        if identity is not None:
+            found = links.get(int(identity)) if identity.isascii() and identity.isdigit() else None
+        elif name is not None:
+            found = next((link for link in links.values() if link.name == name), None)
+        else:
+            raise StatusError(BAD_REQUEST)
+        if found is None:
+            raise StatusError(NOT_FOUND)
+        return found
+
+    def update(self, request: Request) -> Response:
+        """Accepted, and without effect, as 1.19 has it (routing semantics O-5)."""
+        body = request.body()
+        if not isinstance(body, dict) or "adminStatus" not in body:
+            raise StatusError(BAD_REQUEST)
+        return self.read(request)
+
+
+_IN: Final = values.string("in")
+_OUT: Final = values.string("out")
+_UP: Final = values.string("up")
+_DOWN: Final = values.string("down")

@@ -1,0 +1,56 @@
+"""Memory that the router has for its own objects: rows of type allocator (management specification 6.8).
+
+All of it is shared memory, reserved at the start and real once it is used: what is used is what counts here.
+"""
+
+from typing import Any, Final
+
+from router.ipc.layout import Region
+
+_PAGE: Final = 4096  # octets
+_ADDRESS_SLOT: Final = 64  # octets of an address's counters in one worker
+
+
+def pools(region: Region, addresses: int) -> dict[str, dict[str, Any]]:
+    """Attributes of the pools by name. `addresses`: number of ids ever used."""
+    workers = [region.worker_counters(index) for index in range(region.workers)]
+    return {
+        "link_slot": _pool(
+            region.link_stride,
+            sum(worker["links_used_high"] for worker in workers),
+            held=sum(worker["links"] for worker in workers),
+            most=region.links_per_worker,
+        ),
+        "address_slot": _pool(_ADDRESS_SLOT, addresses * region.workers, held=addresses * region.workers,
+                              most=region.addresses),
+        "ring_page": _ring_pages(region),
+        "message_octet": _pool(1, sum(worker["buffered"] for worker in workers),
+                               held=sum(worker["buffered"] for worker in workers), most=0),
+    }
+
+
+def _ring_pages(region: Region) -> dict[str, Any]:
+    """Pages of the rings between workers that were ever written."""
+    used = held = 0
+    for producer in range(region.workers):
+        for consumer in range(region.workers):
+            if producer != consumer:
+                ring = region.ring_state(producer, consumer)
+                used += -(-min(ring["head"], ring["size"]) // _PAGE)
+                held += -(-ring["used"] // _PAGE)
+    return _pool(_PAGE, used, held=held, most=region.ring_octets // _PAGE)
+
+
+def _pool(size: int, used: int, *, held: int, most: int) -> dict[str, Any]:
+    """size: octets of an object. used: objects that memory was taken for. held: in use now. most: that a worker has."""
+    return {
+        "typeSize": size,
+        "transferBatchSize": 1,
+        "localFreeListMax": most,
+        "globalFreeListMax": 0,
+        "totalAllocFromHeap": used,
+        "totalFreeToHeap": 0,
+        "heldByThreads": held,
+        "batchesRebalancedToThreads": 0,
+        "batchesRebalancedToGlobal": 0,
+    }

@@ -1,0 +1,193 @@
+"""Operations of the management entity by name: those of 1.19 and our own (management specification 5.11)."""
+
+import cProfile
+import functools
+import io
+import json
+import pstats
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import psutil
+
+from router.config.schema import SCHEMA, EntityType
+from router.ipc.layout import WorkerState
+from supervisor.management import values
+from supervisor.management.context import Context
+from supervisor.management.request import Request
+from supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, OK, Outcome, Response, StatusError
+
+Operation = Callable[[Request, Context], Outcome]
+
+# By name, in capitals; requests may write them as they like.
+OPERATIONS: Final[dict[str, Operation]] = {}
+_PROFILE_LINES: Final = 40
+
+
+def register(name: str, function: Operation) -> None:
+    """Add an operation; `function` answers it. It may raise StatusError."""
+    OPERATIONS[name.upper()] = function
+
+
+def _types(request: Request) -> Iterator[EntityType]:
+    """The type that `entityType` names, or all. Raises StatusError."""
+    kind = _asked(request)
+    yield from SCHEMA.types.values() if kind is None else (kind,)
+
+
+def _asked(request: Request) -> EntityType | None:
+    given = request.properties.get("entityType")
+    found = SCHEMA.find(given) if isinstance(given, str) else None
+    if given not in (None, "") and found is None:
+        raise StatusError(BAD_REQUEST, f"No such entity type '{given}'")
+    return found
+
+
+def get_types(request: Request, context: Context) -> Response:
+    """Types with their bases, nearest first."""
+    kind = _asked(request)
+    found = SCHEMA.types.values() if kind is None else SCHEMA.derived(kind)
+    return Response.of(OK, {each.long_name: [base.long_name for base in each.bases] for each in found})
+
+
+def get_attributes(request: Request, context: Context) -> Response:
+    """Types with the names of their attributes."""
+    return Response.of(OK, {each.long_name: list(each.attributes) for each in _types(request)})
+
+
+def get_operations(request: Request, context: Context) -> Response:
+    """Types with the names of their operations."""
+    return Response.of(OK, {each.long_name: list(each.operations) for each in _types(request)})
+
+
+def get_annotations(request: Request, context: Context) -> Response:
+    """There are none."""
+    return Response()
+
+
+def get_management_nodes(request: Request, context: Context) -> Response:
+    """Management addresses of all routers of the network, the own one first; none without a network."""
+    router = context.changes.configuration.router
+    nodes = [f"amqp:/_topo/0/{router.id}/$management"] if router.mode == "interior" else []
+    return Response.of(OK, nodes)
+
+
+@functools.cache
+def _schema() -> bytes:
+    return values.value(SCHEMA.dump())
+
+
+def get_schema(request: Request, context: Context) -> Response:
+    """The schema as a map."""
+    return Response(OK, _schema())
+
+
+def get_json_schema(request: Request, context: Context) -> Response:
+    """The schema as a text in JSON, on one line unless `indent` is given."""
+    return Response.of(OK, json.dumps(SCHEMA.dump(), indent=_number(request, "indent")))
+
+
+def _number(request: Request, key: str) -> int | None:
+    """A number that may be absent. Raises StatusError (500, as in 1.19)."""
+    given = request.properties.get(key)
+    try:
+        number = request.number(key)
+    except StatusError as error:
+        text = f"ValueError: invalid literal for int() with base 10: '{given}'"
+        raise StatusError(INTERNAL_ERROR, text) from error
+    if number is None and given is not None:
+        raise StatusError(INTERNAL_ERROR, f"TypeError: {key} must be a number, not {type(given).__name__}")
+    if key == "indent" and number is not None and not -1 <= number <= 100:
+        raise StatusError(INTERNAL_ERROR, f"ValueError: indent {number} is not between -1 and 100")
+    return number
+
+
+def get_log(request: Request, context: Context) -> Response:
+    """The last lines of the log, oldest first."""
+    limit = _number(request, "limit")
+    entries = context.log.recent(limit if limit is not None and limit > 0 else None)
+    return Response.of(OK, [entry.as_list() for entry in entries])
+
+
+class _Profiler:
+    """The profile of the supervisor while it is taken."""
+
+    running: cProfile.Profile | None = None
+
+
+def profile(request: Request, context: Context) -> Response:
+    """Start to measure where the supervisor spends its time, or stop and report."""
+    if request.properties.get("start") is not None:
+        if _Profiler.running is None:
+            _Profiler.running = cProfile.Profile()
+            _Profiler.running.enable()
+        return Response()
+    if _Profiler.running is None:
+        raise StatusError(BAD_REQUEST, "Profiler not started")
+    if request.properties.get("stop") is None:
+        raise StatusError(BAD_REQUEST, f"Bad profile request {request}")
+    taken, _Profiler.running = _Profiler.running, None
+    taken.disable()
+    report = io.StringIO()
+    pstats.Stats(taken, stream=report).sort_stats("cumulative").print_stats(_PROFILE_LINES)
+    return Response.of(OK, report.getvalue())
+
+
+def get_workers(request: Request, context: Context) -> Response:
+    """One map for each worker: what it is, what it holds and how it is doing. Our own operation."""
+    return Response.of(OK, [_worker(context, index) for index in sorted(context.core.workers)])
+
+
+def _worker(context: Context, index: int) -> dict[str, Any]:
+    region = context.region
+    counters = region.worker_counters(index)
+    process = _process(counters["pid"])
+    rings = []
+    for other in range(region.workers):
+        if other != index:
+            state = region.ring_state(index, other)
+            rings.append({"to": other, "usedOctets": state["used"], "sizeOctets": state["size"]})
+    beat = counters["heartbeat"]
+    return {
+        "worker": index,
+        "generation": counters["generation"],
+        "state": WorkerState(counters["state"]).name.lower(),
+        "pid": counters["pid"],
+        "cpuSeconds": process[0],
+        "residentOctets": process[1],
+        "sleeping": bool(counters["sleeping"]),
+        "wakes": counters["wakes"],
+        "secondsSinceWake": (time.monotonic_ns() - beat) / 1e9 if beat else None,
+        "connections": len(context.core.workers[index].connections),
+        "links": counters["links"],
+        "bufferedOctets": counters["buffered"],
+        "deliveriesIngress": counters["ingress"],
+        "deliveriesEgress": counters["egress"],
+        "deliveriesStuck": counters.get("stuck", 0),
+        "linksBlocked": counters.get("blocked", 0),
+        "rings": rings,
+    }
+
+
+def _process(pid: int) -> tuple[float | None, int | None]:
+    """CPU time (seconds) and resident memory (octets) of a process; None when it is gone."""
+    try:
+        process = psutil.Process(pid)
+        times = process.cpu_times()
+        return times.user + times.system, process.memory_info().rss
+    except (psutil.Error, ValueError):
+        return None, None
+
+
+register("GET-TYPES", get_types)
+register("GET-ATTRIBUTES", get_attributes)
+register("GET-OPERATIONS", get_operations)
+register("GET-ANNOTATIONS", get_annotations)
+register("GET-MGMT-NODES", get_management_nodes)
+register("GET-SCHEMA", get_schema)
+register("GET-JSON-SCHEMA", get_json_schema)
+register("GET-SCHEMA-JSON", get_json_schema)
+register("GET-LOG", get_log)
+register("PROFILE", profile)
+register("GET-WORKERS", get_workers)

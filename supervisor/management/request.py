@@ -1,0 +1,163 @@
+"""Requests: what the agent needs of a message, taken from its octets (management specification 5.2).
+
+Nothing here trusts the message. `decode` never raises: a message that cannot be understood becomes a request with a
+`fault`, which is answered when there is a reply-to, and dropped otherwise.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from router.amqp import codec
+from router.amqp.errors import RemoteError
+from supervisor.management.response import BAD_REQUEST, StatusError
+
+PROPERTIES: Final = 0x73
+APPLICATION_PROPERTIES: Final = 0x74
+BODIES: Final = (0x75, 0x76, 0x77)
+VALUE: Final = 0x77
+
+_SYMBOLIC: Final = {
+    "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION_PROPERTIES,
+    "amqp:data:binary": 0x75,
+    "amqp:amqp-sequence:list": 0x76,
+    "amqp:amqp-value:*": VALUE,
+}
+_TO, _REPLY_TO, _CORRELATION_ID = 2, 4, 5  # fields of the properties section
+_SHOWN: Final = 1000  # characters of a request in a text
+
+
+@dataclass(slots=True)
+class Request:
+    """One request. `worker` and `connection`: where it came from; `octets`: the message, for its body.
+
+    `correlation_id` is the value as it was encoded. `fault` tells why the message is no request.
+    """
+
+    worker: int
+    connection: int | None
+    octets: bytes = field(repr=False)
+    to: str | None = None
+    reply_to: str | None = None
+    correlation_id: bytes | None = None
+    properties: dict[str, Any] = field(default_factory=dict)
+    fault: str | None = None
+    _body_at: int | None = None
+
+    def text(self, key: str) -> str | None:
+        """A property that is text, string or symbol; None for any other."""
+        value = self.properties.get(key)
+        return str(value) if isinstance(value, str) and value else None
+
+    @property
+    def operation(self) -> str | None:
+        """The operation as it was sent."""
+        return self.text("operation")
+
+    @property
+    def name(self) -> str | None:
+        """The name of the entity that is meant."""
+        return self.text("name")
+
+    @property
+    def identity(self) -> str | None:
+        """The identity of the entity that is meant; a number is understood as its text."""
+        value = self.properties.get("identity")
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else self.text("identity")
+
+    def number(self, key: str) -> int | None:
+        """An integer of any width, or decimal text; None when absent. Raises StatusError for other text."""
+        value = self.properties.get(key)
+        if isinstance(value, str):
+            text = value.strip()
+            digits = text[1:] if text[:1] in ("-", "+") else text
+            if not digits.isascii() or not digits.isdigit() or len(digits) > 20:
+                raise StatusError(BAD_REQUEST, f"'{key}' is not a number: '{value[:_SHOWN]}'")
+            return int(text)
+        return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def body(self) -> Any:
+        """The value of the body, or None when it is none or cannot be read. Decoded at each call."""
+        if self._body_at is None:
+            return None
+        try:
+            section, _ = codec.decode(self.octets, self._body_at)
+        except (RemoteError, RecursionError, OverflowError):
+            return None
+        return section.value if isinstance(section, codec.Described) else None
+
+    def body_map(self) -> dict[str, Any]:
+        """The body, which has to be a map; its keys as text. Raises StatusError."""
+        body = self.body()
+        if not isinstance(body, dict):
+            raise StatusError(BAD_REQUEST, "Body of request must be a map")
+        return {str(key): value for key, value in body.items() if isinstance(key, str)}
+
+    def __str__(self) -> str:
+        """As the log shows it (management specification 4.7)."""
+        text = (
+            f"Message(address={self.to!r}, properties={self.properties!r}, body={self.body()!r}, "
+            f"reply_to={self.reply_to!r}, correlation_id={self.correlation_text()}, content_type=None)"
+        )
+        return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+    def correlation_text(self) -> str:
+        """The correlation-id as the log shows it."""
+        return "None" if self.correlation_id is None else repr(codec.decode_one(self.correlation_id))
+
+
+def decode(worker: int, connection: int | None, octets: bytes) -> Request:
+    """The request in a message that came over `connection` of `worker`."""
+    request = Request(worker, connection, octets)
+    try:
+        _scan(request)
+    except (RemoteError, OverflowError, RecursionError) as error:
+        request.fault = f"The request cannot be read: {error}"
+    return request
+
+
+def _scan(request: Request) -> None:
+    """Go through the sections up to the body. Raises RemoteError."""
+    octets = request.octets
+    at = 0
+    while at < len(octets):
+        code, behind = _section(octets, at)
+        if code in BODIES:
+            if code == VALUE:
+                request._body_at = at
+            return
+        value, end = codec.decode(octets, at)
+        if code == PROPERTIES:
+            _read_properties(request, octets[at:end])
+        elif code == APPLICATION_PROPERTIES:
+            _read_application_properties(request, value.value)
+        at = max(end, behind)
+
+
+def _section(octets: bytes, at: int) -> tuple[int | None, int]:
+    """Descriptor of the section at `at` as a number, None for one that is not known, and where its value begins."""
+    if octets[at] != 0:
+        raise RemoteError("message", "amqp:decode-error", f"no section at octet {at}")
+    descriptor, behind = codec.decode(octets, at + 1)
+    if isinstance(descriptor, codec.Symbol):
+        return _SYMBOLIC.get(descriptor), behind
+    return (descriptor if isinstance(descriptor, int) else None), behind
+
+
+def _read_properties(request: Request, section: bytes) -> None:
+    _, items = codec.described_list(section)
+    for index in (_TO, _REPLY_TO):
+        value = codec.decode_one(items[index]) if len(items) > index else None
+        if isinstance(value, str) and value:
+            if index == _TO:
+                request.to = str(value)
+            else:
+                request.reply_to = str(value)
+    if len(items) > _CORRELATION_ID and codec.decode_one(items[_CORRELATION_ID]) is not None:
+        request.correlation_id = items[_CORRELATION_ID]
+
+
+def _read_application_properties(request: Request, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise RemoteError("message", "amqp:decode-error", "application-properties are not a map")
+    request.properties = {str(key): item for key, item in value.items() if isinstance(key, str)}

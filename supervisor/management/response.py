@@ -1,0 +1,91 @@
+"""Answers: status, description and body, and the message that they become (management specification 5.3, 5.12)."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from router.amqp import codec
+from supervisor.management import values
+
+OK: Final = 200
+CREATED: Final = 201
+NO_CONTENT: Final = 204
+BAD_REQUEST: Final = 400
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+INTERNAL_ERROR: Final = 500
+NOT_IMPLEMENTED: Final = 501
+
+TEXTS: Final = {
+    OK: "OK",
+    CREATED: "Created",
+    NO_CONTENT: "No Content",
+    BAD_REQUEST: "Bad Request",
+    FORBIDDEN: "Forbidden",
+    NOT_FOUND: "Not Found",
+    INTERNAL_ERROR: "Internal Server Error",
+    NOT_IMPLEMENTED: "Not Implemented",
+}
+_HEADER: Final = codec.encode_described(0x70, [values.FALSE])  # durable: false
+_PROPERTIES: Final = 0x73
+_APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
+_VALUE: Final = b"\x00\x53\x77"
+_STATUS: Final = (values.string("statusCode"), values.string("statusDescription"))
+
+
+class StatusError(Exception):
+    """A request that fails. `body`: encoded, an empty map unless the specification says otherwise."""
+
+    def __init__(self, status: int, description: str | None = None, body: bytes = values.EMPTY_MAP) -> None:
+        super().__init__(status, description)
+        self.status = status
+        self.description = TEXTS[status] if description is None else description
+        self.body = body
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer; `body` is encoded. `subject`: of the message, for answers that are not the only one."""
+
+    status: int = OK
+    body: bytes = values.EMPTY_MAP
+    description: str | None = None
+    subject: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The description: of a success the standard text."""
+        return TEXTS[self.status] if self.description is None else self.description
+
+    @classmethod
+    def of(cls, status: int, body: Any) -> "Response":
+        """A success with a body of plain values."""
+        return cls(status, values.value(body))
+
+    @classmethod
+    def failed(cls, error: StatusError) -> "Response":
+        """The answer to a request that failed."""
+        return cls(error.status, error.body, error.description)
+
+
+# What an operation gives: its answer, or the steps that lead to it: between two of them other events have their turn.
+Steps = Generator[None, None, Response]
+Outcome = Response | Steps
+
+
+def encode(response: Response, reply_to: str, correlation_id: bytes | None) -> bytes:
+    """The message with an answer; `correlation_id` as the client encoded it."""
+    nothing = values.NULL
+    subject = values.string(response.subject)
+    properties = [nothing, nothing, values.string(reply_to), subject, nothing, correlation_id or nothing]
+    status = [_STATUS[0], values.int32(response.status), _STATUS[1], values.string(response.text)]
+    return b"".join(
+        (
+            _HEADER,
+            codec.encode_described(_PROPERTIES, properties),
+            _APPLICATION_PROPERTIES,
+            codec.encode_map(status),
+            _VALUE,
+            response.body,
+        )
+    )

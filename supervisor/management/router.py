@@ -1,0 +1,146 @@
+"""Type router: the one row about this router (management specification 6.1), and what is refused for it."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor.core import Core
+from supervisor.management import values
+from supervisor.management.context import Context
+from supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden, table
+from supervisor.management.request import Request
+from supervisor.management.response import FORBIDDEN, Response, StatusError
+
+# Columns that are counters: name in the totals of shared memory.
+COUNTERS: Final = {
+    "presettledDeliveries": "presettled",
+    "droppedPresettledDeliveries": "dropped_presettled",
+    "acceptedDeliveries": "accepted",
+    "rejectedDeliveries": "rejected",
+    "releasedDeliveries": "released",
+    "modifiedDeliveries": "modified",
+    "deliveriesDelayed1Sec": "delayed_1s",
+    "deliveriesDelayed10Sec": "delayed_10s",
+    "deliveriesStuck": "stuck",
+    "deliveriesIngress": "ingress",
+    "deliveriesEgress": "egress",
+    "deliveriesTransit": "transit",
+}
+_PAGE: Final = 4096
+
+
+class Row:
+    """The router and its totals as they are now."""
+
+    __slots__ = ("context", "core", "router", "totals")
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.core = context.core
+        self.router = context.changes.configuration.router
+        self.totals: dict[str, Any] = context.region.router_totals()
+
+
+def _counter(name: str) -> Column:
+    return lambda row: values.ulong(row.totals.get(name, 0))
+
+
+def _memory(row: Row) -> bytes:
+    size = memory_used(row.core)
+    return values.NULL if size is None else values.ulong(size)
+
+
+def uptime(core: Core) -> int:
+    """Whole seconds since the start."""
+    return int(time.monotonic() - core.started_at)
+
+
+def memory_used(core: Core) -> int | None:
+    """Octets that all processes of the router use; pages that they share are counted once. None if unknown."""
+    pids = [worker.pid for worker in core.workers.values() if worker.live]
+    try:
+        resident, _ = _pages("self")
+        return _PAGE * (resident + sum(own - shared for own, shared in map(_pages, pids)))
+    except (OSError, ValueError):
+        return None
+
+
+def _pages(process: int | str) -> tuple[int, int]:
+    """Resident and shared pages of a process (proc(5), statm)."""
+    fields = Path(f"/proc/{process}/statm").read_text("ascii").split()
+    return int(fields[1]), int(fields[2])
+
+
+class RouterType(CoreType):
+    """This router."""
+
+    name = PREFIX + "router"
+    columns = {
+        "name": lambda row: values.string(row.router.id),
+        "identity": constant(values.string("1")),
+        "id": lambda row: values.string(row.router.id),
+        "type": constant(values.string(name)),
+        "mode": lambda row: values.string(row.router.mode),
+        "area": constant(values.string("0")),
+        "version": lambda row: values.string(row.context.version),
+        "metadata": lambda row: values.string(row.router.metadata),
+        "addrCount": lambda row: values.ulong(len(row.core.table.records)),
+        "linkCount": lambda row: values.ulong(len(row.core.links)),
+        "nodeCount": constant(values.ulong(0)),
+        "linkRouteCount": constant(values.ulong(0)),
+        "autoLinkCount": constant(values.ulong(0)),
+        "connectionCount": lambda row: values.ulong(len(row.core.opened)),
+        **{column: _counter(name) for column, name in COUNTERS.items()},
+        "deliveriesIngressRouteContainer": constant(values.ulong(0)),
+        "deliveriesEgressRouteContainer": constant(values.ulong(0)),
+        "deliveriesRedirectedToFallback": _counter("redirected"),
+        "linksBlocked": lambda row: values.uint(row.totals.get("blocked", 0)),
+        "uptimeSeconds": lambda row: values.uint(uptime(row.core)),
+        "memoryUsage": _memory,
+        "workerThreads": lambda row: values.int32(row.router.workers),
+    }
+    more = {"blockedLinkCount": columns["linksBlocked"]}  # as the schema calls it
+
+    def rows(self) -> Iterable[Row]:
+        """The only row."""
+        return (Row(self.context),)
+
+    def read(self, request: Request) -> Response:
+        """Refused as in 1.19: this row can be queried only."""
+        return forbidden(request)
+
+    def create(self, request: Request) -> Response:
+        """There is one router."""
+        raise StatusError(FORBIDDEN, body=values.NULL)
+
+    def delete(self, request: Request) -> Response:
+        """There is one router."""
+        return forbidden(request)
+
+
+class Console(CoreType):
+    """Type console, of which nothing is ever shown (management specification 5.5 to 5.10)."""
+
+    name = PREFIX + "console"
+    columns = {}
+
+    def query(self, request: Request) -> Any:
+        """Refused, with a table without columns and rows."""
+        raise StatusError(FORBIDDEN, body=table([], []))
+
+    def read(self, request: Request) -> Response:
+        """Refused."""
+        return forbidden(request)
+
+    def create(self, request: Request) -> Response:
+        """Refused."""
+        raise StatusError(FORBIDDEN, body=values.NULL)
+
+    def update(self, request: Request) -> Response:
+        """Refused."""
+        raise StatusError(FORBIDDEN, body=values.NULL)
+
+    def delete(self, request: Request) -> Response:
+        """Refused."""
+        return forbidden(request)

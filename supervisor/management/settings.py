@@ -1,0 +1,308 @@
+"""Types router.config.*: addresses, exchanges and bindings as they are configured (management specification 6.7)."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Final, NamedTuple
+
+from router.config.entities import AddressConfig, BindingConfig, EntityConfig, ExchangeConfig
+from router.routing.pattern import from_prefix
+from router.routing.settings import UNAVAILABLE
+from supervisor.management import checks, values
+from supervisor.management.context import ChangeError, Context
+from supervisor.management.core_type import PREFIX, CoreType, constant, given
+from supervisor.management.request import Request
+from supervisor.management.response import (
+    BAD_REQUEST,
+    CREATED,
+    NO_CONTENT,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    Response,
+    StatusError,
+)
+
+ADDRESS: Final = "router.config.address"
+EXCHANGE: Final = "router.config.exchange"
+BINDING: Final = "router.config.binding"
+# Types whose objects have numbers out of the same counter as links, in the order in which a router creates them.
+NUMBERED: Final = (ADDRESS, EXCHANGE, BINDING)
+
+
+class Identities:
+    """The numbers of configured objects. Owner: the agent."""
+
+    def __init__(self, context: Context) -> None:
+        """Number what the configuration has at the start: the first numbers are kept for it."""
+        self._context = context
+        self._numbers: dict[str, int] = {}
+        entities = [entity for kind in NUMBERED for entity in context.changes.entities(kind)]
+        for number, entity in enumerate(entities, 1):
+            self._numbers[entity.identity] = number
+
+    def of(self, entity: EntityConfig) -> int:
+        """The number of an entity; a new one gets the next."""
+        number = self._numbers.get(entity.identity)
+        if number is None:
+            number = self._numbers[entity.identity] = self._context.core.take_identity()
+        return number
+
+    def forget(self, entity: EntityConfig) -> None:
+        """The entity is gone."""
+        self._numbers.pop(entity.identity, None)
+
+
+class Row(NamedTuple):
+    """A configured object with its number."""
+
+    entity: Any
+    number: int
+    context: Context
+    counters: Mapping[str, int]
+
+
+class ConfiguredType(CoreType):
+    """What the types have in common."""
+
+    kind: ClassVar[str]  # short name of the type
+    needs: ClassVar[str] = "name"  # word in the answer to a request that names nothing
+
+    def __init__(self, context: Context, identities: Identities) -> None:
+        super().__init__(context)
+        self._identities = identities
+
+    def entities(self) -> Iterable[Any]:
+        """The configured objects, in order of creation."""
+        return self.context.changes.entities(self.kind)
+
+    def rows(self) -> Iterable[EntityConfig]:
+        """The configured objects."""
+        return self.entities()
+
+    def row(self, item: EntityConfig) -> Row:
+        """The object with its number and counters."""
+        return Row(item, self._identities.of(item), self.context, self.counters(item))
+
+    def counters(self, item: EntityConfig) -> Mapping[str, int]:
+        """What is counted about the object."""
+        return {}
+
+    def find(self, identity: str | None, name: str | None) -> EntityConfig:
+        """By number (or the identity that the store knows), else by name."""
+        if identity is None and name is None:
+            raise StatusError(BAD_REQUEST, f"No {self.needs} or identity provided")
+        for entity in self.entities():
+            if identity is None:
+                if name == shown_name(entity):
+                    return entity
+            elif identity in (entity.identity, str(self._identities.of(entity))):
+                return entity
+        raise StatusError(NOT_FOUND)
+
+    def create(self, request: Request) -> Response:
+        """Check in the order of 1.19, then have it made. Raises StatusError."""
+        try:
+            attributes = self.checked(request.name, request.body())
+            entity = self.context.changes.create(self.kind, request.name, attributes)
+        except (checks.Refused, ChangeError) as error:
+            status = error.status if isinstance(error, ChangeError) else BAD_REQUEST
+            raise StatusError(status, str(error), values.NULL) from error
+        return self.shown(entity, CREATED)
+
+    def checked(self, name: str | None, body: Any) -> dict[str, Any]:
+        """The attributes of a new object. Raises checks.Refused."""
+        raise NotImplementedError
+
+    def delete(self, request: Request) -> Response:
+        """Remove an object."""
+        entity = self.find(request.identity, request.name)
+        try:
+            self.context.changes.delete(entity)
+        except ChangeError as error:
+            raise StatusError(error.status, error.text) from error
+        self._identities.forget(entity)
+        return Response(NO_CONTENT)
+
+
+def shown_name(entity: EntityConfig) -> str | None:
+    """The name as the core shows it: none for what was created without one over the wire."""
+    return entity.name if entity.named or entity.line is not None else None
+
+
+def _name(row: Row) -> bytes:
+    return values.string(shown_name(row.entity))
+
+
+def _identity(row: Row) -> bytes:
+    return values.string(str(row.number))
+
+
+def _counter(name: str) -> Callable[[Row], bytes]:
+    return lambda row: values.ulong(row.counters.get(name, 0))
+
+
+class ConfiguredAddresses(ConfiguredType):
+    """Address settings."""
+
+    kind = ADDRESS
+    name = PREFIX + kind
+    columns = {
+        "name": _name,
+        "identity": _identity,
+        "type": constant(values.string(name)),
+        "prefix": lambda row: values.string(checks.stripped(row.entity.prefix)),
+        "distribution": lambda row: values.string(_none_if(row.entity.distribution, UNAVAILABLE)),
+        "waypoint": lambda row: values.boolean((row.entity.ingress_phase, row.entity.egress_phase) == (0, 1)),
+        "ingressPhase": lambda row: values.int32(row.entity.ingress_phase),
+        "egressPhase": lambda row: values.int32(row.entity.egress_phase),
+        "pattern": lambda row: values.string(checks.stripped(row.entity.pattern)),
+        "priority": lambda row: values.int32(-1 if row.entity.priority is None else row.entity.priority),
+        "fallback": lambda row: values.boolean(row.entity.fallback),
+    }
+    more = {
+        "enableFallback": columns["fallback"],
+        "presettledOverflow": lambda row: values.string(row.entity.presettled_overflow),
+    }
+
+    def checked(self, name: str | None, body: Any) -> dict[str, Any]:
+        """In the order of management specification 5.8."""
+        others: list[AddressConfig] = list(self.entities())
+        if name is not None and any(other.name == name for other in others):
+            raise checks.Refused("Name conflicts with an existing entity")
+        attributes = checks.address(checks.map_of(body))
+        pattern = _canonical(attributes.get("prefix"), attributes.get("pattern"))
+        if any(pattern == _canonical(checks.stripped(each.prefix), checks.stripped(each.pattern)) for each in others):
+            raise checks.Refused("Already exists")
+        return attributes
+
+
+def _canonical(prefix: str | None, pattern: str | None) -> str:
+    """The pattern as it is compared: both separators are one, and a prefix is a pattern that ends in `#`."""
+    return (from_prefix(prefix) if prefix is not None else pattern or "").replace(".", "/")
+
+
+def _none_if(text: str, nothing: str) -> str | None:
+    return None if text == nothing else text
+
+
+class ConfiguredExchanges(ConfiguredType):
+    """Exchanges."""
+
+    kind = EXCHANGE
+    name = PREFIX + kind
+    columns = {
+        "name": _name,
+        "identity": _identity,
+        "address": lambda row: values.string(row.entity.address),
+        "phase": lambda row: values.int32(row.entity.phase),
+        "alternateAddress": lambda row: values.string(row.entity.alternate_address),
+        "alternatePhase": lambda row: values.int32(row.entity.alternate_phase if row.entity.alternate_address else None),
+        "matchMethod": lambda row: values.string(row.entity.match_method),
+        "bindingCount": lambda row: values.uint(_bindings_of(row)),
+        "receivedCount": _counter("received"),
+        "droppedCount": _counter("dropped"),
+        "forwardedCount": _counter("forwarded"),
+        "divertedCount": _counter("diverted"),
+    }
+    more = {"type": constant(values.string(name))}
+
+    def counters(self, item: EntityConfig) -> Mapping[str, int]:
+        """Messages that came, and what became of them."""
+        return self.context.core.exchanges.exchange_counters(item.name, self.context.region.address_totals)
+
+    def checked(self, name: str | None, body: Any) -> dict[str, Any]:
+        """In the order of management specification 5.8."""
+        attributes = checks.map_of(body)
+        others: list[ExchangeConfig] = list(self.entities())
+        if name is None:
+            raise checks.Refused("exchange requires a unique name")
+        checks.required(attributes, "address", "exchange address is mandatory")
+        if any(other.address == attributes["address"] for other in others):
+            raise checks.Refused("duplicate exchange address")
+        if any(other.name == name for other in others):
+            raise checks.Refused("duplicate exchange name")
+        return checks.exchange(attributes)
+
+
+def _bindings_of(row: Row) -> int:
+    return sum(each.exchange_name == row.entity.name for each in _bindings(row.context))  # type: ignore[attr-defined]
+
+
+def _bindings(context: Context) -> Iterable[EntityConfig]:
+    return context.changes.entities(BINDING)
+
+
+class ConfiguredBindings(ConfiguredType):
+    """Bindings, those of an exchange together."""
+
+    kind = BINDING
+    name = PREFIX + kind
+    needs = "binding name"
+    columns = {
+        "name": _name,
+        "identity": _identity,
+        "exchangeName": lambda row: values.string(row.entity.exchange_name),
+        "bindingKey": lambda row: values.string(row.entity.binding_key),
+        "nextHopAddress": lambda row: values.string(row.entity.next_hop_address),
+        "nextHopPhase": lambda row: values.int32(row.entity.next_hop_phase),
+        "matchedCount": _counter("matched"),
+    }
+    more = {"type": constant(values.string(name))}
+
+    def rows(self) -> Iterable[EntityConfig]:
+        """Grouped by exchange."""
+        grouped: dict[str, list[EntityConfig]] = {each.name: [] for each in self.context.changes.entities(EXCHANGE)}
+        for binding in self.entities():
+            grouped.setdefault(binding.exchange_name, []).append(binding)
+        return [binding for own in grouped.values() for binding in own]
+
+    def counters(self, item: EntityConfig) -> Mapping[str, int]:
+        """Messages that matched."""
+        return self.context.core.exchanges.binding_counters(item.name, self.context.region.address_totals)
+
+    def checked(self, name: str | None, body: Any) -> dict[str, Any]:
+        """In the order of management specification 5.8."""
+        attributes = checks.map_of(body)
+        checks.required(attributes, "exchangeName", "Binding configuration requires an exchange")
+        exchanges = {each.name: each for each in self.context.changes.entities(EXCHANGE)}
+        exchange: Any = exchanges.get(attributes["exchangeName"])
+        if exchange is None:
+            raise checks.Refused("Named exchange does not exist")
+        attributes = checks.binding(attributes, exchange.match_method)
+        others: list[BindingConfig] = list(self.entities())
+        if name is not None and any(other.name == name for other in others):
+            raise checks.Refused("Duplicate next hop name")
+        way = (
+            exchange.name, attributes["bindingKey"], attributes["nextHopAddress"], attributes["nextHopPhase"],
+        )  # fmt: skip
+        if any(
+            way == (each.exchange_name, each.binding_key, each.next_hop_address, each.next_hop_phase) for each in others
+        ):
+            raise checks.Refused("Next hop for key already exists")
+        return attributes
+
+
+class Unbuilt(CoreType):
+    """A type that this version does not have: no objects, and none can be made."""
+
+    def __init__(self, context: Context, kind: str, columns: Iterable[str]) -> None:
+        """kind: short name. columns: those of 1.19."""
+        super().__init__(context)
+        self.kind = kind
+        self.columns = {column: constant(values.NULL) for column in columns}  # type: ignore[misc]
+
+    def rows(self) -> Iterable[Any]:
+        """None."""
+        return ()
+
+    def read(self, request: Request) -> Response:
+        """There is nothing to be read."""
+        given(request)
+        raise StatusError(NOT_FOUND)
+
+    def create(self, request: Request) -> Response:
+        """Say clearly that it cannot be."""
+        raise StatusError(NOT_IMPLEMENTED, f"{self.kind} is not supported yet", values.NULL)
+
+    def delete(self, request: Request) -> Response:
+        """There is nothing to be deleted."""
+        given(request)
+        raise StatusError(NOT_FOUND)

@@ -1,0 +1,217 @@
+"""The store half: finding the entity that a request is for, and what can be done with it (management spec. 5.4 to 5.10).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from router.amqp import codec
+from router.config.schema import SCHEMA, EntityType
+from supervisor.management import operations, values
+from supervisor.management.context import ChangeError, Context
+from supervisor.management.core_type import table
+from supervisor.management.entities import Entity, entities, management, shown
+from supervisor.management.request import Request
+from supervisor.management.response import (
+    BAD_REQUEST,
+    CREATED,
+    INTERNAL_ERROR,
+    NO_CONTENT,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    OK,
+    Outcome,
+    Response,
+    StatusError,
+    Steps,
+)
+
+ROWS_A_STEP: Final = 50
+_SHOWN: Final = 200  # characters of what a client sent, in a text
+
+
+class Store:
+    """All types that are not core types, and all requests that name none. Owner: the agent."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def handle(self, request: Request) -> Outcome:
+        """Answer a request. Raises StatusError."""
+        if request.operation is None:
+            raise StatusError(BAD_REQUEST, f"No 'operation' property: {request}")
+        kind = find_type(request, "type")
+        operation = request.operation.upper()
+        if operation == "CREATE":
+            return self._create(request, kind)
+        target = self._target(request, kind)
+        if target.type.name == "management" and operation in operations.OPERATIONS:
+            return operations.OPERATIONS[operation](request, self.context)
+        if operation not in target.type.operations:
+            raise not_implemented(request.operation, target.type)
+        if operation == "QUERY":
+            return self._query(request)
+        if operation == "READ":
+            return self._read(target, kind)
+        if operation == "UPDATE":
+            return self._update(request, target)
+        if operation == "DELETE":
+            return self._delete(target)
+        if operation == "CALLME":
+            return Response(OK, values.mapping(request.properties))
+        raise not_implemented(request.operation, target.type)
+
+    def _target(self, request: Request, kind: EntityType | None) -> Entity:
+        """The entity that a request is for. Raises StatusError."""
+        name, identity = request.name, request.identity
+        own = management(self.context)
+        if name is None and identity is None:
+            if kind is None or own.type.is_a(kind):
+                return own
+            raise StatusError(BAD_REQUEST, f"{kind.long_name}: No name or identity provided")
+        wanted = [f"{key}={value}" for key, value in (("name", name), ("identity", identity)) if value is not None]
+        found = [
+            each
+            for each in entities(self.context)
+            if (each.name == name if name is not None else each.identity == identity)
+        ]
+        if not found:
+            raise StatusError(NOT_FOUND, f"No entity with {' '.join(wanted)}")
+        if len(found) > 1:
+            raise StatusError(INTERNAL_ERROR, f"Duplicate ({len(found)}) entities with {wanted[0]}")
+        if name is not None and identity is not None and found[0].identity != identity:
+            raise StatusError(BAD_REQUEST, f"Conflicting {' '.join(wanted)}")
+        if kind is not None and not found[0].type.is_a(kind):
+            text = f"Entity type '{found[0].type.long_name}' does not extend requested type '{kind.long_name}'"
+            raise StatusError(BAD_REQUEST, text)
+        return found[0]
+
+    def _query(self, request: Request) -> Steps:
+        """Rows of all entities of a type, or of all."""
+        kind = find_type(request, "entityType")
+        names = _columns(request.body(), kind)
+        offset, count = request.number("offset") or 0, request.number("count") or 0
+        results: list[bytes] = []
+        matched = 0
+        for number, each in enumerate(entities(self.context, kind), 1):
+            if number % ROWS_A_STEP == 0:
+                yield
+            row = [each.attributes.get(name) for name in names]
+            if all(value is None for value in row):
+                continue
+            matched += 1
+            if matched > offset >= 0:
+                results.append(codec.encode_list([values.value(value) for value in row]))
+                if 0 < count <= len(results):
+                    break
+        return Response(OK, table(names, results))
+
+    def _read(self, target: Entity, kind: EntityType | None) -> Response:
+        if kind is not None and kind is not target.type:
+            text = f"Entity type '{target.type.long_name}' does match requested type '{kind.long_name}'"
+            raise StatusError(NOT_FOUND, text)
+        return Response(OK, values.mapping(target.attributes))
+
+    def _create(self, request: Request, kind: EntityType | None) -> Response:
+        given = request.text("type")
+        if kind is None or given is None:
+            raise StatusError(BAD_REQUEST, f"No 'type' attribute in {str(request.body())[:_SHOWN]}")
+        body = request.body_map()
+        for key in ("type", "name"):
+            stated = request.text(key)
+            if body.get(key) is not None and stated is not None and str(body[key]) != stated:
+                raise StatusError(BAD_REQUEST, f"Conflicting values for '{key}'")
+        if "CREATE" not in kind.operations:
+            raise not_implemented("CREATE", kind)
+        if not kind.supported:
+            raise StatusError(NOT_IMPLEMENTED, f"{kind.name} is not supported yet")
+        name = request.name or (body["name"] if isinstance(body.get("name"), str) else None)
+        attributes = {key: value for key, value in body.items() if key not in ("type", "name")}
+        for key in attributes:
+            attribute = _attribute(kind, key)
+            if attribute is None:
+                raise StatusError(BAD_REQUEST, f"Unknown attribute '{key}' for '{kind.long_name}'")
+            if not kind.attributes[attribute].create:
+                raise StatusError(BAD_REQUEST, f"Cannot set attribute '{key}' in CREATE")
+        try:
+            config = self.context.changes.create(kind.name, name, attributes)
+        except ChangeError as error:
+            raise StatusError(error.status, error.text) from error
+        return Response(CREATED, values.mapping(shown(config).attributes))
+
+    def _update(self, request: Request, target: Entity) -> Response:
+        body = request.body_map()
+        changed: dict[str, Any] = {}
+        for key, value in body.items():
+            attribute = _attribute(target.type, key)
+            if attribute is None:
+                raise StatusError(BAD_REQUEST, f"Unknown attribute '{key}' for '{target.type.long_name}'")
+            if target.type.attributes[attribute].update:
+                changed[key] = value
+            elif not _same(value, target.attributes.get(attribute)):
+                raise StatusError(BAD_REQUEST, f"Cannot update attribute '{key}' in UPDATE")
+        if target.config is None:
+            raise not_implemented("UPDATE", target.type)
+        try:
+            config = self.context.changes.update(target.config, changed)
+        except ChangeError as error:
+            raise StatusError(error.status, error.text) from error
+        return Response(OK, values.mapping(shown(config).attributes))
+
+    def _delete(self, target: Entity) -> Response:
+        if target.config is None:
+            raise not_implemented("DELETE", target.type)
+        try:
+            self.context.changes.delete(target.config)
+        except ChangeError as error:
+            raise StatusError(error.status, error.text) from error
+        return Response(NO_CONTENT)
+
+
+def find_type(request: Request, key: str) -> EntityType | None:
+    """The type that a property names; None when there is none. Raises StatusError."""
+    given = request.properties.get(key)
+    if given is None or given == "":
+        return None
+    found = SCHEMA.find(given) if isinstance(given, str) else None
+    if found is None:
+        raise StatusError(BAD_REQUEST, f"No such entity type '{str(given)[:_SHOWN]}'")
+    return found
+
+
+def not_implemented(operation: str, kind: EntityType) -> StatusError:
+    """The answer to an operation that a type does not have."""
+    text = f"Operation '{operation[:_SHOWN]}' not implemented for '{kind.long_name}' {list(kind.operations)}"
+    return StatusError(NOT_IMPLEMENTED, text)
+
+
+def _columns(body: Any, kind: EntityType | None) -> list[str]:
+    """Attribute names that a query asks for: all of the type, or of all types, unless it lists some."""
+    known: Mapping[str, Any] = _ALL if kind is None else kind.attributes
+    asked = body.get("attributeNames") if isinstance(body, dict) else None
+    if not isinstance(asked, list) or not asked:
+        return list(known)
+    names = [str(name) for name in asked if isinstance(name, str)]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        suffix = "" if kind is None else f" for type {kind.long_name}"
+        raise StatusError(NOT_FOUND, f"Unknown attributes {str(unknown)[:_SHOWN]}{suffix}.")
+    return names
+
+
+_ALL: Final = dict.fromkeys(["name", "identity", "type"]) | {
+    name: None for kind in SCHEMA.types.values() for name in kind.attributes
+}
+
+
+def _attribute(kind: EntityType, name: str) -> str | None:
+    """The name of the attribute that a client calls `name`: old names and second ones are known too."""
+    if name in kind.attributes:
+        return name
+    return next((key for key, each in kind.attributes.items() if name in (each.old_name, each.alias)), None)
+
+
+def _same(given: Any, stored: Any) -> bool:
+    """Strictly: a text is no number, a number no boolean."""
+    if isinstance(given, str) and isinstance(stored, str):
+        return given == stored
+    return bool(type(given) is type(stored) and given == stored)

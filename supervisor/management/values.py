@@ -1,0 +1,124 @@
+"""AMQP encodings of what the agent says, each of the type that 1.19 used."""
+
+import struct
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from router.amqp import codec
+
+NULL: Final = b"\x40"
+TRUE: Final = b"\x41"
+FALSE: Final = b"\x42"
+EMPTY_MAP: Final = codec.encode_map([])
+
+_INT: Final = range(-(2**31), 2**31)
+_LONG: Final = range(-(2**63), 2**63)
+_ULONG_MAX: Final = 2**64 - 1
+_UINT_MAX: Final = 2**32 - 1
+
+
+def string(text: str | None) -> bytes:
+    """A string, or null. What is no Unicode (a path, say) is shown with replacement characters."""
+    if text is None:
+        return NULL
+    try:
+        encoded: bytes = codec.encode_string(text)
+    except UnicodeEncodeError:
+        encoded = codec.encode_string(text.encode("utf-8", "replace").decode())
+    return encoded
+
+
+def ulong(number: int) -> bytes:
+    """A ulong; what does not fit is the nearest that does."""
+    encoded: bytes = codec.encode_ulong(min(max(number, 0), _ULONG_MAX))
+    return encoded
+
+
+def uint(number: int | None) -> bytes:
+    """A uint, or null; what does not fit is the nearest that does."""
+    encoded: bytes = NULL if number is None else codec.encode_uint(min(max(number, 0), _UINT_MAX))
+    return encoded
+
+
+def int32(number: int | None) -> bytes:
+    """An int, or null. Raises OverflowError."""
+    encoded: bytes = NULL if number is None else codec.encode_int(number)
+    return encoded
+
+
+def long(number: int) -> bytes:
+    """A long. Raises OverflowError."""
+    return b"\x55" + struct.pack("b", number) if -128 <= number < 128 else b"\x81" + struct.pack(">q", number)
+
+
+def boolean(value: bool) -> bytes:
+    """A boolean."""
+    return TRUE if value else FALSE
+
+
+def strings(texts: Iterable[str]) -> bytes:
+    """A list of strings."""
+    encoded: bytes = codec.encode_list([string(text) for text in texts])
+    return encoded
+
+
+def value(given: Any) -> bytes:
+    """Any value of the store (management specification 5.3), or one that a client sent, in its own AMQP type."""
+    if given is None or isinstance(given, bool):
+        return NULL if given is None else boolean(given)
+    if isinstance(given, str):
+        if isinstance(given, codec.Char):
+            return b"\x73" + given.encode("utf-32-be")
+        return _symbol(given) if isinstance(given, codec.Symbol) else string(given)
+    if isinstance(given, int):
+        return _integer(given)
+    if isinstance(given, float):
+        return b"\x82" + struct.pack(">d", given)
+    if isinstance(given, Mapping):
+        return mapping(given)
+    if isinstance(given, (list, tuple)):
+        encoded: bytes = codec.encode_list([value(item) for item in given])
+        return encoded
+    return _rare(given)
+
+
+def mapping(pairs: Mapping[Any, Any]) -> bytes:
+    """A map of any values."""
+    encoded: bytes = codec.encode_map([value(item) for pair in pairs.items() for item in pair])
+    return encoded
+
+
+def properties(pairs: Mapping[str, Any]) -> bytes:
+    """The properties of a connection, keys as symbols where they can be."""
+    items = []
+    for key, item in pairs.items():
+        items += [_symbol(key), value(item)]
+    encoded: bytes = codec.encode_map(items)
+    return encoded
+
+
+def _symbol(text: str) -> bytes:
+    encoded: bytes = codec.encode_symbol(text) if text.isascii() else string(text)
+    return encoded
+
+
+def _integer(number: int) -> bytes:
+    """int where it fits, else long; timestamps keep their type; what is wider than a long is a ulong, or text."""
+    if isinstance(number, codec.Timestamp):
+        return b"\x83" + struct.pack(">q", number)
+    if number in _INT:
+        return int32(number)
+    if number in _LONG:
+        return b"\x81" + struct.pack(">q", number)
+    return b"\x80" + struct.pack(">Q", number) if 0 <= number <= _ULONG_MAX else string(str(number))
+
+
+def _rare(given: Any) -> bytes:
+    """What only clients send."""
+    if isinstance(given, uuid.UUID):
+        return b"\x98" + given.bytes
+    if isinstance(given, bytes):
+        encoded: bytes = codec.encode_binary(given)
+        return encoded
+    return string(str(given))
