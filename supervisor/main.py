@@ -53,7 +53,7 @@ def run(
         return EXIT_FAILED
     loop = asyncio.new_event_loop()
     try:
-        supervisor = Supervisor(loop, configuration, log, core, parent, region, endpoints, keys)
+        supervisor = Supervisor(loop, configuration, log, core, parent, region, endpoints, keys, VERSION)
         result = loop.run_until_complete(supervisor.run())
     finally:
         parent.close()

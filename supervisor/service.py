@@ -3,6 +3,7 @@ import asyncio
 import os
 import signal
 import traceback
+from collections.abc import Callable
 from typing import Any, Final
 
 import psutil
@@ -11,9 +12,12 @@ from router.config.entities import Configuration
 from router.ipc.control import Message, Op
 from router.ipc.layout import Region
 from router.log import Log
+from router.routing.address import key
 from supervisor.acceptor import MAX_CONNECTIONS, Acceptor, Listener, ListenError
 from supervisor.control import Channels, Endpoints, Keys
 from supervisor.core import IN_PROCESS, Core, WorkerFaultError
+from supervisor.management.agent import Agent
+from supervisor.management.context import Unchanging
 from supervisor.worker import Stage, Worker
 from supervisor.workers import Pool
 from supervisor.zygote import Zygote
@@ -42,6 +46,7 @@ class Supervisor:
         region: Region,
         endpoints: Endpoints,
         keys: Keys,
+        version: str,
     ) -> None:
         self._configuration = configuration
         self._loop = loop
@@ -72,6 +77,9 @@ class Supervisor:
         self._serving = False  # listening
         self._wake: asyncio.Handle | None = None
         core.in_process.changed = self._wake_soon
+        agent = Agent(core, region, log, Unchanging(configuration), version, core.in_process.send, self._later)
+        for cls, name in IN_PROCESS:
+            core.in_process.serve(key(cls, name), agent.handle)
 
     async def run(self) -> int:
         """Run until a signal or a failure; returns the signal's number, or 0 - exit status after a failure."""
@@ -151,6 +159,11 @@ class Supervisor:
         """There is something to send, or to work on, when other events have had their turn."""
         if self._wake is None:
             self._wake = self._loop.call_soon(self._awake)
+
+    def _later(self, function: Callable[[], None]) -> None:
+        """Call `function` when other events have had their turn, and send what came of it."""
+        self._loop.call_soon(function)
+        self._wake_soon()
 
     def _awake(self) -> None:
         self._wake = None

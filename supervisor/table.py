@@ -106,6 +106,11 @@ class Table:
         self._idle: list[Record] = []  # may have lost their last user since the last delta
 
     @property
+    def ids_used(self) -> int:
+        """Number of ids that some record has ever had."""
+        return self._next - FIRST_ID
+
+    @property
     def next_epoch(self) -> int:
         """The epoch that will announce what changes now."""
         return self.epoch + 1

@@ -32,6 +32,7 @@ class Client:
         "sasl",
         "tenant",
         "told_closed",
+        "trace",
         "transport",
         "user",
         "worker",
@@ -50,6 +51,7 @@ class Client:
         self.next_link = 1
         self.had_consumers = False  # when the connection ended, which other workers may still send to
         self.told_closed = False
+        self.trace = False  # frames are logged whatever the level of PROTOCOL
         self.transport: Any = None
         self.connection = Connection(
             worker.loop.scheduler,

@@ -76,6 +76,7 @@ class Worker:
             control.DRAIN: self.on_drain,
             control.SEND: self.on_send,
             control.TAKEN: self.on_taken,
+            control.TRACE: self.on_trace,
         }
 
     def run(self) -> int:
@@ -199,6 +200,11 @@ class Worker:
         client = self.clients.get(message["conn"])
         if client is not None:
             client.close(message)
+
+    def on_trace(self, message: Message, raw: bytes | None) -> None:
+        client = self.clients.get(message["conn"])
+        if client is not None:
+            client.trace = message["on"]
 
     # -- link slots ---------------------------------------------------------------------------------------------------
 

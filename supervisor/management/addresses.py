@@ -1,7 +1,7 @@
 """Type router.address: one row for each address in the table (management specification 6.3)."""
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from supervisor.management import values
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant
@@ -28,7 +28,7 @@ class Addresses(CoreType):
     """Addresses in order of creation. This router is alone: nothing is remote."""
 
     name = PREFIX + "router.address"
-    columns = {
+    columns: ClassVar[Mapping[str, Column]] = {
         "name": _key,
         "identity": _key,
         "type": constant(values.string(name)),

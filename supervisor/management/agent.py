@@ -131,7 +131,7 @@ class Agent:
         except StatusError as error:
             self._fail(request, error)
             return
-        except Exception:
+        except Exception:  # noqa: BLE001 - logged with its trace, and answered
             self._fault(request)
             return
         if isinstance(outcome, Response):
@@ -179,7 +179,7 @@ class Agent:
         except StatusError as error:
             self._fail(job.request, error)
             return
-        except Exception:
+        except Exception:  # noqa: BLE001 - logged with its trace, and answered
             self._fault(job.request)
             return
         self._jobs.append(job)

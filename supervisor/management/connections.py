@@ -1,12 +1,12 @@
 """Type connection: one row for each open connection, and closing one (management specification 5.9, 6.5)."""
 
 import time
-from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Final, NamedTuple
 
 from supervisor.connections import Connection
 from supervisor.management import values
-from supervisor.management.core_type import PREFIX, CoreType, constant, forbidden
+from supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, FORBIDDEN, NOT_FOUND, Response, StatusError
 
@@ -40,7 +40,7 @@ class Connections(CoreType):
     """Connections in order of opening."""
 
     name = PREFIX + "connection"
-    columns = {
+    columns: ClassVar[Mapping[str, Column]] = {
         "name": lambda row: values.string(f"connection/{row.connection.peer}"),
         "identity": lambda row: values.string(str(row.connection.number)),
         "host": lambda row: values.string(row.connection.peer),

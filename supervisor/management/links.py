@@ -1,8 +1,8 @@
 """Type router.link: one row for each attached link (management specification 6.2)."""
 
 import time
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Final
 
 from router.amqp import codec
 from supervisor.connections import Link
@@ -13,6 +13,10 @@ from supervisor.management.response import BAD_REQUEST, NOT_FOUND, Response, Sta
 
 ROUTERS: Final = 128  # entries of the ingress histogram, one for each router that a network may have
 PRIORITY: Final = 4  # of links of clients
+_IN: Final = values.string("in")
+_OUT: Final = values.string("out")
+_UP: Final = values.string("up")
+_DOWN: Final = values.string("down")
 
 
 class Row:
@@ -55,7 +59,7 @@ class Links(CoreType):
     """Links of all connections, in order of attach."""
 
     name = PREFIX + "router.link"
-    columns = {
+    columns: ClassVar[Mapping[str, Column]] = {
         "name": lambda row: values.string(row.link.name),
         "identity": lambda row: values.string(str(row.link.identity)),
         "type": constant(values.string(name)),
@@ -120,9 +124,3 @@ class Links(CoreType):
         if not isinstance(body, dict) or "adminStatus" not in body:
             raise StatusError(BAD_REQUEST)
         return self.read(request)
-
-
-_IN: Final = values.string("in")
-_OUT: Final = values.string("out")
-_UP: Final = values.string("up")
-_DOWN: Final = values.string("down")

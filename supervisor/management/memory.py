@@ -21,11 +21,13 @@ def pools(region: Region, addresses: int) -> dict[str, dict[str, Any]]:
             held=sum(worker["links"] for worker in workers),
             most=region.links_per_worker,
         ),
-        "address_slot": _pool(_ADDRESS_SLOT, addresses * region.workers, held=addresses * region.workers,
-                              most=region.addresses),
+        "address_slot": _pool(
+            _ADDRESS_SLOT, addresses * region.workers, held=addresses * region.workers, most=region.addresses
+        ),
         "ring_page": _ring_pages(region),
-        "message_octet": _pool(1, sum(worker["buffered"] for worker in workers),
-                               held=sum(worker["buffered"] for worker in workers), most=0),
+        "message_octet": _pool(
+            1, sum(worker["buffered"] for worker in workers), held=sum(worker["buffered"] for worker in workers), most=0
+        ),
     }
 
 

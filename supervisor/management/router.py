@@ -1,9 +1,9 @@
 """Type router: the one row about this router (management specification 6.1), and what is refused for it."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from supervisor.core import Core
 from supervisor.management import values
@@ -76,7 +76,7 @@ class RouterType(CoreType):
     """This router."""
 
     name = PREFIX + "router"
-    columns = {
+    columns: ClassVar[Mapping[str, Column]] = {
         "name": lambda row: values.string(row.router.id),
         "identity": constant(values.string("1")),
         "id": lambda row: values.string(row.router.id),
@@ -100,7 +100,7 @@ class RouterType(CoreType):
         "memoryUsage": _memory,
         "workerThreads": lambda row: values.int32(row.router.workers),
     }
-    more = {"blockedLinkCount": columns["linksBlocked"]}  # as the schema calls it
+    more: ClassVar[Mapping[str, Column]] = {"blockedLinkCount": columns["linksBlocked"]}  # as the schema calls it
 
     def rows(self) -> Iterable[Row]:
         """The only row."""
@@ -123,7 +123,7 @@ class Console(CoreType):
     """Type console, of which nothing is ever shown (management specification 5.5 to 5.10)."""
 
     name = PREFIX + "console"
-    columns = {}
+    columns: ClassVar[Mapping[str, Column]] = {}
 
     def query(self, request: Request) -> Any:
         """Refused, with a table without columns and rows."""

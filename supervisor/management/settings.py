@@ -8,7 +8,7 @@ from router.routing.pattern import from_prefix
 from router.routing.settings import UNAVAILABLE
 from supervisor.management import checks, values
 from supervisor.management.context import ChangeError, Context
-from supervisor.management.core_type import PREFIX, CoreType, constant, given
+from supervisor.management.core_type import PREFIX, Column, CoreType, constant, given
 from supervisor.management.request import Request
 from supervisor.management.response import (
     BAD_REQUEST,
@@ -89,13 +89,17 @@ class ConfiguredType(CoreType):
         """By number (or the identity that the store knows), else by name."""
         if identity is None and name is None:
             raise StatusError(BAD_REQUEST, f"No {self.needs} or identity provided")
-        for entity in self.entities():
-            if identity is None:
-                if name == shown_name(entity):
-                    return entity
-            elif identity in (entity.identity, str(self._identities.of(entity))):
-                return entity
-        raise StatusError(NOT_FOUND)
+        found: EntityConfig | None = next(
+            (
+                each
+                for each in self.entities()
+                if (identity in (each.identity, str(self._identities.of(each))) if identity else name == each.name)
+            ),
+            None,
+        )
+        if found is None:
+            raise StatusError(NOT_FOUND)
+        return found
 
     def create(self, request: Request) -> Response:
         """Check in the order of 1.19, then have it made. Raises StatusError."""
@@ -144,7 +148,7 @@ class ConfiguredAddresses(ConfiguredType):
 
     kind = ADDRESS
     name = PREFIX + kind
-    columns = {
+    columns: ClassVar[Mapping[str, Column]] = {
         "name": _name,
         "identity": _identity,
         "type": constant(values.string(name)),
@@ -157,7 +161,7 @@ class ConfiguredAddresses(ConfiguredType):
         "priority": lambda row: values.int32(-1 if row.entity.priority is None else row.entity.priority),
         "fallback": lambda row: values.boolean(row.entity.fallback),
     }
-    more = {
+    more: ClassVar[Mapping[str, Column]] = {
         "enableFallback": columns["fallback"],
         "presettledOverflow": lambda row: values.string(row.entity.presettled_overflow),
     }
@@ -188,13 +192,15 @@ class ConfiguredExchanges(ConfiguredType):
 
     kind = EXCHANGE
     name = PREFIX + kind
-    columns = {
+    columns: ClassVar[Mapping[str, Column]] = {
         "name": _name,
         "identity": _identity,
         "address": lambda row: values.string(row.entity.address),
         "phase": lambda row: values.int32(row.entity.phase),
         "alternateAddress": lambda row: values.string(row.entity.alternate_address),
-        "alternatePhase": lambda row: values.int32(row.entity.alternate_phase if row.entity.alternate_address else None),
+        "alternatePhase": lambda row: values.int32(
+            row.entity.alternate_phase if row.entity.alternate_address else None
+        ),
         "matchMethod": lambda row: values.string(row.entity.match_method),
         "bindingCount": lambda row: values.uint(_bindings_of(row)),
         "receivedCount": _counter("received"),
@@ -202,11 +208,7 @@ class ConfiguredExchanges(ConfiguredType):
         "forwardedCount": _counter("forwarded"),
         "divertedCount": _counter("diverted"),
     }
-    more = {"type": constant(values.string(name))}
-
-    def counters(self, item: EntityConfig) -> Mapping[str, int]:
-        """Messages that came, and what became of them."""
-        return self.context.core.exchanges.exchange_counters(item.name, self.context.region.address_totals)
+    more: ClassVar[Mapping[str, Column]] = {"type": constant(values.string(name))}
 
     def checked(self, name: str | None, body: Any) -> dict[str, Any]:
         """In the order of management specification 5.8."""
@@ -236,7 +238,7 @@ class ConfiguredBindings(ConfiguredType):
     kind = BINDING
     name = PREFIX + kind
     needs = "binding name"
-    columns = {
+    columns: ClassVar[Mapping[str, Column]] = {
         "name": _name,
         "identity": _identity,
         "exchangeName": lambda row: values.string(row.entity.exchange_name),
@@ -245,7 +247,7 @@ class ConfiguredBindings(ConfiguredType):
         "nextHopPhase": lambda row: values.int32(row.entity.next_hop_phase),
         "matchedCount": _counter("matched"),
     }
-    more = {"type": constant(values.string(name))}
+    more: ClassVar[Mapping[str, Column]] = {"type": constant(values.string(name))}
 
     def rows(self) -> Iterable[EntityConfig]:
         """Grouped by exchange."""
@@ -253,10 +255,6 @@ class ConfiguredBindings(ConfiguredType):
         for binding in self.entities():
             grouped.setdefault(binding.exchange_name, []).append(binding)
         return [binding for own in grouped.values() for binding in own]
-
-    def counters(self, item: EntityConfig) -> Mapping[str, int]:
-        """Messages that matched."""
-        return self.context.core.exchanges.binding_counters(item.name, self.context.region.address_totals)
 
     def checked(self, name: str | None, body: Any) -> dict[str, Any]:
         """In the order of management specification 5.8."""

@@ -1,5 +1,4 @@
-"""The store half: finding the entity that a request is for, and what can be done with it (management spec. 5.4 to 5.10).
-"""
+"""The store half: finding the entity that a request is for, and what is done with it (management spec. 5.4 to 5.10)."""
 
 from collections.abc import Mapping
 from typing import Any, Final

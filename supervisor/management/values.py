@@ -69,8 +69,8 @@ def value(given: Any) -> bytes:
         return NULL if given is None else boolean(given)
     if isinstance(given, str):
         if isinstance(given, codec.Char):
-            return b"\x73" + given.encode("utf-32-be")
-        return _symbol(given) if isinstance(given, codec.Symbol) else string(given)
+            return b"\x73" + str(given).encode("utf-32-be")
+        return _symbol(str(given)) if isinstance(given, codec.Symbol) else string(given)
     if isinstance(given, int):
         return _integer(given)
     if isinstance(given, float):
