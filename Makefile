@@ -54,8 +54,8 @@ MADE_FOR := $(if $(wildcard $(BIN)/python),$(file <.venv/checkout))
 	@scripts/make-venv build
 	@touch $@
 
-.venv/client-dependencies .venv/test-dependencies: .venv/%-dependencies: .venv/build-dependencies
-	@scripts/make-venv $*
+.venv/test-dependencies: .venv/build-dependencies
+	@scripts/make-venv test
 	@touch $@
 
 $(STAMPS)/release: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files
@@ -82,7 +82,7 @@ run: build
 	@echo "It says below where it listens. To send a first message, in another terminal: make hello"
 	@exec $(BIN)/sluice run -c $(CONF)
 
-hello: .venv/client-dependencies
+hello: .venv/build-dependencies
 	@$(BIN)/python scripts/hello.py $(URL)
 
 # pytest over $(2), which may have no tests, started by $(1), with the options $(3).

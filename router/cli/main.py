@@ -1,17 +1,32 @@
-"""`sluice`: runs the router, checks configuration files, prints the version."""
+"""`sluice`: runs the router, checks configuration files, and talks to routers that run."""
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from router.cli.start import StartOptions, default_config, start
 from router.cli.version import version
 from router.config.errors import ConfigError
 from router.config.load import load
 
+# Commands that talk to a running router: the module that has `main(words, program)`, and what the list of commands
+# says. They are imported when they are called, because their client is of no use to the others.
+TOOLS: Final = {
+    "stat": ("router.cli.stat.main", "statistics and state of a router; the same as qdstat"),
+    "manage": ("router.cli.manage", "any management operation; the same as qdmanage"),
+    "trace": ("router.cli.trace", "the frames of a connection, live"),
+    "reload": ("router.cli.reload", "read the configuration file again"),
+}
+
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command `sluice` with the words of its command line; return the exit code."""
+    words = sys.argv[1:] if words is None else words
+    if words and words[0] in TOOLS:
+        tool = importlib.import_module(TOOLS[words[0]][0])
+        return int(tool.main(words[1:], f"sluice {words[0]}"))
     arguments = _parser().parse_args(words)
     match arguments.command:
         case "run":
@@ -60,6 +75,8 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="check configuration files", description=text)
     check.add_argument("files", metavar="FILE", nargs="+", help="configuration file")
 
+    for name, (_, help_text) in TOOLS.items():
+        commands.add_parser(name, help=help_text, add_help=False)
     commands.add_parser("version", help="print the version", description="Print the version.")
     return parser
 

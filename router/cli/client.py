@@ -1,0 +1,273 @@
+"""A management client: one connection to a router, one request at a time (management.md 5.2, 5.3 and 8.1).
+
+Importing this module imports proton; only commands that talk to a router do so.
+"""
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Self
+
+import proton
+from proton import Message, SSLDomain
+from proton.handlers import IncomingMessageHandler
+from proton.utils import BlockingConnection
+
+from router.cli.options import Target
+
+PREFIX: Final = "org.apache.qpid.dispatch."  # of long type names
+NODE_TYPE: Final = "org.amqp.management"
+NODE_NAME: Final = "self"
+DEBUG_VARIABLE: Final = "_QPID_DISPATCH_TOOLS_DEBUG_"
+
+OK: Final = 200
+CREATED: Final = 201
+NO_CONTENT: Final = 204
+_NAMES: Final = {OK: "OK", CREATED: "Created", NO_CONTENT: "No Content"}
+
+PAGE: Final = 500  # rows asked for at a time
+
+Row = dict[str, Any]
+
+
+class ManagementError(Exception):
+    """The router answered a request with an error status; the text is its description."""
+
+    status = 0
+
+    @staticmethod
+    def of(status: int, description: str) -> "ManagementError":
+        """Return the error for a status."""
+        kind = _ERRORS.get(status, ManagementError)
+        error = kind(description)
+        error.status = status
+        return error
+
+
+class BadRequestStatus(ManagementError):
+    """400."""
+
+
+class UnauthorizedStatus(ManagementError):
+    """401."""
+
+
+class ForbiddenStatus(ManagementError):
+    """403."""
+
+
+class NotFoundStatus(ManagementError):
+    """404."""
+
+
+class InternalServerErrorStatus(ManagementError):
+    """500."""
+
+
+class NotImplementedStatus(ManagementError):
+    """501."""
+
+
+_ERRORS: Final[dict[int, type[ManagementError]]] = {
+    400: BadRequestStatus,
+    401: UnauthorizedStatus,
+    403: ForbiddenStatus,
+    404: NotFoundStatus,
+    500: InternalServerErrorStatus,
+    501: NotImplementedStatus,
+}
+
+
+class _Inbox(IncomingMessageHandler):
+    """Keeps the messages that arrive on the reply link, as many as there was credit for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: deque[Message] = deque()
+
+    def on_message(self, event: Any) -> None:
+        self.messages.append(event.message)
+        event.container.yield_()
+
+
+class Client:
+    """A connection to a router. Not thread-safe; a context manager that closes the connection."""
+
+    def __init__(self, target: Target) -> None:
+        """Connect. Raises proton's exceptions."""
+        self._target = target
+        self._connection = _connect(target)
+        self._inbox = _Inbox()
+        self._senders: dict[str, Any] = {}
+        self._replies: Any = None
+        self._number = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, if the router still answers."""
+        self._connection.timeout = min(self._target.timeout, 1.0)
+        try:
+            self._connection.close()
+        except (proton.ProtonException, OSError):
+            pass  # all answers have been read: how the connection ends changes nothing
+
+    # Requests
+
+    def call(
+        self,
+        operation: str,
+        body: Any = None,
+        *,
+        expect: int | None = OK,
+        address: str | None = None,
+        **properties: Any,
+    ) -> Any:
+        """Send a request to `address` (default: the target's); return the body of the answer.
+
+        `expect` None takes any success. Raises ManagementError, ValueError for another success than the expected one.
+        """
+        number = self._send(operation, body, address or self._target.address, properties)
+        reply = self._reply(number, self._target.timeout, "Waiting for response")
+        return _body(reply, expect)
+
+    def node_call(self, operation: str, *, address: str | None = None, **properties: Any) -> Any:
+        """Call an operation of the management node itself."""
+        return self.call(operation, address=address, type=NODE_TYPE, name=NODE_NAME, **properties)
+
+    def query(
+        self,
+        entity_type: str | None,
+        attributes: list[str] | None = None,
+        limit: int | None = None,
+        address: str | None = None,
+    ) -> tuple[list[str], list[list[Any]]]:
+        """Return the columns and rows of a type, in pages; `limit` None or 0: all rows."""
+        properties: dict[str, Any] = {"type": NODE_TYPE, "name": NODE_NAME}
+        if entity_type is not None:
+            properties["entityType"] = entity_type
+        request = {"attributeNames": attributes or []}
+        columns: list[str] = []
+        rows: list[list[Any]] = []
+        while True:
+            count = min(PAGE, limit - len(rows)) if limit else PAGE
+            page = self.call("QUERY", request, address=address, offset=len(rows), count=count, **properties)
+            columns = columns or list(page["attributeNames"])
+            rows += page["results"]
+            if len(page["results"]) < count or (limit and len(rows) >= limit):
+                return columns, rows
+
+    def rows(
+        self, short_type: str, attributes: list[str] | None = None, limit: int | None = None, address: str | None = None
+    ) -> list[Row]:
+        """Return the rows of a type, named without the prefix, as maps."""
+        columns, rows = self.query(PREFIX + short_type, attributes, limit, address)
+        return [dict(zip(columns, row, strict=False)) for row in rows]
+
+    def stream(self, operation: str, *, credit: int, **properties: Any) -> Iterator[Any]:
+        """Call an operation that goes on answering; yield the body of each message behind the first.
+
+        The answers share reply-to and correlation-id; an empty body ends them. Raises as `call` does.
+        """
+        number = self._send(operation, None, self._target.address, properties)
+        _body(self._reply(number, self._target.timeout, "Waiting for response"), OK)
+        self._replies.flow(credit)
+        while body := self._reply(number, None, "").body:
+            yield body
+
+    def _send(self, operation: str, body: Any, address: str, properties: dict[str, Any]) -> str:
+        sender = self._sender(address)
+        self._number += 1
+        message = Message(
+            address=address,
+            reply_to=self._replies.remote_source.address,
+            correlation_id=str(self._number),
+            properties={"operation": operation, **properties},
+            body={} if body is None else body,
+            inferred=False,
+        )
+        sender.send(message)
+        return str(self._number)
+
+    def _sender(self, address: str) -> Any:
+        sender = self._senders.get(address)
+        if sender is None:
+            sender = self._senders[address] = self._connection.create_sender(address)
+        if self._replies is None:
+            self._replies = self._connection.create_receiver(None, dynamic=True, credit=1, handler=self._inbox)
+        return sender
+
+    def _reply(self, number: str, timeout: float | None, what: str) -> Message:
+        """Wait for the next answer to a request (`timeout` None: for ever); late answers to older ones are dropped."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            self._connection.wait(lambda: bool(self._inbox.messages), timeout=left, msg=what)
+            message = self._inbox.messages.popleft()
+            self._replies.flow(1)
+            if message.correlation_id == number:
+                return message
+
+
+def _body(reply: Message, expect: int | None) -> Any:
+    """The body of a successful answer. Raises ManagementError and ValueError."""
+    properties: dict[str, Any] = reply.properties or {}
+    status, description = int(properties.get("statusCode", 0)), str(properties.get("statusDescription", ""))
+    if not 200 <= status < 300:
+        raise ManagementError.of(status, description)
+    if expect is not None and status != expect:
+        was, wanted = (f"{code}({_NAMES.get(code, '')})" for code in (status, expect))
+        raise ValueError(f"Response was {was} but expected {wanted}: {description}")
+    return reply.body
+
+
+def _connect(target: Target) -> BlockingConnection:
+    sasl = target.sasl
+    return BlockingConnection(
+        target.url.text,
+        timeout=target.timeout,
+        ssl_domain=_ssl_domain(target),
+        sasl_enabled=sasl is not None,
+        allowed_mechs=sasl.mechanisms if sasl is not None else None,
+        user=sasl.user if sasl is not None else None,
+        password=sasl.password if sasl is not None else None,
+    )
+
+
+def _ssl_domain(target: Target) -> SSLDomain | None:
+    """What TLS has to be; None leaves it to proton: nothing for amqp, the system's authorities for amqps."""
+    tls = target.tls
+    if tls is None:
+        return None
+    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    mode = SSLDomain.VERIFY_PEER_NAME if tls.verify_name else SSLDomain.VERIFY_PEER
+    if tls.trust_file:
+        domain.set_trusted_ca_db(tls.trust_file)
+        domain.set_peer_authentication(mode, tls.trust_file)
+    else:
+        domain.set_peer_authentication(mode, None)
+    if tls.certificate:
+        domain.set_credentials(tls.certificate, tls.key or tls.certificate, tls.password)
+    return domain
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Run a tool; show what goes wrong as 1.19's tools do: on stdout, exit code 1 (management.md 8.3)."""
+    if os.environ.get(DEBUG_VARIABLE):
+        return command()
+    try:
+        return command()
+    except KeyboardInterrupt:
+        print()
+    except BrokenPipeError:
+        # Whoever read the output has gone. What is buffered goes nowhere, instead of into an error at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:  # noqa: BLE001  the text is all that a script sees; the variable above shows the rest
+        print(f"{type(error).__name__}: {error}")
+    return 1

@@ -1,0 +1,191 @@
+"""The options of the tools that talk to a running router: which router, and how to connect (management.md 8.2)."""
+
+import argparse
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import unquote
+
+from router.cli.version import version
+
+DEFAULT_URL = "0.0.0.0"
+DEFAULT_TIMEOUT = 5.0  # seconds
+MANAGEMENT = "$management"
+_SCHEMES = {"amqp": 5672, "amqps": 5671}  # with the default port; a port may be written as such a name too
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """`[amqp[s]://][user[:pass]@]host[:port][/path]`, taken apart; `text` has no user and no path."""
+
+    scheme: str
+    user: str | None
+    password: str | None
+    host: str
+    port: int | None
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Url":
+        """Take `text` apart. Raises ValueError for one that is no such URL."""
+        scheme, separator, rest = text.partition("://")
+        if not separator:
+            scheme, rest = "amqp", text
+        if scheme not in _SCHEMES:
+            raise ValueError(f"Invalid URL '{text}': the scheme is neither amqp nor amqps")
+        authority, _, path = rest.partition("/")
+        userinfo, at, place = authority.rpartition("@")
+        user, colon, password = userinfo.partition(":")
+        host, port = _host_and_port(place, text)
+        return cls(
+            scheme,
+            unquote(user) if at else None,
+            unquote(password) if colon else None,
+            host or DEFAULT_URL,
+            port,
+            path,
+        )
+
+    @property
+    def text(self) -> str:
+        """What to connect to; without the password, so that it may be shown."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{_SCHEMES[self.scheme] if self.port is None else self.port}"
+
+
+def _host_and_port(place: str, text: str) -> tuple[str, int | None]:
+    if place.startswith("["):
+        host, bracket, rest = place[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise ValueError(f"Invalid URL '{text}': bad address in brackets")
+        port = rest[1:]
+    else:
+        host, _, port = place.rpartition(":") if ":" in place else (place, "", "")
+    if not port:
+        return host, None
+    number = _SCHEMES.get(port) or (int(port) if port.isascii() and port.isdigit() else 0)
+    if not 0 < number < 65536:
+        raise ValueError(f"Invalid URL '{text}': bad port '{port}'")
+    return host, number
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What the TLS options say; None for one that was not given."""
+
+    certificate: str | None
+    key: str | None
+    trust_file: str | None
+    password: str | None
+    verify_name: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sasl:
+    """What the SASL options, and the user in the URL, say."""
+
+    mechanisms: str | None
+    user: str | None
+    password: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which router to ask, and how. `tls` None: none, or with `amqps` the system's defaults. `sasl` None: no layer."""
+
+    url: Url
+    address: str
+    timeout: float
+    tls: Tls | None
+    sasl: Sasl | None
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a tool, with the options that all have: errors are usage and text on stderr, exit code 2."""
+
+    def __init__(self, prog: str, description: str, usage: str | None = None) -> None:
+        super().__init__(prog=prog, description=description, usage=usage)
+        self.add_argument("--version", action="version", version=version())
+        self.add_argument("-v", "--verbose", action="store_true", help="Show maximum detail")
+
+
+def add_target_options(parser: argparse.ArgumentParser, *, all_routers: bool = False) -> None:
+    """Add the options that select a router; they exclude each other."""
+    group = parser.add_mutually_exclusive_group(required=False)
+    if all_routers:
+        group.add_argument("--all-routers", action="store_true", help="Show entities for all routers in the network")
+    group.add_argument("-r", "--router", metavar="ROUTER-ID", help="Router to be queried")
+    group.add_argument("-d", "--edge-router", metavar="EDGE-ROUTER-ID", help="Edge router to be queried")
+
+
+def add_connection_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the connection."""
+    group = parser.add_argument_group("Connection", "Connection Options")
+    add = group.add_argument
+    add(
+        "-b",
+        "--bus",
+        default=DEFAULT_URL,
+        metavar="URL",
+        help="URL of the router: [amqp[s]://][user[:pass]@]host[:port][/path], default %(default)s",
+    )
+    add(
+        "-t",
+        "--timeout",
+        type=float,
+        default=DEFAULT_TIMEOUT,
+        metavar="SECS",
+        help="Maximum time to wait for the connection and for each answer in seconds, default %(default)g",
+    )
+    add("--ssl-certificate", metavar="CERT", help="Client SSL certificate (PEM Format)")
+    add("--ssl-key", metavar="KEY", help="Client SSL private key (PEM Format)")
+    add("--ssl-trustfile", metavar="TRUSTED-CA-DB", help="Trusted Certificate Authority Database file (PEM Format)")
+    add("--ssl-password", metavar="PASSWORD", help="Certificate password")
+    add("--ssl-password-file", metavar="SSL-PASSWORD-FILE", help="File of the certificate password")
+    add("--sasl-mechanisms", metavar="SASL-MECHANISMS", help="SASL mechanisms that may be used, separated by blanks")
+    add("--sasl-username", metavar="SASL-USERNAME", help="User name for SASL plain authentication")
+    add("--sasl-password", metavar="SASL-PASSWORD", help="Password for SASL plain authentication")
+    add("--sasl-password-file", metavar="SASL-PASSWORD-FILE", help="File of the password for SASL plain authentication")
+    add(
+        "--ssl-disable-peer-name-verify",
+        action="store_true",
+        help="Disables SSL peer name verification. WARNING - This option is insecure and must not be used in "
+        "production environments",
+    )
+
+
+def target(options: argparse.Namespace) -> Target:
+    """Return what the options mean. Raises ValueError (bad URL) and OSError (password file that cannot be read)."""
+    url = Url.parse(options.bus)
+    tls = None
+    if options.ssl_certificate or options.ssl_trustfile:
+        url = replace(url, scheme="amqps")
+        tls = Tls(
+            options.ssl_certificate,
+            options.ssl_key,
+            options.ssl_trustfile,
+            _secret(options.ssl_password, options.ssl_password_file),
+            not options.ssl_disable_peer_name_verify,
+        )
+    elif url.scheme == "amqps" and options.ssl_disable_peer_name_verify:
+        tls = Tls(None, None, None, None, verify_name=False)
+    user = options.sasl_username or url.user
+    password = _secret(options.sasl_password or url.password, options.sasl_password_file)
+    sasl = None
+    if options.sasl_mechanisms or user or password is not None or url.scheme == "amqps":
+        sasl = Sasl(options.sasl_mechanisms, user, password)
+    return Target(url, address(url.path, options.router, options.edge_router), options.timeout, tls, sasl)
+
+
+def _secret(text: str | None, path: str | None) -> str | None:
+    return Path(path).read_text().strip() if path else text
+
+
+def address(path: str, router: str | None, edge_router: str | None) -> str:
+    """The management address: the URL's path wins, then the router that is named."""
+    if path:
+        return path
+    if router:
+        return f"_topo/0/{router}/{MANAGEMENT}"
+    if edge_router:
+        return f"_edge/{edge_router}/{MANAGEMENT}"
+    return MANAGEMENT

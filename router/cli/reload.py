@@ -1,0 +1,47 @@
+"""`sluice reload`: makes the router read its configuration file again, and shows what that changes."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from router.cli.client import Client, ManagementError, guarded
+from router.cli.options import Parser, add_connection_options, add_target_options, target
+
+DESCRIPTION = (
+    "Make the router read its configuration file again and put into force what has changed, all of it or nothing. "
+    "The exit code is 0 if it is in force or there was nothing to change, 1 if the router refused or did not answer."
+)
+
+
+def main(words: Sequence[str] | None = None, program: str = "sluice reload") -> int:
+    """Run the command; return the exit code."""
+    options = parser(program).parse_args(words)
+    return guarded(lambda: _run(options))
+
+
+def parser(program: str) -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = Parser(program, DESCRIPTION)
+    what = made.add_mutually_exclusive_group(required=False)
+    what.add_argument("--plan", action="store_true", help="only show what would change")
+    what.add_argument("--undo", action="store_true", help="go back to the configuration before the last reload")
+    add_target_options(made)
+    add_connection_options(made)
+    return made
+
+
+def _run(options: argparse.Namespace) -> int:
+    asked: dict[str, Any] = {name: True for name in ("plan", "undo") if getattr(options, name)}
+    with Client(target(options)) as client:
+        try:
+            answer = client.node_call("RELOAD", **asked)
+        except ManagementError as error:
+            print(error, file=sys.stderr)
+            return 1
+    print(answer["text"].rstrip("\n"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""`qdstat -a`: addresses; and what the keys of the address table mean (management.md 6.3)."""
+
+from router.cli.client import Row
+from router.cli.stat.context import Context, sorted_by
+from router.cli.table import Cells, commas
+
+_CLASSES = {
+    "M": "mobile",
+    "R": "router",
+    "A": "area",
+    "L": "local",
+    "T": "topo",
+    "C": "link-in",
+    "E": "link-in",
+    "D": "link-out",
+    "F": "link-out",
+    "H": "edge",
+}
+_LINK_ROUTES = "CDEF"
+_COLUMNS = [
+    "name", "distribution", "priority", "inProcess", "subscriberCount", "remoteCount", "containerCount",
+    "deliveriesIngress", "deliveriesEgress", "deliveriesTransit", "deliveriesToContainer", "deliveriesFromContainer",
+    "deliveriesRedirectedToFallback",
+]  # fmt: skip
+
+
+def class_of(key: str | None) -> str:
+    """What kind of address a key stands for; empty without a key."""
+    return _CLASSES.get(key[0], f"unknown: {key[0]}") if key else ""
+
+
+def text_of(key: str | None) -> str:
+    """The address in a key."""
+    if not key:
+        return ""
+    return key[2:] if key[0] == "M" else key[1:]
+
+
+def phase_of(key: str | None) -> str:
+    """The phase in the key of a mobile address."""
+    return key[1:2] if key and key[0] == "M" else ""
+
+
+def show(context: Context) -> None:
+    """Show all addresses."""
+    heads = ["class", "addr", "phs", "distrib", "pri"]
+    heads += ["in-proc"] if context.verbose else []
+    heads += ["local", "remote", "in", "out", "thru", "fallback"]
+    heads += ["to-proc", "from-proc"] if context.verbose else []
+    rows: list[Cells] = [_cells(one, context.verbose) for one in context.rows("router.address", _COLUMNS, limited=True)]
+    context.table("Router Addresses", heads, sorted_by(heads, rows, "addr"))
+
+
+def _cells(address: Row, verbose: bool) -> list[object]:
+    key = address["name"]
+    priority = address["priority"]
+    local = "containerCount" if key and key[0] in _LINK_ROUTES else "subscriberCount"
+    numbers = ["inProcess"] if verbose else []
+    numbers += [
+        local, "remoteCount", "deliveriesIngress", "deliveriesEgress", "deliveriesTransit",
+        "deliveriesRedirectedToFallback",
+    ]  # fmt: skip
+    numbers += ["deliveriesToContainer", "deliveriesFromContainer"] if verbose else []
+    return [
+        class_of(key),
+        text_of(key),
+        phase_of(key),
+        address["distribution"],
+        "-" if priority is not None and priority < 0 else priority,
+        *(commas(address[number]) for number in numbers),
+    ]

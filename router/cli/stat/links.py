@@ -1,0 +1,59 @@
+"""`qdstat -l`: links."""
+
+from router.cli.client import Row
+from router.cli.stat.addresses import class_of, phase_of, text_of
+from router.cli.stat.context import Context
+from router.cli.table import Cells, short_time
+
+# Head of a column and the attribute in it; those without one are made up from others.
+_PLAIN = [
+    ("cap", "capacity"),
+    ("pri", "priority"),
+    ("undel", "undeliveredCount"),
+    ("unsett", "unsettledCount"),
+    ("deliv", "deliveryCount"),
+    ("presett", "presettledCount"),
+    ("psdrop", "droppedPresettledCount"),
+    ("acc", "acceptedCount"),
+    ("rej", "rejectedCount"),
+    ("rel", "releasedCount"),
+    ("mod", "modifiedCount"),
+]
+_VERBOSE = [("admin", "adminStatus"), ("oper", "operStatus"), ("name", "linkName")]
+_FIRST = ["linkType", "linkDir", "connectionId", "identity", "peer"]
+_OTHERS = [
+    "owningAddr", "deliveriesDelayed1Sec", "deliveriesDelayed10Sec", "settleRate", "deliveriesStuck",
+    "creditAvailable", "zeroCreditSeconds",
+]  # fmt: skip
+_HEADS = [
+    "type", "dir", "conn id", "id", "peer", "class", "addr", "phs", *(head for head, _ in _PLAIN), "delay", "rate",
+    "stuck", "cred", "blkd",
+]  # fmt: skip
+
+
+def show(context: Context) -> None:
+    """Show all links."""
+    more = _VERBOSE if context.verbose else []
+    columns = [*_FIRST, *(column for _, column in (*_PLAIN, *_VERBOSE)), *_OTHERS]
+    rows: list[Cells] = [
+        [*_cells(link), *(link[column] for _, column in more)]
+        for link in context.rows("router.link", columns, limited=True)
+    ]
+    context.table("Router Links", [*_HEADS, *(head for head, _ in more)], rows)
+
+
+def _cells(link: Row) -> list[object]:
+    key = link["owningAddr"]
+    blocked = link["zeroCreditSeconds"]
+    return [
+        *(link[column] for column in _FIRST),
+        class_of(key),
+        text_of(key),
+        phase_of(key),
+        *(link[column] for _, column in _PLAIN),
+        (link["deliveriesDelayed1Sec"] or 0) + (link["deliveriesDelayed10Sec"] or 0),
+        link["settleRate"],
+        link["deliveriesStuck"],
+        link["creditAvailable"],
+        short_time(blocked) if blocked else "-",
+    ]

@@ -1,0 +1,13 @@
+"""`qdstat --log`: the last lines of the router's log."""
+
+import time
+from typing import Any
+
+from router.cli.stat.context import Context
+
+
+def show(context: Context) -> None:
+    """Show the entries that the router keeps, with the time here."""
+    limit: dict[str, Any] = {} if context.limit is None else {"limit": context.limit}
+    for module, level, text, _, _, seconds in context.node_call("GET-LOG", **limit):
+        context.display.line(f"{time.ctime(seconds)} {module} ({level}) {text}")

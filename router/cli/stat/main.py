@@ -1,0 +1,106 @@
+"""`sluice stat`: the command line, and which displays are shown for which routers."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from router.cli.client import Client, guarded
+from router.cli.options import Parser, add_connection_options, add_target_options, target
+from router.cli.stat import addresses, connections, general, links, log, memory, network, policy
+from router.cli.stat.context import Context
+from router.cli.table import Display
+
+Show = Callable[[Context], None]
+
+# Options that exclude each other: letter, name, help, what they show.
+DISPLAYS: list[tuple[str | None, str, str, Show]] = [
+    ("-g", "--general", "Show General Router Stats", general.show),
+    ("-c", "--connections", "Show Connections", connections.show),
+    ("-l", "--links", "Show Router Links", links.show),
+    ("-n", "--nodes", "Show Router Nodes", network.show_nodes),
+    ("-e", "--edge", "Show edge connections", connections.show_edge),
+    ("-a", "--address", "Show Router Addresses", addresses.show),
+    ("-m", "--memory", "Show Router Memory Stats", memory.show),
+    ("-p", "--policy", "Show Router Policy", policy.show),
+    (None, "--autolinks", "Show Auto Links", network.show_auto_links),
+    (None, "--linkroutes", "Show Link Routes", network.show_link_routes),
+    (None, "--vhosts", "Show Vhosts", policy.show_vhosts),
+    (None, "--vhostgroups", "Show Vhost Groups", policy.show_vhost_groups),
+    (None, "--vhoststats", "Show Vhost Stats", policy.show_vhost_stats),
+    (None, "--log", "Show recent log entries", log.show),
+]
+# No heading with time and router above these.
+_BARE: set[Show] = {policy.show_vhosts, policy.show_vhost_groups, policy.show_vhost_stats, log.show}
+_ALL_ENTITIES: list[Show] = [
+    links.show,
+    addresses.show,
+    connections.show,
+    network.show_auto_links,
+    network.show_link_routes,
+    general.show,
+    memory.show,
+    policy.show,
+    policy.show_vhosts,
+    policy.show_vhost_stats,
+]
+
+
+def show_all_entities(context: Context) -> None:
+    """Show, one below the other, what a report about a router needs."""
+    for show in _ALL_ENTITIES:
+        show(context)
+        context.display.line()
+
+
+def main(words: Sequence[str] | None = None, program: str = "qdstat") -> int:
+    """Run the command; return the exit code."""
+    options = parser(program).parse_args(words)
+    return guarded(lambda: _run(options))
+
+
+def parser(program: str) -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = Parser(program, "Display summary statistics and state of a router.")
+    displays = made.add_mutually_exclusive_group(required=False)
+    everything = (None, "--all-entities", "Show all router entities", show_all_entities)
+    for letter, name, text, show in [*DISPLAYS, everything]:
+        names = [name] if letter is None else [letter, name]
+        displays.add_argument(*names, dest="show", action="store_const", const=show, help=text)
+    made.set_defaults(show=general.show)
+    add_target_options(made, all_routers=True)
+    made.add_argument(
+        "--limit", type=int, help="Limit number of output rows. Unlimited if limit is zero or if limit not specified"
+    )
+    made.add_argument("--csv", action="store_true", help="Render tabular output in csv format")
+    add_connection_options(made)
+    return made
+
+
+def _run(options: argparse.Namespace) -> int:
+    with Client(target(options)) as client:
+        display = Display(sys.stdout, csv=options.csv)
+        context = Context(client, display, options.verbose, options.limit or None)
+        nodes = context.node_call("GET-MGMT-NODES")
+        if options.all_routers and len(nodes) > 1:
+            _show_routers(context, options.show, nodes)
+        else:
+            if options.show not in _BARE:
+                context.heading()
+            options.show(context)
+    return 0
+
+
+def _show_routers(context: Context, show: Show, nodes: list[str]) -> None:
+    """Show the same of several routers; `nodes` are their management addresses."""
+    context.time()
+    for node in nodes:
+        address = node.removeprefix("amqp:/")
+        context.display.line(f"Router  {address.split('/')[2]}")
+        context.display.line()
+        show(replace(context, address=address))
+        context.display.line()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Tables of the tools: classic columns or CSV, exactly as scripts of 1.19 read them (management.md 8.5)."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TextIO
+
+_INDENT: Final = "  "
+_GAP: Final = "  "
+_UNITS: Final = ("", " KiB", " MiB", " GiB", " TiB", " PiB")
+_UNIT: Final = 1024
+
+Cells = Sequence[Any]
+
+
+class Display:
+    """Prints titles and tables to `out`."""
+
+    def __init__(self, out: TextIO, *, csv: bool = False) -> None:
+        self._out = out
+        self._csv = csv
+
+    def line(self, text: str = "") -> None:
+        """Print a line as it is."""
+        print(text, file=self._out)
+
+    def table(self, title: str, heads: Sequence[str], rows: Iterable[Cells]) -> None:
+        """Print a title and, if there are rows, a table. None is an empty cell."""
+        texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+        self.line(title)
+        if texts:
+            for line in _csv(heads, texts) if self._csv else _classic(heads, texts):
+                self.line(line)
+
+
+def _classic(heads: Sequence[str], rows: list[list[str]]) -> Iterable[str]:
+    widths = [max(len(head), *(len(row[at]) for row in rows)) for at, head in enumerate(heads)]
+    yield _INDENT + _joined(heads, widths)
+    yield _INDENT + "=" * sum(width + len(_GAP) for width in widths)
+    for row in rows:
+        yield _INDENT + _joined(row, widths)
+
+
+def _joined(cells: Sequence[str], widths: list[int]) -> str:
+    """The cells with their gaps; the last one is not padded."""
+    padded = [cell.ljust(width) for cell, width in zip(cells[:-1], widths, strict=False)]
+    return _GAP.join([*padded, cells[-1]])
+
+
+def _csv(heads: Sequence[str], rows: list[list[str]]) -> Iterable[str]:
+    for cells in (heads, *rows):
+        yield ",".join('"' + cell.replace('"', '""') + '"' if cell else "" for cell in cells)
+
+
+def commas(number: Any) -> str:
+    """A number with thousands separators; empty for None."""
+    return "" if number is None else f"{number:,}"
+
+
+def long_time(seconds: Any) -> str:
+    """`DDD:HH:MM:SS`."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    return f"{day:03}:{hour:02}:{minute:02}:{second:02}"
+
+
+def short_time(seconds: Any) -> str:
+    """`HH:MM:SS`; more than 99 hours take more digits."""
+    minutes, second = divmod(int(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour:02}:{minute:02}:{second:02}"
+
+
+def memory(octets: Any) -> str:
+    """Octets in the largest unit that leaves at least 1, with three digits: `318 MiB`, `1.68 MiB`."""
+    if octets is None:
+        return ""
+    value, unit = float(octets), 0
+    while value >= _UNIT and unit < len(_UNITS) - 1:
+        value /= _UNIT
+        unit += 1
+    if not unit:
+        return str(octets)
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:.{digits}f}{_UNITS[unit]}"

@@ -1,0 +1,52 @@
+"""`sluice trace CONNECTION`: the frames of a connection as they pass, in the words of the router's log."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+
+from router.cli.client import NODE_NAME, NODE_TYPE, Client, guarded
+from router.cli.options import Parser, add_connection_options, add_target_options, target
+
+_CREDIT = 100  # messages of frames under way at most
+
+
+def main(words: Sequence[str] | None = None, program: str = "sluice trace") -> int:
+    """Run the command; return the exit code."""
+    options = parser(program).parse_args(words)
+    return guarded(lambda: _run(options))
+
+
+def parser(program: str) -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = Parser(program, "Show the frames of a connection as they pass, until it closes or Ctrl-C.")
+    made.add_argument("connection", metavar="CONNECTION", help="identity of the connection: 7, or C7 as in the log")
+    made.add_argument("--count", metavar="N", type=int, default=0, help="end after N lines")
+    add_target_options(made)
+    add_connection_options(made)
+    return made
+
+
+def _run(options: argparse.Namespace) -> int:
+    identity = options.connection.strip("[]").removeprefix("C")
+    printed = 0
+    with Client(target(options)) as client:
+        try:
+            for lines in client.stream("TRACE", credit=_CREDIT, type=NODE_TYPE, name=NODE_NAME, connection=identity):
+                for seconds, text in lines:
+                    print(f"{_time(seconds)} {text}", flush=True)
+                    printed += 1
+                    if printed == options.count:
+                        return 0
+        except KeyboardInterrupt:
+            print()
+    return 0
+
+
+def _time(seconds: float) -> str:
+    """The time as in the router's log."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f %z")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

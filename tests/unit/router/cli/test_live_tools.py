@@ -1,0 +1,82 @@
+"""`sluice reload` and `sluice trace`: what they ask for, what they print, how they end."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from router.cli import reload, trace
+from tests.unit.router.cli.node import Answer, Node, Request
+
+SELF = {"type": "org.amqp.management", "name": "self"}
+
+
+class Script:
+    """The answers to every request."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+
+    def __call__(self, request: Request) -> list[Answer]:
+        return self.answers
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def node(script: Script) -> Iterator[Node]:
+    made = Node(script)
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    ("words", "properties"), [([], {}), (["--plan"], {"plan": True}), (["--undo"], {"undo": True})]
+)
+def test_reload(
+    node: Node, script: Script, words: list[str], properties: dict[str, bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.answers = [(200, "OK", {"applied": True, "changes": [], "text": "address b: live\n  priority: 4 -> 5\n"})]
+    assert reload.main([*words, "-b", node.url]) == 0
+    assert capsys.readouterr() == ("address b: live\n  priority: 4 -> 5\n", "")
+    assert node.requests[0].properties == {**SELF, "operation": "RELOAD", **properties}
+
+
+def test_refused_reload(node: Node, script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.answers = [(400, "a.conf:3: Unknown attribute 'x'", {})]
+    assert reload.main(["-b", node.url]) == 1
+    assert capsys.readouterr() == ("", "a.conf:3: Unknown attribute 'x'\n")
+
+
+def test_reload_options_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        reload.main(["--plan", "--undo"], "sluice reload")
+    assert ended.value.code == 2
+    assert "sluice reload: error: argument --undo: not allowed with argument --plan" in capsys.readouterr().err
+
+
+FRAMES = [(200, "OK", [[1795221139.5, f"[C7]: -> frame {number}"]]) for number in range(3)]
+
+
+@pytest.mark.parametrize("connection", ["7", "C7", "[C7]"])
+def test_trace(node: Node, script: Script, connection: str, capsys: pytest.CaptureFixture[str]) -> None:
+    script.answers = [(200, "OK", {}), *FRAMES, (200, "OK", [])]
+    assert trace.main([connection, "-b", node.url]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" [")[2] for line in lines] == [f"C7]: -> frame {number}" for number in range(3)]
+    assert lines[0].split()[1].endswith(":19.500000")
+    assert node.requests[0].properties == {**SELF, "operation": "TRACE", "connection": "7"}
+
+
+def test_trace_ends_after_count(node: Node, script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.answers = [(200, "OK", {}), *FRAMES]
+    assert trace.main(["7", "--count", "2", "-b", node.url]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_trace_of_nothing(node: Node, script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.answers = [(404, "Not Found", {})]
+    assert trace.main(["7", "-b", node.url]) == 1
+    assert capsys.readouterr().out == "NotFoundStatus: Not Found\n"

@@ -1,0 +1,322 @@
+"""What `sluice manage` sends for a command line, and what it prints of the answer."""
+
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.cli.client import DEBUG_VARIABLE
+from router.cli.manage import main
+from tests.unit.router.cli.node import PREFIX, Answer, Node, Request
+
+ROOT = Path(__file__).parents[4]
+
+Manage = Callable[..., str]
+
+
+class Script:
+    """Answers by operation; the default echoes nothing."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer] = {}
+
+    def __call__(self, request: Request) -> list[Answer]:
+        operation = request.properties["operation"]
+        status = {"CREATE": (201, "Created"), "DELETE": (204, "No Content")}.get(operation, (200, "OK"))
+        return [self.answers.get(operation, (*status, {}))]
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def node(script: Script) -> Iterator[Node]:
+    made = Node(script)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def manage(node: Node, capsys: pytest.CaptureFixture[str]) -> Manage:
+    """manage(*words, code=0): what the tool prints."""
+
+    def run(*words: str, code: int = 0) -> str:
+        assert main([*words, "-b", node.url]) == code
+        return capsys.readouterr().out
+
+    return run
+
+
+def sent(node: Node) -> tuple[dict[str, Any], Any]:
+    """Properties and body of the only request."""
+    assert len(node.requests) == 1
+    return node.requests[0].properties, node.requests[0].body
+
+
+SELF = {"type": "org.amqp.management", "name": "self"}
+
+
+def test_query(manage: Manage, node: Node, script: Script) -> None:
+    rows = [["a", None, 1], [None, None, None]]
+    script.answers["QUERY"] = (200, "OK", {"attributeNames": ["name", "prefix", "priority"], "results": rows})
+    out = manage("query", "--type=listener", "name", "prefix", "priority")
+    assert out == '[\n  {\n    "name": "a",\n    "priority": 1\n  },\n  {}\n]\n'
+    properties = {"operation": "QUERY", "entityType": PREFIX + "listener", "offset": 0, "count": 500}
+    assert sent(node) == (SELF | properties, {"attributeNames": ["name", "prefix", "priority"]})
+
+
+def test_query_of_all_types(manage: Manage, node: Node, script: Script) -> None:
+    script.answers["QUERY"] = (200, "OK", {"attributeNames": [], "results": []})
+    assert manage("QuErY", "--indent=-1") == "[]\n"
+    assert sent(node) == (SELF | {"operation": "QUERY", "offset": 0, "count": 500}, {"attributeNames": []})
+
+
+@pytest.mark.parametrize(
+    ("given", "expanded"),
+    [
+        ("link", "router.link"),
+        ("node", "router.node"),
+        ("linkRoute", "router.config.linkRoute"),
+        ("address", "router.config.address"),
+        ("autoLink", "router.config.autoLink"),
+        ("listener", "listener"),
+        ("exchange", "exchange"),
+        ("connection", "connection"),
+    ],
+)
+def test_types_are_expanded(manage: Manage, node: Node, given: str, expanded: str) -> None:
+    manage("read", "--type", given, "--identity", "1")
+    assert sent(node)[0]["type"] == PREFIX + expanded
+
+
+def test_types_with_a_dot_are_sent_as_they_are(manage: Manage, node: Node) -> None:
+    manage("read", "--type", "router.address", "--identity", "1")
+    assert sent(node)[0]["type"] == "router.address"
+
+
+def test_create(manage: Manage, node: Node, script: Script) -> None:
+    script.answers["CREATE"] = (201, "Created", {"name": "n", "port": "77"})
+    out = manage("create", "--type=address", "prefix=2", "--name", "n", "priority=3", "waypoint=true", "x=", code=1)
+    assert out == f"ValidationError: Unknown attribute 'x' for '{PREFIX}router.config.address'\n"
+    assert node.requests == []
+    out = manage("--name", "n", "create", "prefix=2", "priority=3", "waypoint=true", "--type=address", "--indent", "1")
+    assert out == '{\n "name": "n",\n "port": "77"\n}\n'
+    properties = {"operation": "CREATE", "type": PREFIX + "router.config.address", "name": "n"}
+    assert sent(node) == (properties, {"prefix": "2", "priority": 3, "waypoint": True})
+
+
+def test_create_with_the_target_among_the_arguments(manage: Manage, node: Node) -> None:
+    manage("create", "type=linkRoute", "name=n", "prefix=a=b", "phase=1")
+    long_type = PREFIX + "router.config.linkRoute"
+    assert sent(node) == (
+        {"operation": "CREATE", "type": long_type, "name": "n"},
+        {"type": long_type, "name": "n", "prefix": "a=b", "phase": "1"},
+    )
+
+
+def test_bad_integer(manage: Manage, node: Node) -> None:
+    out = manage("create", "--type=address", "priority=x", code=1)
+    assert out == "ValueError: invalid literal for int() with base 10: 'x'\n"
+    assert node.requests == []
+
+
+def test_unexpected_success(manage: Manage, script: Script) -> None:
+    script.answers["CREATE"] = (200, "OK", {})
+    out = manage("create", "--type=listener", code=1)
+    assert out == "ValueError: Response was 200(OK) but expected 201(Created): OK\n"
+
+
+def test_update(manage: Manage, node: Node, script: Script) -> None:
+    script.answers["UPDATE"] = (200, "OK", {"enable": "info+"})
+    words = [
+        "update",
+        "--type=log",
+        "--name=n",
+        "identity=log/DEFAULT",
+        "includeSource=yes",
+        "outputFile",
+        "enable=info+",
+    ]
+    assert json.loads(manage(*words)) == {"enable": "info+"}
+    properties = {"operation": "UPDATE", "type": PREFIX + "log", "identity": "log/DEFAULT"}
+    body = {"identity": "log/DEFAULT", "includeSource": True, "outputFile": None, "enable": "info+"}
+    assert sent(node) == (properties, body)
+
+
+@pytest.mark.parametrize(("text", "value"), [("on", True), ("off", False), ("no", False), ("true", True), ("1", "1")])
+def test_booleans_of_an_update(manage: Manage, node: Node, text: str, value: Any) -> None:
+    manage("update", "--type=connection", "identity=3", f"enableProtocolTrace={text}")
+    assert sent(node)[1]["enableProtocolTrace"] == value
+
+
+def test_delete(manage: Manage, node: Node) -> None:
+    assert manage("delete", "--type=listener", "--name=n") == ""
+    assert sent(node)[0] == {"operation": "DELETE", "type": PREFIX + "listener", "name": "n"}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["get-types"], {"operation": "GET-TYPES"}),
+        (["Get-Attributes", "listener"], {"operation": "GET-ATTRIBUTES", "entityType": "listener"}),
+        (["GET-OPERATIONS", "--type=listener"], {"operation": "GET-OPERATIONS", "entityType": PREFIX + "listener"}),
+        (["get-annotations"], {"operation": "GET-ANNOTATIONS"}),
+        (["get-mgmt-nodes"], {"operation": "GET-MGMT-NODES"}),
+    ],
+)
+def test_introspection(manage: Manage, node: Node, words: list[str], expected: dict[str, str]) -> None:
+    assert manage(*words) == "{}\n"
+    assert sent(node)[0] == SELF | expected
+
+
+def test_other_operations_are_sent_as_typed(manage: Manage, node: Node, script: Script) -> None:
+    script.answers["get-log"] = (200, "OK", [["A", "info", "text"]])
+    assert manage("get-log", "limit=5", "--indent=-1") == '[["A", "info", "text"]]\n'
+    assert sent(node)[0] == {"operation": "get-log", "limit": "5"}
+
+
+def test_other_operations_with_everything(manage: Manage, node: Node, script: Script) -> None:
+    script.answers["callme"] = (200, "OK", "as it is\nsecond line")
+    words = ["--type=dummy", "--name=n", "--identity=i", "--properties", '{"p": 1}', "--body", '{"b": [1]}', "a"]
+    assert manage("callme", *words) == "as it is\nsecond line\n"
+    expected = {"operation": "callme", "type": PREFIX + "dummy", "name": "n", "identity": "i", "p": 1, "a": None}
+    assert sent(node) == (expected, {"b": [1]})
+
+
+def test_empty_answers_print_nothing(manage: Manage) -> None:
+    assert manage("profile", "start") == ""
+
+
+def test_bodies(manage: Manage, node: Node) -> None:
+    manage("x", "--body", "plain text")
+    assert node.requests[0].body == "plain text"
+    manage("x", "--body", "17")
+    assert node.requests[1].body == 17
+    text = '{"a": }'
+    assert manage("x", "--body", text, code=1).startswith(f"ValueError: Invalid JSON '{text}': Expecting value")
+    assert manage("x", "--properties", "[]", code=1) == "ValueError: Invalid JSON '[]': not a map\n"
+    assert len(node.requests) == 2
+
+
+def test_stdin(manage: Manage, node: Node, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    script.answers["CREATE"] = (201, "Created", {"a": 1})
+
+    def given(text: str) -> None:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+
+    given('{"type": "listener", "name": "n", "port": 5}')
+    assert json.loads(manage("create", "--stdin")) == {"a": 1}
+    assert sent(node) == (
+        {"operation": "CREATE", "type": "listener", "name": "n"},
+        {"type": "listener", "name": "n", "port": 5},
+    )
+    given('[{"name": "a"}, {"name": "b"}]')
+    assert json.loads(manage("create", "--stdin", "--type", "listener")) == [{"a": 1}, {"a": 1}]
+    assert [request.properties["name"] for request in node.requests[1:]] == ["a", "b"]
+    for text in ("5", "[5]", '"x"'):
+        given(text)
+        assert manage("create", "--stdin", code=1) == "ValueError: stdin is not a JSON map or list\n"
+    assert len(node.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [
+        (400, "BadRequestStatus"),
+        (401, "UnauthorizedStatus"),
+        (403, "ForbiddenStatus"),
+        (404, "NotFoundStatus"),
+        (500, "InternalServerErrorStatus"),
+        (501, "NotImplementedStatus"),
+    ],
+)
+def test_error_statuses(manage: Manage, script: Script, status: int, name: str) -> None:
+    script.answers["READ"] = (status, "No entity with name=x", {})
+    assert manage("read", "--name=x", code=1) == f"{name}: No entity with name=x\n"
+
+
+def test_debug_variable_shows_exceptions(node: Node, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    script.answers["READ"] = (404, "Not Found", {})
+    monkeypatch.setenv(DEBUG_VARIABLE, "1")
+    with pytest.raises(Exception, match="^Not Found$"):
+        main(["read", "--name=x", "-b", node.url])
+
+
+def test_connection_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        assert main(["query", "-b", f"user:secret@127.0.0.1:{port}"]) == 1
+    assert capsys.readouterr().out == (
+        f"ConnectionException: Connection amqp://127.0.0.1:{port} disconnected: "
+        "Condition('proton.pythonio', 'Connection refused to all addresses')\n"
+    )
+
+
+def test_timeout(capsys: pytest.CaptureFixture[str]) -> None:
+    silent = Node(lambda _: [], mute="_topo/0/NOPE/$management")
+    try:
+        assert main(["query", "-b", silent.url, "-r", "NOPE", "-t", "0.3"]) == 1
+        out = capsys.readouterr().out
+        connection = rf"Connection amqp://127\.0\.0\.1:{silent.port}"
+        sender = r"[-0-9a-f]+-_topo/0/NOPE/\$management"
+        assert re.fullmatch(rf"Timeout: {connection} timed out: Sending on sender {sender}\n", out)
+        assert main(["query", "-b", silent.url, "-t", "0.3"]) == 1
+        assert capsys.readouterr().out.endswith(" timed out: Waiting for response\n")
+    finally:
+        silent.stop()
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ([], "No operation specified"),
+        (["--type", "listener"], "No operation specified"),
+        (["read", "--name=n", "x"], "Unexpected arguments: x"),
+        (["delete", "x", "y=1"], "Unexpected arguments: x y=1"),
+        (["get-types", "a", "b"], "Unexpected arguments: b"),
+        (["get-mgmt-nodes", "a"], "Unexpected arguments: a"),
+        (["create", "--stdin", "a=b"], "Unexpected arguments: a=b"),
+        (["query", "--nonsense"], "Unexpected arguments: --nonsense"),
+        (["query", "--indent", "x"], "argument --indent: invalid int value: 'x'"),
+        (["query", "--i", "x"], "ambiguous option: --i could match --identity, --indent"),
+    ],
+)
+def test_usage(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out) == (2, "")
+    assert err.startswith("usage: qdmanage ")
+    assert err.endswith(f"qdmanage: error: {error}\n")
+
+
+def test_interrupt(node: Node) -> None:
+    """Ctrl-C while the tool waits: an empty line, exit code 1."""
+    quiet = Node(lambda _: [])
+    program = "import sys; from router.cli.manage import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "query", "-b", quiet.url, "-t", "60"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        quiet.wait_request()
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+        assert (process.returncode, out) == (1, "\n")
+    finally:
+        process.kill()
+        quiet.stop()
