@@ -115,6 +115,11 @@ class Acceptor:
     def listeners(self) -> list[Listener]:
         return self._listeners
 
+    @property
+    def accepting(self) -> bool:
+        """Whether connections are taken now."""
+        return self._open and not self._paused
+
     def bind(self, configs: tuple[ListenerConfig, ...]) -> None:
         """Open all listeners without taking connections yet. The first one is required: raises ListenError."""
         for config in configs:

@@ -82,7 +82,7 @@ class Core:
         self.settings = Settings(self.table, entries, router.default_distribution)
         self._attaching = Attaching(router.id, router.mode, self.settings.current, self.table)
         self.exchanges = Exchanges(router.id, router.mode, self.settings.current, self.table)
-        self.offers = Offers(self.table, configuration.listeners)
+        self.offers = Offers(self.table, [listener for listener in configuration.listeners if not listener.http])
         self._log_op: Op = [OP_LOG, log.settings.to_dict(), 0]
         self._next_connection = 1
         # Links share their numbers with the configured objects, which come first.

@@ -13,6 +13,7 @@ from typing import Any, Final
 from router.config.entities import Configuration
 from router.ipc.control import WorkerSetup
 from router.ipc.layout import Region
+from router.ipc.scan import AddressCounters
 from router.log import Log
 from supervisor import zygote
 from supervisor.control import Endpoints, Keys, make_endpoints, make_keys
@@ -45,7 +46,8 @@ def run(
         keys, endpoints = make_keys(), make_endpoints()
         region = Region.create(workers, LINKS_PER_WORKER, ADDRESSES, RING_OCTETS)
         eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
-        core = Core(configuration, log, ADDRESSES, region.reset_address, test_hooks=test_hooks)
+        counters = AddressCounters(region)
+        core = Core(configuration, log, ADDRESSES, counters.reset, test_hooks=test_hooks)
         setup = _setup(configuration, log, region.fd, eventfds, endpoints, keys, test_hooks)
         parent = zygote.start(setup, _cores(workers), worker_module, os.path.basename(program))
     except (OSError, RuntimeError) as error:
@@ -53,7 +55,7 @@ def run(
         return EXIT_FAILED
     loop = asyncio.new_event_loop()
     try:
-        supervisor = Supervisor(loop, configuration, log, core, parent, region, endpoints, keys, VERSION)
+        supervisor = Supervisor(loop, configuration, log, core, parent, region, endpoints, keys, VERSION, counters)
         result = loop.run_until_complete(supervisor.run())
     finally:
         parent.close()

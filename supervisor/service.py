@@ -4,23 +4,28 @@ import os
 import signal
 import traceback
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
 from router.config.entities import Configuration
 from router.ipc.control import Message, Op
 from router.ipc.layout import Region
+from router.ipc.scan import AddressCounters
 from router.log import Log
 from router.routing.address import key
 from supervisor.acceptor import MAX_CONNECTIONS, Acceptor, Listener, ListenError
 from supervisor.control import Channels, Endpoints, Keys
 from supervisor.core import IN_PROCESS, Core, WorkerFaultError
+from supervisor.http.health import Health, Lag, ListenerState
 from supervisor.management.agent import Agent
 from supervisor.management.context import Unchanging
 from supervisor.worker import Stage, Worker
 from supervisor.workers import Pool
 from supervisor.zygote import Zygote
+
+if TYPE_CHECKING:
+    from supervisor.http.service import HttpService
 
 EXIT_FAILED: Final = 1
 # Signals that end the router.
@@ -47,6 +52,7 @@ class Supervisor:
         endpoints: Endpoints,
         keys: Keys,
         version: str,
+        counters: AddressCounters,
     ) -> None:
         self._configuration = configuration
         self._loop = loop
@@ -80,6 +86,10 @@ class Supervisor:
         agent = Agent(core, region, log, Unchanging(configuration), version, core.in_process.send, self._later)
         for cls, name in IN_PROCESS:
             core.in_process.serve(key(cls, name), agent.handle)
+        self._lag = Lag()
+        self._health = Health(core, self._lag, self._listener_states, self._ended.done)
+        self._http_parts = (configuration.router, version, core, region, counters, self._health)
+        self._http: HttpService | None = None  # made for the first HTTP listener
 
     async def run(self) -> int:
         """Run until a signal or a failure; returns the signal's number, or 0 - exit status after a failure."""
@@ -88,14 +98,18 @@ class Supervisor:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._log_start()
         try:
-            self._acceptor.bind(self._configuration.listeners)
-            for index in range(self._configuration.router.workers):
-                self._pool.start(index)
+            self._acceptor.bind(tuple(config for config in self._configuration.listeners if not config.http))
+            if self._bind_http():
+                self._start_workers()
         except ListenError as error:
             self._listener_failed(error)
         result = await self._ended
         await self._stop(result)
         return result
+
+    def _start_workers(self) -> None:
+        for index in range(self._configuration.router.workers):
+            self._pool.start(index)
 
     # Events
 
@@ -171,6 +185,7 @@ class Supervisor:
 
     def _publish(self, epoch: int, ops: list[Op]) -> None:
         self._channels.publish(epoch, ops)
+        self._lag.published(epoch)
         self._pool.watch()
 
     def _worker_serves(self) -> None:
@@ -183,6 +198,51 @@ class Supervisor:
                 self._acceptor.open(self._log_listening)
             except ListenError as error:
                 self._listener_failed(error)
+            self._open_http()
+
+    # HTTP
+
+    @property
+    def http(self) -> "HttpService":
+        """The HTTP listeners. Its libraries are loaded when it is first asked for: most routers need none."""
+        if self._http is None:
+            from supervisor.http.service import make
+
+            self._http = make(self._loop, self._log, *self._http_parts)
+        return self._http
+
+    def _bind_http(self) -> bool:
+        """Bind the HTTP listeners of the configuration; all of them are required. False: the router ends."""
+        for config in self._configuration.listeners:
+            if config.http:
+                try:
+                    self.http.bind(config)
+                except ListenError as error:
+                    self._http_failed(error)
+                    return False
+        return True
+
+    def _open_http(self) -> None:
+        for config in self._configuration.listeners:
+            if config.http:
+                try:
+                    self._log_listening(self.http.listen(config.name))
+                except ListenError as error:
+                    self._http_failed(error)
+                    return
+
+    def _listener_states(self) -> list[ListenerState]:
+        """What health and metrics say of each configured listener."""
+        opened = {listener.config.name: listener for listener in self._acceptor.listeners}
+        if self._http is not None:
+            opened.update((listener.config.name, listener) for listener in self._http.open_listeners)
+        states = []
+        for config in self._configuration.listeners:
+            listener = opened.get(config.name)
+            text = f"{config.host}:{config.port_text}" if listener is None else listener.text
+            up = listener is not None and (config.http or self._acceptor.accepting)
+            states.append(ListenerState(config.name, text, config.role, config.http, up))
+        return states
 
     # The end
 
@@ -206,6 +266,11 @@ class Supervisor:
         self._log.critical("SERVER", f"Shutting down, required listener failed {error.address}")
         self._end(-EXIT_FAILED)
 
+    def _http_failed(self, error: ListenError) -> None:
+        self._log.error("HTTP", f"Listener error on {error.address}: {error.reason}")
+        self._log.critical("CONN_MGR", f"Listen on {error.address} failed during initial config")
+        self._end(-EXIT_FAILED)
+
     async def _stop(self, result: int) -> None:
         """Stop accepting, let the workers flush, close everything."""
         if result > 0:
@@ -215,6 +280,8 @@ class Supervisor:
             for number in worker.connections:
                 self._log.info("SERVER", f"[C{number}] Closing connection on shutdown")
         await self._pool.stop()
+        if self._http is not None:
+            await self._http.stop()  # until now it says that the router drains
         self._pool.close()
         if self._wake is not None:
             self._wake.cancel()
@@ -242,7 +309,8 @@ class Supervisor:
             family = listener.family or "any"
             log.info(
                 "CONN_MGR",
-                f"Configured Listener: {listener.host}:{listener.port_text} proto={family}, role={listener.role}",
+                f"Configured Listener: {listener.host}:{listener.port_text} proto={family}, role={listener.role}"
+                + (", http" if listener.http else ""),
             )
 
     def _log_running(self) -> None:

@@ -115,6 +115,16 @@ class Table:
         """The epoch that will announce what changes now."""
         return self.epoch + 1
 
+    @property
+    def ids(self) -> int:
+        """All ids ever used are below this one."""
+        return self._next
+
+    @property
+    def limit(self) -> int:
+        """Ids are below this one."""
+        return self._limit
+
     def change(self, op: Op) -> int:
         """Add an op about something that is not an address to the next delta; returns its epoch."""
         self._ops.append(op)

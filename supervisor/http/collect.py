@@ -1,0 +1,198 @@
+"""Gathers what /metrics shows, in slices: between two of them the supervisor's other events have their turn."""
+import heapq
+from array import array
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+import psutil
+
+from router.ipc.layout import Region
+from router.ipc.scan import LINK_SUMS, AddressCounters, add_links
+from router.routing.address import MOBILE
+from supervisor.core import Core
+from supervisor.http.busiest import Others
+from supervisor.table import Record
+from supervisor.worker import Worker
+
+SHOWN_ADDRESSES: Final = 100  # addresses with series of their own, those with the most deliveries
+SLICE: Final = 2000  # records or links looked at without a pause: under a millisecond
+ADDRESSES_SLICE: Final = 1 << 14  # counters of an address in one worker read without a pause
+NO_ADDRESS: Final = 0  # where the table has ids from 1
+KIND_ENDPOINT: Final = "endpoint"  # link kinds between routers come with them
+
+
+@dataclass(slots=True)
+class WorkerRow:
+    """One worker: the supervisor's object, its counters in shared memory, and its process (0 where there is none)."""
+
+    worker: Worker
+    counters: dict[str, Any]
+    cpu_seconds: float = 0.0
+    resident: int = 0
+
+
+@dataclass(slots=True)
+class AddressRow:
+    """An address with series of its own, or all others together (`record` None). `counters`: as ADDRESS_SUMS."""
+
+    record: Record | None
+    counters: list[int]
+    consumers: int
+    producers: int
+    undelivered: int
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The router at one moment, as far as a page needs it; parts may differ by the milliseconds it took."""
+
+    workers: list[WorkerRow] = field(default_factory=list)
+    rings: list[tuple[int, int, int, int]] = field(default_factory=list)  # producer, consumer, used, written
+    links: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)  # kind, role, direction: LINK_SUMS
+    link_count: int = 0
+    connections: dict[str, int] = field(default_factory=dict)  # by name of the listener
+    addresses: list[AddressRow] = field(default_factory=list)  # the last one: all others
+    address_count: int = 0
+    address_ids: int = 0  # ids ever used
+
+
+class Collector:
+    """Makes snapshots, one at a time. Owner: the pages."""
+
+    def __init__(
+        self, core: Core, region: Region, counters: AddressCounters, pause: Callable[[], Awaitable[None]]
+    ) -> None:
+        """pause: awaited between slices."""
+        self._core = core
+        self._region = region
+        self._counters = counters
+        self._pause = pause
+        self._others = Others()
+        self._processes: dict[int, psutil.Process] = {}
+
+    async def collect(self) -> Snapshot:
+        """A snapshot of now."""
+        snapshot = Snapshot()
+        undelivered = array("Q", bytes(8 * self._core.table.ids))
+        await self._add_links(snapshot, undelivered)
+        await self._add_addresses(snapshot, undelivered)
+        await self._add_workers(snapshot)
+        await self._add_rings(snapshot)
+        return snapshot
+
+    async def _add_workers(self, snapshot: Snapshot) -> None:
+        for worker in list(self._core.workers.values()):
+            row = WorkerRow(worker, self._region.worker_counters(worker.index))
+            process = self._process(worker)
+            if process is not None:
+                try:
+                    times = process.cpu_times()
+                    row.cpu_seconds = times.user + times.system
+                    row.resident = process.memory_info().rss
+                except psutil.Error:  # it has just ended; its pidfd tells the pool
+                    del self._processes[worker.index]
+            snapshot.workers.append(row)
+            await self._pause()
+
+    def _process(self, worker: Worker) -> psutil.Process | None:
+        if worker.pidfd is None:
+            return None
+        known = self._processes.get(worker.index)
+        if known is None or known.pid != worker.pid:
+            try:
+                known = self._processes[worker.index] = psutil.Process(worker.pid)
+            except psutil.Error:
+                return None
+        return known
+
+    async def _add_rings(self, snapshot: Snapshot) -> None:
+        for producer in range(self._region.workers):
+            for consumer in range(self._region.workers):
+                if consumer != producer:
+                    state = self._region.ring_state(producer, consumer)
+                    snapshot.rings.append((producer, consumer, state["used"], state["head"]))
+            await self._pause()
+
+    async def _add_links(self, snapshot: Snapshot, undelivered: "array[int]") -> None:
+        groups: dict[tuple[str, str, str], int] = {}
+        sums = array("Q")
+        for worker in list(self._core.workers.values()):
+            links = _links(worker, snapshot.connections)
+            while True:
+                slots, group_numbers, ids = array("I"), array("I"), array("I")
+                for role, consumer, slot, record in islice(links, SLICE):
+                    group = (KIND_ENDPOINT, role, "out" if consumer else "in")
+                    number = groups.get(group)
+                    if number is None:
+                        number = groups[group] = len(groups)
+                        sums.extend([0] * len(LINK_SUMS))
+                    slots.append(slot)
+                    group_numbers.append(number)
+                    counts = consumer and record is not None and record.id < len(undelivered)
+                    ids.append(record.id if counts and record is not None else NO_ADDRESS)
+                if not slots:
+                    break
+                snapshot.link_count += len(slots)
+                add_links(self._region, worker.index, slots, group_numbers, ids, sums, undelivered)
+                await self._pause()
+        for group, number in groups.items():
+            snapshot.links[group] = list(sums[number * len(LINK_SUMS) : (number + 1) * len(LINK_SUMS)])
+
+    async def _add_addresses(self, snapshot: Snapshot, undelivered: "array[int]") -> None:
+        table = self._core.table
+        ids = len(undelivered)
+        sums = array("Q", self._counters.of_gone())  # before the others: what goes meanwhile is not counted twice
+        traffic = array("Q", bytes(8 * ids))
+        step = max(1, ADDRESSES_SLICE // self._region.workers)
+        for start in range(0, ids, step):
+            self._counters.add(start, min(start + step, ids), sums, traffic)
+            await self._pause()
+        present = bytearray(ids)
+        shown: list[Record] = []
+        rest = AddressRow(None, [], 0, 0, sum(undelivered) - undelivered[NO_ADDRESS])
+        records = list(table.records.values())
+        for start in range(0, len(records), SLICE):
+            named = []
+            for record in records[start : start + SLICE]:
+                if record.id >= ids:  # newer than this page
+                    continue
+                present[record.id] = 1
+                rest.consumers += len(record.consumers or ())
+                rest.producers += record.producers
+                if record.key.startswith(MOBILE):
+                    named.append(record)
+            # Stable: of two with equal traffic the older one has the series.
+            shown = heapq.nlargest(SHOWN_ADDRESSES, shown + named, key=lambda record: traffic[record.id])
+            await self._pause()
+        snapshot.address_count = len(table.records)
+        snapshot.address_ids = ids - 1
+        # From here on without a pause.
+        rows = {
+            record: AddressRow(
+                record,
+                self._counters.of(record.id),
+                len(record.consumers or ()),
+                record.producers,
+                undelivered[record.id],
+            )
+            for record in shown
+            if table.records.get(record.key) is record
+        }
+        rest.counters = self._others.update(sums, {record: row.counters for record, row in rows.items()}, present)
+        for row in rows.values():
+            rest.consumers = max(0, rest.consumers - row.consumers)
+            rest.producers = max(0, rest.producers - row.producers)
+            rest.undelivered -= row.undelivered
+        snapshot.addresses = [*rows.values(), rest]
+
+
+def _links(worker: Worker, connections: dict[str, int]) -> Iterator[tuple[str, bool, int, Record | None]]:
+    """Role, whether it is a consumer, slot and address of each link of a worker; counts connections by listener."""
+    for connection in list(worker.connections.values()):
+        name = connection.listener.name
+        connections[name] = connections.get(name, 0) + 1
+        role = connection.listener.role
+        for link in list(connection.links.values()):
+            yield role, link.consumer, link.slot, link.record

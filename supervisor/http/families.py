@@ -1,0 +1,233 @@
+"""From a snapshot to the samples of the catalogue."""
+import os
+import platform
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.process_collector import ProcessCollector
+
+from router.config.entities import RouterConfig
+from router.ipc.layout import DROP_NAMES, Region
+from router.ipc.scan import ADDRESS_SUMS, LINK_SUMS
+from supervisor.core import Core
+from supervisor.http.catalogue import ALIASES, DEFINITIONS
+from supervisor.http.collect import AddressRow, Snapshot
+from supervisor.http.health import Health
+from supervisor.http.page import Families
+from supervisor.worker import Stage
+
+# Ways of a delivery and its ends: fields of a worker's slot, and how labels call them.
+DIRECTIONS: Final = {
+    "ingress": "ingress",
+    "egress": "egress",
+    "transit": "transit",
+    "to_container": "to_container",
+    "from_container": "from_container",
+}
+ENDS: Final = {
+    "accepted": "accepted",
+    "rejected": "rejected",
+    "released": "released",
+    "modified": "modified",
+    "settled_no_state": "none",
+    "presettled": "presettled",
+}
+# Fields of the router's totals in the order of the names of 1.19, from qdr_presettled_deliveries_total on; None: always
+# 0, because what they count is not built.
+_ALIAS_FIELDS: Final = (
+    *("presettled", "dropped_presettled", "accepted", "released", "rejected", "modified"),
+    *("ingress", "egress", "transit", None, None, "delayed_1s", "delayed_10s"),
+)
+OTHER: Final = ("other", "")  # labels of all addresses without series of their own; a real address has a phase
+_STAT_BLOCK: Final = 512  # octets of st_blocks
+_REDIRECTED: Final = ADDRESS_SUMS.index("redirected")
+
+
+def drop_label(name: str) -> str:
+    """A reason of DROP_NAMES as a label: noDestination becomes no_destination."""
+    return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name)
+
+
+@dataclass(frozen=True)
+class HttpCounts:
+    """What the HTTP server counts of itself. requests: by page and status; refused: by reason."""
+
+    requests: dict[tuple[str, int], int]
+    refused: dict[str, int]
+    connections: int
+    scrape_seconds: float
+
+
+class Builder:
+    """Makes the families of a page. Owner: the pages."""
+
+    def __init__(
+        self, router: RouterConfig, version: str, core: Core, region: Region, health: Health,
+        counts: Callable[[], HttpCounts],
+    ) -> None:  # fmt: skip
+        self._router = router
+        self._version = version
+        self._core = core
+        self._region = region
+        self._health = health
+        self._counts = counts
+        self._process = ProcessCollector(registry=None)
+
+    def build(self, snapshot: Snapshot) -> list[Metric]:
+        """All families of a page, those of 1.19 first."""
+        families = Families()
+        totals = self._region.router_totals()
+        self._aliases(families, snapshot, totals)
+        self._router_facts(families)
+        self._workers(families, snapshot)
+        self._rings(families, snapshot)
+        self._deliveries(families, snapshot, totals)
+        self._links(families, snapshot)
+        self._addresses(families, snapshot)
+        self._listeners(families, snapshot)
+        self._table(families, snapshot)
+        self._memory(families, snapshot)
+        self._http(families)
+        families.metrics.extend(self._process.collect())
+        return families.metrics
+
+    def _aliases(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
+        values: list[float] = [self._core.connections, snapshot.link_count, snapshot.address_count, 0, 0, 0]
+        values += [0 if name is None else totals[name] for name in _ALIAS_FIELDS]
+        values += [totals.get("stuck", 0), totals.get("blocked", 0), totals["redirected"]]
+        for definition, value in zip(ALIASES, values, strict=True):
+            families.single(definition, value)
+
+    def _router_facts(self, families: Families) -> None:
+        build = families.open(DEFINITIONS["sluice_build_info"])
+        build.add((self._version, platform.python_version()), 1)
+        families.open(DEFINITIONS["sluice_router_info"]).add((self._router.id, self._router.mode), 1)
+        families.single(DEFINITIONS["sluice_ready"], self._health.ready)
+
+    def _workers(self, families: Families, snapshot: Snapshot) -> None:
+        epoch, epochs = self._core.table.epoch, self._core.epochs
+        names = (
+            ("sluice_worker_up", lambda row: row.worker.stage is Stage.SERVING),
+            ("sluice_worker_restarts_total", lambda row: row.worker.generation - 1),
+            ("sluice_worker_cpu_seconds_total", lambda row: row.cpu_seconds),
+            ("sluice_worker_resident_memory_bytes", lambda row: row.resident),
+            ("sluice_worker_connections", lambda row: row.counters["connections"]),
+            ("sluice_worker_links", lambda row: row.counters["links"]),
+            ("sluice_worker_buffered_bytes", lambda row: row.counters["buffered"]),
+            ("sluice_worker_wakes_total", lambda row: row.counters["wakes"]),
+            ("sluice_worker_failed_checks_total", lambda row: row.counters["checks_failed"]),
+        )
+        for name, value in names:
+            family = families.open(DEFINITIONS[name])
+            for row in snapshot.workers:
+                family.add((row.worker.index,), value(row))
+        lag = families.open(DEFINITIONS["sluice_worker_table_lag_epochs"])
+        for row in snapshot.workers:
+            if row.worker.live:
+                lag.add((row.worker.index,), max(0, epoch - epochs.acknowledged(row.worker.index)))
+
+    def _rings(self, families: Families, snapshot: Snapshot) -> None:
+        used = families.open(DEFINITIONS["sluice_ring_used_bytes"])
+        for producer, consumer, octets, _ in snapshot.rings:
+            used.add((producer, consumer), octets)
+        written = families.open(DEFINITIONS["sluice_ring_written_bytes_total"])
+        for producer, consumer, _, octets in snapshot.rings:
+            written.add((producer, consumer), octets)
+        families.single(DEFINITIONS["sluice_ring_size_bytes"], self._region.ring_octets)
+
+    def _deliveries(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
+        for name, fields in (("sluice_deliveries_total", DIRECTIONS), ("sluice_deliveries_ended_total", ENDS)):
+            family = families.open(DEFINITIONS[name])
+            for row in snapshot.workers:
+                for field, text in fields.items():
+                    family.add((row.worker.index, text), row.counters[field])
+        dropped = families.open(DEFINITIONS["sluice_deliveries_dropped_total"])
+        for row in snapshot.workers:
+            for number, reason in enumerate(DROP_NAMES):
+                dropped.add((row.worker.index, drop_label(reason)), row.counters["dropped"][number])
+        redirected = families.open(DEFINITIONS["sluice_deliveries_redirected_total"])
+        for row in snapshot.workers:
+            redirected.add((row.worker.index,), row.counters["redirected"])
+        counts: list[int] = totals["latency"]
+        families.open(DEFINITIONS["sluice_delivery_seconds"]).histogram(bounds(len(counts)), counts, None)
+
+    def _links(self, families: Families, snapshot: Snapshot) -> None:
+        names = ("sluice_links", *(f"sluice_links_{name}" for name in LINK_SUMS[1:2]))
+        names += tuple(f"sluice_links_{name}_deliveries" for name in LINK_SUMS[2:])
+        for number, name in enumerate(names):
+            family = families.open(DEFINITIONS[name])
+            for group, sums in snapshot.links.items():
+                family.add(group, sums[number])
+
+    def _addresses(self, families: Families, snapshot: Snapshot) -> None:
+        rows = [(_labels(row), row) for row in snapshot.addresses]
+        deliveries = families.open(DEFINITIONS["sluice_address_deliveries_total"])
+        for labels, row in rows:
+            for number, direction in enumerate(ADDRESS_SUMS[:_REDIRECTED]):
+                deliveries.add((*labels, direction), row.counters[number])
+        values: Iterable[tuple[str, Callable[[AddressRow], int]]] = (
+            ("sluice_address_redirected_total", lambda row: row.counters[_REDIRECTED]),
+            ("sluice_address_consumers", lambda row: row.consumers),
+            ("sluice_address_producers", lambda row: row.producers),
+            ("sluice_address_undelivered_deliveries", lambda row: row.undelivered),
+        )
+        for name, value in values:
+            family = families.open(DEFINITIONS[name])
+            for labels, row in rows:
+                family.add(labels, value(row))
+        families.single(DEFINITIONS["sluice_addresses_shown"], len(rows) - 1)
+
+    def _listeners(self, families: Families, snapshot: Snapshot) -> None:
+        states = self._health.listeners()
+        up = families.open(DEFINITIONS["sluice_listener_up"])
+        for state in states:
+            up.add((state.name, state.role, "yes" if state.http else "no"), state.up)
+        open_ones = families.open(DEFINITIONS["sluice_listener_connections"])
+        for state in states:
+            if not state.http:
+                open_ones.add((state.name, state.role), snapshot.connections.get(state.name, 0))
+        families.single(DEFINITIONS["sluice_connections_accepted_total"], self._core.accepted)
+
+    def _table(self, families: Families, snapshot: Snapshot) -> None:
+        table = self._core.table
+        families.single(DEFINITIONS["sluice_table_epochs_total"], table.epoch)
+        families.single(DEFINITIONS["sluice_table_lag_epochs"], table.epoch - self._core.epochs.settled(table.epoch))
+        families.single(DEFINITIONS["sluice_table_lag_seconds"], self._health.lag_seconds())
+        families.single(DEFINITIONS["sluice_table_addresses"], snapshot.address_count)
+        families.single(DEFINITIONS["sluice_table_addresses_limit"], table.limit - 1)
+
+    def _memory(self, families: Families, snapshot: Snapshot) -> None:
+        region = self._region
+        used = families.open(DEFINITIONS["sluice_pool_used"])
+        for row in snapshot.workers:
+            used.add(("link_slots", row.worker.index), row.counters["links"])
+        used.add(("address_ids", ""), snapshot.address_count)
+        size = families.open(DEFINITIONS["sluice_pool_size"])
+        size.add(("link_slots",), region.links_per_worker)
+        size.add(("address_ids",), region.addresses - 1)
+        families.single(DEFINITIONS["sluice_region_size_bytes"], region.size)
+        resident = os.fstat(region.fd).st_blocks * _STAT_BLOCK
+        families.single(DEFINITIONS["sluice_region_resident_bytes"], resident)
+
+    def _http(self, families: Families) -> None:
+        counts = self._counts()
+        requests = families.open(DEFINITIONS["sluice_http_requests_total"])
+        for (page, status), number in sorted(counts.requests.items()):
+            requests.add((page, status), number)
+        refused = families.open(DEFINITIONS["sluice_http_refused_total"])
+        for reason, number in sorted(counts.refused.items()):
+            refused.add((reason,), number)
+        families.single(DEFINITIONS["sluice_http_connections"], counts.connections)
+        families.single(DEFINITIONS["sluice_scrape_seconds"], counts.scrape_seconds)
+
+
+def bounds(buckets: int) -> list[float]:
+    """Upper ends of a latency histogram's buckets in seconds: powers of two of a microsecond, the last one infinite."""
+    return [(1 << number) / 1_000_000 for number in range(buckets - 1)] + [float("inf")]
+
+
+def _labels(row: AddressRow) -> tuple[str, str]:
+    """The labels `address` and `phase` of a mobile address, from its key."""
+    return OTHER if row.record is None else (row.record.key[2:], row.record.key[1])

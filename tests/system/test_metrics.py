@@ -1,0 +1,116 @@
+"""/metrics: what it says is what clients did, across workers."""
+
+from __future__ import annotations
+
+from tests.peer import frames, message
+from tests.system.fixtures import Connect, Fresh, pair, pass_one
+from tests.system.http import WEB, get, scrape, wait_page
+from tests.system.router import Router
+
+SECTIONS = [WEB]
+
+
+ENDS = {"accepted": frames.ACCEPTED, "rejected": frames.REJECTED, "released": frames.RELEASED}
+
+
+def test_names_of_dispatch_come_first_and_in_its_order(router: Router) -> None:
+    lines = get(router.ports["web"], "/metrics").text.splitlines()
+    names = [line.split()[2:] for line in lines if line.startswith("# TYPE qdr_")]
+    assert names == [
+        ["qdr_connections_total", "gauge"],
+        ["qdr_links_total", "gauge"],
+        ["qdr_addresses_total", "gauge"],
+        ["qdr_routers_total", "gauge"],
+        ["qdr_link_routes_total", "gauge"],
+        ["qdr_auto_links_total", "gauge"],
+        ["qdr_presettled_deliveries_total", "counter"],
+        ["qdr_dropped_presettled_deliveries_total", "counter"],
+        ["qdr_accepted_deliveries_total", "counter"],
+        ["qdr_released_deliveries_total", "counter"],
+        ["qdr_rejected_deliveries_total", "counter"],
+        ["qdr_modified_deliveries_total", "counter"],
+        ["qdr_deliveries_ingress_total", "counter"],
+        ["qdr_deliveries_egress_total", "counter"],
+        ["qdr_deliveries_transit_total", "counter"],
+        ["qdr_deliveries_ingress_route_container_total", "counter"],
+        ["qdr_deliveries_egress_route_container_total", "counter"],
+        ["qdr_deliveries_delayed_1sec_total", "counter"],
+        ["qdr_deliveries_delayed_10sec_total", "counter"],
+        ["qdr_deliveries_stuck_total", "gauge"],
+        ["qdr_links_blocked_total", "gauge"],
+        ["qdr_deliveries_redirected_to_fallback_total", "counter"],
+    ]
+    assert [line for line in lines if line.startswith("# TYPE")][: len(names)] == [
+        f"# TYPE {name} {kind}" for name, kind in names
+    ]
+
+
+def test_every_outcome_is_counted_by_name(router: Router, connect: Connect, fresh: Fresh) -> None:
+    web = router.ports["web"]
+    sender, receiver = pair(connect, fresh(), credit=20)
+    before = scrape(web)
+    counts = {"accepted": 4, "rejected": 3, "released": 2}
+    for outcome, count in counts.items():
+        for _ in range(count):
+            number = sender.send(message.message("x"))
+            receiver.next().settle(ENDS[outcome])
+            assert sender.outcome(number).name == outcome
+    for _ in range(5):
+        sender.send(message.message("x"), settled=True)
+        receiver.next()
+    counts["presettled"] = 5
+    grown = {f"qdr_{name}_deliveries_total": count for name, count in counts.items()}
+    grown |= {"qdr_deliveries_ingress_total": 14, "qdr_deliveries_egress_total": 14}
+    grown |= {"sluice_deliveries_ended_total": 14, "sluice_delivery_seconds_count": 9}
+    after = wait_page(web, "what was sent", **{name: before.sum(name) + count for name, count in grown.items()})
+    for outcome, count in counts.items():
+        name = "sluice_deliveries_ended_total"
+        assert after.sum(name, outcome=outcome) - before.sum(name, outcome=outcome) == count, outcome
+
+
+def test_an_address_has_series_of_its_own(router: Router, connect: Connect, fresh: Fresh) -> None:
+    web, address = router.ports["web"], fresh()
+    egress = scrape(web).sum("qdr_deliveries_egress_total")
+    sender, receiver = pair(connect, address, credit=3)
+    pass_one(sender, receiver)
+    pass_one(sender, receiver)
+    sender.send(message.message("unsettled"))
+    receiver.next()
+    connect().receiver(address)
+    name = "sluice_address_deliveries_total"
+    after = wait_page(web, "three out", qdr_deliveries_egress_total=egress + 3)
+    labels = {"address": address, "phase": "0"}
+    assert after.sum(name, **labels, direction="ingress") == 3
+    assert after.sum(name, **labels, direction="egress") == 3
+    assert after.sum("sluice_address_consumers", **labels) == 2
+    assert after.sum("sluice_address_producers", **labels) == 1
+    assert after.sum("sluice_address_undelivered_deliveries", **labels) == 0
+
+
+def test_links_and_connections_are_counted_by_role_and_direction(router: Router, connect: Connect, fresh: Fresh):
+    web, address = router.ports["web"], fresh()
+    wait_page(web, "links of other tests are gone", qdr_links_total=0, qdr_connections_total=0)
+    peer = connect()
+    peer.receiver(address)
+    sender = peer.sender(address, credit=False)
+    page = wait_page(web, "two links", qdr_links_total=2)
+    assert page.sum("qdr_connections_total") == page.sum("sluice_listener_connections") == 1
+    for direction in ("in", "out"):
+        assert page.sum("sluice_links", role="normal", direction=direction, kind="endpoint") == 1
+    assert page.sum("sluice_links_without_credit", direction="out") == 1  # it has granted none
+    sender.detach()
+    wait_page(web, "one link", qdr_links_total=1, sluice_links=1)
+
+
+def test_every_worker_has_a_row(router: Router) -> None:
+    page = scrape(router.ports["web"])
+    workers = {str(index) for index in range(router.workers)}
+    for name in ("up", "restarts_total", "cpu_seconds_total", "resident_memory_bytes", "connections", "links"):
+        assert page.labels(f"sluice_worker_{name}", "worker") == workers, name
+    assert page.sum("sluice_worker_up") == router.workers
+    assert page.sum("sluice_worker_resident_memory_bytes") > router.workers << 20
+    assert page.sum("sluice_table_lag_epochs") == 0
+    assert page.sum("sluice_listener_up") == 2
+    assert page.sum("sluice_build_info") == 1
+    rings = {(own["producer"], own["consumer"]) for own, _ in page.samples.get("sluice_ring_used_bytes", ())}
+    assert rings == {(one, other) for one in workers for other in workers if one != other}
