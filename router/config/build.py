@@ -70,6 +70,7 @@ def build_router(entity: Entity, problems: Problems) -> RouterConfig:
         named="name" in entity.values,
         line=entity.line or None,
         values={**entity.values, "area": "0", "id": identifier, "workerThreads": workers},
+        generated=frozenset({"area", "id", "workerThreads"} - entity.values.keys()),
         id=identifier,
         mode=mode,
         workers=workers,

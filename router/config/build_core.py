@@ -4,7 +4,7 @@ A section of a file that breaks one of these rules does not stop the router: it 
 did. A request is refused with the same reason (management specification 2.6 and 5.8).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from router.config.entities import AddressConfig, BindingConfig, ExchangeConfig
 from router.config.validate import Entity
@@ -25,13 +25,16 @@ class Refused(Exception):
         self.module = module
 
 
-def build_address(entity: Entity, number: int) -> AddressConfig:
-    """Return one address; without name it is the `number`th (from 0). Raises Refused."""
+def build_address(entity: Entity, number: int, others: Collection[tuple[str, ...]]) -> AddressConfig:
+    """Return one address beside those whose `tokens` are `others`; without name it is the `number`th (from 0).
+
+    Raises Refused.
+    """
     _check_address(entity)
     ingress, egress = entity.optional_number("ingressPhase"), entity.optional_number("egressPhase")
     waypoint, priority = entity.flag("waypoint"), entity.optional_number("priority")
     identity = f"address/{number}"
-    return AddressConfig(
+    address = AddressConfig(
         name=entity.optional_text("name") or identity,
         identity=identity,
         named="name" in entity.values,
@@ -47,6 +50,10 @@ def build_address(entity: Entity, number: int) -> AddressConfig:
         fallback=entity.flag("enableFallback"),
         presettled_overflow=entity.text("presettledOverflow"),
     )
+    if address.tokens in others:
+        duplicate = f"Duplicate pattern '{'/'.join(address.tokens)}' not added to parse tree"
+        raise Refused("Already exists", f"Already exists: {duplicate}", "ERROR")
+    return address
 
 
 def _check_address(entity: Entity) -> None:

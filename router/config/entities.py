@@ -7,6 +7,7 @@ from typing import ClassVar
 from router.config.jsontext import JsonValue
 from router.config.schema import SCHEMA, EntityType
 from router.log import LogSettings, ModuleSettings
+from router.routing.pattern import canonical, from_prefix
 
 DEFAULT_LINK_CAPACITY = 250  # deliveries; what a listener without linkCapacity grants
 MIN_FRAME_SIZE = 512  # octets; AMQP 1.0 section 2.4.1: every peer must take frames of this size
@@ -19,7 +20,7 @@ class EntityConfig:
 
     `type` is the short name of the type, `line` the line of the section (None: made by the router or a request),
     `named` whether the user gave the name, `values` the attributes under their management names: those given,
-    converted, and those with a default.
+    converted, and those with a default; `generated` names those of them that the router made up.
     """
 
     type: ClassVar[str]
@@ -29,11 +30,23 @@ class EntityConfig:
     named: bool = False
     line: int | None = field(default=None, compare=False)
     values: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)
+    generated: frozenset[str] = frozenset()
 
     @property
     def entity_type(self) -> EntityType:
         """Return the type of the entity in the schema."""
         return SCHEMA.types[self.type]
+
+    @property
+    def given(self) -> dict[str, JsonValue]:
+        """Return `values` without what the router made up."""
+        return {name: value for name, value in self.values.items() if name not in self.generated}
+
+    @property
+    def attributes(self) -> dict[str, JsonValue]:
+        """Return all attributes that have a value, in reporting order, as READ shows them."""
+        every = {**self.values, "name": self.name, "identity": self.identity, "type": self.entity_type.long_name}
+        return {name: every[name] for name in self.entity_type.attributes if every.get(name) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +131,11 @@ class AddressConfig(EntityConfig):
     priority: int | None
     fallback: bool
     presettled_overflow: str
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Return the pattern in the form that equal prefixes and patterns share."""
+        return tuple(canonical(from_prefix(self.prefix) if self.prefix is not None else self.pattern or ""))
 
 
 @dataclass(frozen=True, kw_only=True)

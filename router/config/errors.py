@@ -31,6 +31,14 @@ class ConfigFileError(ConfigError):
         self.summary = summary
 
 
+class RequestError(Exception):
+    """A management request that cannot be done: status (400, 404, 501, ...) and text of its response."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 class Problems:
     """What was found while one file is read: errors, which stop the router, and warnings, which are logged.
 
@@ -47,8 +55,8 @@ class Problems:
         self.errors.append(ConfigError(self.path, line, message))
 
     def warn(self, module: str, line: int, text: str) -> None:
-        """Record a warning for log module `module`; the place is appended to `text`."""
-        self.warnings.append((module, f"{text} ({self.path}:{line})"))
+        """Record a warning for log module `module`; the place, if it is one in a file, is appended to `text`."""
+        self.warnings.append((module, f"{text} ({self.path}:{line})" if line else text))
 
     def raise_errors(self) -> None:
         """Raise the first error, carrying all of them, if there is any."""

@@ -100,12 +100,15 @@ def _core_entities(entities: Mapping[str, list[Entity]], problems: Problems) -> 
     """Yield the entities of the routing core; one that breaks a rule of it is left out with a warning."""
     exchanges: list[ExchangeConfig] = []
     bindings: list[BindingConfig] = []
+    tokens: set[tuple[str, ...]] = set()
     for number, entity in enumerate(entities.get("router.config.address", [])):
         try:
-            yield build_address(entity, number)
+            address = build_address(entity, number, tokens)
         except Refused as refused:
             problems.warn(refused.module, entity.line, refused.warning)
         else:
+            tokens.add(address.tokens)
+            yield address
             if (priority := entity.optional_number("priority")) is not None and priority < 0:
                 text = f"Priority {priority} counts as absent"
                 problems.warn("ROUTER_CORE", entity.line_of("priority"), text)

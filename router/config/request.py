@@ -1,0 +1,318 @@
+"""Requests of management to create and change entities: attributes as they came over AMQP, to configuration.
+
+Two sets of rules, as in Dispatch (management specification 5.7 to 5.9): the types of the routing core take what they
+know and say what they miss; all others convert and check every attribute by the schema. Nothing here changes a router.
+"""
+
+import uuid
+from collections.abc import Collection, Mapping
+
+from router.amqp.codec import Char, Described, Timestamp
+from router.config.build import build_dummy, build_listener, build_log, check_role
+from router.config.build_core import Refused, build_address, build_binding, build_exchange
+from router.config.entities import (
+    AddressConfig,
+    BindingConfig,
+    Configuration,
+    DummyConfig,
+    EntityConfig,
+    ExchangeConfig,
+    LogConfig,
+)
+from router.config.errors import Problems, RequestError
+from router.config.jsontext import JsonValue
+from router.config.schema import SCHEMA, Attribute, EntityType
+from router.config.validate import Entity, fill
+from router.config.values import InvalidValue
+
+CORE = frozenset({AddressConfig.type, ExchangeConfig.type, BindingConfig.type})
+
+_LOST = (float, Char, uuid.UUID, Described)  # types whose values Dispatch does not take in
+
+
+def create(
+    entity_type: EntityType, name: str | None, body: object, configuration: Configuration, number: int | None = None
+) -> tuple[EntityConfig, list[tuple[str, str]]]:
+    """Return the entity that CREATE asks for beside those of `configuration`, and warnings as (log module, text).
+
+    `number` is for the generated identity; None: the first after those in use. Raises RequestError.
+    """
+    if not entity_type.supported:
+        raise RequestError(501, f"entity '{entity_type.dump_key}' is not supported yet")
+    if "CREATE" not in entity_type.operations:
+        operations = list(entity_type.operations)
+        raise RequestError(501, f"Operation 'CREATE' not implemented for '{entity_type.long_name}' {operations}")
+    if not isinstance(body, Mapping):
+        raise RequestError(400, "Body of request must be a map")
+    problems = Problems("")
+    if number is None:
+        number = next_number(entity_type, configuration)
+    if entity_type.name in CORE:
+        return _create_core(entity_type, name, body, configuration, number), problems.warnings
+    given = _renamed(entity_type, {str(key): value for key, value in body.items() if key != "type"}, problems)
+    if name is not None:
+        given["name"] = name
+    for key in given:
+        _known(entity_type, key, "create", f"Cannot set attribute '{key}' in CREATE")
+    entity = _validated(entity_type, given, given.keys(), problems)
+    config = _built(entity, configuration, number, problems)
+    if clash := conflict(config, configuration):
+        raise RequestError(400, clash)
+    return config, problems.warnings
+
+
+def update(
+    config: EntityConfig, body: object, configuration: Configuration
+) -> tuple[EntityConfig, list[tuple[str, str]]]:
+    """Return `config` as UPDATE wants it, and warnings as (log module, text). Raises RequestError."""
+    entity_type = config.entity_type
+    if not isinstance(body, Mapping):
+        raise RequestError(400, "Body of request must be a map")
+    problems = Problems("")
+    merged: dict[str, object] = {**config.values}
+    changed: set[str] = set()
+    for key, value in _renamed(entity_type, {str(key): value for key, value in body.items()}, problems).items():
+        attribute = _known(entity_type, key)
+        if attribute.update:
+            merged[key] = value
+            changed.add(key)
+        elif not _same(key, value, config):
+            raise RequestError(400, f"Cannot update attribute '{key}' in UPDATE")
+    entity = _validated(entity_type, merged, changed, problems)
+    number = int(digits) if (digits := config.identity.rpartition("/")[2]).isdecimal() else 0
+    return _built(entity, configuration, number, problems), problems.warnings
+
+
+def conflict(config: EntityConfig, configuration: Configuration) -> str | None:
+    """Return why `config` cannot stand beside the entities of `configuration`, or None."""
+    for other in configuration.entities():
+        if other.type == config.type and config.entity_type.singleton:
+            return f"Adding {config.entity_type.long_name} singleton {shown(config)} when {shown(other)} already exists"
+        for attribute in ("name", "identity"):
+            if getattr(other, attribute) == getattr(config, attribute):
+                return f"adding {shown(config)} duplicates unique attribute '{attribute}' from existing {shown(other)}"
+    return None
+
+
+def shown(config: EntityConfig) -> str:
+    """Return an entity as texts of the management protocol show it, hidden values masked."""
+    attributes = config.entity_type.attributes
+    values = {name: "*******" if attributes[name].hidden else value for name, value in config.attributes.items()}
+    kind = config.entity_type.dump_key
+    return f"{kind[0].upper()}{kind[1:]}Entity({', '.join(f'{name}={value}' for name, value in values.items())})"
+
+
+def next_number(entity_type: EntityType, configuration: Configuration) -> int:
+    """Return the number behind the highest in the identities of `entity_type`, such as 3 after `address/2`."""
+    used = [-1]
+    for config in configuration.entities():
+        if config.type == entity_type.name:
+            digits = config.identity.rpartition("/")[2]
+            used.append(int(digits) if digits.isdecimal() else -1)
+    return max(used) + 1
+
+
+def plain(value: object) -> JsonValue:
+    """Return a value that came over AMQP as a value of the configuration; what Dispatch does not take in is None.
+
+    Raises InvalidValue.
+    """
+    return None if isinstance(value, _LOST) else _inner(value)
+
+
+def _inner(value: object) -> JsonValue:
+    """Return a value at any depth: inside maps and lists, floating-point numbers stay."""
+    match value:
+        case None | bool() | float():
+            return value
+        case Timestamp() | int():
+            return int(value)
+        case str():
+            return str(value)
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError as error:
+                raise InvalidValue("Binary value is not text in UTF-8") from error
+        case list():
+            return [_inner(each) for each in value]
+        case Mapping():
+            return {_key(key): _inner(each) for key, each in value.items()}
+        case _:
+            raise InvalidValue(f"Value of a type that cannot be configured: {type(value).__name__}")
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise InvalidValue("Property keys must be ASCII encoded")
+    return str(key)
+
+
+def _renamed(entity_type: EntityType, body: Mapping[str, object], problems: Problems) -> dict[str, object]:
+    """Return attributes under their present names."""
+    old_names = {each.old_name: each for each in entity_type.attributes.values() if each.old_name}
+    aliases = {each.alias: each for each in entity_type.attributes.values() if each.alias}
+    renamed: dict[str, object] = {}
+    for name, value in body.items():
+        attribute = old_names.get(name) or aliases.get(name)
+        if attribute is not None and attribute.name in body:
+            text = f"Both '{name}' and '{attribute.name}' cannot be specified for entity '{entity_type.dump_key}'"
+            raise RequestError(400, f"{entity_type.long_name}: {text}")
+        if attribute is not None and name == attribute.old_name:
+            text = f"Attribute '{name}' of entity '{entity_type.dump_key}' has been deprecated."
+            problems.warn("AGENT", 0, f"{text} Use '{attribute.name}' instead")
+        renamed[name if attribute is None else attribute.name] = value
+    return renamed
+
+
+def _same(name: str, value: object, config: EntityConfig) -> bool:
+    """Return whether `value` is what the entity has: equal, and of the same type."""
+    if name == "type" and isinstance(value, str):
+        return SCHEMA.find(value) is config.entity_type
+    present = config.attributes.get(name)
+    return value == present and (type(value) is type(present) or (isinstance(value, str) and isinstance(present, str)))
+
+
+def _known(entity_type: EntityType, name: str, flag: str | None = None, refusal: str = "") -> Attribute:
+    """Return the attribute `name`, which must be there and have `flag`. Raises RequestError."""
+    attribute = entity_type.attributes.get(name)
+    if attribute is None:
+        raise RequestError(400, f"Unknown attribute '{name}' for '{entity_type.long_name}'")
+    if flag is not None and not getattr(attribute, flag):
+        raise RequestError(400, refusal)
+    return attribute
+
+
+def _validated(
+    entity_type: EntityType, given: Mapping[str, object], asked: Collection[str], problems: Problems
+) -> Entity:
+    """Return the entity that known attributes make, with defaults; `asked` names those in the request.
+
+    Raises RequestError.
+    """
+    values: dict[str, JsonValue] = {}
+    for name, raw in given.items():
+        attribute = entity_type.attributes[name]
+        try:
+            value = attribute.convert(plain(raw))
+        except InvalidValue as error:
+            raise RequestError(400, f"{entity_type.long_name}: {error}") from error
+        if value is None:
+            continue
+        values[name] = value
+        if name not in asked:
+            continue
+        if (refusal := attribute.unsupported(value)) is not None:
+            raise RequestError(501, f"{entity_type.long_name}: {refusal}")
+        if not attribute.effect and value != attribute.default:
+            text = f"Attribute '{name}' of entity '{entity_type.dump_key}' has no effect in this version"
+            problems.warn("AGENT", 0, text)
+    for text in fill(entity_type, values, values):
+        raise RequestError(400, f"{entity_type.long_name}: {text}")
+    return Entity(entity_type, 0, values, {})
+
+
+def _built(entity: Entity, configuration: Configuration, number: int, problems: Problems) -> EntityConfig:
+    """Return a store entity as a typed object. Raises RequestError."""
+    config: EntityConfig
+    match entity.type.name:
+        case "listener":
+            check_role(entity, configuration.router.mode, problems)
+            config = build_listener(entity, problems)
+        case LogConfig.type:
+            config = build_log(entity, problems)
+        case DummyConfig.type:
+            config = build_dummy(entity, number)
+        case name:
+            raise RequestError(501, f"entity '{name}' is not supported yet")
+    if problems.errors:
+        raise RequestError(400, problems.errors[0].message)
+    return config
+
+
+def _create_core(
+    entity_type: EntityType, name: str | None, body: Mapping[object, object], configuration: Configuration, number: int
+) -> EntityConfig:
+    """Return an entity of the routing core (management specification 5.8). Raises RequestError."""
+    same = [each for each in configuration.entities() if each.type == entity_type.name]
+    if name is not None and entity_type.name == AddressConfig.type and any(each.name == name for each in same):
+        raise RequestError(400, "Name conflicts with an existing entity")
+    entity = Entity(entity_type, 0, _core_values(entity_type, name, body), {})
+    try:
+        match entity_type.name:
+            case AddressConfig.type:
+                return build_address(entity, number, {each.tokens for each in configuration.addresses})
+            case ExchangeConfig.type:
+                return _create_exchange(entity, configuration, number)
+            case _:
+                return _create_binding(entity, configuration, number)
+    except Refused as refused:
+        raise RequestError(400, str(refused)) from refused
+
+
+def _create_exchange(entity: Entity, configuration: Configuration, number: int) -> ExchangeConfig:
+    if "name" not in entity.values:
+        raise RequestError(400, "exchange requires a unique name")
+    exchange = build_exchange(entity, number, configuration.exchanges)
+    if any(other.name == exchange.name for other in configuration.exchanges):
+        raise RequestError(400, "duplicate exchange name")
+    return exchange
+
+
+def _create_binding(entity: Entity, configuration: Configuration, number: int) -> BindingConfig:
+    binding = build_binding(entity, number, configuration.exchanges, configuration.bindings)
+    if binding.named and any(other.name == binding.name for other in configuration.bindings):
+        raise RequestError(400, "Duplicate next hop name")
+    return binding
+
+
+def _core_values(entity_type: EntityType, name: str | None, body: Mapping[object, object]) -> dict[str, JsonValue]:
+    """Return the values of a core entity: what the core knows, in the types that it takes."""
+    values: dict[str, JsonValue] = {} if name is None else {"name": name}
+    given = {str(key): value for key, value in body.items()}
+    if entity_type.name == AddressConfig.type and "fallback" in given:
+        given["enableFallback"] = given["fallback"]
+    for attribute in entity_type.own_attributes.values():
+        value = given.get(attribute.name)
+        if value is None or not attribute.create:
+            value = attribute.default
+        else:
+            value = _core_value(attribute, value)
+        if value is not None:
+            values[attribute.name] = value
+        elif attribute.required:
+            values[attribute.name] = ""  # the builder knows the text for it
+    return values
+
+
+def _core_value(attribute: Attribute, value: object) -> JsonValue:
+    """Return one value; raises RequestError with the text of Dispatch where it has one."""
+    match attribute.type:
+        case "boolean":
+            return value is True
+        case "integer":
+            try:
+                return attribute.convert(plain(value))
+            except InvalidValue as error:
+                raise RequestError(400, _NUMBERS[attribute.name]) from error
+        case "enum":
+            if isinstance(value, str) and value in attribute.values:
+                return str(value)
+            if attribute.name == "distribution":
+                return attribute.default
+            if attribute.name == "matchMethod":
+                raise RequestError(400, "Exchange matchMethod must be either 'amqp' or 'mqtt'")
+            raise RequestError(400, f"Invalid value for enum{list(attribute.values)}: '{value}'")
+        case _:
+            return str(value) if isinstance(value, str) else ""
+
+
+_PHASE = "phase must be in the range 0-9"
+_NUMBERS = {
+    "ingressPhase": "Phase values must be between 0 and 9",
+    "egressPhase": "Phase values must be between 0 and 9",
+    "priority": "Priority value, if present, must be between 0 and QDR_MAX_PRIORITY",
+    "phase": _PHASE,
+    "alternatePhase": _PHASE,
+    "nextHopPhase": _PHASE,
+}
