@@ -16,17 +16,18 @@ class ExchangeError(ValueError):
 class _Binding:
     """A binding. Owner: its exchange."""
 
-    __slots__ = ("exchange", "key", "next_hop", "number")
+    __slots__ = ("counters", "exchange", "key", "next_hop", "number")
 
-    def __init__(self, number: int, exchange: "_Exchange", binding_key: str, next_hop: Record) -> None:
+    def __init__(self, number: int, exchange: "_Exchange", binding_key: str, next_hop: Record, counters: int) -> None:
         self.number = number
+        self.counters = counters  # id of its counters in shared memory
         self.exchange = exchange
         self.key = binding_key
         self.next_hop = next_hop
 
     def op(self) -> Op:
         """The op that announces it."""
-        return [OP_BINDING, self.exchange.number, self.number, self.key, self.next_hop.id]
+        return [OP_BINDING, self.exchange.number, self.number, self.key, self.next_hop.id, self.counters]
 
 
 class _Exchange:
@@ -88,16 +89,22 @@ class Exchanges:
         if alternate and self._reaches(self._key(alternate, config.alternate_phase), own_key):
             raise ExchangeError(f"alternate address '{alternate}' leads back to the exchange")
         record = self._record(config.address, config.phase)
+        alternate_record = None
         try:
-            alternate_record = self._record(alternate, config.alternate_phase) if alternate else None
+            if alternate:
+                alternate_record = self._record(alternate, config.alternate_phase)
+            counters = self._take_counters()
         except ExchangeError:
             self._table.release(record)
+            if alternate_record is not None:
+                self._table.release(alternate_record)
             raise
         attributes = {
             "address": record.id,
             "match": config.match_method,
             "alternate": None if alternate_record is None else alternate_record.id,
             "alternatePhase": config.alternate_phase,
+            "counters": counters,
         }
         exchange = _Exchange(self._take_number(), record, keys, attributes)
         exchange.alternate = alternate_record
@@ -115,6 +122,7 @@ class Exchanges:
         exchange.record.exchange = None
         self._table.announce(exchange.record)
         self._table.change([OP_EXCHANGE_GONE, exchange.number])
+        self._table.give_id_back(exchange.attributes["counters"])
         self._table.release(exchange.record)
         if exchange.alternate is not None:
             self._table.release(exchange.alternate)
@@ -143,7 +151,13 @@ class Exchanges:
         except ExchangeError:
             exchange.keys.unbind(number)
             raise
-        binding = _Binding(self._take_number(), exchange, config.binding_key, record)
+        try:
+            counters = self._take_counters()
+        except ExchangeError:
+            exchange.keys.unbind(number)
+            self._table.release(record)
+            raise
+        binding = _Binding(self._take_number(), exchange, config.binding_key, record, counters)
         exchange.bindings[config.name] = self._bindings[config.name] = binding
         self._table.change(binding.op())
 
@@ -154,7 +168,24 @@ class Exchanges:
         del exchange.bindings[name]
         exchange.keys.unbind(binding.number)
         self._table.change([OP_BINDING_GONE, exchange.number, binding.number])
+        self._table.give_id_back(binding.counters)
         self._table.release(binding.next_hop)
+
+    def _take_counters(self) -> int:
+        try:
+            return self._table.take_id()
+        except TableFullError as error:
+            raise ExchangeError("no room for counters") from error
+
+    def exchange_counters(self, name: str) -> int | None:
+        """Id of an exchange's counters in shared memory; None when there is no such exchange."""
+        exchange = self._exchanges.get(name)
+        return None if exchange is None else int(exchange.attributes["counters"])
+
+    def binding_counters(self, name: str) -> int | None:
+        """Id of a binding's counters in shared memory; None when there is no such binding."""
+        binding = self._bindings.get(name)
+        return None if binding is None else binding.counters
 
     def _take_number(self) -> int:
         number = self._next_number

@@ -139,14 +139,7 @@ class Table:
         self, record_key: str, treatment: str, priority: int | None, overflow: str, fallback: Record | None = None
     ) -> Record:
         """Make a record. The key must not be in the table. Raises TableFullError."""
-        if self._free:
-            number = self._free.pop()
-        elif self._next < self._limit:
-            number = self._next
-            self._next += 1
-        else:
-            raise TableFullError
-        record = Record(number, record_key, treatment, priority, overflow)
+        record = Record(self.take_id(), record_key, treatment, priority, overflow)
         self.records[record_key] = record
         self._idle.append(record)  # in case that nobody uses it after all
         if fallback is not None:
@@ -154,6 +147,19 @@ class Table:
             fallback.primary = record
         self.announce(record)
         return record
+
+    def take_id(self) -> int:
+        """An id, for a record or for the counters alone that go with it. Raises TableFullError."""
+        if self._free:
+            return self._free.pop()
+        if self._next < self._limit:
+            self._next += 1
+            return self._next - 1
+        raise TableFullError
+
+    def give_id_back(self, number: int) -> None:
+        """The id is used no more, from the next delta on; that has to tell the workers so."""
+        self._retiring.append((self.epoch + 1, number))
 
     def announce(self, record: Record) -> None:
         """Tell the workers what the record is now."""
@@ -285,7 +291,7 @@ class Table:
         for member in pair:
             del self.records[member.key]
             self._ops.append(["-addr", member.id])
-            self._retiring.append((self.epoch + 1, member.id))
+            self.give_id_back(member.id)
 
     def reclaim(self, settled: int, reset: Callable[[int], None]) -> None:
         """Make the ids of records usable again whose removal all workers know: epochs up to `settled`.

@@ -73,6 +73,11 @@ class Control:
     def flush(self) -> None:
         """Send what was told. Sending may swallow the edge that announces input, so look for that too."""
         self.dirty = False
+        self.send()
+        self.poll()
+
+    def send(self) -> None:
+        """Send what was told; `flush` has to follow."""
         pending, self.pending = self.pending, []
         batch: list[Message] = []
         for message, raw in pending:
@@ -82,7 +87,6 @@ class Control:
                 batch = []
         if batch:
             self.channel.send(encode(batch), zmq.NOBLOCK)
-        self.poll()
 
     def poll(self) -> None:
         """Take everything that has come; ZeroMQ's descriptors only announce changes."""

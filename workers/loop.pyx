@@ -423,6 +423,9 @@ cdef class Loop:
             self.run_timers()
         if self.scheduler.starved:
             self.check_starved()
+        if self.control is not None and self.control.dirty:
+            # The supervisor hears first: what a client has been answered, management knows.
+            self.control.send()
         self.flush_connections()
         for port in self.ports:
             if port.alive:

@@ -71,6 +71,7 @@ cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
     cdef list hops
     cdef bint settled = c.settled
     cdef Exchange exchange = address.exchange
+    exchange.slot.ingress += 1
     copies = forward(address, d, c)
     c.settled = True
     # Ingress and trace begin anew at this router.
@@ -82,6 +83,10 @@ cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
             copies += forward_hop(hop, hop.phase, d, c)
     if copies == 0 and exchange.alternate is not None:
         copies = forward_hop(exchange.alternate, exchange.alternate.phase, d, c)
+        if copies:
+            exchange.slot.redirected += 1
+    if copies:
+        exchange.slot.egress += 1
     c.settled = settled
     return copies
 

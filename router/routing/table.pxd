@@ -50,7 +50,13 @@ cdef class Exchange:
     cdef readonly int alternate_phase
     cdef object matcher                    # KeyMatcher
     cdef dict next_hops                    # binding id -> Address
-    cdef dict cache                        # subject octets -> list of Address, bounded
+    cdef dict counters                     # binding id -> id of its counters
+    cdef dict cache                        # subject octets -> (Addresses, ids of counters), bounded
+    # Its own counters: ingress are messages received, egress those that somebody got, redirected those that went to
+    # the alternate. Of a binding, ingress are messages that matched.
+    cdef AddressSlot* slot
+    cdef Region region
+    cdef int worker
     cdef list hops(self, bytes subject)
 
 # Owner: the worker.

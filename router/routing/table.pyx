@@ -37,18 +37,25 @@ cdef class Address:
 
 cdef class Exchange:
     cdef list hops(self, bytes subject):
-        """Address records of the next hops for a subject, each once."""
-        found = self.cache.get(subject)
+        """Address records of the next hops for a subject, each once. The bindings that match are counted."""
+        cdef list hops, counters
+        cdef uint32_t number
+        cdef tuple found = self.cache.get(subject)
         if found is None:
-            found = []
+            hops = []
+            counters = []
             for binding in self.matcher.match(subject.decode("utf-8", "replace")):
+                counters.append(self.counters[binding])
                 hop = self.next_hops[binding]
-                if hop not in found:
-                    found.append(hop)
+                if hop not in hops:
+                    hops.append(hop)
             if len(self.cache) >= LOOKUPS_KEPT:
                 self.cache.clear()
+            found = hops, counters
             self.cache[subject] = found
-        return found
+        for number in <list>found[1]:
+            self.region.address_slot(self.worker, number).ingress += 1
+        return <list>found[0]
 
 
 cdef class Table:
@@ -238,7 +245,11 @@ cdef class Table:
         exchange.id = op[1]
         exchange.matcher = KeyMatcher(what["match"])
         exchange.next_hops = {}
+        exchange.counters = {}
         exchange.cache = {}
+        exchange.region = self.region
+        exchange.worker = self.worker
+        exchange.slot = self.region.address_slot(self.worker, what["counters"])
         exchange.alternate = None if what.get("alternate") is None else self.required(what["alternate"])
         exchange.alternate_phase = what.get("alternatePhase") or 0
         self.exchanges[exchange.id] = exchange
@@ -258,6 +269,7 @@ cdef class Table:
         cdef Exchange exchange = self.exchanges[op[1]]
         exchange.matcher.bind(op[3], op[2])
         exchange.next_hops[op[2]] = self.required(op[4])
+        exchange.counters[op[2]] = op[5]
         exchange.cache.clear()
 
     def op_binding_gone(self, op, touched):
@@ -265,6 +277,7 @@ cdef class Table:
         if exchange is not None and op[2] in exchange.next_hops:
             exchange.matcher.unbind(op[2])
             del exchange.next_hops[op[2]]
+            del exchange.counters[op[2]]
             exchange.cache.clear()
 
     # -- what the worker itself changes -------------------------------------------------------------------------------

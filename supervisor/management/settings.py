@@ -210,6 +210,20 @@ class ConfiguredExchanges(ConfiguredType):
     }
     more: ClassVar[Mapping[str, Column]] = {"type": constant(values.string(name))}
 
+    def counters(self, item: EntityConfig) -> Mapping[str, int]:
+        """Messages that came, and what became of them."""
+        number = self.context.core.exchanges.exchange_counters(item.name)
+        if number is None:
+            return {}
+        counted = self.context.region.address_totals(number)
+        received, forwarded = counted["ingress"], counted["egress"]
+        return {
+            "received": received,
+            "forwarded": forwarded,
+            "dropped": received - forwarded,
+            "diverted": counted["redirected"],
+        }
+
     def checked(self, name: str | None, body: Any) -> dict[str, Any]:
         """In the order of management specification 5.8."""
         attributes = checks.map_of(body)
@@ -255,6 +269,11 @@ class ConfiguredBindings(ConfiguredType):
         for binding in self.entities():
             grouped.setdefault(binding.exchange_name, []).append(binding)
         return [binding for own in grouped.values() for binding in own]
+
+    def counters(self, item: EntityConfig) -> Mapping[str, int]:
+        """Messages that matched."""
+        number = self.context.core.exchanges.binding_counters(item.name)
+        return {} if number is None else {"matched": self.context.region.address_totals(number)["ingress"]}
 
     def checked(self, name: str | None, body: Any) -> dict[str, Any]:
         """In the order of management specification 5.8."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.peer import message
-from tests.peer.peer import Peer, PeerTimeout
+from tests.peer.peer import Peer
 
 #: Prefix of the router's long type names.
 PREFIX = "org.apache.qpid.dispatch."
-
-
-#: Seconds in which an agent answers its first request.
-PROBE = 3.0
 
 
 class ManagementError(AssertionError):
@@ -24,6 +20,26 @@ class ManagementError(AssertionError):
         self.description = description
 
 
+class Answer(NamedTuple):
+    """An answer: status, description, body and the whole message."""
+
+    status: int
+    description: str
+    body: Any
+    payload: bytes
+
+    @classmethod
+    def of(cls, payload: bytes) -> Answer:
+        """The answer in a message."""
+        found = message.section_of(payload, message.APPLICATION_PROPERTIES)
+        return cls(found["statusCode"], found["statusDescription"], message.body(payload), payload)
+
+    @property
+    def outcome(self) -> tuple[int, str]:
+        """Status and description."""
+        return int(self.status), str(self.description)
+
+
 class Management:
     """Synchronous management requests over `peer` (used for nothing else meanwhile)."""
 
@@ -32,40 +48,50 @@ class Management:
         self.replies = peer.receiver(dynamic=True, credit=200)
         self.sender = peer.sender(address)
         self._number = 0
+        self._taken = 0
 
-    def answers(self) -> bool:
-        """Whether an agent answers within PROBE seconds. To be asked first."""
-        self.sender.send(self._request("QUERY", {"attributeNames": []}, 0, {"entityType": PREFIX + "router"}))
-        try:
-            self.replies.next(PROBE)
-        except PeerTimeout:
-            return False
-        return True
-
-    def _request(self, operation: str, body: Any, number: int, properties: dict[str, Any]) -> bytes:
+    def request(self, properties: dict[str, Any], body: Any = None, **fields: Any) -> bytes:
+        """A request with these application properties; `fields` of the properties section besides the reply-to."""
         return (
-            message.properties(reply_to=self.replies.address, correlation_id=number)
-            + message.application_properties({"operation": operation, **properties})
+            message.properties(**{"reply_to": self.replies.address, **fields})
+            + message.application_properties(properties)
             + message.value(body)
         )
 
-    def call(self, operation: str, body: Any = None, **properties: Any) -> Any:
-        """One request; gives the body of the answer. Raises ManagementError for a status of 300 or more."""
-        self._number += 1
-        if self._number % 100 == 0:
-            self.replies.flow(200)
-        payload = self._request(operation, {} if body is None else body, self._number, properties)
+    def send(self, payload: bytes) -> None:
+        """Send any message to the agent."""
         self.sender.wait_credit()
         self.sender.send(payload)
+
+    def next(self) -> Answer:
+        """The next answer."""
+        self._taken += 1
+        if self._taken % 100 == 0:
+            self.replies.flow(200)
+        return Answer.of(self.replies.next().payload)
+
+    def exchange(self, payload: bytes) -> Answer:
+        """Send any message and give the next answer."""
+        self.send(payload)
+        return self.next()
+
+    def ask(self, operation: str, body: Any = None, **properties: Any) -> Answer:
+        """One request; gives the answer whatever its status."""
+        self._number += 1
+        given = {"operation": operation, **properties}
+        self.send(self.request(given, {} if body is None else body, correlation_id=self._number))
         while True:
-            answer = self.replies.next()
+            answer = self.next()
             found = message.section_of(answer.payload, message.PROPERTIES)
             if len(found) > 5 and found[5] == self._number:
-                break
-        status = message.section_of(answer.payload, message.APPLICATION_PROPERTIES)
-        if status["statusCode"] >= 300:
-            raise ManagementError(status["statusCode"], status["statusDescription"])
-        return message.body(answer.payload)
+                return answer
+
+    def call(self, operation: str, body: Any = None, **properties: Any) -> Any:
+        """One request; gives the body of the answer. Raises ManagementError for a status of 300 or more."""
+        answer = self.ask(operation, body, **properties)
+        if answer.status >= 300:
+            raise ManagementError(*answer.outcome)
+        return answer.body
 
     def query(self, kind: str, *attributes: str) -> list[dict[str, Any]]:
         """Rows of an entity type (short name, e.g. `router.link`, `connection`) as dicts."""

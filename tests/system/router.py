@@ -109,8 +109,6 @@ class Router:
             text = render([("router", own), *(one for one in given if one[0] != "router")])
         self.config.write_text(text)
         self.lines: list[str] = []
-        #: whether a management agent answers; None until somebody has asked
-        self.has_agent: bool | None = None
         self.ports: dict[str, int] = {}
         self._mark = uuid.uuid4().hex
         self._news = threading.Condition()

@@ -46,7 +46,7 @@ def test_deletion_by_management(connect: Connect, fresh: Fresh, management: Mana
     numbers = [sender.send(message.message(n)) for n in range(2)]
     receiver.next()
     assert receiver.peer.remote_open is not None
-    identity = str(receiver.peer.remote_open.properties["qd.conn-id"])
+    identity = str(int(receiver.peer.remote_open.properties["qd.conn-id"]))
     management.update("connection", identity, adminStatus="deleted")
     receiver.peer.expect_end()
     assert [sender.outcome(number).name for number in numbers] == ["modified", "released"]

@@ -51,7 +51,7 @@ def test_connection_numbers_differ_and_name_the_entity(connect: Connect, managem
     for n, peer in enumerate(peers):
         assert peer.remote_open is not None
         row = management.one("connection", container=f"numbered-{n}")
-        assert row["identity"] == str(peer.remote_open.properties["qd.conn-id"])
+        assert row["identity"] == str(int(peer.remote_open.properties["qd.conn-id"]))
 
 
 def test_small_limits(connect: Connect) -> None:
