@@ -116,8 +116,9 @@ TABLE: Final = (
 )
 
 MEMORY: Final = (
-    _gauge("sluice_pool_used", "Things in use in a pool.", "pool", "worker"),
-    _gauge("sluice_pool_size", "Things that a pool has room for.", "pool"),
+    _gauge("sluice_pool_held_bytes", "Memory of what a pool has in use, as in `allocator` rows.", "pool"),
+    _gauge("sluice_pool_taken_bytes", "Memory that a pool was given so far.", "pool"),
+    _gauge("sluice_worker_links_limit", "Links that each worker has room for."),
     _gauge("sluice_region_size_bytes", "Address space of the memory that the processes share; most is never used."),
     _gauge("sluice_region_resident_bytes", "Memory in use by what the processes share."),
 )

@@ -51,11 +51,9 @@ class Snapshot:
     workers: list[WorkerRow] = field(default_factory=list)
     rings: list[tuple[int, int, int, int]] = field(default_factory=list)  # producer, consumer, used, written
     links: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)  # kind, role, direction: LINK_SUMS
-    link_count: int = 0
     connections: dict[str, int] = field(default_factory=dict)  # by name of the listener
     addresses: list[AddressRow] = field(default_factory=list)  # the last one: all others
     address_count: int = 0
-    address_ids: int = 0  # ids ever used
 
 
 class Collector:
@@ -134,7 +132,6 @@ class Collector:
                     ids.append(record.id if counts and record is not None else NO_ADDRESS)
                 if not slots:
                     break
-                snapshot.link_count += len(slots)
                 add_links(self._region, worker.index, slots, group_numbers, ids, sums, undelivered)
                 await self._pause()
         for group, number in groups.items():
@@ -167,7 +164,6 @@ class Collector:
             shown = heapq.nlargest(SHOWN_ADDRESSES, shown + named, key=lambda record: traffic[record.id])
             await self._pause()
         snapshot.address_count = len(table.records)
-        snapshot.address_ids = ids - 1
         # From here on without a pause.
         rows = {
             record: AddressRow(

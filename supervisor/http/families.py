@@ -16,6 +16,7 @@ from supervisor.http.catalogue import ALIASES, DEFINITIONS
 from supervisor.http.collect import AddressRow, Snapshot
 from supervisor.http.health import Health
 from supervisor.http.page import Families
+from supervisor.management.memory import pools
 from supervisor.worker import Stage
 
 # Ways of a delivery and its ends: fields of a worker's slot, and how labels call them.
@@ -88,13 +89,13 @@ class Builder:
         self._addresses(families, snapshot)
         self._listeners(families, snapshot)
         self._table(families, snapshot)
-        self._memory(families, snapshot)
+        self._memory(families)
         self._http(families)
         families.metrics.extend(self._process.collect())
         return families.metrics
 
     def _aliases(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
-        values: list[float] = [self._core.connections, snapshot.link_count, snapshot.address_count, 0, 0, 0]
+        values: list[float] = [len(self._core.opened), len(self._core.links), snapshot.address_count, 0, 0, 0]
         values += [0 if name is None else totals[name] for name in _ALIAS_FIELDS]
         values += [totals.get("stuck", 0), totals.get("blocked", 0), totals["redirected"]]
         for definition, value in zip(ALIASES, values, strict=True):
@@ -198,15 +199,14 @@ class Builder:
         families.single(DEFINITIONS["sluice_table_addresses"], snapshot.address_count)
         families.single(DEFINITIONS["sluice_table_addresses_limit"], table.limit - 1)
 
-    def _memory(self, families: Families, snapshot: Snapshot) -> None:
+    def _memory(self, families: Families) -> None:
         region = self._region
-        used = families.open(DEFINITIONS["sluice_pool_used"])
-        for row in snapshot.workers:
-            used.add(("link_slots", row.worker.index), row.counters["links"])
-        used.add(("address_ids", ""), snapshot.address_count)
-        size = families.open(DEFINITIONS["sluice_pool_size"])
-        size.add(("link_slots",), region.links_per_worker)
-        size.add(("address_ids",), region.addresses - 1)
+        held = families.open(DEFINITIONS["sluice_pool_held_bytes"])
+        taken = families.open(DEFINITIONS["sluice_pool_taken_bytes"])
+        for name, pool in pools(region, self._core.table.ids).items():
+            held.add((name,), pool["heldByThreads"] * pool["typeSize"])
+            taken.add((name,), pool["totalAllocFromHeap"] * pool["typeSize"])
+        families.single(DEFINITIONS["sluice_worker_links_limit"], region.links_per_worker)
         families.single(DEFINITIONS["sluice_region_size_bytes"], region.size)
         resident = os.fstat(region.fd).st_blocks * _STAT_BLOCK
         families.single(DEFINITIONS["sluice_region_resident_bytes"], resident)

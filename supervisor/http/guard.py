@@ -12,6 +12,7 @@ from router.config.entities import ListenerConfig
 MAX_CONNECTIONS: Final = 64  # of all HTTP listeners together
 MAX_REQUEST: Final = 16384  # octets of request line and headers
 REQUEST_TIME: Final = 10.0  # seconds for a request to arrive
+HALF_CLOSED_TIME: Final = 1.0  # seconds for a request to be looked at whose client sends no more
 ANSWER_TIME: Final = 30.0  # seconds for the answer to be made and taken
 
 _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
@@ -107,7 +108,9 @@ class Guard(asyncio.Protocol):
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """A client may close its half behind its request; one that has sent nothing is done."""
+        """A client may close its half behind its request, which then is here, though perhaps not looked at yet."""
+        if not self._asked:
+            self._start_timer(HALF_CLOSED_TIME, self.abort)
         return self._received > 0
 
     def pause_writing(self) -> None:
@@ -136,10 +139,10 @@ class Guard(asyncio.Protocol):
         self._transport.write(response)
         self._transport.close()
 
-    def _start_timer(self, seconds: float) -> None:
+    def _start_timer(self, seconds: float, action: Callable[[], None] | None = None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._gate.loop.call_later(seconds, self._expire)
+        self._timer = self._gate.loop.call_later(seconds, action or self._expire)
 
     def _expire(self) -> None:
         self._gate.refused["slow"] += 1

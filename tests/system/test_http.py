@@ -1,0 +1,196 @@
+"""HTTP listeners: paths, methods, parts that are turned off, starts that fail, and clients that mean harm."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.peer.peer import Peer
+from tests.system.fixtures import Start
+from tests.system.http import PATIENCE, WEB, get, scrape
+from tests.system.router import Router, listener, poll, render
+from tests.system.test_bad_starts import fails
+
+SECTIONS = [WEB, listener("bare", http=True, metrics=False, healthz=False)]
+#: As many connections as the router keeps for HTTP.
+MOST = 64
+
+
+@pytest.fixture
+def sockets() -> Iterator[list[socket.socket]]:
+    """Sockets to be closed after the test."""
+    made: list[socket.socket] = []
+    yield made
+    for one in made:
+        one.close()
+
+
+def dial(port: int, sockets: list[socket.socket], octets: bytes = b"") -> socket.socket:
+    """A connection on which `octets` were sent."""
+    opened = socket.create_connection(("127.0.0.1", port), PATIENCE)
+    sockets.append(opened)
+    opened.sendall(octets)
+    return opened
+
+
+def everything(connection: socket.socket) -> bytes:
+    """All that comes until the router closes."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while octets := connection.recv(65536):
+            received += octets
+    return received
+
+
+def test_headers_of_an_answer(router: Router) -> None:
+    reply = get(router.ports["web"], "/metrics", Accept="application/openmetrics-text;version=1.0.0,*/*;q=0.1")
+    assert reply.status == 200
+    assert reply.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert reply.headers["Server"] == "sluice-router"
+    assert reply.headers["Connection"] == "close"
+
+
+def test_head_has_no_body(router: Router) -> None:
+    reply = get(router.ports["web"], "/healthz", "HEAD")
+    assert (reply.status, reply.headers["Content-Length"], reply.body) == (200, "3", b"")
+
+
+@pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/../etc/passwd", "/%00", "//healthz"])
+def test_unknown_paths(router: Router, path: str) -> None:
+    assert get(router.ports["web"], path).status == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
+def test_other_methods(router: Router, method: str) -> None:
+    reply = get(router.ports["web"], "/metrics", method)
+    assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/livez", "/readyz"])
+def test_parts_that_are_turned_off(router: Router, path: str) -> None:
+    assert get(router.ports["web"], path).status == 200
+    assert get(router.ports["bare"], path).status == 404
+
+
+def test_websocket_is_refused_by_name(router: Router) -> None:
+    headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Protocol": "amqp"}
+    headers |= {"Sec-WebSocket-Key": "x3JJHMbDL1EzLkh9GBhXDw==", "Sec-WebSocket-Version": "13"}
+    reply = get(router.ports["web"], "/", **headers)
+    assert reply.status == 501
+    assert "AMQP over WebSocket is not supported" in reply.text
+
+
+def test_the_listener_is_announced_as_http(router: Router) -> None:
+    line = r"CONN_MGR \(info\) Configured Listener: 127\.0\.0\.1:0 proto=any, role=normal, http$"
+    assert re.search(line, router.log, re.MULTILINE)
+
+
+def test_port_taken(tmp_path: Path) -> None:
+    """HTTP listeners of the file are required, each (management 3.5)."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        web = {"host": "127.0.0.1", "port": port, "http": True, "name": "web"}
+        log = fails(tmp_path, render([("router", {"id": "X", "workerThreads": 1}), listener(), ("listener", web)]))
+    assert f"CONN_MGR (critical) Listen on 127.0.0.1:{port} failed during initial config" in log
+    assert re.search(rf"HTTP \(error\) Listener error on 127\.0\.0\.1:{port}: .*in use", log)
+
+
+def test_amqp_on_an_http_listener(router: Router, sockets: list[socket.socket]) -> None:
+    """It is no HTTP, and the answer says so; nothing of it reaches a worker."""
+    answer = everything(dial(router.ports["web"], sockets, b"AMQP\x00\x01\x00\x00"))
+    assert b" 400 " in answer.splitlines()[0]
+    assert b"Server: sluice-router" in answer
+    assert f"Accepted connection to 127.0.0.1:{router.ports['web']}" not in router.log
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        pytest.param(b"GET /healthz HTTP/1.1\r\n" + b"X: " + b"y" * 100_000, id="long header"),
+        pytest.param(b"GET /" + b"x" * 100_000, id="long path"),
+        pytest.param(b"GET /healthz HTTP/1.1\r\n" + b"X: y\r\n" * 20_000, id="many headers"),
+    ],
+)
+def test_requests_that_are_too_large(router: Router, sockets: list[socket.socket], octets: bytes) -> None:
+    connection = dial(router.ports["web"], sockets)
+    with contextlib.suppress(ConnectionError):
+        connection.sendall(octets)
+    assert everything(connection).split(b"\r\n")[0] in (
+        b"",  # reset before it could be read
+        b"HTTP/1.1 431 Request Header Fields Too Large",
+        b"HTTP/1.0 400 Bad Request",
+        b"HTTP/1.1 400 Bad Request",
+    )
+    assert get(router.ports["web"], "/healthz").status == 200
+
+
+def test_a_body_is_not_waited_for(router: Router, sockets: list[socket.socket]) -> None:
+    head = b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n"
+    assert everything(dial(router.ports["web"], sockets, head)).endswith(b"\r\n\r\nOK\n")
+
+
+def test_one_request_a_connection(router: Router, sockets: list[socket.socket]) -> None:
+    head = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    assert everything(dial(router.ports["web"], sockets, head * 50)).count(b"HTTP/1.1 200") == 1
+
+
+def test_half_closed_connections_are_answered(router: Router, sockets: list[socket.socket]) -> None:
+    connection = dial(router.ports["web"], sockets, b"GET /healthz HTTP/1.0\r\n\r\n")
+    connection.shutdown(socket.SHUT_WR)
+    assert everything(connection).endswith(b"OK\n")
+
+
+def test_connections_that_ask_nothing_do_not_keep_others_out(router: Router, sockets: list[socket.socket]) -> None:
+    web = router.ports["web"]
+    full = scrape(web).sum("sluice_http_refused_total", reason="full")
+    for _ in range(2 * MOST):
+        dial(web, sockets, b"GET /healthz HT")
+    assert get(web, "/healthz").status == 200
+    poll(lambda: scrape(web).sum("sluice_http_refused_total", reason="full") - full >= MOST, "the first have gone")
+    assert scrape(web).sum("sluice_http_connections") <= MOST
+    sockets[0].settimeout(PATIENCE)
+    assert everything(sockets[0]) == b""  # the oldest went first
+
+
+@pytest.mark.slow
+def test_slow_requests_end(router: Router, sockets: list[socket.socket]) -> None:
+    web = router.ports["web"]
+    slow = scrape(web).sum("sluice_http_refused_total", reason="slow")
+    started = time.monotonic()
+    connection = dial(web, sockets, b"GET /healthz HTTP/1.1\r\n")
+    connection.settimeout(0.5)
+    ended = False
+    while not ended and time.monotonic() - started < PATIENCE:
+        try:
+            connection.sendall(b"X: y\r\n")
+            ended = connection.recv(100) == b""
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            ended = True
+    assert ended
+    assert time.monotonic() - started > 9
+    poll(lambda: scrape(web).sum("sluice_http_refused_total", reason="slow") == slow + 1, "counted")
+
+
+def test_clients_are_served_while_http_is_under_attack(start: Start, sockets: list[socket.socket]) -> None:
+    router = start([listener(), WEB], workers=1)
+    request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+    for _ in range(300):
+        dial(router.ports["web"], sockets, request)
+    peer = Peer.opened(router.port)
+    receiver = peer.receiver("a", 10)
+    peer.sender("a").send(b"\x00\x53\x77\xa1\x01x")
+    receiver.next()
+    peer.drop()
+    answers = [everything(one) for one in sockets]
+    assert sum(answer.startswith(b"HTTP/1.1 200") for answer in answers) > 0
+    assert get(router.ports["web"], "/healthz").status == 200
