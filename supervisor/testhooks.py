@@ -57,9 +57,9 @@ def echo(octets: bytes) -> tuple[str, bytes] | None:
             if section.descriptor != _PROPERTIES:
                 continue
             _, items = described_list(octets[start:at])
-            if len(items) <= _REPLY_TO or items[_REPLY_TO] == _NULL:
+            reply_to = section.value[_REPLY_TO] if len(items) > _REPLY_TO else None
+            if not isinstance(reply_to, str):
                 return None
-            reply_to = section.value[_REPLY_TO]
             items[_TO], items[_REPLY_TO] = items[_REPLY_TO], _NULL
             return reply_to, octets[:start] + encode_described(_PROPERTIES, items) + octets[at:]
     except (RemoteError, AttributeError, TypeError):  # not sections

@@ -487,6 +487,7 @@ cdef class Connection:
         """The reason is gone; when it was the last one the worker offers the kept octets again."""
         if self.paused & reason:
             self.paused &= ~reason
+            self.last_received = self.scheduler.now
             if not self.paused and not self.finished:
                 self.scheduler.resumed.append(self)
 
@@ -504,6 +505,8 @@ cdef class Connection:
                 return 0
             due = self.handshake_deadline
         if self.state == OPEN and self.local_idle:
+            if self.paused:
+                self.last_received = now   # whoever is not read cannot be called silent
             at = self.last_received + self.local_idle
             if now >= at:
                 self.fail(RemoteError("connection", RESOURCE_LIMIT, "local-idle-timeout expired"))

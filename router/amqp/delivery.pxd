@@ -63,9 +63,12 @@ cdef struct OutDelivery:
     uint32_t charge            # of the router's own: what it counts in `own_octets` of its queue; 0: of a client
 
 cdef enum:
-    # Octets of the router's own messages that may wait in one queue; a single larger one is taken when none waits.
+    # Octets of the router's own messages that may wait for a link without credit; for one that has some, or to go to
+    # another worker. A single larger one is taken when none waits.
     OWN_QUEUED = 8388608
+    OWN_FLOWING = 33554432
     OWN_OVERHEAD = 512         # … what each counts besides its content
+    OWN_STREAM = 262144        # … what one counts that comes in parts: as much as may be here of it
 
 cdef class Party:
     """One side of deliveries: a link, another worker, an exchange, the router itself."""
@@ -102,8 +105,8 @@ cdef void out_free(OutDelivery* o) noexcept
 cdef int out_update(OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
 cdef int out_left(OutDelivery* o) except -1
 cdef void out_detach(OutDelivery* o) noexcept
-# What a copy of the router's own d counts in the queue of s; 0: there is no room, it is to be dropped.
-cdef uint32_t own_charge(Party s, const Content* c) noexcept
+# What a copy of a message of the router's own counts in the queue of s; 0: there is no room, it is to be dropped.
+cdef uint32_t own_charge(Party s, const Content* c, uint64_t most) noexcept
 cdef void queue_append(Party s, OutDelivery* o) noexcept
 cdef void queue_remove(Party s, OutDelivery* o) noexcept
 cdef void sent_append(Party s, OutDelivery* o) noexcept

@@ -387,14 +387,13 @@ cdef int out_left(OutDelivery* o) except -1:
     return 0
 
 
-cdef uint32_t own_charge(Party s, const Content* c) noexcept:
-    cdef uint64_t charge = c.size
-    if c.stored is not NULL and c.stored.size > charge:
-        charge = c.stored.size
-    charge += OWN_OVERHEAD
-    if charge > 0xFFFFFFFF:
-        charge = 0xFFFFFFFF
-    return <uint32_t>charge if s.own_octets == 0 or s.own_octets + charge <= OWN_QUEUED else 0
+cdef uint32_t own_charge(Party s, const Content* c, uint64_t most) noexcept:
+    cdef uint64_t charge = OWN_STREAM
+    if c.complete:
+        charge = OWN_OVERHEAD + (c.stored.size if c.stored is not NULL else c.size)
+        if charge > 0xFFFFFFFF:
+            charge = 0xFFFFFFFF
+    return <uint32_t>charge if s.own_octets == 0 or s.own_octets + charge <= most else 0
 
 
 cdef void queue_append(Party s, OutDelivery* o) noexcept:

@@ -11,8 +11,9 @@ from router.amqp.codec cimport Slice
 from router.amqp.connection cimport LINK_QUANTUM, OUTPUT_HIGH, Connection
 from router.amqp.counters cimport PrivateSlot, count_age, count_drop, count_outcome, totals
 from router.amqp.delivery cimport (
-    IN_OWN, OUT_ABORT, OUT_LATE_SETTLED, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, map_put, map_take, out_free,
-    out_left, out_new, out_update, own_charge, plain_state, queue_append, queue_remove, sent_append, sent_remove,
+    IN_OWN, OUT_ABORT, OUT_LATE_SETTLED, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OWN_FLOWING, OWN_QUEUED,
+    map_put, map_take, out_free, out_left, out_new, out_update, own_charge, plain_state, queue_append, queue_remove,
+    sent_append, sent_remove,
 )
 from router.amqp.frames cimport TRANSFER_ROOM, Flow, write_transfer
 from router.amqp.message cimport (
@@ -150,7 +151,7 @@ cdef class OutgoingLink(Link):
         cdef size_t composed
         cdef uint32_t charge = 0
         if d.flags & IN_OWN:
-            charge = own_charge(self, c)
+            charge = own_charge(self, c, OWN_FLOWING if self.credit else OWN_QUEUED)
             if charge == 0:
                 self.slot.deliveries += 1
                 self.slot.presettled += 1

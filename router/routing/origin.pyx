@@ -17,7 +17,7 @@ from router.routing.forward cimport forward, forward_exchange, forward_fallback
 
 cdef enum:
     # Octets of the router's own messages that this process holds, those that wait for other workers included.
-    OWN_HELD = 268435456
+    OWN_HELD = 134217728
 
 
 cdef class Origin(Party):
@@ -31,27 +31,31 @@ cdef class Origin(Party):
         meter_release(self.meter)
 
     def send(self, Address address not None, bytes octets not None):
-        """Forward a whole message, presettled, to consumers of the address; returns the number of copies."""
+        """Forward a whole message, presettled, to consumers of the address; returns the number of copies.
+
+        Raises ValueError when its first sections are malformed.
+        """
         cdef Content c
         cdef int copies
         cdef InDelivery* d
+        cdef bint properties = address.exchange is not None
+        memset(&c, 0, sizeof(Content))
+        if scan(octets, len(octets), properties, False, &c.sections) > SCAN_MORE:
+            raise ValueError(f"malformed message for {address.key}")
         address.slot.from_container += 1
         totals.from_container += 1
         if self.meter.held and self.meter.held + len(octets) > OWN_HELD:
             totals.dropped_presettled += 1
             totals.dropped[DROP_OVERFLOW] += 1
             return 0
-        memset(&c, 0, sizeof(Content))
-        if scan(octets, len(octets), True, False, &c.sections) > SCAN_MORE:
-            raise ValueError("a message of the router itself is malformed")
         c.stored = message_new(0)
         c.stored.complete = c.complete = c.whole = c.settled = True
         message_meter(c.stored, self.meter)
         message_append(c.stored, octets, len(octets))
         c.data = &c.stored.head.data[0]
         c.size = len(octets)
-        # The slices of what was scanned have to point into what is kept.
-        scan(c.data, c.size, True, False, &c.sections)
+        # What the scan found has to point into what is kept.
+        scan(c.data, c.size, properties, False, &c.sections)
         d = in_new(self, 0, self.scheduler.now, IN_PRESETTLED | IN_COMPLETE | IN_OWN)
         if address.exchange is not None:
             copies = forward_exchange(address, d, &c)

@@ -21,8 +21,8 @@ from router.amqp.buffer cimport buffer_release, buffer_room, buffer_used
 from router.amqp.connection cimport PAUSE_RING, Connection, Scheduler
 from router.amqp.delivery cimport (
     IN_COMPLETE, IN_MULTI, IN_OWN, IN_PRESETTLED, IN_ROUTED, OUT_ABORT, OUT_QUEUED, OUT_SETTLED, OUT_STARTED,
-    in_free, in_lost, in_more, in_new, in_routed, in_settled_late, in_update, map_free, map_get, map_put, map_take,
-    out_free, out_left, out_new, out_update, own_charge, plain_state, queue_append, queue_remove,
+    OWN_FLOWING, in_free, in_lost, in_more, in_new, in_routed, in_settled_late, in_update, map_free, map_get, map_put,
+    map_take, out_free, out_left, out_new, out_update, own_charge, plain_state, queue_append, queue_remove,
 )
 from router.amqp.outgoing_link cimport OutgoingLink
 from router.amqp.message cimport (
@@ -126,8 +126,9 @@ cdef class WorkerPort(Party):
             if o.flags & OUT_QUEUED:
                 queue_remove(self, o)
             if o.flags & OUT_SETTLED:
-                totals.dropped_presettled += 1
-                totals.dropped[DROP_WORKER_LOST] += 1
+                if not o.flags & OUT_ABORT:
+                    totals.dropped_presettled += 1
+                    totals.dropped[DROP_WORKER_LOST] += 1
                 out_left(o)
             else:
                 out_update(o, D_MODIFIED, &state, True)
@@ -224,7 +225,7 @@ cdef class WorkerPort(Party):
         cdef uint8_t* w
         cdef size_t targets = self.target_count * sizeof(Target)
         cdef size_t size = sizeof(Head) + targets + c.to.size
-        cdef uint32_t charge = own_charge(self, c) if d.flags & IN_OWN else 0
+        cdef uint32_t charge = own_charge(self, c, OWN_FLOWING) if d.flags & IN_OWN else 0
         cdef bint dropped = d.flags & IN_OWN and charge == 0
         cdef OutDelivery* o = out_new(self, d, c, not dropped)
         o.charge = charge

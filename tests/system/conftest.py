@@ -8,7 +8,7 @@ scripted peer to the shared router.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +62,23 @@ def router(_shared: Router, request: pytest.FixtureRequest) -> Iterator[Router]:
 
 @pytest.fixture
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
-    """Start private routers: start(sections, workers=1). They are stopped, with all checks, after the test."""
+    """Start private routers: start(sections, workers=1, text=None, options=()).
+
+    They are stopped, with all checks, after the test.
+    """
     routers: list[Router] = []
     request.node.routers = routers
     numbers = itertools.count()
 
-    def start_router(sections: list[Section] | None = None, workers: int = 1, text: str | None = None) -> Router:
+    def start_router(
+        sections: list[Section] | None = None,
+        workers: int = 1,
+        text: str | None = None,
+        options: Sequence[str] = (),
+    ) -> Router:
         directory = tmp_path / f"router{next(numbers)}"
         directory.mkdir()
-        router = Router(directory, [listener()] if sections is None else sections, workers, text)
+        router = Router(directory, [listener()] if sections is None else sections, workers, text, options)
         routers.append(router)
         router.start()
         return router

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import Receiver
-from tests.system.fixtures import Connect
+from tests.peer.peer import Peer, Receiver
+from tests.system.counters import Counters
+from tests.system.fixtures import CAPACITY, Connect, Fresh, Start, bodies, pair, pass_one
+from tests.system.router import Router, poll
 
 OPTIONS = ["-T"]
-ECHO = "org.apache.qpid.dispatch.router/test/echo"
+HOOKS = "org.apache.qpid.dispatch.router/test/"
+ECHO = f"{HOOKS}echo"
+MOST = 1048576  # octets of a message for the router itself
+#: Clients of the flood; rounds of it; seconds in which others have their answer; octets that the router may grow by:
+#: replies of 8 MiB wait for each link, and are copied while they are on their way.
+FLOODS = 8
+ROUNDS = 20
+POLITE = 5.0
+GROWTH = FLOODS * (12 << 20)
 PREFIXES = ["", "/", "amqp:/", "amqp://anything/"]
 
 
@@ -35,3 +48,145 @@ def test_a_message_is_handed_over_and_answered(
     assert delivery.settled
     assert message.body(delivery.payload) == "hello"
     assert message.section_of(delivery.payload, message.PROPERTIES)[2:6] == [replies.address, None, None, 7]
+
+
+def test_counters(router: Router, connect: Connect) -> None:
+    """management.md 7.1: requests count as any delivery, and to the container; replies from it and as egress."""
+    replies = reply_link(connect, 20)
+    sender = connect().sender(ECHO)
+    counted = {"ingress": 10, "egress": 10, "accepted": 7, "presettled": 3, "to_container": 10, "from_container": 10}
+    with Counters(router) as counters, counters.expect(**counted):
+        for n in range(10):
+            sender.send(message.message(n, reply_to=replies.address), settled=n < 3 or None)
+        assert bodies(replies.receive(10)) == list(range(10))
+
+
+@pytest.mark.parametrize("size", [0, 20_000, 200_000, MOST - 1000])
+def test_messages_of_all_sizes(connect: Connect, size: int) -> None:
+    replies = reply_link(connect)
+    sender = connect().sender(ECHO)
+    assert sender.request(message.message("x" * size, reply_to=replies.address)).name == "accepted"
+    assert message.body(replies.next().payload) == "x" * size
+
+
+def test_a_message_that_is_too_large(connect: Connect) -> None:
+    replies = reply_link(connect)
+    sender = connect().sender(ECHO)
+    outcome = sender.request(message.message("x" * 2 * MOST, reply_to=replies.address))
+    assert outcome.error is not None
+    assert outcome.error[0] == "amqp:link:message-size-exceeded"
+    assert sender.request(message.message("next", reply_to=replies.address)).name == "accepted"
+    assert message.body(replies.next().payload) == "next"
+
+
+@pytest.mark.parametrize("name", ["sink", "discard"])
+def test_what_only_takes(connect: Connect, name: str) -> None:
+    sender = connect().sender(HOOKS + name)
+    for _ in range(3 * CAPACITY):
+        assert sender.request(message.message("x", reply_to=HOOKS + name)).name == "accepted"
+
+
+@pytest.mark.parametrize("role", ["sender", "receiver"])
+@pytest.mark.parametrize(
+    ("name", "condition"),
+    [("deny", "qd:forbidden"), ("source", "amqp:not-implemented"), ("source_ps", "amqp:not-implemented")],
+)
+def test_what_is_refused(connect: Connect, role: str, name: str, condition: str) -> None:
+    link = getattr(connect(), role)(HOOKS + name, **({"credit": False} if role == "sender" else {}))
+    error = link.wait_detached()
+    assert error is not None
+    assert error[0] == condition
+
+
+@pytest.mark.parametrize("address", [ECHO, "$management", "_local/$management"])
+def test_a_reply_to_the_router_itself_ends_there(connect: Connect, address: str) -> None:
+    """Also with a consumer on the address: the router is served first (A-9), and says nothing to itself."""
+    deaf = connect().receiver(address, 10)
+    replies = reply_link(connect)
+    sender = connect().sender(ECHO)
+    sender.send(message.message("loop", reply_to=address))
+    sender.send(message.message("end", reply_to=replies.address))
+    assert message.body(replies.next().payload) == "end"
+    assert not deaf.deliveries
+
+
+@pytest.mark.parametrize("treatment", ["closest", "balanced", "multicast"])
+def test_replies_to_an_address_of_many(connect: Connect, fresh: Fresh, treatment: str) -> None:
+    address = fresh(treatment)
+    receivers = [connect().receiver(address, 50) for _ in range(6)]
+    sender = connect().sender(ECHO)
+    for n in range(30):
+        assert sender.request(message.message(n, reply_to=address)).name == "accepted"
+    end = reply_link(connect)
+    sender.send(message.message("end", reply_to=end.address))
+    end.next()
+    if treatment == "multicast":
+        for receiver in receivers:
+            assert bodies(receiver.receive(30)) == list(range(30))
+        return
+    arrived: list[int] = []
+
+    def all_arrived() -> bool:
+        for receiver in receivers:
+            receiver.peer.read_available()
+            while len(receiver.deliveries) > receiver.taken:
+                arrived.append(message.body(receiver.next().payload))
+        return len(arrived) >= 30
+
+    poll(all_arrived, "30 messages at 6 receivers")
+    assert sorted(arrived) == list(range(30))
+
+
+def test_a_flood_disturbs_nobody_and_is_not_kept(router: Router, connect: Connect, fresh: Fresh) -> None:
+    """Clients that ask without end and never take an answer: others are answered, and memory stays as it is."""
+    producer, consumer = pair(connect, fresh(), ROUNDS)
+    replies = reply_link(connect, 2 * ROUNDS)
+    asking = connect().sender(ECHO)
+    asking.request(message.message("", reply_to=replies.address))
+    replies.next()
+    floods = []
+    for _ in range(FLOODS):
+        peer = connect()
+        own = peer.receiver(dynamic=True)
+        octets = message.properties(reply_to=own.address) + message.data(bytes(20_000))
+        floods.append((peer.sender(ECHO), octets))
+    before = router.memory()
+    sent = 0
+    for _ in range(ROUNDS):
+        for sender, octets in list(floods):
+            for _ in range(50):
+                if not sender.send_some(octets, 0.0, settled=True):
+                    floods.remove((sender, octets))  # the router does not read it now; its socket is full
+                    break
+                sent += 1
+        asking.send(message.message("polite", reply_to=replies.address))
+        assert message.body(replies.next(POLITE).payload) == "polite"
+        pass_one(producer, consumer)
+        assert router.memory() - before < GROWTH
+    assert sent > 10 * FLOODS
+
+
+def test_a_worker_dies_with_messages_on_their_way(start: Start, workers: int, peers: list[Peer]) -> None:
+    """What it had accepted may be lost with it; the router, and who asks again, go on."""
+    router = start(workers=workers, options=OPTIONS)
+
+    def opened() -> Peer:
+        peer = Peer.opened(router.port)
+        peers.append(peer)
+        return peer
+
+    askers = [opened() for _ in range(6)]
+    for asker in askers:
+        own = asker.receiver(dynamic=True)
+        sender = asker.sender(ECHO)
+        for _ in range(60):
+            sender.send(message.message("x" * 5000, reply_to=own.address))
+    victim = router.worker_of(int(askers[0].socket.getsockname()[1]))
+    os.kill(victim, signal.SIGKILL)
+    router.wait_log(rf"\(process {victim}\) died with")
+    again = opened()
+    replies = again.receiver(dynamic=True, credit=10)
+    sender = again.sender(ECHO)
+    for n in range(10):
+        assert sender.request(message.message(n, reply_to=replies.address)).name == "accepted"
+    assert bodies(replies.receive(10)) == list(range(10))

@@ -349,6 +349,7 @@ class Router:
             for index in range(LINKS):
                 gauges = self.region.link_counters(number, index)
                 assert gauges is None, f"worker {number} keeps link slot {index}: {gauges}"
+            assert worker.in_process.held() == (0, 0, 0, 0), f"worker {number} keeps messages of the router itself"
             for port in worker.peers:
                 assert port.counts() == (0, 0, 0), f"port {number} to {port.peer} holds {port.counts()}"
                 assert engine.streams(port) == 0, f"port {number} from {port.peer} holds {engine.streams(port)} streams"

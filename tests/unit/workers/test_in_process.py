@@ -1,0 +1,387 @@
+"""Messages for and from the router itself: whole, bounded, and routed as those of clients are."""
+
+import pytest
+from router.amqp.connection import Pause
+
+import router.routing.testing as engine
+from router.ipc import control
+from supervisor.inprocess import LocalMessage
+from tests.peer.frames import ACCEPTED, RELEASED, source, target
+from tests.unit.engine.host import configuration
+from tests.unit.engine.talk import (
+    consumer,
+    flow,
+    frames,
+    key,
+    message,
+    messages,
+    of,
+    producer,
+    say,
+    sections,
+    start,
+    transfer,
+)
+from workers.inprocess import CONNECTION_MESSAGES, HELD_OCTETS, MOST_OCTETS
+
+KEY = "M0inner"
+MOST = 1 << 20  # octets of a message for the router itself
+COLLECTING = 32 << 20  # … of those that are not complete
+OWN_QUEUED = 8 << 20  # octets of the router's own for a link without credit
+OWN_FLOWING = 32 << 20  # … or waiting to go to another worker
+CREDIT = 250
+
+
+class Host:
+    """A router whose address "inner" is served: what came is in `taken`."""
+
+    def __init__(self, router):
+        self.router = router
+        self.inner = router.core.in_process
+        self.taken: list[LocalMessage] = []
+        self.inner.serve(KEY, self.taken.append)
+        router.settle()
+
+    def sender(self, address: "str | None" = "inner", worker=0, listener="main", **more):
+        peer = self.router.connect(worker, listener)
+        peer.feed(start() + producer(0, address, **more))
+        self.router.settle()
+        frames(peer)
+        return peer
+
+    def consumer(self, address, credit=0x7FFFFFFF, worker=0, listener="main", **more):
+        peer = self.router.connect(worker, listener)
+        peer.feed(start(**more) + consumer(0, address, credit))
+        self.router.settle()
+        frames(peer)
+        return peer
+
+    def heard(self, peer):
+        self.router.settle()
+        return messages(frames(peer))
+
+    def counters(self, record_key):
+        number = self.router.core.table.records[record_key].id
+        return self.router.region.address_totals(number)
+
+
+@pytest.fixture
+def host(routers):
+    return Host(routers())
+
+
+@pytest.fixture
+def pair(routers):
+    """With two workers."""
+    return Host(routers(2))
+
+
+def but_the_last_frame(octets):
+    at = 0
+    while at + (size := int.from_bytes(octets[at : at + 4], "big")) < len(octets):
+        at += size
+    return octets[:at]
+
+
+# -- for the router itself --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settled", [None, True], ids=["unsettled", "presettled"])
+@pytest.mark.parametrize("anonymous", [False, True], ids=["targeted", "anonymous"])
+@pytest.mark.parametrize("size", [0, 10, 100_000, 131_072, 300_000, MOST - 300])
+def test_a_message_arrives_whole(pair, size, anonymous, settled):
+    octets = message(b"x" * size, to="amqp:/inner")
+    sender = pair.sender(None if anonymous else "inner", worker=1)
+    sender.feed(transfer(0, 0, octets, settled=settled) + transfer(0, 1, octets, part=5000, settled=settled))
+    pair.router.settle()
+    number = pair.router.peers[0].known.number
+    assert pair.taken == [LocalMessage(1, number, octets)] * 2
+    heard = frames(sender)
+    told = [(frame.first, frame.last, frame.state, frame.settled) for frame in of(heard, "disposition")]
+    assert told == ([] if settled else [(0, 1, ACCEPTED, True)])
+    assert of(heard, "flow")[-1].link_credit == CREDIT
+    counters = pair.counters(KEY)
+    assert (counters["ingress"], counters["to_container"], counters["egress"]) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("settled", [None, True], ids=["unsettled", "presettled"])
+def test_a_message_that_is_too_large_is_rejected_and_not_kept(host, settled):
+    sender = host.sender()
+    before = engine.alive()[2]
+    octets = transfer(0, 0, message(b"x" * (2 * MOST)), settled=settled)
+    part = but_the_last_frame(octets)
+    sender.feed(part)
+    host.router.settle()
+    assert engine.alive()[2] == before
+    sender.feed(octets[len(part) :] + transfer(0, 1, message(b"next")))
+    host.router.settle()
+    heard = frames(sender)
+    assert [taken.octets for taken in host.taken] == [message(b"next")]
+    reports = of(heard, "disposition")
+    rejections = [frame for frame in reports if frame.first == 0]
+    if settled:
+        assert rejections == []
+    else:
+        assert [bool(frame.settled) for frame in rejections] == [False, True]
+        assert all(frame.state.value[0].value[0] == "amqp:link:message-size-exceeded" for frame in rejections)
+    assert of(heard, "flow")[-1].link_credit == CREDIT
+
+
+def test_a_frame_that_is_too_large_is_rejected(routers):
+    host = Host(routers(text=configuration(listener="maxFrameSize: 4000000")))
+    sender = host.sender()
+    sender.feed(transfer(0, 0, message(b"x" * MOST), part=2 * MOST) + transfer(0, 1, message(b"next"), part=2 * MOST))
+    host.router.settle()
+    assert [taken.octets for taken in host.taken] == [message(b"next")]
+    told = [(frame.first, frame.state.descriptor) for frame in of(frames(sender), "disposition")]
+    assert told == [(0, 0x25), (1, 0x24)]
+
+
+def test_messages_that_are_collected_are_bounded_together(host):
+    """Each link may have one that is not complete."""
+    peer = host.router.connect()
+    links = COLLECTING // MOST + 4
+    peer.feed(start() + b"".join(producer(n, "inner") for n in range(links)))
+    host.router.settle()
+    frames(peer)
+    for n in range(links):
+        peer.feed(but_the_last_frame(transfer(n, n, message(b"x" * (MOST - 1000)))))
+        host.router.settle()
+        assert engine.alive()[2] <= COLLECTING + 2 * MOST
+    released = {frame.first for frame in of(frames(peer), "disposition") if frame.state == RELEASED}
+    assert released
+    assert host.taken == []
+
+
+def test_an_aborted_message_is_forgotten(host):
+    sender = host.sender()
+    whole = transfer(0, 0, message(b"x" * 500_000))
+    sender.feed(whole[:300_000])
+    sender.lose()
+    host.router.settle()
+    assert host.taken == []
+
+
+def test_a_connection_waits_while_the_supervisor_is_behind(host):
+    """Nobody else waits for it."""
+    greedy, modest = host.sender(), host.sender()
+    host.router.work = False
+    for n in range(CREDIT):
+        greedy.feed(transfer(0, n, message(b"%d" % n)))
+    modest.feed(transfer(0, 0, message(b"me, too")))
+    host.router.settle()
+    assert host.router.pause_reasons(greedy) is Pause.PAUSE_LOCAL
+    assert not host.router.pause_reasons(modest)
+    assert host.router.workers[0].in_process.held()[0] < 100 * (CONNECTION_MESSAGES + 1) * 10
+    host.router.work = True
+    host.router.settle()
+    assert [taken.octets for taken in host.taken if taken.connection_number == greedy.known.number] == [
+        message(b"%d" % n) for n in range(CREDIT)
+    ]
+    # The modest one had its turn among the first.
+    assert message(b"me, too") in [taken.octets for taken in host.taken[:2]]
+    assert not host.router.pause_reasons(greedy)
+    assert of(frames(greedy), "disposition")[-1].last == CREDIT - 1
+
+
+def test_octets_for_the_supervisor_are_bounded(host):
+    host.router.work = False
+    octets = message(b"x" * 400_000)
+    peers = [host.sender() for _ in range(2 * MOST_OCTETS // len(octets))]
+    for peer in peers:
+        peer.feed(transfer(0, 0, octets))
+        host.router.settle()
+        assert host.router.workers[0].in_process.held()[0] <= MOST_OCTETS + len(octets) + 1000
+    outcomes = [of(frames(peer), "disposition")[0].state for peer in peers]
+    kept = outcomes.count(ACCEPTED)
+    assert outcomes == [ACCEPTED] * kept + [RELEASED] * (len(peers) - kept)
+    assert 0 < HELD_OCTETS // len(octets) < kept < len(peers)
+    host.router.work = True
+    host.router.settle()
+    assert len(host.taken) == kept
+    assert not any(host.router.pause_reasons(peer) for peer in peers)
+
+
+def test_who_is_not_read_is_not_called_silent(routers):
+    host = Host(routers(text=None))
+    sender = host.sender()
+    sender.connection.local_idle = 1000
+    host.router.work = False
+    for n in range(CREDIT):
+        sender.feed(transfer(0, n, message(b"x")))
+    host.router.settle()
+    host.router.pass_time(5000)
+    host.router.work = True
+    host.router.settle()
+    assert len(host.taken) == CREDIT
+    host.router.pass_time(900)
+    assert not sender.gone
+    host.router.pass_time(200)
+    assert sender.gone
+
+
+def test_a_connection_that_is_gone_is_nobodys_bother(host):
+    sender = host.sender()
+    host.router.work = False
+    for n in range(CREDIT):
+        sender.feed(transfer(0, n, message(b"x")))
+    host.router.settle()
+    sender.lose()
+    host.router.work = True
+    host.router.settle()
+    assert len(host.taken) == CONNECTION_MESSAGES
+
+
+# -- of the router itself ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("near", [None, 0, 1])
+def test_a_message_reaches_a_consumer_wherever_it_is(pair, near):
+    there = pair.consumer("temp.x", worker=1)
+    assert pair.inner.send("amqp:/temp.x", message(b"hello"), near)
+    pair.router.settle()
+    heard = frames(there)
+    (frame,) = of(heard, "transfer")
+    assert (frame.settled, frame.payload) == (True, message(b"hello"))
+    counters = pair.counters("M0temp.x")
+    assert (counters["ingress"], counters["egress"], counters["from_container"]) == (0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["_local/t", "_topo/0/QDR/t", "amqp:/_topo/0/QDR/t", "amqp://host:1/_edge/QDR/t", "/_local/t"]
+)
+def test_an_address_of_this_router_is_local(host, text):
+    there = host.consumer("_local/t")
+    assert host.inner.send(text, message(b"x"))
+    assert host.heard(there) == [message(b"x")]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nobody", "unheard", "_topo/0/OTHER/t", "_topo/0/all/t", "inner", "$management", "//"]
+)
+def test_nobody_is_there(host, text):
+    host.sender("unheard")
+    assert not host.inner.send(text, message(b"x"))
+    host.router.settle()
+    assert host.taken == []
+
+
+@pytest.mark.parametrize(
+    ("address", "least", "together"), [("balanced.a", 1, 10), ("closest.a", 1, 10), ("multicast.a", 10, 20)]
+)
+def test_treatments_hold(pair, address, least, together):
+    one, other = pair.consumer(address, worker=0), pair.consumer(address, worker=1)
+    for n in range(10):
+        assert pair.inner.send(address, message(b"%d" % n), n % 2)
+        pair.router.settle()
+    heard = [messages(frames(peer)) for peer in (one, other)]
+    assert all(len(got) >= least and got == sorted(got) for got in heard)
+    assert len(heard[0] + heard[1]) == together
+    assert {*heard[0], *heard[1]} == {message(b"%d" % n) for n in range(10)}
+
+
+def test_annotations_are_those_of_this_router(host):
+    there = host.consumer("temp.x", listener="kept")
+    host.inner.send("temp.x", message(b"x", annotations=[("mine", 1)]))
+    (octets,) = host.heard(there)
+    annotations = dict(sections(octets)[0][1].pairs)
+    assert annotations["x-opt-qd.ingress"].startswith("0/")
+    assert annotations["x-opt-qd.trace"] == [annotations["x-opt-qd.ingress"]]
+    assert annotations["mine"] == 1
+    assert "x-opt-qd.to" not in annotations
+
+
+def test_a_fallback_stands_in(host):
+    peer = host.router.connect()
+    standing_in = source("spare.a", capabilities=key("qd.fallback"))
+    attach = say("attach", name="f", handle=0, role=True, source=standing_in, target=target())
+    peer.feed(start() + attach + flow(0, 10))
+    assert host.heard(peer) == []
+    assert host.inner.send("spare.a", message(b"1"))
+    assert host.heard(peer) == [message(b"1")]
+    assert host.counters("M0spare.a")["redirected"] == 1
+
+
+def test_to_an_exchange(pair):
+    direct = pair.consumer("exchange", worker=0)
+    hop, alternate = pair.consumer("balanced.hop", worker=1), pair.consumer("balanced.alternate", worker=1)
+    for subject in ("a/b", "c"):
+        assert pair.inner.send("exchange", message(b"x", subject=subject))
+    heard = {name: pair.heard(peer) for name, peer in (("direct", direct), ("hop", hop), ("alternate", alternate))}
+    assert {name: len(got) for name, got in heard.items()} == {"direct": 2, "hop": 1, "alternate": 0}
+    direct.lose()
+    pair.router.settle()
+    assert pair.inner.send("exchange", message(b"x", subject="c"))
+    assert len(pair.heard(alternate)) == 1
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_a_large_message_leaves_in_frames(pair, worker):
+    there = pair.consumer("multicast.a", worker=worker)
+    octets = message(bytes(range(256)) * 80_000)  # 20 MB
+    assert pair.inner.send("multicast.a", octets)
+    assert pair.heard(there) == [octets]
+
+
+@pytest.mark.parametrize("size", [100, 20_000, 1_000_000, 3 * OWN_QUEUED])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_link_without_credit_holds_little(routers, size, workers):
+    """Of a link of the worker that was asked, and of one to which the messages cross a ring."""
+    host = Host(routers(workers))
+    deaf = host.consumer("multicast.a", credit=0, worker=workers - 1)
+    hearing = host.consumer("multicast.a")
+    octets = message(b"x" * size)
+    count = 12 * OWN_QUEUED // size if size > 100 else 2 * OWN_QUEUED // 612
+    before = engine.alive()[2]
+    arrived = 0
+    for _ in range(count):
+        assert host.inner.send("multicast.a", octets, 0)
+        arrived += len(host.heard(hearing))
+        assert engine.alive()[2] - before <= OWN_QUEUED + (workers - 1) * OWN_FLOWING + 3 * size + 2_000_000
+    assert arrived == count
+    deaf.feed(flow(0, 0x7FFFFFFF))
+    late = host.heard(deaf)
+    assert 0 < len(late) <= arrived
+    assert all(got == octets for got in late)
+    assert len(late) < arrived or arrived == 1
+    assert host.inner.send("multicast.a", octets, 0)
+    assert host.heard(deaf) == [octets]
+
+
+def test_a_message_waits_for_the_change_that_it_was_sent_by(host):
+    """The two travel on different channels."""
+    there = host.consumer("temp.x")
+    worker = host.router.workers[0]
+    epoch = worker.table.epoch
+    for n, later in enumerate((1, 2, 0)):
+        order = {"t": control.SEND, "key": "M0temp.x", "epoch": epoch + later}
+        worker.on_message(order, message(b"%d" % n))
+    assert host.heard(there) == []
+    host.consumer("temp.y")  # two changes, or one
+    while worker.table.epoch < epoch + 2:
+        host.consumer(f"temp.z{worker.table.epoch}")
+    assert host.heard(there) == [message(b"0"), message(b"1"), message(b"2")]
+
+
+def test_an_address_that_is_gone_meanwhile(host):
+    worker = host.router.workers[0]
+    worker.on_message({"t": control.SEND, "key": "M0gone", "epoch": worker.table.epoch}, message(b"x"))
+    host.router.settle()
+
+
+def test_a_consumer_in_another_worker_that_goes(pair):
+    here, there = pair.consumer("multicast.a", worker=0), pair.consumer("multicast.a", credit=0, worker=1)
+    for _ in range(20):
+        assert pair.inner.send("multicast.a", message(b"x" * 1_000_000), 0)
+    pair.router.settle()
+    there.lose()
+    assert len(pair.heard(here)) == 20
+    assert pair.router.workers[0].in_process.held() == (0, 0, 0, 0)
+
+
+def test_what_makes_no_message_is_reported(host):
+    host.consumer("temp.x")
+    host.inner.send("temp.x", b"\x00\x53\x72\xc1\x03\x01\x40\x40")
+    with pytest.raises(AssertionError, match="malformed message for M0temp.x"):
+        host.router.settle()
+    host.router.workers[0].faults.clear()
