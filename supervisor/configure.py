@@ -32,6 +32,7 @@ def listener_op(listener: ListenerConfig, offer_key: str) -> Op:
             {"scheme": server.scheme, "host": server.host, "port": server.port} for server in listener.failover_servers
         ],
         "openProperties": dict(listener.open_properties),
+        "messageLoggingComponents": listener.message_components,
     }
     return [OP_LISTENER, offer_key, attributes]
 

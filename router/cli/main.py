@@ -6,10 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from router.cli.check import check
 from router.cli.start import StartOptions, default_config, start
 from router.cli.version import version
-from router.config.errors import ConfigError
-from router.config.load import load
 
 # Commands that talk to a running router: the module that has `main(words, program)`, and what the list of commands
 # says. They are imported when they are called, because their client is of no use to the others.
@@ -41,22 +40,8 @@ def main(words: Sequence[str] | None = None) -> int:
                 )
             )
         case "check":
-            return max(_check(path) for path in arguments.files)
+            return check(arguments.files)
     print(version())
-    return 0
-
-
-def _check(path: str) -> int:
-    """Print what is wrong with the configuration file at `path`; return 0 if it can be used, else 1."""
-    try:
-        configuration = load(path)
-    except ConfigError as error:
-        for each in error.errors:
-            print(each, file=sys.stderr)
-        return 1
-    for _, text in configuration.warnings:
-        print(f"warning: {text}", file=sys.stderr)
-    print(f"{path}: ok")
     return 0
 
 

@@ -44,6 +44,13 @@ LOG_DEFAULTS: dict[str, JsonValue] = {
     "outputFile": "stderr",
 }
 
+# Parts of a message that log module MESSAGE can write.
+MESSAGE_COMPONENTS = frozenset({
+    "message-id", "user-id", "to", "subject", "reply-to", "correlation-id", "content-type", "content-encoding",
+    "absolute-expiry-time", "creation-time", "group-id", "group-sequence", "reply-to-group-id", "app-properties",
+    "all", "none",
+})  # fmt: skip
+
 # [SCHEME://]HOST[:PORT]; an IPv6 address stands in brackets.
 _FAILOVER = re.compile(r"(?:([^:/]+)://)?(\[[^\]]*\]|[^:/]*)(?::([0-9]+))?")
 _ID_CHARACTERS = string.ascii_letters + string.digits + "+_"
@@ -131,6 +138,7 @@ def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
         multi_tenant=entity.flag("multiTenant"),
         failover_servers=_failover_servers(entity, problems),
         open_properties=entity.map("openProperties"),
+        message_components=_message_components(entity, problems),
         http=entity.flag("http"),
         healthz=entity.flag("healthz"),
         metrics=entity.flag("metrics"),
@@ -177,6 +185,16 @@ def _mechanisms(entity: Entity, problems: Problems) -> tuple[str, ...]:
     elif missing := [each for each in asked if each not in MECHANISMS]:
         problems.warn("AUTHSERVICE", line, f"SASL mechanisms not supported yet, not offered: {' '.join(missing)}")
     return offered
+
+
+def _message_components(entity: Entity, problems: Problems) -> str:
+    """Return the parts of messages to log, as given; parts that do not exist are told."""
+    text = entity.text("messageLoggingComponents")
+    unknown = [each for each in text.split(",") if each not in MESSAGE_COMPONENTS]
+    if unknown:
+        line = entity.line_of("messageLoggingComponents")
+        problems.warn("CONN_MGR", line, f"Unknown messageLoggingComponents: {', '.join(map(repr, unknown))}")
+    return text
 
 
 def _failover_servers(entity: Entity, problems: Problems) -> tuple[FailoverServer, ...]:

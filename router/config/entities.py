@@ -103,6 +103,7 @@ class ListenerConfig(EntityConfig):
     multi_tenant: bool
     failover_servers: tuple[FailoverServer, ...]
     open_properties: Mapping[str, JsonValue]
+    message_components: str  # parts of messages that log module MESSAGE writes: names by commas, `all` or `none`
     http: bool  # speaks HTTP instead of AMQP
     healthz: bool  # with `http`: serves health checks
     metrics: bool  # with `http`: serves metrics

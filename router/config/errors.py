@@ -1,13 +1,12 @@
 """Errors of a configuration: each names the file and the line, several are reported in one go."""
 
-from collections.abc import Iterable
-
 
 class ConfigError(Exception):
     """The configuration cannot be used.
 
     `path` and `line` say where (`line` counts from 1; None: the file as a whole), `message` what is wrong.
-    `errors` holds every error found in the same file in order of lines, this one first.
+    `errors` holds every error found in the same file in order of lines, this one first; `warnings` what else was
+    found, as (log module, text).
     """
 
     def __init__(self, path: str, line: int | None, message: str) -> None:
@@ -16,6 +15,7 @@ class ConfigError(Exception):
         self.line = line
         self.message = message
         self.errors: tuple[ConfigError, ...] = (self,)
+        self.warnings: list[tuple[str, str]] = []
 
     def __str__(self) -> str:
         if self.line is None:
@@ -61,12 +61,7 @@ class Problems:
     def raise_errors(self) -> None:
         """Raise the first error, carrying all of them, if there is any."""
         if self.errors:
-            raise collected(self.errors)
-
-
-def collected(errors: Iterable[ConfigError]) -> ConfigError:
-    """Return the first of `errors` by line, with all of them in its `errors`."""
-    ordered = sorted(errors, key=lambda error: error.line or 0)
-    first = ordered[0]
-    first.errors = tuple(ordered)
-    return first
+            ordered = sorted(self.errors, key=lambda error: error.line or 0)
+            first = ordered[0]
+            first.errors, first.warnings = tuple(ordered), self.warnings
+            raise first

@@ -30,6 +30,8 @@ _ATTRIBUTE = re.compile(r"([\w-]+)[ \t]*:[ \t]*([^\s{].*)")
 # Inside the unquoted form of a nested map, keys are free names such as `$default` or `x.y`.
 _INNER_MAP = re.compile(r"([\w$.-]+)[ \t]*:?[ \t]*\{")
 _INNER_ATTRIBUTE = re.compile(r"([\w$.-]+)[ \t]*:[ \t]*([^\s{].*)")
+# There, values of these keys are lists of patterns; only a '#' behind a blank starts a comment.
+_INNER_PATTERNS = re.compile(r"((?:source|target)Pattern[ \t]*:.*?)(?:[ \t]+#.*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +245,9 @@ class _LineParser:
         levels = [top]
         while self._next < len(self._lines):
             line = self._lines[self._next].strip()
-            if not line.startswith("#"):
+            if (patterns := _INNER_PATTERNS.fullmatch(line)) is not None:
+                line = patterns.group(1)
+            elif not line.startswith("#"):
                 line = line.split("#")[0].strip()
             if len(levels) == 1 and _SECTION.fullmatch(line) is not None:
                 break

@@ -49,20 +49,19 @@ def load_text(path: str, text: str) -> Configuration:
     """Return the configuration in `text`; `path` names it in errors and chooses the syntax. Raises ConfigError."""
     problems = Problems(path)
     entities: dict[str, list[Entity]] = {}
-    sections = parse(text, problems)
-    for section in sections:
+    for section in parse(text, problems):
         entity = validate(section, problems)
         if entity is not None:
             _add(entity, entities, problems)
-    # A mode that was refused says nothing about the roles of listeners.
-    mode_known = "router" in entities or not any(section.name == "router" for section in sections)
     for name in ("router", "policy"):
         entities.setdefault(name, [_empty(name)])
     (router_entity,), (policy_entity,) = entities["router"], entities["policy"]
 
     router = build_router(router_entity, problems)
+    # A mode that was refused says nothing about the roles of listeners.
+    mode = None if "mode" in router_entity.refused else router.mode
     for entity in entities.get("listener", []):
-        check_role(entity, router.mode if mode_known else None, problems)
+        check_role(entity, mode, problems)
     built: list[EntityConfig] = [
         *_logs(entities.get("log", []), problems),
         router,
@@ -72,7 +71,8 @@ def load_text(path: str, text: str) -> Configuration:
         *(build_dummy(entity, number) for number, entity in enumerate(entities.get("dummy", []))),
         *(build_listener(entity, problems) for entity in entities.get("listener", [])),
     ]
-    for duplicate, reason in duplicates(built):
+    unsound = {entity.line for same in entities.values() for entity in same if entity.refused}
+    for duplicate, reason in duplicates(each for each in built if each.line not in unsound):
         problems.error(duplicate.line, reason)
     problems.raise_errors()
     return Configuration.of(path, built, problems.warnings)

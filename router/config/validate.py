@@ -1,6 +1,7 @@
 """Sections to entities: names, defaults, types and limits of the schema, each problem with its line."""
 
-from collections.abc import Container, Iterator, Mapping
+import difflib
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from router.config.errors import Problems
@@ -9,6 +10,7 @@ from router.config.jsontext import JsonValue
 from router.config.schema import SCHEMA, Attribute, EntityType
 from router.config.values import InvalidValue
 
+_MAX_GUESSED = 40  # characters of a name that is compared with the known ones
 MADE_BY_ROUTER = frozenset({"identity", "type"})  # attributes of every entity that no file may give
 
 
@@ -16,7 +18,8 @@ MADE_BY_ROUTER = frozenset({"identity", "type"})  # attributes of every entity t
 class Entity:
     """A section, or a request, after validation: converted values, defaults filled in, those without value left out.
 
-    `line` is the line of the section, `lines` those of its attributes; 0 and empty where there is no file.
+    `line` is the line of the section, `lines` those of its attributes; 0 and empty where there is no file. `refused`
+    names the attributes whose values could not be used: they have their defaults, for the rules to go on with.
 
     The accessors raise KeyError or TypeError where schema and program disagree, never because of a file.
     """
@@ -25,6 +28,7 @@ class Entity:
     line: int
     values: Mapping[str, JsonValue]
     lines: Mapping[str, int]
+    refused: frozenset[str] = frozenset()
 
     def line_of(self, name: str) -> int:
         """Return the line of an attribute, or that of the section where the file does not give it."""
@@ -65,28 +69,49 @@ class Entity:
 
 
 def validate(section: Section, problems: Problems) -> Entity | None:
-    """Return `section` as an entity; None, with the errors recorded, where it cannot be one."""
+    """Return `section` as an entity, errors recorded; None where there can be none, or an attribute is missing."""
+    entity_type = _type(section, problems)
+    if entity_type is None:
+        return None
+    values: dict[str, JsonValue] = {}
+    lines: dict[str, int] = {}
+    refused: set[str] = set()
+    given: set[str] = set()
+    for name, item in _renamed(section, entity_type, problems):
+        before = len(problems.errors)
+        value = _value(name, item, entity_type, problems)
+        lines[name] = item.line
+        if len(problems.errors) > before:
+            refused.add(name)
+        elif value is not None:
+            values[name] = value
+        if item.value is not None:
+            given.add(name)
+    missing = list(fill(entity_type, values, given))
+    if entity_type.references and "name" not in given:
+        missing.append("Missing required attribute 'name'")
+    for text in missing:
+        problems.error(section.line, f"{entity_type.long_name}: {text}")
+    required = {each.name for each in entity_type.settable if each.required}
+    if missing or required & refused or not entity_type.supported:
+        return None
+    return Entity(entity_type, section.line, values, lines, frozenset(refused))
+
+
+def _type(section: Section, problems: Problems) -> EntityType | None:
+    """Return the type of a section; None where there is none to configure. One that is not built is an error, too."""
     entity_type = SCHEMA.section(section.name)
     if entity_type is None:
-        problems.error(section.line, f"No such entity type '{SCHEMA.prefix}.{section.name}'")
+        known = [each.section for each in SCHEMA.types.values() if each.section is not None]
+        guess = similar(section.name, known)
+        problems.error(section.line, f"No such entity type '{SCHEMA.prefix}.{section.name}'{guess}")
         return None
     if entity_type.section is None:
         problems.error(section.line, f"entity '{section.name}' cannot be configured: it only describes or reports")
         return None
-    before = len(problems.errors)
     if not entity_type.supported:
         problems.error(section.line, f"entity '{section.name}' is not supported yet")
-    items = dict(_renamed(section, entity_type, problems))
-    values: dict[str, JsonValue] = {}
-    for name, item in items.items():
-        value = _value(name, item, entity_type, problems)
-        if value is not None:
-            values[name] = value
-    for text in fill(entity_type, values, [name for name, item in items.items() if item.value is not None]):
-        problems.error(section.line, f"{entity_type.long_name}: {text}")
-    if len(problems.errors) > before:
-        return None
-    return Entity(entity_type, section.line, values, {name: item.line for name, item in items.items()})
+    return entity_type
 
 
 def fill(entity_type: EntityType, values: dict[str, JsonValue], given: Container[str]) -> Iterator[str]:
@@ -98,6 +123,15 @@ def fill(entity_type: EntityType, values: dict[str, JsonValue], given: Container
             values[name] = attribute.default
         elif attribute.required and name not in given:
             yield f"Missing required attribute '{name}'"
+
+
+def similar(name: str, known: Sequence[str]) -> str:
+    """Return ` (did you mean 'port'?)` for a `name` that looks like one of the known ones, else nothing."""
+    if len(name) > _MAX_GUESSED:
+        return ""
+    spelt = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), spelt, n=1, cutoff=0.75)
+    return f" (did you mean '{spelt[close[0]]}'?)" if close else ""
 
 
 def _renamed(section: Section, entity_type: EntityType, problems: Problems) -> Iterator[tuple[str, Item]]:
@@ -136,7 +170,8 @@ def _value(name: str, item: Item, entity_type: EntityType, problems: Problems) -
     """Return the converted value of one attribute, or None: absent, without meaning, or refused with an error."""
     attribute = entity_type.attributes.get(name)
     if attribute is None or name in MADE_BY_ROUTER:
-        unknown = f"Unknown attribute '{name}' for '{entity_type.long_name}'"
+        guess = similar(name, [each.name for each in entity_type.settable])
+        unknown = f"Unknown attribute '{name}' for '{entity_type.long_name}'{guess}"
         text = unknown if attribute is None else f"Attribute '{name}' is made by the router"
         problems.error(item.line, f"{entity_type.long_name}: {text}")
         return None

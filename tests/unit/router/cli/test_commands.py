@@ -267,7 +267,12 @@ def test_sluice_check(shell):
     assert (done.returncode, done.stdout, done.stderr) == (0, "good.conf: ok\n", "")
     done = shell("sluice", "check", "good.conf", "bad.conf", "none.conf", "odd.conf")
     assert done.returncode == 1
-    assert done.stdout == "good.conf: ok\nodd.conf: ok\n"
+    assert done.stdout.splitlines() == [
+        "good.conf: ok",
+        "bad.conf: 2 errors",
+        "none.conf: 1 error",
+        "odd.conf: ok, 1 warning",
+    ]
     long_name = "org.apache.qpid.dispatch.router"
     assert done.stderr.splitlines() == [
         f"bad.conf:3: {long_name}: Unknown attribute 'nonsense' for '{long_name}'",
@@ -275,6 +280,16 @@ def test_sluice_check(shell):
         "none.conf: the configuration file cannot be opened: No such file or directory",
         "warning: Must set either 'prefix' or 'pattern' attribute: ignoring configured address (odd.conf:1)",
     ]
+
+
+def test_sluice_check_tells_the_warnings_of_a_bad_file_too(shell):
+    (shell.folder / "bad.json").write_text('[\n["router", {"saslConfigDir": "/x"}],\n["log", {"module": "SERVR"}]\n]')
+    done = shell("sluice", "check", "bad.json")
+    assert (done.returncode, done.stdout) == (1, "bad.json: 1 error, 1 warning\n")
+    error, warning = done.stderr.splitlines()
+    assert error.startswith("bad.json:3: org.apache.qpid.dispatch.log: Invalid value for enum['ROUTER', 'ROUTER_CORE',")
+    assert error.endswith("'SERVR' (attribute 'module')")
+    assert warning == "warning: Attribute 'saslConfigDir' of entity 'router' has no effect in this version (bad.json:2)"
 
 
 def test_sluice_check_of_the_example(shell):

@@ -197,6 +197,12 @@ def test_nested_unquoted():
     assert attributes == {"openProperties": (expected, 2), "port": ("1", 11)}
 
 
+def test_nested_unquoted_patterns():
+    text = "vhost {\ngroups: {\n$default: {\nsourcePattern: a/#, b.#  # note\nusers: a # note\n}\n}\n}\n"
+    expected = {"$default": {"sourcePattern": "a/#, b.#", "users": "a"}}
+    assert sections(text)[0][2]["groups"][0] == expected
+
+
 def test_nested_empty():
     assert sections("listener {\nopenProperties: {\n}\n}\n")[0][2]["openProperties"] == ({}, 2)
 
@@ -292,6 +298,7 @@ PIECES = st.sampled_from(
         '"a": {', '"a": "b",', '"a": [1, {', "id: x", "port: 0", "prefix: a", "pattern: #", "mode: 9", "workers: -1",
         "enable: +", "module: DEFAULT", "host: \\", "timestampFormat: %", "#", "a: {", "$b: {", "", "\x00", "\ud7ff",
         "address: x", "exchangeName: exchange/0", "nextHopAddress: y", "nextHopPhase: 12", "failoverUrls: ,", "name: n",
+        "vhost {", "policy {", "dummy {", "console {", "groups: {", "sourcePattern: a # b", "maxConnections: 1",
     ]
 )  # fmt: skip
 DOCUMENTS = st.recursive(
@@ -302,7 +309,9 @@ DOCUMENTS = st.recursive(
 ATTRIBUTES = st.sampled_from(
     ["id", "mode", "workers", "host", "port", "openProperties", "prefix", "enable", "module", "name", "priority"]
 )
-SECTIONS = st.sampled_from(["router", "listener", "address", "log", "exchange", "binding", "connector", "x"])
+SECTIONS = st.sampled_from(
+    ["router", "listener", "address", "log", "exchange", "binding", "connector", "vhost", "policy", "dummy", "x"]
+)
 
 
 def only_config_errors(text, path):

@@ -137,6 +137,7 @@ def test_entities_not_supported_are_checked_all_the_same():
     found = errors(section("connector", "role: nonsense", "saslPassword: env:X", "hots: a") + section("linkRoute"))
     assert [line for line, _ in found] == [1, 2, 4, 6, 6]
     assert found[4][1] == f"{LONG}router.config.linkRoute: Missing required attribute 'direction'"
+    assert errors(section("sslProfile"))[1] == (1, f"{LONG}sslProfile: Missing required attribute 'name'")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,8 @@ def test_console_and_dummy():
 @pytest.mark.parametrize("name", ["fixed-address", "waypoint", "Router", "container"])
 def test_entities_unknown(name):
     folded = {"fixed-address": "fixedAddress"}.get(name, name)
-    assert errors(section(name)) == [(1, f"No such entity type '{LONG}{folded}'")]
+    guess = " (did you mean 'router'?)" if name == "Router" else ""
+    assert errors(section(name)) == [(1, f"No such entity type '{LONG}{folded}'{guess}")]
 
 
 def test_listener_defaults():
@@ -248,7 +250,6 @@ def test_listener_attributes(line, attribute, value):
         ("websockets: yes", ["'websockets'", "'yes'", "not supported yet"]),
         ("httpRoot: /tmp", ["'httpRootDir'", "'/tmp'", "not supported yet"]),
         ("policyVhost: x", ["'policyVhost'", "not supported yet"]),
-        ("messageLoggingComponents: all", ["'messageLoggingComponents'", "'all'", "not supported yet"]),
         (
             "role: inter-router",
             ["role='standalone' not allowed to connect to or accept connections from other routers"],
@@ -277,6 +278,13 @@ def test_mechanisms_that_are_not_offered_are_told():
     text = section("listener", "saslMechanisms: PLAIN ANONYMOUS,EXTERNAL")
     expected = "SASL mechanisms not supported yet, not offered: PLAIN EXTERNAL (x.conf:2)"
     assert warnings(text) == [("AUTHSERVICE", expected)]
+
+
+def test_message_components():
+    assert listener().message_components == "none"
+    assert listener("logMessage: to,app-properties").message_components == "to,app-properties"
+    expected = "Unknown messageLoggingComponents: ' subject', 'tos' (x.conf:2)"
+    assert warnings(section("listener", "messageLoggingComponents: to, subject,tos")) == [("CONN_MGR", expected)]
 
 
 def test_failover_servers():
@@ -495,7 +503,7 @@ def test_same_host_and_port_twice():
 def test_errors_of_all_kinds_in_one_go_in_order_of_lines():
     text = "listener {\n  port: x\n  http: maybe\n}\nconnector {\n}\nrouter {\n  id: a b\n  bad\n}\n"
     text += "listener {\n  maxSessions: none\n  nonsense: 1\n}\n"
-    assert [line for line, _ in errors(text)] == [3, 5, 8, 9, 12, 13]
+    assert [line for line, _ in errors(text)] == [2, 3, 5, 8, 9, 12, 13]
 
 
 def test_json_values():
@@ -529,6 +537,119 @@ def test_files(tmp_path):
 def test_log_levels_of_one_module():
     configuration = load_text("x.conf", section("log", "module: ROUTER", "enable: deb"))
     assert configuration.log_settings().modules["ROUTER"].mask == DEBUG
+
+
+def test_misspelt_attributes():
+    text = section("listener", "prot: 1", "idleTimeOutSeconds: 2", "x" * 10000 + ": 3")
+    unknown = f"{LONG}listener: Unknown attribute"
+    assert [message.removeprefix(unknown) for _, message in errors(text)][:2] == [
+        f" 'prot' for '{LONG}listener' (did you mean 'port'?)",
+        f" 'idleTimeOutSeconds' for '{LONG}listener' (did you mean 'idleTimeoutSeconds'?)",
+    ]
+
+
+def test_second_address_section_for_a_pattern():
+    text = section("address", "prefix: a") + section("address", "pattern: /a.#") + section("address", "pattern: a")
+    configuration = load_text("x.conf", text)
+    assert [(each.prefix, each.pattern) for each in configuration.addresses] == [("a", None), (None, "a")]
+    warning = "Already exists: Duplicate pattern 'a/#' not added to parse tree (x.conf:4)"
+    assert configuration.warnings == [("ERROR", warning)]
+
+
+EXAMPLES = Path(__file__).parent / "dispatch"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.iterdir()), ids=lambda path: path.name)
+def test_files_as_they_are_written_for_dispatch(path):
+    configuration = load(str(path))
+    deprecated = [text for _, text in configuration.warnings if "deprecated" in text]
+    told = [text for _, text in configuration.warnings if "no effect in this version" in text]
+    assert len(deprecated) + len(told) == len(configuration.warnings)
+    assert (len(deprecated), len(told)) == ((10, 3) if path.name == "old-names.conf" else (0, 0))
+    assert configuration.listeners
+
+
+def test_what_the_examples_mean():
+    def example(name):
+        return load(str(EXAMPLES / name))
+
+    clients = example("client-connections.conf")
+    assert clients.router.workers == 4
+    internal, tenants, brokers = clients.listeners
+    assert (internal.family, internal.max_frame_size, internal.max_session_frames) == ("IPv4", 65536, 100)
+    assert internal.open_properties == {"site": "A", "priority": 5}
+    assert (tenants.multi_tenant, len(tenants.failover_servers), brokers.role) == (True, 2, "route-container")
+    monitoring = example("monitoring.conf").listeners[1]
+    assert (monitoring.http, monitoring.metrics, monitoring.healthz) == (True, True, True)
+    addresses = example("addresses.conf").addresses
+    assert [each.pattern or each.prefix for each in addresses] == [
+        "*/orders",
+        "notifications/#",
+        "my_queue",
+        "chain",
+        "account",
+    ]
+    assert example("exchange.conf").bindings[0].binding_key == "usa.washington.#"
+    assert example("json-syntax.json").addresses[1].priority == 3
+    assert example("old-names.conf").router.workers == 2
+
+
+REFUSED = """
+router {
+    mode: interior
+    id: A
+}
+listener {
+    role: inter-router
+    port: 5673
+    sslProfile: inter-router-tls
+    authenticatePeer: yes
+    saslMechanisms: EXTERNAL
+    requireSsl: yes
+}
+sslProfile {
+    name: inter-router-tls
+    certFile: /etc/qpid-dispatch-certs/inter-router/tls.crt
+    password: file:/etc/password
+}
+connector {
+    name: broker
+    role: route-container
+    host: broker.example.com
+    saslMechanisms: ANONYMOUS
+}
+linkRoute {
+    prefix: q1
+    direction: in
+    connection: broker
+}
+autoLink {
+    address: q2
+    direction: out
+    connection: broker
+}
+policy {
+    enableVhostPolicy: true
+}
+vhost {
+    hostname: $default
+    allowUnknownUser: true
+    groups: {
+        $default: {
+            users: *
+            remoteHosts: *
+            sourcePattern: a/#, b/#   # both
+        },
+        admin: {
+            users: alice, bob
+        }
+    }
+}
+"""
+
+
+def test_what_is_not_built_is_refused_line_by_line():
+    assert [line for line, _ in errors(REFUSED)] == [3, 7, 9, 10, 11, 12, 14, 19, 25, 30, 36, 38]
 
 
 def test_standalone_example():
