@@ -362,6 +362,12 @@ class Log:
         if source.mask & level:
             self._emit(source, level, text)
 
+    def always(self, level: int, module: str, text: str) -> None:
+        """Write a line whatever levels of its module are on."""
+        source = self._sources[module]
+        source.counts[level.bit_length() - 1] += 1
+        self._emit(source, level, text)
+
     def _emit(self, source: _Source, level: int, text: str) -> None:
         now = time.time_ns()
         if len(text) > MAX_TEXT // 4:  # below that it fits whatever the characters

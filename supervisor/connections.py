@@ -43,6 +43,7 @@ class Connection:
         "closing",
         "container",
         "hostname",
+        "last_delivery",
         "links",
         "listener",
         "local",
@@ -73,6 +74,7 @@ class Connection:
         self.trace = False  # frames are logged whatever the level of PROTOCOL
         self.mechanism: str | None = None  # of SASL; None: without
         self.tls: Mapping[str, Any] | None = None
+        self.last_delivery = 0  # CLOCK_MONOTONIC ns, of links that are gone; of the others see their slots. 0: none
         self.container: str | None = None
         self.hostname: str | None = None
         self.user: str | None = None

@@ -24,6 +24,7 @@ from router.ipc.control import (
     RESYNC,
     SNAPSHOT,
     TRACE,
+    TRACED,
     Message,
 )
 from router.log import DEBUG, LEVELS, MODULES, WARNING, Log, LogSettings
@@ -51,6 +52,10 @@ Waiting = tuple[Worker, Link, Message]
 
 class WorkerFaultError(Exception):
     """A worker sent what makes no sense; the text says what. Nothing has changed."""
+
+
+def _ignore(message: Message) -> None:
+    """In the place of whoever wants to hear of something, while nobody does."""
 
 
 class Core:
@@ -99,7 +104,10 @@ class Core:
             DETACH: self._detach,
             FORWARDED: self._forwarded,
             LOG: self._log_line,
+            TRACED: self._traced,
         }
+        # Frames of a connection, which a `watch` to its worker asked for.
+        self.on_traced: Callable[[Message], None] = _ignore
         self.in_process = InProcess(self.table, self.workers, self._attaching.find, log)
         for cls, name in IN_PROCESS:
             self.in_process.open(key(cls, name))
@@ -345,7 +353,8 @@ class Core:
     def _detach(self, worker: Worker, message: Message) -> None:
         connection = worker.connections.get(message["conn"])
         link = connection.links.pop(message["link"], None) if connection is not None else None
-        if link is not None:
+        if link is not None and connection is not None:
+            connection.last_delivery = max(connection.last_delivery, message.get("last", 0))
             self._drop_link(worker, link)
         if message.get("confirm"):
             self._confirm(worker, {"t": DETACHED, "conn": message["conn"], "link": message["link"]})
@@ -362,6 +371,10 @@ class Core:
         if level not in LEVELS or module not in MODULES:
             raise WorkerFaultError(f"log: {worker} names module {module!r}, level {level!r}")
         self._log.write(LEVELS[level], module, message["text"])
+
+    def _traced(self, worker: Worker, message: Message) -> None:
+        del worker
+        self.on_traced(message)
 
     def _forget(self, worker: Worker, connection: Connection) -> None:
         """A connection is gone, and its links with it."""

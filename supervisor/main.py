@@ -30,6 +30,10 @@ RING_OCTETS: Final = 1 << 20  # of each ordered pair of workers
 
 WORKER_MODULE: Final = "workers.main"
 
+# Of deliveries that are stuck and links without credit: seconds between looks, age from which they count; with -T.
+STUCK_SECONDS: Final = (30, 10)
+STUCK_SECONDS_TEST: Final = (5, 3)
+
 
 def run(
     configuration: Configuration, log: Log, *, program: str, test_hooks: bool, worker_module: str = WORKER_MODULE
@@ -40,6 +44,11 @@ def run(
     SIGINT this process ends itself with that signal and the function does not return.
     """
     log_identity(log, configuration, VERSION)
+    interval, age = STUCK_SECONDS_TEST if test_hooks else STUCK_SECONDS
+    log.info(
+        "ROUTER_CORE",
+        f"Stuck delivery detection: Scan interval: {interval} seconds, Delivery age threshold: {age} seconds",
+    )
     _raise_descriptor_limit()
     workers = configuration.router.workers
     try:
@@ -80,6 +89,7 @@ def _setup(
 ) -> WorkerSetup:
     """What all workers are born with; number, generation, hand-over socket and core are filled in by the zygote."""
     router = configuration.router
+    interval, age = STUCK_SECONDS_TEST if test_hooks else STUCK_SECONDS
     facts: dict[str, Any] = {
         "id": router.id,
         "mode": router.mode,
@@ -87,6 +97,8 @@ def _setup(
         "version": VERSION,
         "allowUnsettledMulticast": router.allow_unsettled_multicast,
         "testHooks": test_hooks,
+        "stuckScanSeconds": interval,
+        "stuckAgeSeconds": age,
     }
     return WorkerSetup(
         worker=0,

@@ -6,6 +6,7 @@ from router.amqp.codec import Symbol, encode_string, encode_symbol, encode_value
 from router.amqp.connection import Connection, Pause
 from router.amqp.session import Session
 
+from router.amqp.message_text import NONE, components
 from router.amqp.sasl import Anonymous, Mechanism, SaslServer
 from router.ipc import control
 from workers.links import LinkRecord, check_attach
@@ -22,6 +23,7 @@ class Client:
     """The handler of one connection and its sessions. Owner: the worker."""
 
     __slots__ = (
+        "components",
         "connection",
         "had_consumers",
         "leaving",
@@ -32,9 +34,10 @@ class Client:
         "sasl",
         "tenant",
         "told_closed",
-        "trace",
+        "traced",
         "transport",
         "user",
+        "watched",
         "worker",
     )
 
@@ -51,7 +54,9 @@ class Client:
         self.next_link = 1
         self.had_consumers = False  # when the connection ended, which other workers may still send to
         self.told_closed = False
-        self.trace = False  # frames are logged whatever the level of PROTOCOL
+        self.traced = False  # enableProtocolTrace of its management entity
+        self.watched = False  # somebody is told its frames
+        self.components = components(listener.get("messageLoggingComponents", NONE))
         self.transport: Any = None
         self.connection = Connection(
             worker.loop.scheduler,
@@ -79,6 +84,12 @@ class Client:
 
     def on_fault(self, connection: Connection, fault: Exception) -> None:
         self.worker.report_fault(f"[C{self.number}] Connection ended by a fault of the router", fault)
+
+    def on_frame(self, connection: Connection, received: bool, octets: bytes, size: int) -> None:
+        self.worker.tracing.frame(self, received, octets, size)
+
+    def on_message(self, link: Any, octets: bytes) -> None:
+        self.worker.tracing.message(self, link.context, octets)
 
     def on_open(self, connection: Connection, remote: dict[str, Any]) -> None:
         hostname = remote["hostname"]
@@ -144,6 +155,7 @@ class Client:
     def on_closed(self, connection: Connection, error: tuple[str, str] | None) -> None:
         self.worker.forget_client(self)
         self._tell_closed(error, False)
+        self.worker.tracing.closed(self)
         self.leaving.clear()
         self.transport = None
 
@@ -183,9 +195,10 @@ class Client:
         else:
             self.connection.close(message.get("condition"), message.get("description"))
 
-    def forget(self, record: LinkRecord, *, confirm: bool) -> bool:
+    def forget(self, record: LinkRecord, last: int, *, confirm: bool) -> bool:
         """A link is gone; the end of the whole connection is told once, not for each link. True: a confirmation comes.
-        A link is gone; the end of the whole connection is told once, not for each link. True: a confirmation comes.
+
+        last: when its last delivery came or went (CLOCK_MONOTONIC ns), 0: there was none.
         """
         self.links.pop(record.number, None)
         if self.connection.ended:
@@ -193,7 +206,10 @@ class Client:
             return False
         if confirm:
             self.leaving[record.number] = record
-        self.worker.control.tell({"t": control.DETACH, "conn": self.number, "link": record.number, "confirm": confirm})
+        message = {"t": control.DETACH, "conn": self.number, "link": record.number, "confirm": confirm}
+        if last:
+            message["last"] = last
+        self.worker.control.tell(message)
         return confirm
 
 

@@ -10,6 +10,7 @@ from router.routing.routes import AnonymousRoute, TargetedRoute
 
 from router.amqp.errors import INVALID_FIELD, RemoteError
 from router.ipc import control
+from router.log import INFO
 from workers.terminus import NULL, TARGET, Terminus
 
 if TYPE_CHECKING:
@@ -22,6 +23,19 @@ SND_SETTLED: Final = 1
 SND_MIXED: Final = 2
 RCV_SECOND: Final = 1
 
+# Counters of a link's slot in the line about its end, as 1.19 names them there.
+FIGURES: Final = (
+    ("del", "deliveries"),
+    ("presett", "presettled"),
+    ("psdrop", "dropped_presettled"),
+    ("acc", "accepted"),
+    ("rej", "rejected"),
+    ("rel", "released"),
+    ("mod", "modified"),
+    ("delay1", "delayed_1s"),
+    ("delay10", "delayed_10s"),
+)
+
 IN: Final = "in"
 OUT: Final = "out"
 
@@ -32,7 +46,9 @@ class LinkRecord:
     __slots__ = (
         "address",
         "client",
+        "ends",
         "gone",
+        "identity",
         "items",
         "link",
         "number",
@@ -52,6 +68,8 @@ class LinkRecord:
         self.address: int | None = None
         self.route: Any = None
         self.gone = False
+        self.identity = 0  # in the log, once attached
+        self.ends: tuple[str, str] | None = None  # addresses of source and target, where messages are logged
         self.outgoing = decode_one(items[ROLE]) is True
         self.source: Terminus | None = Terminus(items[SOURCE_FIELD])
         self.target: Terminus | None = Terminus(items[TARGET_FIELD])
@@ -106,10 +124,12 @@ class LinkRecord:
         worker = self.client.worker
         link = self.link
         address = None
+        self.identity = answer["identity"]
         if answer["kind"] == "address":
             address = worker.table.get(answer["addr"])
             self.address = answer["addr"]
         self._reply(answer.get("generated"), anonymous=address is None)
+        self._remember_ends(answer.get("generated"))
         if self.outgoing:
             link.decided()
         elif address is None:
@@ -135,6 +155,14 @@ class LinkRecord:
             link.decided()
             worker.table.bind_producer(address, link)
         self._forget_attach()
+
+    def _remember_ends(self, generated: str | None) -> None:
+        if self.client.components:
+            source, target = (end.address or "" for end in (self.source, self.target) if end is not None)
+            if generated:
+                source, target = (generated, target) if self.outgoing else (source, generated)
+            self.ends = (source, target)
+            self.client.worker.tracing.attached(self)
 
     def _route(self, route: AnonymousRoute | TargetedRoute) -> None:
         self.route = route
@@ -205,9 +233,27 @@ class LinkRecord:
                     worker.table.unbind_producer(address, self.link)
         elif self.outgoing:
             worker.table.drop_everywhere(self.slot.index, self.slot.generation)
+        last = self._log_end()
         worker.release_slot(self.slot)
         self.link.context = None  # it knew us, as we know it
-        return self.client.forget(self, confirm=self.outgoing and worker.setup.workers > 1)
+        return self.client.forget(self, last, confirm=self.outgoing and worker.setup.workers > 1)
+
+    def _log_end(self) -> int:
+        """Log how the link ended, with its counters (management.md 7.6); returns when it had its last delivery."""
+        worker = self.client.worker
+        counters = worker.region.link_counters(worker.setup.worker, self.slot.index)
+        assert counters is not None
+        if self.identity and worker.log.enabled("ROUTER_CORE", INFO):
+            how = "lost" if self.link.session.ended else "closed" if self.link.answer_closed else "detached"
+            figures = " ".join(f"{short}={counters[name]}" for short, name in FIGURES)
+            blocked = "yes" if counters["blocked"] else "no"
+            worker.tell_log(
+                "info",
+                "ROUTER_CORE",
+                f"[C{self.client.number}][L{self.identity}] Link {how}: {figures} blocked={blocked}",
+            )
+        last: int = counters["last_delivery"]
+        return last
 
 
 def check_attach(items: list[bytes]) -> None:

@@ -39,7 +39,7 @@ cdef class Loop:
     cdef list fed                          # connections read in this wake
     cdef public object control             # .dirty, .flush(): what is to be told the supervisor at the end of a wake
     cdef public bint running
-    cdef uint64_t clock(self) noexcept
+    cdef void clock(self) noexcept
     cdef int wake(self, int timeout) except -1
     cdef int finish_wake(self) except -1
     cdef int flush_connections(self) except -1

@@ -150,13 +150,15 @@ cdef class Transport:
                 connection.prepare()
             if connection.silent or not buffer_used(&connection.out):
                 break
+            if connection.traced:
+                connection.show_sent()
             sent = self.write_some(connection.out.data + connection.out.start, buffer_used(&connection.out))
             if sent < 0:
                 if errno == EAGAIN or errno == EINTR:
                     break
                 return self.lost()
             wrote = True
-            connection.out.start += sent
+            connection.sent(sent)
             if buffer_used(&connection.out):
                 break
             connection.out.start = connection.out.end = 0
@@ -242,7 +244,7 @@ cdef class Loop:
         mallopt(M_MMAP_THRESHOLD, MALLOC_THRESHOLD)
         mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD)
         self.more_room(ROOM_OCTETS)
-        self.scheduler.now = self.clock()
+        self.clock()
 
     def __dealloc__(self):
         free(self.room)
@@ -260,11 +262,12 @@ cdef class Loop:
         """The ports to other workers."""
         self.ports = [port for port in ports if port is not None]
 
-    cdef uint64_t clock(self) noexcept:
+    cdef void clock(self) noexcept:
+        """Look at the clock: once a wake, and before further sockets and rings of the same wake."""
         cdef timespec t
         clock_gettime(CLOCK_MONOTONIC, &t)
         self.slot.heartbeat = <uint64_t>t.tv_sec * 1000000000 + t.tv_nsec
-        return <uint64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000
+        self.scheduler.set_clock(self.slot.heartbeat)
 
     # -- descriptors --------------------------------------------------------------------------------------------------
 
@@ -390,7 +393,7 @@ cdef class Loop:
             n = epoll_wait(self.epoll, events, EVENTS_A_WAKE, timeout)
         clear_sleeping(self.slot)
         self.slot.wakes += 1
-        self.scheduler.now = self.clock()
+        self.clock()
         if n < 0:
             if errno != EINTR:
                 raise OSError(errno, os.strerror(errno))
@@ -408,6 +411,8 @@ cdef class Loop:
                 if transport.connection.paused and events[i].events & (EPOLLHUP | EPOLLERR):
                     transport.lost()
                 else:
+                    if i:
+                        self.clock()
                     transport.readable()
             if events[i].events & EPOLLOUT and transport.fd >= 0:
                 transport.connection.mark_dirty()
@@ -418,6 +423,7 @@ cdef class Loop:
         cdef Connection connection
         for port in self.ports:
             if port.alive and not ring_empty(&port.inbound):
+                self.clock()
                 port.receive()
         if self.timers:
             self.run_timers()

@@ -1,7 +1,7 @@
 """Slots of this worker's links in shared memory: who has which, and its generation."""
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.counters cimport totals
+from router.amqp.counters cimport totals, unblock
 from router.amqp.incoming_link cimport IncomingLink
 from router.amqp.outgoing_link cimport OutgoingLink
 from router.amqp.session cimport Link
@@ -11,6 +11,7 @@ from router.amqp.errors import RESOURCE_LIMIT, RemoteError
 
 cdef enum:
     GENERATION_BITS = 20       # of a slot's own count, below the worker's generation
+    NANOSECONDS = 1000000000   # of a second
 
 
 cdef class Slot:
@@ -25,6 +26,7 @@ cdef class SlotPool:
     cdef Region region
     cdef int worker
     cdef list free
+    cdef list owners                       # by slot: its Link, None while it is free
     cdef uint32_t fresh                    # slots from here on were never claimed
     cdef uint32_t base
     cdef uint32_t count
@@ -33,6 +35,7 @@ cdef class SlotPool:
         self.region = region
         self.worker = worker
         self.free = []
+        self.owners = []
         self.base = <uint32_t>((generation & 0xFFF) << GENERATION_BITS)
 
     def claim(self, Link link not None):
@@ -43,6 +46,7 @@ cdef class SlotPool:
         elif self.fresh < <uint32_t>self.region.links_per_worker:
             slot.index = self.fresh
             self.fresh += 1
+            self.owners.append(None)
         else:
             raise RemoteError("link", RESOURCE_LIMIT, f"this worker has {self.fresh} links already")
         self.count += 1
@@ -60,12 +64,46 @@ cdef class SlotPool:
             slot.slot.capacity = (<OutgoingLink>link).capacity
             (<OutgoingLink>link).slot = slot.slot
             (<OutgoingLink>link).slot_owner = self.region
+        slot.slot.blocked_since = link.session.connection.scheduler.now_ns
+        self.owners[slot.index] = link
         totals.links += 1
         return slot
 
     def release(self, Slot slot not None):
         """The link is gone; its slot may be another's."""
+        self.owners[slot.index] = None
+        unblock(slot.slot)
         slot.slot.generation = 0
         slot.slot.undelivered = slot.slot.unsettled = 0
         self.free.append(slot.index)
         totals.links -= 1
+
+    def look(self, uint32_t start, uint32_t most, uint64_t now, uint64_t age):
+        """Look at the links of `most` slots from `start` for deliveries and lack of credit older than `age` (ns).
+
+        Both are counted, once for each delivery and each time without credit. Returns where to go on (0: that were
+        all) and what to tell: (link, seconds without credit, or 0 when it has its first stuck delivery).
+        """
+        cdef uint32_t end = min(start + most, <uint32_t>len(self.owners))
+        cdef uint32_t i, known
+        cdef Link link
+        cdef LinkSlot* slot
+        found = []
+        for i in range(start, end):
+            link = self.owners[i]
+            if link is None or link.pending or link.detached:
+                continue
+            slot = (<IncomingLink>link).slot if link.incoming else (<OutgoingLink>link).slot
+            known = slot.stuck
+            if link.mark_stuck(now - age) and not known:
+                found.append((link, 0))
+            if slot.blocked_since and not slot.blocked and now - slot.blocked_since > age:
+                slot.blocked = 1
+                totals.blocked += 1
+                found.append((link, (now - slot.blocked_since) // NANOSECONDS))
+        return (end if end < <uint32_t>len(self.owners) else 0), found
+
+    @property
+    def used(self):
+        """Slots that are claimed now."""
+        return len(self.owners) - len(self.free)

@@ -13,12 +13,14 @@ from router.routing.table import Table
 from router.ipc import control
 from router.ipc.control import Message, WorkerSetup
 from router.ipc.layout import Region
-from router.log import Log, LogError, LogSettings
+from router.log import LEVELS, Log, LogError, LogSettings
 from workers.client import Client
 from workers.control import Control
 from workers.inprocess import InProcess
 from workers.loop import Loop, Transport
 from workers.slots import SlotPool
+from workers.stuck import StuckScan
+from workers.tracing import Tracing
 
 GC_THRESHOLD: Final = 100_000  # objects between collections: what a wake leaves behind has no cycles
 DRAIN_STEP_MS: Final = 10
@@ -56,6 +58,8 @@ class Worker:
         )
         self.listeners: dict[str, dict[str, Any]] = {}
         self.clients: dict[int, Client] = {}
+        self.stuck = StuckScan(self)
+        self.tracing = Tracing(self)
         self.live = False
         self.early: list[tuple[int, list[list[Any]]]] = []  # deltas that came before the snapshot they go with
         self.control = Control(setup, self.on_message, self.on_delta, self.adopt)
@@ -77,6 +81,7 @@ class Worker:
             control.SEND: self.on_send,
             control.TAKEN: self.on_taken,
             control.TRACE: self.on_trace,
+            control.WATCH: self.on_watch,
         }
 
     def run(self) -> int:
@@ -94,6 +99,15 @@ class Worker:
         trace = "".join(traceback.format_exception(fault)).rstrip()
         self.log.critical("SERVER", f"{what}: {trace}")
         self.loop.count_fault()
+
+    def tell_log(self, level: str, module: str, text: str) -> None:
+        """A line for the router's log, in the order of what is told about it; nothing when the level is off."""
+        if self.log.enabled(module, LEVELS[level]):
+            self.control.tell({"t": control.LOG, "module": module, "level": level, "text": text})
+
+    def log_changed(self) -> None:
+        """The log's settings have changed: what is written for each frame or message is looked up anew."""
+        self.tracing.log_changed()
 
     def on_message(self, message: Message, raw: bytes | None) -> None:
         self.handlers[message["t"]](message, raw)
@@ -163,6 +177,7 @@ class Worker:
                 self.log.reopen()
         except LogError as error:
             self.log.error("SERVER", f"Worker {self.setup.worker} goes on with its log as it was: {error}")
+        self.log_changed()
 
     # -- connections --------------------------------------------------------------------------------------------------
 
@@ -177,6 +192,7 @@ class Worker:
             self.control.tell({"t": control.CLOSED, "conn": message["conn"], "error": None})
             return
         client = Client(self, message["conn"], listener)
+        self.tracing.opened(client)
         client.transport = Transport(self.loop, descriptor, client.connection)
         self.clients[client.number] = client
         self.loop.add(descriptor, client.transport)
@@ -204,12 +220,16 @@ class Worker:
     def on_trace(self, message: Message, raw: bytes | None) -> None:
         client = self.clients.get(message["conn"])
         if client is not None:
-            client.trace = message["on"]
+            self.tracing.trace(client, message["on"])
+
+    def on_watch(self, message: Message, raw: bytes | None) -> None:
+        self.tracing.watch(message["conn"], self.clients.get(message["conn"]), message["on"])
 
     # -- link slots ---------------------------------------------------------------------------------------------------
 
     def claim_slot(self, link: Any) -> Any:
         slot = self.slots.claim(link)
+        self.stuck.wanted()
         if not link.incoming:
             self.links[slot.index] = link
         return slot

@@ -25,7 +25,10 @@ cdef enum:
 
 # Owner: the worker. What is shared by the connections of one event loop.
 cdef class Scheduler:
-    cdef public uint64_t now          # ms, monotonic: time of this wake
+    cdef readonly uint64_t now        # ms, CLOCK_MONOTONIC: time of this wake, or of the read of a socket in it
+    cdef readonly uint64_t now_ns     # the same
+    cdef readonly uint32_t second     # the same
+    cdef void set_clock(self, uint64_t now_ns) noexcept
     cdef list dirty                   # Connections with something to send, in the order they got it
     cdef list resumed                 # Connections whose frames may go on, see Connection.pause
     cdef list starved                 # outgoing links that hold credit back and get none: see OVERFLOW_THROTTLE
@@ -70,6 +73,9 @@ cdef class Connection:
     cdef public uint64_t last_sent          # ms
     cdef readonly uint32_t paused           # PAUSE_ reasons why frames wait, 0: they do not
     cdef readonly bint dirty
+    cdef readonly bint traced               # frames are shown to the handler
+    cdef bint shown                         # … and the next one, which waited, was already
+    cdef size_t shown_out                   # octets of `out` that were
     cdef bint close_sent
     cdef bint answers_later                 # the answer to the peer's close waits for answer_close
     cdef object remote_error                # (condition, description) of the peer's close
@@ -93,6 +99,9 @@ cdef class Connection:
     cdef int lose_channels(self) except -1
     cdef int drop(self) except -1
     cdef int finish(self, object error) except -1
+    cdef int show_received(self, const uint8_t* data, size_t size) except -1
+    cdef int show_sent(self) except -1
+    cdef void sent(self, size_t octets) noexcept
     cdef int begin(self, uint16_t number, list items) except -1
     cdef int forget_channel(self, Channel channel) except -1
     cdef int write(self, bytes octets) except -1

@@ -11,6 +11,8 @@ Bytes go in by `receive`, come out of `out` after `prepare`; cold events go to a
     allow_plain(connection) -> bool                             a peer starts without the SASL layer
     on_authenticated(connection, user)                          SASL is through
     on_fault(connection, exception)                             we erred: to be logged; the connection is closed
+    on_frame(connection, received, octets, size)                while `traced`: a frame (its first TRACE_OCTETS octets)
+                                                                or a protocol header, received or about to be sent
 
 States, and the event that leads on (any error leads to CLOSED after a close frame where one may be sent):
 
@@ -50,6 +52,9 @@ cdef bytes EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 cdef enum:
     CHANNEL_MAX_LIMIT = 32767  # of Dispatch: maxSessions is at most 32768
+    TRACE_OCTETS = 4096        # of a frame that a trace decodes: more than a line of the log holds
+    NS_A_MS = 1000000
+    NS_A_SECOND = 1000000000
 
 
 cdef class Scheduler:
@@ -58,6 +63,15 @@ cdef class Scheduler:
         self.dirty = []
         self.resumed = []
         self.starved = []
+
+    cdef void set_clock(self, uint64_t now_ns) noexcept:
+        self.now_ns = now_ns
+        self.now = now_ns // NS_A_MS
+        self.second = <uint32_t>(now_ns // NS_A_SECOND)
+
+    def set_time(self, uint64_t now_ns):
+        """`set_clock` for tests."""
+        self.set_clock(now_ns)
 
 
 cdef class Endpoint:
@@ -129,6 +143,8 @@ cdef class Connection:
         cdef uint32_t length
         while size - at >= FRAME_HEADER and not self.paused and self.state != CLOSED:
             if self.state == HEADER or self.state == HEADER2:
+                if self.traced:
+                    self.show_received(data + at, FRAME_HEADER)
                 self.protocol_header(data + at)
                 at += FRAME_HEADER
                 continue
@@ -137,10 +153,13 @@ cdef class Connection:
                 raise RemoteError("transport", FRAMING_ERROR, "malformed frame")
             if length > size - at:
                 break
+            if self.traced:
+                self.show_received(data + at, length)
             if self.state == SASL:
                 self.sasl_frame(data + at, length)
             else:
                 if self.one_frame(data + at, length) == FRAME_WAITS:
+                    self.shown = self.traced
                     break
             at += length
         return at
@@ -409,6 +428,40 @@ cdef class Connection:
         self.mark_dirty()
         return 0
 
+    # -- traces of frames ---------------------------------------------------------------------------------------------
+
+    def trace(self, bint on):
+        """Show frames to the handler from now on, or no more."""
+        if on != self.traced:
+            self.traced = on
+            self.shown = False
+            self.shown_out = buffer_used(&self.out) if on else 0
+
+    cdef int show_received(self, const uint8_t* data, size_t size) except -1:
+        if self.shown:
+            self.shown = False
+            return 0
+        self.handler.on_frame(self, True, data[:size if size < TRACE_OCTETS else TRACE_OCTETS], size)
+        return 0
+
+    cdef int show_sent(self) except -1:
+        """Show what has been written since the last call; to be called before octets leave `out`."""
+        cdef const uint8_t* p = self.out.data + self.out.start + self.shown_out
+        cdef const uint8_t* end = self.out.data + self.out.end
+        cdef size_t size
+        while p < end:
+            size = FRAME_HEADER if p[0] == c"A" else read32(p)
+            self.handler.on_frame(self, False, p[:size if size < TRACE_OCTETS else TRACE_OCTETS], size)
+            p += size
+        self.shown_out = buffer_used(&self.out)
+        return 0
+
+    cdef void sent(self, size_t octets) noexcept:
+        """So many octets of `out` have left."""
+        self.out.start += octets
+        if self.traced:
+            self.shown_out -= octets
+
     cdef void mark_dirty(self) noexcept:
         if not self.dirty:
             self.dirty = True
@@ -532,6 +585,9 @@ cdef class Connection:
         """What there is to send."""
         if not self.finished:
             self.prepare()
+        if self.traced:
+            self.show_sent()
+            self.shown_out = 0
         data = PyBytes_FromStringAndSize(<const char*>(self.out.data + self.out.start), self.out.end - self.out.start)
         buffer_release(&self.out)
         self.dirty = False

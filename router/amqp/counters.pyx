@@ -2,12 +2,17 @@
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from router.ipc.layout cimport LATENCY_BUCKETS
+from router.ipc.layout cimport LATENCY_BUCKETS, RATE_SECONDS
 from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
 
 cdef enum:
-    DELAYED_MS = 1000          # deliveriesDelayed1Sec
-    LONG_DELAYED_MS = 10000    # deliveriesDelayed10Sec
+    DELAYED_NS = 1000000000    # deliveriesDelayed1Sec
+    NS_A_US = 1000
+
+cdef uint64_t LONG_DELAYED_NS = 10000000000  # deliveriesDelayed10Sec
+
+cdef extern from *:
+    int leading_zeros "__builtin_clzll"(unsigned long long word) noexcept nogil
 
 cdef WorkerSlot private_slot
 memset(&private_slot, 0, sizeof(WorkerSlot))
@@ -46,21 +51,38 @@ cdef void count_total(uint8_t kind) noexcept nogil:
 
 
 cdef void count_age(LinkSlot* slot, uint64_t age, bint total) noexcept nogil:
-    """age: ms from the first octet to settlement."""
-    cdef int bucket = 0
-    if age > LONG_DELAYED_MS:
-        slot.delayed_10s += 1
-        totals.delayed_10s += total
-    elif age > DELAYED_MS:
-        slot.delayed_1s += 1
-        totals.delayed_1s += total
+    """age: ns from the first octet to settlement."""
+    cdef int bucket
+    if age > DELAYED_NS:
+        if age > LONG_DELAYED_NS:
+            slot.delayed_10s += 1
+            totals.delayed_10s += total
+        else:
+            slot.delayed_1s += 1
+            totals.delayed_1s += total
     if total:
-        while age and bucket < LATENCY_BUCKETS - 11:
-            age >>= 1
-            bucket += 1
-        # Ages are known to a millisecond: buckets are powers of two of a microsecond, the first ten stay for finer
-        # clocks.
-        totals.latency[bucket + 10 if bucket else 0] += 1
+        age //= NS_A_US
+        bucket = 64 - leading_zeros(age) if age else 0
+        totals.latency[bucket if bucket < LATENCY_BUCKETS else LATENCY_BUCKETS - 1] += 1
+
+
+cdef void begin_second(LinkSlot* slot, uint32_t second) noexcept nogil:
+    """The first delivery of this second is about to be counted as finished: in the seconds before it none was."""
+    cdef uint32_t at = slot.rate_second + 1
+    if second - slot.rate_second > RATE_SECONDS:
+        at = second - (RATE_SECONDS - 1)
+    while at != second + 1:
+        slot.started[at % RATE_SECONDS] = <uint32_t>slot.finished
+        at += 1
+    slot.rate_second = second
+
+
+cdef void unblock(LinkSlot* slot) noexcept nogil:
+    """The link has credit again, or is gone."""
+    slot.blocked_since = 0
+    if slot.blocked:
+        slot.blocked = 0
+        totals.blocked -= 1
 
 
 cdef void count_drop(LinkSlot* slot, int reason) noexcept nogil:

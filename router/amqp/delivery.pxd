@@ -17,6 +17,7 @@ cdef enum:
     IN_ACCEPT = 256            # the router itself accepts it when it is complete, whatever becomes of the copies
     IN_COLLECT = 512           # for the router itself: all of it is stored before it is routed
     IN_OWN = 1024              # the router itself sent it: no credit of a producer bounds what is queued
+    IN_STUCK = 2048            # counted as stuck
     # OutDelivery.flags
     OUT_QUEUED = 1             # in its link's queue, last octet not written
     OUT_STARTED = 2            # first frame written: it has a delivery-id
@@ -24,6 +25,7 @@ cdef enum:
     OUT_REPORT = 8             # unsettled at the producer, settled at the consumer: accepted when written
     OUT_ABORT = 32             # what is not written stays unwritten: end it with an aborted transfer
     OUT_LATE_SETTLED = 64      # settled while on its way: only the last frame says so
+    OUT_STUCK = 128            # counted as stuck
 
 # One delivery from a producer. Owner: its upstream, in whose list it is until finished.
 cdef struct InDelivery:
@@ -33,7 +35,7 @@ cdef struct InDelivery:
     OutDelivery* outs          # copies whose fate matters
     Message* message           # reference while it may grow, or NULL
     uint64_t key               # what the upstream finds it by (session: delivery-id)
-    uint64_t since             # ms: when its first octet came
+    uint64_t since             # ns: when its first octet came; 0: not counted
     uint32_t live              # copies in outs
     uint32_t pending           # copies without a terminal state
     uint16_t flags
@@ -57,7 +59,7 @@ cdef struct OutDelivery:
     uint32_t id                # delivery-id, once started
     uint64_t tag_octets        # delivery tag, once started
     uint64_t acknowledged      # to another worker: octets that it has passed on
-    uint64_t since             # ms: of its InDelivery
+    uint64_t since             # ns: of its InDelivery
     uint16_t flags
     uint8_t kind               # terminal state reported by this copy
     uint32_t charge            # of the router's own: what it counts in `own_octets` of its queue; 0: of a client
@@ -89,6 +91,8 @@ cdef class Party:
     cdef int more(self, OutDelivery* o) except -1
     # As the downstream of o: the producer set a state or settled. When settled, o.peer is already NULL.
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
+    # As either: a delivery that was counted as stuck has ended.
+    cdef void unstuck(self) noexcept
 
 cdef InDelivery* in_new(Party upstream, uint64_t key, uint64_t now, uint16_t flags) except NULL
 cdef void in_free(InDelivery* d) noexcept

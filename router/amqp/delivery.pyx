@@ -50,6 +50,9 @@ cdef class Party:
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
         raise NotImplementedError
 
+    cdef void unstuck(self) noexcept:
+        pass
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # States
@@ -143,6 +146,8 @@ cdef void in_free(InDelivery* d) noexcept:
         else:
             upstream.in_last = d.previous
         upstream.in_count -= 1
+        if d.flags & IN_STUCK:
+            upstream.unstuck()
     if d.message is not NULL:
         message_release(d.message)
     if d.state is not NULL:
@@ -294,6 +299,8 @@ cdef void out_free(OutDelivery* o) noexcept:
     global out_pool, out_pooled, out_alive
     if o.peer is not NULL:
         out_detach(o)
+    if o.flags & OUT_STUCK:
+        (<Party>o.downstream).unstuck()
     if o.prefix is not NULL:
         free(o.prefix)
     cursor_close(&o.cursor)

@@ -55,6 +55,7 @@ cdef class IncomingLink(Link):
     cdef int finish(self, InDelivery* d, uint8_t kind, const Slice* state) except -1
     cdef int finish_presettled(self, InDelivery* d) except -1
     cdef void free_credit(self, InDelivery* d) noexcept
+    cdef void note_credit(self) noexcept
     cdef void count_unheard(self, InDelivery* d) noexcept
     cdef void count_end(self, uint8_t kind) noexcept
     cdef void count_presettled(self) noexcept

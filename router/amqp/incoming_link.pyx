@@ -3,12 +3,17 @@
 Credit to producers is one equation: credit = capacity - occupied, where a delivery occupies its place until it is
 settled (unsettled), has left an overfull queue (presettled) or, withheld, until its address is reachable again.
 """
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from router.amqp.counters cimport PrivateSlot, count_age, count_drop, count_outcome, count_total, totals
+from router.amqp.connection cimport Scheduler
+from router.amqp.counters cimport (
+    PrivateSlot, count_age, count_drop, count_finished, count_outcome, count_total, totals, unblock,
+)
 from router.amqp.delivery cimport (
-    IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_PRESETTLED, IN_ROUTED, in_free,
-    in_keep_state, in_lost, in_more, in_new, in_routed, in_settled_late, in_update, map_put, map_take, plain_state,
+    IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_PRESETTLED, IN_ROUTED, IN_STUCK,
+    in_free, in_keep_state, in_lost, in_more, in_new, in_routed, in_settled_late, in_update, map_put, map_take,
+    plain_state,
 )
 from router.amqp.frames cimport Flow
 from router.amqp.message cimport (
@@ -113,7 +118,7 @@ cdef class IncomingLink(Link):
             return 0
         else:
             self.credit = self.capacity - self.occupied if self.capacity > self.occupied else 0
-        self.slot.credit = self.credit
+        self.note_credit()
         f.has_handle = True
         f.echo = False
         f.handle = self.handle
@@ -121,6 +126,14 @@ cdef class IncomingLink(Link):
         f.link_credit = self.credit
         f.drain = self.draining
         return self.session.send_flow(&f)
+
+    cdef void note_credit(self) noexcept:
+        self.slot.credit = self.credit
+        if self.slot.blocked_since == 0:
+            if self.credit == 0:
+                self.slot.blocked_since = self.session.connection.scheduler.now_ns
+        elif self.credit:
+            unblock(self.slot)
 
     cdef int on_flow(self, const Flow* f) except -1:
         """The producer's view: it may have given credit back (drain)."""
@@ -131,7 +144,7 @@ cdef class IncomingLink(Link):
             if ahead <= self.credit:
                 self.delivery_count = f.delivery_count
                 self.credit -= ahead
-                self.slot.credit = self.credit
+                self.note_credit()
         if f.echo:
             answer.has_handle = True
             answer.echo = False
@@ -151,6 +164,7 @@ cdef class IncomingLink(Link):
 
     cdef int first_frame(self, const Transfer* t) except -1:
         cdef Session session = self.session
+        cdef Scheduler scheduler = session.connection.scheduler
         cdef InDelivery* d
         cdef Content c
         if not t.has_delivery_id:
@@ -165,12 +179,15 @@ cdef class IncomingLink(Link):
         if self.credit:
             self.credit -= 1
             self.slot.credit = self.credit
+            if self.credit == 0:
+                self.slot.blocked_since = scheduler.now_ns
         elif self.occupied >= OVERRUN * self.capacity + OVERRUN_MORE:
             self.overrun()
             return 0
         self.occupied += 1
         self.slot.unsettled = self.occupied - self.withheld
-        d = in_new(self, t.delivery_id, session.connection.scheduler.now, IN_PRESETTLED if t.settled else 0)
+        self.slot.last_delivery = scheduler.now_ns
+        d = in_new(self, t.delivery_id, scheduler.now_ns, IN_PRESETTLED if t.settled else 0)
         if not t.settled:
             map_put(&session.received, t.delivery_id, d)
         if t.aborted:
@@ -277,10 +294,14 @@ cdef class IncomingLink(Link):
     cdef int route(self, InDelivery* d, Content* c) except -1:
         """ROUTED (d may be freed), or WANTS_MORE for content that is not whole."""
         cdef bint complete = c.complete
+        if self.logged and c.whole:
+            self.show_message(c.data, c.size)
         if self.deliveries.route(self, d, c) == WANTS_MORE:
             if c.whole:
                 raise LocalError("link", "amqp:internal-error", "a whole message cannot be routed")
             return WANTS_MORE
+        if self.logged and not c.whole:
+            self.show_message(c.data, c.size)
         if d.flags & IN_DISCARD:
             return self.complete_discarded(d) if complete else 0
         if c.stored is not NULL:
@@ -352,11 +373,13 @@ cdef class IncomingLink(Link):
 
     cdef void count_end(self, uint8_t kind) noexcept:
         self.slot.deliveries += 1
+        count_finished(self.slot, self.session.connection.scheduler.second)
         count_outcome(self.slot, kind)
         count_total(kind)
 
     cdef void count_presettled(self) noexcept:
         self.slot.deliveries += 1
+        count_finished(self.slot, self.session.connection.scheduler.second)
         self.slot.presettled += 1
         totals.presettled += 1
 
@@ -368,6 +391,7 @@ cdef class IncomingLink(Link):
         """Detach from our side; what comes for the handle until the peer's detach is absorbed."""
         if self.detached:
             return
+        self.answer_closed = True
         self.lost()
         self.answers_later = False
         self.session.send_detach(self.handle, True, condition, description)
@@ -428,7 +452,7 @@ cdef class IncomingLink(Link):
         self.session.report(<uint32_t>d.key, kind, state, True)
         if d.since:
             self.count_end(kind)
-            count_age(self.slot, self.session.connection.scheduler.now - d.since, True)
+            count_age(self.slot, self.session.connection.scheduler.now_ns - d.since, True)
         map_take(&self.session.received, d.key)
         self.free_credit(d)
         in_free(d)
@@ -462,10 +486,28 @@ cdef class IncomingLink(Link):
         if not d.flags & IN_COMPLETE:
             return in_settled_late(d)
         self.count_end(d.kind)
-        count_age(self.slot, self.session.connection.scheduler.now - d.since, True)
+        count_age(self.slot, self.session.connection.scheduler.now_ns - d.since, True)
         self.free_credit(d)
         in_free(d)
         return 0
+
+    cdef uint32_t mark_stuck(self, uint64_t before) noexcept:
+        cdef InDelivery* d = self.in_first
+        cdef uint32_t marked = 0
+        while d is not NULL and d.since < before:
+            # What still arrives while it leaves is a stream: it may take its time.
+            if d.since and not d.flags & (IN_PRESETTLED | IN_STUCK) \
+                    and (d.flags & IN_COMPLETE or not d.flags & IN_ROUTED):
+                d.flags |= IN_STUCK
+                marked += 1
+            d = d.next
+        self.slot.stuck += marked
+        totals.stuck += marked
+        return marked
+
+    cdef void unstuck(self) noexcept:
+        self.slot.stuck -= 1
+        totals.stuck -= 1
 
     # -- end ----------------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,9 @@ cdef class OutgoingLink(Link):
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
     cdef int send_now(self, InDelivery* d, Content* c, size_t composed) except -1
     cdef void use_credit(self) noexcept
+    cdef void no_credit(self) noexcept
+    cdef void count_presettled(self) noexcept
+    cdef void count_settled(self, uint8_t kind) noexcept
     cdef bint drop_oldest(self) except *
     cdef int send_state(self, bint drain) except -1
     cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1

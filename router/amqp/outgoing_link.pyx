@@ -3,17 +3,20 @@
 The fast path is `send_now`: one frame, from where the message came in, straight into the connection's write buffer.
 `offer` decides; everything else (no credit, no window, a queue, several frames) goes through the queue.
 """
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from router.amqp.buffer cimport buffer_room, buffer_used
 from router.amqp.codec cimport Slice
-from router.amqp.connection cimport LINK_QUANTUM, OUTPUT_HIGH, Connection
-from router.amqp.counters cimport PrivateSlot, count_age, count_drop, count_outcome, totals
+from router.amqp.connection cimport LINK_QUANTUM, OUTPUT_HIGH, Connection, Scheduler
+from router.amqp.counters cimport (
+    PrivateSlot, count_age, count_drop, count_finished, count_outcome, totals, unblock,
+)
 from router.amqp.delivery cimport (
-    IN_OWN, OUT_ABORT, OUT_LATE_SETTLED, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OWN_FLOWING, OWN_QUEUED,
-    map_put, map_take, out_free, out_left, out_new, out_update, own_charge, plain_state, queue_append, queue_remove,
-    sent_append, sent_remove,
+    IN_OWN, OUT_ABORT, OUT_LATE_SETTLED, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING,
+    OWN_QUEUED, map_put, map_take, out_free, out_left, out_new, out_update, own_charge, plain_state, queue_append,
+    queue_remove, sent_append, sent_remove,
 )
 from router.amqp.frames cimport TRANSFER_ROOM, Flow, write_transfer
 from router.amqp.message cimport (
@@ -49,6 +52,18 @@ def set_tag_space(worker):
     """Delivery tags are unique in a router: the worker's number is their last octet, a counter the others."""
     global next_tag
     next_tag = <uint64_t>worker << 56
+
+
+cdef uint32_t mark_copies(OutDelivery* o, uint64_t before) noexcept nogil:
+    """Mark as stuck the copies of this list from before that time; how many. The list is nearly in order of time."""
+    cdef uint32_t marked = 0
+    while o is not NULL and o.since < before:
+        # What still arrives while it leaves is a stream: it may take its time.
+        if o.since and not o.flags & OUT_STUCK and (o.message is NULL or o.message.complete):
+            o.flags |= OUT_STUCK
+            marked += 1
+        o = o.next
+    return marked
 
 
 cdef class OutgoingLink(Link):
@@ -128,9 +143,12 @@ cdef class OutgoingLink(Link):
         self.delivery_count += 1
         self.use_credit()
         self.slot.deliveries += 1
+        self.slot.last_delivery = connection.scheduler.now_ns
         connection.mark_dirty()
+        if self.logged:
+            self.show_message(c.data, c.size)
         if settled:
-            self.slot.presettled += 1
+            self.count_presettled()
             if not c.settled:
                 o = out_new(self, d, c, True)
                 accepted = plain_state(D_ACCEPTED)
@@ -142,7 +160,21 @@ cdef class OutgoingLink(Link):
         self.credit -= 1
         self.slot.credit = self.credit
         if self.credit == 0:
-            self.starved_since = self.session.connection.scheduler.now
+            self.no_credit()
+
+    cdef void no_credit(self) noexcept:
+        cdef Scheduler scheduler = self.session.connection.scheduler
+        if not self.starved_since:
+            self.starved_since = scheduler.now
+            self.slot.blocked_since = scheduler.now_ns
+
+    cdef void count_presettled(self) noexcept:
+        count_finished(self.slot, self.session.connection.scheduler.second)
+        self.slot.presettled += 1
+
+    cdef void count_settled(self, uint8_t kind) noexcept:
+        count_finished(self.slot, self.session.connection.scheduler.second)
+        count_outcome(self.slot, kind)
 
     cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1:
         cdef Message* m
@@ -154,7 +186,7 @@ cdef class OutgoingLink(Link):
             charge = own_charge(self, c, OWN_FLOWING if self.credit else OWN_QUEUED)
             if charge == 0:
                 self.slot.deliveries += 1
-                self.slot.presettled += 1
+                self.count_presettled()
                 count_drop(self.slot, DROP_OVERFLOW)
                 return 0
         if c.settled and self.slot.undelivered >= self.capacity:
@@ -238,7 +270,7 @@ cdef class OutgoingLink(Link):
         if not o.message.complete and not o.flags & OUT_ABORT:
             self.slot.busy -= 1
         self.slot.deliveries += 1
-        self.slot.presettled += 1
+        self.count_presettled()
         count_drop(self.slot, reason)
         out_left(o)
         out_free(o)
@@ -329,8 +361,11 @@ cdef class OutgoingLink(Link):
         self.session.next_delivery_id += 1
         self.delivery_count += 1
         self.use_credit()
+        self.slot.last_delivery = self.session.connection.scheduler.now_ns
         if not o.flags & OUT_SETTLED:
             map_put(&self.session.sent, o.id, o)
+        if self.logged and o.message.head is not NULL:
+            self.show_message(&o.message.head.data[0], o.message.head.size)
         return 0
 
     cdef int written(self, OutDelivery* o) except -1:
@@ -346,7 +381,7 @@ cdef class OutgoingLink(Link):
             sent_append(self, o)
             self.slot.unsettled += 1
             return 0
-        self.slot.presettled += 1
+        self.count_presettled()
         if o.flags & OUT_REPORT:
             accepted = plain_state(D_ACCEPTED)
             out_update(o, D_ACCEPTED, &accepted, True)
@@ -383,8 +418,10 @@ cdef class OutgoingLink(Link):
             self.slot.credit = self.credit
             if self.credit:
                 self.starved_since = 0
-            elif not self.starved_since:
-                self.starved_since = self.session.connection.scheduler.now
+                if self.slot.blocked_since:
+                    unblock(self.slot)
+            else:
+                self.no_credit()
         self.drain = f.drain
         if self.queue_first is not NULL or self.drain:
             self.session.connection.mark_ready(self)
@@ -408,8 +445,7 @@ cdef class OutgoingLink(Link):
         self.delivery_count += self.credit
         self.credit = 0
         self.slot.credit = 0
-        if not self.starved_since:
-            self.starved_since = self.session.connection.scheduler.now
+        self.no_credit()
         return self.send_state(True)
 
     cdef int grant(self) except -1:
@@ -425,8 +461,8 @@ cdef class OutgoingLink(Link):
         if not settled:
             return out_update(o, kind, state, False)
         map_take(&self.session.sent, o.id)
-        count_outcome(self.slot, kind)
-        count_age(self.slot, self.session.connection.scheduler.now - o.since, False)
+        self.count_settled(kind)
+        count_age(self.slot, self.session.connection.scheduler.now_ns - o.since, False)
         if o.flags & OUT_QUEUED:
             # Before its last octet: the rest is not sent.
             if not o.message.complete and not o.flags & OUT_ABORT:
@@ -436,6 +472,16 @@ cdef class OutgoingLink(Link):
             return out_update(o, kind, state, True)
         out_update(o, kind, state, True)
         return self.settle_sent(o)
+
+    cdef uint32_t mark_stuck(self, uint64_t before) noexcept:
+        cdef uint32_t marked = mark_copies(self.queue_first, before) + mark_copies(self.sent_first, before)
+        self.slot.stuck += marked
+        totals.stuck += marked
+        return marked
+
+    cdef void unstuck(self) noexcept:
+        self.slot.stuck -= 1
+        totals.stuck -= 1
 
     cdef int settle_sent(self, OutDelivery* o) except -1:
         sent_remove(self, o)
@@ -463,7 +509,10 @@ cdef class OutgoingLink(Link):
                 o.flags |= OUT_SETTLED | OUT_LATE_SETTLED
                 return 0
         self.session.report_now(False, o.id, o.id, state, settled)
-        return self.settle_sent(o) if settled else 0
+        if not settled:
+            return 0
+        count_finished(self.slot, self.session.connection.scheduler.second)
+        return self.settle_sent(o)
 
     # -- end ----------------------------------------------------------------------------------------------------------
 
@@ -471,6 +520,7 @@ cdef class OutgoingLink(Link):
         """Detach from our side; what comes for the handle until the peer's detach is absorbed."""
         if self.detached:
             return
+        self.answer_closed = True
         self.lost()
         self.answers_later = False
         self.session.send_detach(self.handle, True, condition, description)
@@ -491,7 +541,7 @@ cdef class OutgoingLink(Link):
         while self.sent_first is not NULL:
             o = self.sent_first
             map_take(&self.session.sent, o.id)
-            count_outcome(self.slot, D_MODIFIED)
+            self.count_settled(D_MODIFIED)
             out_update(o, D_MODIFIED, &modified, True)
             self.settle_sent(o)
         while self.queue_first is not NULL:
@@ -503,7 +553,7 @@ cdef class OutgoingLink(Link):
                     totals.dropped[DROP_CONSUMER_LOST] += 1
                 out_left(o)
             else:
-                count_outcome(self.slot, D_RELEASED)
+                self.count_settled(D_RELEASED)
                 out_update(o, D_RELEASED, &released, True)
             queue_remove(self, o)
             self.slot.undelivered -= 1

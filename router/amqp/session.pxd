@@ -33,7 +33,12 @@ cdef class Link(Endpoint):
     cdef int delivery_outcome(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
     cdef int delivery_update(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
     cdef bint answers_later                # the peer's detach (or end) waits for answer_detach
-    cdef bint answer_closed
+    cdef readonly bint answer_closed       # the link was closed, not only detached
+    # Count as stuck what came before that time (ns), is neither sent nor settled and was not counted yet; how many.
+    cdef uint32_t mark_stuck(self, uint64_t before) noexcept
+    # While `logged`: show the handler a message that came (or is about to leave) here.
+    cdef public bint logged
+    cdef int show_message(self, const uint8_t* data, size_t size) except -1
     cdef int grant(self) except -1         # write the flow that want_flow asked for
     cdef int window_opened(self) except -1
     cdef int lost(self) except -1
@@ -68,7 +73,7 @@ cdef class Session(Channel):
     cdef list free_handles                 # heap of ours below len(by_handle)
     cdef set names                         # (name, incoming) of links that are attached
     cdef list flows                        # Links with credit to grant
-    cdef bint ended
+    cdef readonly bint ended
     cdef uint32_t answers                  # links whose end the peer's `end` waits for
     cdef bint end_due
     # Settlements of this wake, as ranges in the order they came; written in order of their ids, neighbours as one.

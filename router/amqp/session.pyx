@@ -5,6 +5,7 @@ Cold events go to a handler, a Python object with
     on_attach(session, fields) -> Link    the peer's attach (encoded items)
     on_detached(link) -> bool             the link is gone: detached, or lost with its session. True: the answer to the
                                           peer's detach or end waits until `link.answer_detach()`
+    on_message(link, octets)              while `link.logged`: the first MESSAGE_OCTETS octets of a message
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport free, malloc, qsort
@@ -31,6 +32,7 @@ from router.amqp.errors import (
 
 cdef enum:
     HANDLE_MAX = 65535         # links of one session: a bound for the tables of handles
+    MESSAGE_OCTETS = 8192      # of a message that its line in the log is made of
 
 
 cdef class Link(Endpoint):
@@ -50,6 +52,13 @@ cdef class Link(Endpoint):
         raise NotImplementedError
 
     cdef int window_opened(self) except -1:
+        return 0
+
+    cdef uint32_t mark_stuck(self, uint64_t before) noexcept:
+        return 0
+
+    cdef int show_message(self, const uint8_t* data, size_t size) except -1:
+        self.session.handler.on_message(self, data[:size if size < MESSAGE_OCTETS else MESSAGE_OCTETS])
         return 0
 
     def answer_detach(self):

@@ -48,9 +48,11 @@ DETACHED = "detached"
 GONE = "gone"
 CLOSE = "close"
 DRAIN = "drain"
+TRACE = "trace"
+WATCH = "watch"
+TRACED = "traced"
 SEND = "send"
 TAKEN = "taken"
-TRACE = "trace"
 
 
 class ControlError(ValueError):
@@ -150,12 +152,25 @@ class Attach(TypedDict):
 
 
 class Detach(TypedDict):
-    """A link is gone. `confirm`: answer `detached` when no worker knows it any more."""
+    """A link is gone. `confirm`: answer `detached` when no worker knows it any more. `last`: when its last delivery
+    came or went (CLOCK_MONOTONIC ns), if there was one."""
 
     t: Literal["detach"]
     conn: int
     link: int
     confirm: NotRequired[bool]
+    last: NotRequired[int]
+
+
+class Traced(TypedDict):
+    """What `watch` asked for: frames of a connection. lines: [seconds since the epoch, text]. lost: lines left out
+    before these, because there were too many. ended: the connection is gone, this is all."""
+
+    t: Literal["traced"]
+    conn: int
+    lines: list[list[Any]]
+    lost: int
+    ended: bool
 
 
 class Local(TypedDict):
@@ -201,6 +216,7 @@ class Attached(TypedDict):
     conn: int
     link: int
     kind: Literal["anonymous", "address"]
+    identity: NotRequired[int]
     addr: NotRequired[int | None]
     generated: NotRequired[str | None]
     to: NotRequired[str | None]
@@ -243,9 +259,17 @@ class Close(TypedDict):
 
 
 class Trace(TypedDict):
-    """Log the frames of a connection, or no longer, whatever the level of PROTOCOL."""
+    """Write the frames of a connection to the log, whatever the level of module PROTOCOL, or no more."""
 
     t: Literal["trace"]
+    conn: int
+    on: bool
+
+
+class Watch(TypedDict):
+    """Tell the frames of a connection with `traced`, or no more."""
+
+    t: Literal["watch"]
     conn: int
     on: bool
 
@@ -323,9 +347,11 @@ REQUIRED: dict[str, frozenset[str]] = {
     GONE: Gone.__required_keys__,
     CLOSE: Close.__required_keys__,
     DRAIN: Drain.__required_keys__,
+    TRACE: Trace.__required_keys__,
+    WATCH: Watch.__required_keys__,
+    TRACED: Traced.__required_keys__,
     SEND: Send.__required_keys__,
     TAKEN: Taken.__required_keys__,
-    TRACE: Trace.__required_keys__,
 }
 
 

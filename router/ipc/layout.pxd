@@ -6,9 +6,11 @@ that is one update old, never a torn one (naturally aligned words).
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
-    REGION_VERSION = 1
+    REGION_VERSION = 2
     MAX_WORKERS = 64
-    LATENCY_BUCKETS = 32       # powers of two of a microsecond
+    # Bucket 0: below 1 µs; bucket n: 2**(n - 1) µs and more, below 2**n µs; the last one: all that is longer.
+    LATENCY_BUCKETS = 32
+    RATE_SECONDS = 8           # of LinkSlot.started, a power of two: the 5 that a rate is of, and those being written
     DROP_REASONS = 8
     DROP_NO_DESTINATION = 0    # presettled, nobody to give it to
     DROP_OVERFLOW = 1          # presettled, consumer's queue full
@@ -61,6 +63,8 @@ cdef struct WorkerSlot:
     uint64_t redirected        # to fallback
     uint64_t checks_failed     # CHECK assertions that did not hold
     uint64_t buffered          # octets of message content held
+    uint64_t stuck             # deliveries that are stuck, on all links; those of a link are in its slot
+    uint64_t blocked           # links without credit for long
     uint32_t links_used_high   # link slots ever claimed by this generation: all below this index
     uint32_t pad2
     uint64_t dropped[8]        # by DROP_ reason
@@ -73,11 +77,13 @@ cdef struct LinkSlot:
     uint32_t undelivered       # queued here, not written
     uint32_t unsettled         # written, not settled
     int32_t credit             # what the peer of the link has, or has given
-    uint32_t capacity
     uint32_t busy              # 1 while an unfinished streaming message occupies an out link
-    uint32_t address           # address id
+    uint32_t stuck             # deliveries found neither sent nor settled for long, not finished since
+    uint32_t rate_second       # CLOCK_MONOTONIC s: the last one in which a delivery was finished
     uint64_t deliveries
     uint64_t accepted
+    uint64_t finished          # deliveries that have ended here, whatever their outcome
+    uint64_t last_delivery     # CLOCK_MONOTONIC ns, 0: none yet
     uint64_t rejected
     uint64_t released
     uint64_t modified
@@ -86,6 +92,11 @@ cdef struct LinkSlot:
     uint64_t delayed_1s
     uint64_t delayed_10s
     uint64_t blocked_since     # CLOCK_MONOTONIC ns, 0 while it has credit
+    uint32_t blocked           # 1: found without credit for long, and has got none since
+    uint32_t capacity
+    uint32_t address           # address id
+    uint32_t spare
+    uint32_t started[8]        # `finished` (mod 2**32) when a second began, by its number mod RATE_SECONDS
     # followed by uint32_t taken[workers]: deliveries taken from the ring of each worker so far (mod 2**32)
 
 # Counters of one address in one worker. Writer: that worker.

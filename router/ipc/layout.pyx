@@ -7,6 +7,7 @@ import enum
 import errno
 import fcntl
 import os
+import time
 
 from libc.errno cimport errno as c_errno
 from libc.string cimport memcpy, memset
@@ -22,8 +23,10 @@ MAX_RING_OCTETS = 1 << 30         # the length of a record has 32 bits and some 
 
 cdef enum:
     CACHE_LINE = 64               # octets
+    RATE_OF = 5                   # seconds that a link's rate is averaged over (management schema: settleRate)
     PAGE = 4096                   # octets; where pages are larger, neighbours share one, which costs no more than that
     WORD = 8                      # octets
+    NANOSECONDS = 1000000000      # of a second
 
 # "sluiceR" and a zero octet, read as a little-endian word: another byte order does not match either.
 cdef uint64_t MAGIC = 0x00526563_69756C73
@@ -58,6 +61,28 @@ cdef void read_words(void* target, const void* source, size_t octets) noexcept n
     cdef size_t i
     for i in range(octets // WORD):
         (<uint64_t*>target)[i] = load64(<const uint64_t*>source + i, RELAXED)
+
+
+cdef uint32_t finished_before(const LinkSlot* slot, uint32_t second) noexcept nogil:
+    """Deliveries finished (mod 2**32) when `second` began: one of the last RATE_OF, this one or a later one."""
+    if second > slot.rate_second:
+        return <uint32_t>slot.finished
+    return slot.started[second % RATE_SECONDS]
+
+
+cdef double finished_rate(const LinkSlot* slot, uint64_t now) noexcept nogil:
+    """Deliveries finished a second, over the RATE_OF seconds that end `now` (ns)."""
+    cdef uint32_t second = <uint32_t>(now // NANOSECONDS)
+    cdef uint32_t first = second - RATE_OF
+    cdef uint32_t before
+    cdef double part
+    if slot.rate_second < first:
+        return 0.0
+    if second < slot.rate_second:
+        first = slot.rate_second - RATE_OF     # the worker's clock was read after ours
+    before = finished_before(slot, first)
+    part = <double>(now % NANOSECONDS) / NANOSECONDS * <uint32_t>(finished_before(slot, first + 1) - before)
+    return (<double><uint32_t>(<uint32_t>slot.finished - before) - part) / RATE_OF
 
 
 cdef object invalid(str text):
@@ -306,7 +331,8 @@ cdef class Region:
         return totals
 
     def link_counters(self, int worker, int index):
-        """All fields of a link's slot by name, and `taken`, a list by worker. None when the slot is free.
+        """All fields of a link's slot by name, `taken`, a list by worker, and `rate`: deliveries finished a second,
+        over the last five. None when the slot is free.
 
         None also when it was freed, and perhaps claimed again, while it was read. Raises IndexError.
         """
@@ -324,6 +350,9 @@ cdef class Region:
         read_words(&copy, slot, sizeof(LinkSlot))
         taken = self.link_taken(slot)
         counters = <dict>copy
+        for own in ("spare", "rate_second", "started"):
+            del counters[own]
+        counters["rate"] = finished_rate(&copy, time.monotonic_ns())
         counters["taken"] = [load32(taken + other, ACQUIRE) for other in range(self.workers)]
         return counters if load32(&slot.generation, ACQUIRE) == generation else None
 
@@ -359,7 +388,7 @@ cdef class Region:
         """Supervisor: forget what a dead worker left, after all live workers have acknowledged its death.
 
         Empties its rings in both directions, frees its link slots, clears its gauges (links, connections, buffered,
-        sleeping, heartbeat). Its counters stay, so that totals never fall. Raises IndexError.
+        stuck, blocked, sleeping, heartbeat). Its counters stay, so that totals never fall. Raises IndexError.
         """
         cdef WorkerSlot* slot
         check_worker(self, worker)
@@ -372,6 +401,8 @@ cdef class Region:
             store64(&slot.connections, 0, RELAXED)
             store64(&slot.links, 0, RELAXED)
             store64(&slot.buffered, 0, RELAXED)
+            store64(&slot.stuck, 0, RELAXED)
+            store64(&slot.blocked, 0, RELAXED)
             store64(&slot.heartbeat, 0, RELAXED)
             store32(&slot.sleeping, 0, RELEASE)
 

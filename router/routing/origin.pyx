@@ -56,7 +56,7 @@ cdef class Origin(Party):
         c.size = len(octets)
         # What the scan found has to point into what is kept.
         scan(c.data, c.size, properties, False, &c.sections)
-        d = in_new(self, 0, self.scheduler.now, IN_PRESETTLED | IN_COMPLETE | IN_OWN)
+        d = in_new(self, 0, self.scheduler.now_ns, IN_PRESETTLED | IN_COMPLETE | IN_OWN)
         if address.exchange is not None:
             copies = forward_exchange(address, d, &c)
         else:

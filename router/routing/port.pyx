@@ -443,7 +443,7 @@ cdef class WorkerPort(Party):
             # Its producer gave up before it could leave: the peer's scores only learn that it is through.
             self.take(target, head.count)
             return 0
-        d = in_new(self, head.key, (<Scheduler>self.scheduler).now,
+        d = in_new(self, head.key, (<Scheduler>self.scheduler).now_ns,
                    (IN_PRESETTLED if head.flags & F_PRESETTLED else 0)
                    | (IN_MULTI if head.flags & F_MULTI else 0) | (IN_OWN if head.flags & F_OWN else 0)
                    | (0 if more else IN_COMPLETE))

@@ -79,7 +79,7 @@ class Connections(CoreType):
         return Row(item, time.monotonic_ns(), self._last_delivery(item))
 
     def _last_delivery(self, connection: Connection) -> int:
-        last = 0
+        last = connection.last_delivery
         for link in connection.links.values():
             counters = self.context.region.link_counters(link.worker, link.slot)
             if counters is not None and counters["generation"] == link.generation:

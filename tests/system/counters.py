@@ -45,6 +45,14 @@ class Counters:
         found.update({f"dropped.{name}": found["dropped"][number] for number, name in enumerate(DROP_NAMES)})
         return {name: found[name] for name in COUNTED}
 
+    def totals_of(self, name: str) -> int:
+        """One number of the workers' slots, summed."""
+        return int(self._region.router_totals()[name])
+
+    def latency(self) -> list[int]:
+        """Settled deliveries by age: bucket n holds those below 2**n microseconds (and not in one before)."""
+        return list(self._region.router_totals()["latency"])
+
     def worker(self, index: int) -> dict[str, Any]:
         """All fields of one worker's slot."""
         return self._region.worker_counters(index)

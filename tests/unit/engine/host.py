@@ -4,8 +4,11 @@ Nothing here waits: `Router.settle` runs wakes of all workers, and the superviso
 to do.
 """
 
+import heapq
+import itertools
 import os
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from router.amqp.connection import Pause, Scheduler
@@ -23,12 +26,15 @@ from supervisor.worker import Stage
 from supervisor.worker import Worker as Known
 from workers.client import Client
 from workers.inprocess import InProcess
+from workers.stuck import StuckScan
+from workers.tracing import Tracing
 from workers.worker import Worker
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
 RING_OCTETS = 1 << 18
 LINKS = 256
 ADDRESSES = 256
+MS = 1_000_000  # nanoseconds
 ROUNDS = 10_000  # wakes of one `settle`: more is a loop without end
 LISTENER = "main"
 CONFIGURATION = """
@@ -75,7 +81,22 @@ class Clock:
 
     def __init__(self) -> None:
         self.scheduler = Scheduler()
-        self.scheduler.now = 1000
+        self.timers: list[tuple[int, int, Callable[[], None]]] = []
+        self.numbers = itertools.count()
+        self.scheduler.set_time(1000 * MS)
+
+    def call_at(self, due: int, what: Callable[[], None]) -> None:
+        """As the loop's; `Router.pass_time` lets it come true."""
+        heapq.heappush(self.timers, (due, next(self.numbers), what))
+
+    def advance(self, milliseconds: int) -> None:
+        """Move on, timer by timer."""
+        end = self.scheduler.now_ns + milliseconds * MS
+        while self.timers and self.timers[0][0] * MS <= end:
+            due, _, what = heapq.heappop(self.timers)
+            self.scheduler.set_time(max(due * MS, self.scheduler.now_ns))
+            what()
+        self.scheduler.set_time(end)
 
 
 class InProcessWorker(Worker):
@@ -96,9 +117,10 @@ class InProcessWorker(Worker):
             client_public=b"",
             client_secret=b"",
             cpu=None,
-            router={"id": "QDR", "product": "sluice", "version": "0"},
+            router={"id": "QDR", "product": "sluice", "version": "0", "stuckScanSeconds": 30, "stuckAgeSeconds": 10},
             log={},
         )
+        self.log = Log(router.log.settings)
         self.router = self.setup.router
         self.region = router.region
         self.clock = Clock()
@@ -115,6 +137,8 @@ class InProcessWorker(Worker):
         self.table = Table(self.region, number, "QDR", self.ports, self.links, self.in_process.accept)
         self.listeners = {}
         self.clients = {}
+        self.stuck = StuckScan(self)
+        self.tracing = Tracing(self)
         self.live = False
         self.early = []
         self.sent = Control()
@@ -130,6 +154,8 @@ class InProcessWorker(Worker):
             control.CLOSE: self.on_close,
             control.SEND: self.on_send,
             control.TAKEN: self.on_taken,
+            control.TRACE: self.on_trace,
+            control.WATCH: self.on_watch,
         }
 
     @property
@@ -212,14 +238,19 @@ class Router:
     """A whole router. `close` it: it holds descriptors."""
 
     def __init__(
-        self, workers: int = 1, text: str | None = None, ring_octets: int = RING_OCTETS, *, test_hooks: bool = False
+        self,
+        workers: int = 1,
+        text: str | None = None,
+        ring_octets: int = RING_OCTETS,
+        *,
+        test_hooks: bool = False,
+        log: LogSettings = QUIET,
     ) -> None:
+        self.log = Log(log)
         self.region = Region.create(workers, LINKS, ADDRESSES, ring_octets)
         self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
         self.configuration = load_text("router.conf", text or configuration())
-        self.core = Core(
-            self.configuration, Log(QUIET), ADDRESSES, self.region.reset_address, test_hooks=test_hooks
-        )
+        self.core = Core(self.configuration, self.log, ADDRESSES, self.region.reset_address, test_hooks=test_hooks)
         self.listeners = {listener.name: listener for listener in self.configuration.listeners}
         self.peers: list[Peer] = []
         self.work = True  # messages for the router itself are handled
@@ -325,7 +356,7 @@ class Router:
         """Clocks move on; heartbeats, time-outs and starved links get their turn."""
         for worker in self.workers:
             scheduler = worker.clock.scheduler
-            scheduler.now += milliseconds
+            worker.clock.advance(milliseconds)
             for peer in self.peers:
                 if peer.worker is worker and not peer.gone:
                     peer.connection.tick(scheduler.now)

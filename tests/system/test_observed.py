@@ -1,0 +1,85 @@
+"""What workers measure for management: stuck deliveries, links without credit, ages, and how links ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.peer import Peer
+from tests.system.counters import Counters
+from tests.system.fixtures import Start
+from tests.system.router import Router, listener, poll
+
+#: Seconds for a look of the test hooks (5) at deliveries older than 3, on a busy machine.
+LOOK = 20.0
+#: Most microseconds that a message and its settlement need on a busy machine: buckets up to there are of less.
+BUSY_US = 1 << 20
+
+
+@pytest.fixture
+def hooked(start: Start, workers: int) -> Router:
+    """A router started with -T: looks for stuck deliveries every 5 seconds."""
+    return start([listener()], workers=workers, options=["-T"])
+
+
+def pair(router: Router, peers: list[Peer], address: str, credit: int) -> tuple[Any, Any]:
+    consuming, sending = Peer.opened(router.port), Peer.opened(router.port)
+    peers.extend((consuming, sending))
+    receiver = consuming.receiver(address, credit)
+    return sending.sender(address), receiver
+
+
+def test_stuck_deliveries_and_blocked_links_are_counted_and_told(hooked: Router, peers: list[Peer]) -> None:
+    assert "Stuck delivery detection: Scan interval: 5 seconds, Delivery age threshold: 3 seconds" in hooked.log
+    sender, receiver = pair(hooked, peers, "a", credit=2)
+    with Counters(hooked) as counters:
+        for _ in range(3):
+            sender.send(message.message("stuck"))
+        deliveries = [receiver.next(), receiver.next()]
+        poll(lambda: counters.totals_of("stuck") == 6, "three stuck deliveries on two links", LOOK)
+        poll(lambda: counters.totals_of("blocked") == 1, "a consumer without credit", LOOK)
+        links = {link["direction"]: link for link in counters.links()}
+        assert {direction: link["stuck"] for direction, link in links.items()} == {1: 3, 2: 3}
+        hooked.wait_log(r"ROUTER_CORE \(info\) \[C\d+\]\[L\d+\] Link blocked with zero credit for \d+ seconds")
+        hooked.wait_log(
+            r"ROUTER_CORE \(info\) \[C\d+\]\[L\d+\] Stuck delivery: At least one delivery on this link has been "
+            "undelivered/unsettled for more than 3 seconds"
+        )
+        receiver.flow(5)
+        deliveries.append(receiver.next())
+        poll(lambda: counters.totals_of("blocked") == 0, "credit has come", LOOK)
+        for delivery in deliveries:
+            delivery.settle()
+        poll(lambda: counters.totals_of("stuck") == 0, "all have finished", LOOK)
+        assert [link["accepted"] for link in counters.links()] == [3, 3]
+    lost = hooked.lines
+    sender.detach()
+    hooked.wait_log(
+        r"ROUTER_CORE \(info\) \[C\d+\]\[L\d+\] Link closed: del=3 presett=0 psdrop=0 acc=3 rej=0 rel=0 mod=0 "
+        r"delay1=3 delay10=0 blocked=no"
+    )
+    receiver.peer.drop()
+    hooked.wait_log(r"Link lost: del=3 presett=0 psdrop=0 acc=3 .* blocked=no")
+    hooked.wait_log(r"\[C\d+\] Connection Closed")
+    closed = next(index for index, line in enumerate(lost) if "Connection Closed" in line)
+    assert any("Link lost" in line for line in lost[:closed])
+
+
+def test_ages_are_known_to_a_microsecond(start: Start, workers: int, peers: list[Peer]) -> None:
+    router = start([listener()], workers=workers)
+    sender, receiver = pair(router, peers, "a", credit=100)
+    with Counters(router) as counters:
+        for _ in range(50):
+            number = sender.send(message.message("quick"))
+            receiver.next().settle()
+            sender.outcome(number)
+        latency = counters.latency()
+        assert sum(latency) == 50
+        assert sum(latency[: BUSY_US.bit_length()]) == 50
+        assert sum(latency[1:10]) > 0, latency  # below 512 µs
+        slots = counters.links()
+        assert all(slot["finished"] == 50 and slot["last_delivery"] > 0 for slot in slots)
+        assert all(0 < slot["rate"] <= 10 for slot in slots)
+        poll(lambda: all(slot["rate"] == 0 for slot in counters.links()), "five seconds without a delivery", 10.0)

@@ -1,0 +1,300 @@
+"""Deliveries that are stuck, links without credit, how links end, and times in their slots (management.md 7.3-7.6)."""
+
+import time
+
+from router.log import LogSettings, ModuleSettings
+from tests.peer.frames import ACCEPTED, RELEASED
+from tests.unit.engine.talk import consumer, flow, frames, message, producer, say, settle, start, transfer
+
+LOUD = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")})
+SCAN_MS = 30_000
+AGE_MS = 10_000
+SECOND_MS = 1000
+SECOND_NS = 1_000_000_000
+BLOCKED = "Link blocked with zero credit for"
+STUCK = (
+    "Stuck delivery: At least one delivery on this link has been undelivered/unsettled for more than 10 seconds"
+)
+
+
+def slot(router, index, worker=0):
+    counters = router.region.link_counters(worker, index)
+    assert counters is not None
+    return counters
+
+
+def lines(router, text):
+    """Lines of the router's log with this text."""
+    return [entry.text for entry in router.log.recent() if text in entry.text]
+
+
+def pair(router, address="balanced.a", credit=100, workers=(0, 0)):
+    """A consumer (slot 0, [C1][L4]) and a producer (the next slot, [C2][L5]) on connections of their own."""
+    consuming, sending = router.connect(workers[0]), router.connect(workers[1])
+    consuming.feed(start() + consumer(0, address, credit))
+    router.settle()
+    sending.feed(start() + producer(0, address))
+    router.settle()
+    return consuming, sending
+
+
+def identities(router):
+    """[Cn][Ln] of all links, in order of attach."""
+    return [line.split(" ")[0] for line in lines(router, "Link attached")]
+
+
+def test_an_unsettled_delivery_is_stuck_on_both_its_links_until_it_finishes(routers):
+    router = routers(log=LOUD)
+    consuming, sending = pair(router)
+    out, into = identities(router)
+    sending.feed(transfer(0, 0, message(b"one")))
+    router.settle()
+    router.pass_time(SCAN_MS - 1)
+    assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (0, 0)
+    router.pass_time(1)
+    assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (1, 1)
+    assert sorted(lines(router, "Stuck")) == sorted([f"{out} {STUCK}", f"{into} {STUCK}"])
+    sending.feed(transfer(0, 1, message(b"two")))
+    router.settle()
+    router.pass_time(SCAN_MS)
+    assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (2, 2)
+    assert len(lines(router, "Stuck")) == 2  # the first one of each link is told
+    consuming.feed(settle(0, 0, ACCEPTED))
+    router.settle()
+    assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (1, 1)
+    consuming.feed(settle(1, 1, RELEASED))
+    router.settle()
+    assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (0, 0)
+
+
+def test_a_young_delivery_is_not_stuck_whatever_the_scan_finds_before_it(routers):
+    """The age is that of the delivery, not of the link."""
+    router = routers()
+    consuming, sending = pair(router)
+    sending.feed(transfer(0, 0, message(b"old")))
+    router.settle()
+    router.pass_time(SCAN_MS - AGE_MS)
+    sending.feed(transfer(0, 1, message(b"young")))
+    router.settle()
+    router.pass_time(AGE_MS)
+    assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (1, 1)
+    consuming.feed(settle(0, 1, ACCEPTED))
+    router.settle()
+    router.pass_time(SCAN_MS)
+    assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (0, 0)
+
+
+def test_what_is_queued_is_stuck_presettled_included_and_leaves_with_its_link(routers):
+    router = routers()
+    consuming, sending = pair(router, credit=0)
+    sending.feed(transfer(0, 0, message(b"one")) + transfer(0, 1, message(b"two"), settled=True))
+    router.settle()
+    router.pass_time(SCAN_MS)
+    assert (slot(router, 0)["undelivered"], slot(router, 0)["stuck"]) == (2, 2)
+    assert slot(router, 1)["stuck"] == 1  # the presettled one was settled when it came
+    consuming.feed(say("detach", handle=0, closed=True))
+    router.settle()
+    assert slot(router, 1)["stuck"] == 0
+
+
+def test_a_stream_may_take_its_time(routers):
+    router = routers()
+    _, sending = pair(router)
+    octets = message(b"x" * 400_000)
+    whole = transfer(0, 0, octets)
+    sending.feed(whole[:300_000])
+    router.settle()
+    router.pass_time(SCAN_MS)
+    assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (0, 0)
+    sending.feed(whole[300_000:])
+    router.settle()
+    router.pass_time(SCAN_MS)
+    assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (1, 1)
+
+
+def test_a_delivery_between_workers_is_stuck_where_its_links_are(routers):
+    router = routers(2)
+    consuming, sending = pair(router, workers=(0, 1))
+    sending.feed(transfer(0, 0, message(b"one")))
+    router.settle()
+    router.pass_time(SCAN_MS)
+    assert (slot(router, 0, 0)["stuck"], slot(router, 0, 1)["stuck"]) == (1, 1)
+    consuming.feed(settle(0, 0, ACCEPTED))
+    router.settle()
+    assert (slot(router, 0, 0)["stuck"], slot(router, 0, 1)["stuck"]) == (0, 0)
+
+
+def test_a_link_without_credit_is_blocked_until_credit_comes(routers):
+    router = routers(log=LOUD)
+    consuming, sending = pair(router, credit=0)
+    out, _ = identities(router)
+    assert slot(router, 0)["blocked_since"] > 0
+    assert slot(router, 1)["blocked_since"] == 0
+    router.pass_time(SCAN_MS)
+    assert (slot(router, 0)["blocked"], slot(router, 1)["blocked"]) == (1, 0)
+    router.pass_time(SCAN_MS)
+    assert lines(router, BLOCKED) == [f"{out} {BLOCKED} 30 seconds"]
+    consuming.feed(flow(0, 1))
+    router.settle()
+    assert (slot(router, 0)["blocked"], slot(router, 0)["blocked_since"]) == (0, 0)
+    sending.feed(transfer(0, 0, message(b"uses it up")))
+    router.settle()
+    assert slot(router, 0)["blocked_since"] > 0
+    router.pass_time(SCAN_MS)
+    assert slot(router, 0)["blocked"] == 1
+    assert len(lines(router, BLOCKED)) == 2
+
+
+def test_a_producer_of_an_address_without_consumers_is_blocked(routers):
+    router = routers()
+    sending = router.connect()
+    sending.feed(start() + producer(0, "balanced.nobody"))
+    router.settle()
+    router.pass_time(SCAN_MS)
+    assert slot(router, 0)["blocked"] == 1
+    consuming = router.connect()
+    consuming.feed(start() + consumer(0, "balanced.nobody"))
+    router.settle()
+    assert (slot(router, 0)["blocked"], slot(router, 0)["blocked_since"]) == (0, 0)
+
+
+def test_nothing_is_looked_at_when_there_are_no_links(routers):
+    router = routers()
+    worker = router.workers[0]
+    assert not worker.clock.timers
+    peer = router.connect()
+    peer.feed(start() + consumer(0, "balanced.a"))
+    router.settle()
+    assert len(worker.clock.timers) == 1
+    peer.lose()
+    router.settle()
+    router.pass_time(SCAN_MS)
+    assert not worker.clock.timers
+
+
+def test_links_are_looked_at_in_steps(routers, monkeypatch):
+    monkeypatch.setattr("workers.stuck.SLOTS_A_STEP", 3)
+    router = routers()
+    peer = router.connect()
+    peer.feed(start() + b"".join(consumer(handle, "balanced.a", 0) for handle in range(10)))
+    router.settle()
+    router.pass_time(SCAN_MS + 10)
+    assert [slot(router, index)["blocked"] for index in range(10)] == [1] * 10
+
+
+# -- how a link ended -------------------------------------------------------------------------------------------------
+
+
+def ends(router):
+    return [line for line in lines(router, "Link ") if "del=" in line]
+
+
+def test_the_end_of_a_link_is_logged_with_its_counters(routers):
+    router = routers(log=LOUD)
+    consuming, sending = pair(router)
+    out, into = identities(router)
+    sending.feed(transfer(0, 0, message(b"a")) + transfer(0, 1, message(b"b")))
+    sending.feed(transfer(0, 2, message(b"c"), settled=True))
+    router.settle()
+    consuming.feed(settle(0, 0, ACCEPTED))
+    router.settle()
+    router.pass_time(2 * SECOND_MS)
+    consuming.feed(settle(1, 1, RELEASED))
+    router.settle()
+    sending.feed(say("detach", handle=0, closed=True))
+    router.settle()
+    assert ends(router) == [
+        f"{into} Link closed: del=3 presett=1 psdrop=0 acc=1 rej=0 rel=1 mod=0 delay1=1 delay10=0 blocked=no"
+    ]
+    consuming.feed(say("detach", handle=0))
+    router.settle()
+    assert ends(router)[1:] == [
+        f"{out} Link detached: del=3 presett=1 psdrop=0 acc=1 rej=0 rel=1 mod=0 delay1=1 delay10=0 blocked=no"
+    ]
+
+
+def test_links_of_a_connection_or_session_that_ends_are_lost(routers):
+    router = routers(log=LOUD)
+    consuming, sending = pair(router, credit=0)
+    out, into = identities(router)
+    router.pass_time(SCAN_MS)
+    consuming.lose()
+    router.settle()
+    sending.feed(say("end"))
+    router.settle()
+    zero = "del=0 presett=0 psdrop=0 acc=0 rej=0 rel=0 mod=0 delay1=0 delay10=0"
+    assert ends(router) == [f"{out} Link lost: {zero} blocked=yes", f"{into} Link lost: {zero} blocked=no"]
+
+
+# -- time in a link's slot --------------------------------------------------------------------------------------------
+
+
+def test_when_the_last_delivery_was_outlives_its_link(routers):
+    router = routers()
+    consuming, sending = pair(router)
+    assert (slot(router, 0)["last_delivery"], slot(router, 1)["last_delivery"]) == (0, 0)
+    router.pass_time(SECOND_MS)
+    sending.feed(transfer(0, 0, message(b"a"), settled=True))
+    router.settle()
+    now = router.workers[0].clock.scheduler.now_ns
+    assert (slot(router, 0)["last_delivery"], slot(router, 1)["last_delivery"]) == (now, now)
+    router.pass_time(SECOND_MS)
+    known = [router.core.workers[0].connections[peer.known.number] for peer in (consuming, sending)]
+    assert [connection.last_delivery for connection in known] == [0, 0]
+    sending.feed(say("detach", handle=0, closed=True))
+    router.settle()
+    assert [connection.last_delivery for connection in known] == [0, now]
+
+
+def at_now(router):
+    """Let the router's clock be the machine's, which readers of rates look at, at the middle of a second."""
+    clock = router.workers[0].clock
+    now = time.monotonic_ns() // SECOND_NS * SECOND_NS + SECOND_NS // 2
+    clock.scheduler.set_time(now)
+    return now
+
+
+def test_the_rate_is_of_the_last_five_seconds(routers, monkeypatch):
+    router = routers()
+    consuming, sending = pair(router)
+    now = at_now(router)
+    reader = [now]
+    monkeypatch.setattr("router.ipc.layout.time.monotonic_ns", lambda: reader[0])
+    number = 0
+    for count in (10, 20, 30):  # one second each
+        for _ in range(count):
+            sending.feed(transfer(0, number, message(b"x")))
+            number += 1
+        router.settle()
+        consuming.feed(settle(number - count, number - 1, ACCEPTED))
+        router.settle()
+        frames(consuming)
+        consuming.feed(flow(0, 100, delivery_count=number))
+        router.settle()
+        reader[0] = router.workers[0].clock.scheduler.now_ns
+        router.pass_time(SECOND_MS)
+    assert (slot(router, 0)["rate"], slot(router, 1)["rate"]) == (60 / 5, 60 / 5)
+    assert (slot(router, 0)["finished"], slot(router, 1)["finished"]) == (60, 60)
+    reader[0] = now + 4 * SECOND_NS  # all of them are within five seconds
+    assert slot(router, 0)["rate"] == 60 / 5
+    reader[0] = now + 5 * SECOND_NS  # half of the second with the first ten is out
+    assert slot(router, 0)["rate"] == 55 / 5
+    reader[0] = now + 7 * SECOND_NS
+    assert slot(router, 0)["rate"] == 15 / 5
+    reader[0] = now + 8 * SECOND_NS
+    assert slot(router, 0)["rate"] == 0
+    reader[0] = now + 100 * SECOND_NS
+    assert slot(router, 0)["rate"] == 0
+
+
+def test_every_end_of_a_delivery_is_counted_once(routers):
+    router = routers()
+    consuming, sending = pair(router)
+    sending.feed(transfer(0, 0, message(b"a")) + transfer(0, 1, message(b"b"), settled=True))
+    sending.feed(transfer(0, 2, message(b"c")) + transfer(0, 3, message(b"d")))
+    router.settle()
+    consuming.feed(settle(0, 0, ACCEPTED) + settle(2, 2))
+    router.settle()
+    sending.feed(settle(3, 3, ACCEPTED, role=False))
+    router.settle()
+    assert (slot(router, 0)["finished"], slot(router, 1)["finished"]) == (4, 4)
