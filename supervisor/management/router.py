@@ -58,17 +58,19 @@ def uptime(core: Core) -> int:
 
 def memory_used(core: Core) -> int | None:
     """Octets that all processes of the router use; pages that they share are counted once. None if unknown."""
-    pids = [worker.pid for worker in core.workers.values() if worker.live]
-    try:
-        resident, _ = _pages("self")
-        return _PAGE * (resident + sum(own - shared for own, shared in map(_pages, pids)))
-    except (OSError, ValueError):
+    own = _pages("self")
+    if own is None:
         return None
+    workers = [_pages(worker.pid) for worker in core.workers.values()]
+    return _PAGE * (own[0] + sum(resident - shared for resident, shared in filter(None, workers)))
 
 
-def _pages(process: int | str) -> tuple[int, int]:
-    """Resident and shared pages of a process (proc(5), statm)."""
-    fields = Path(f"/proc/{process}/statm").read_text("ascii").split()
+def _pages(process: int | str) -> tuple[int, int] | None:
+    """Resident and shared pages of a process (proc(5), statm); None when it is gone."""
+    try:
+        fields = Path(f"/proc/{process}/statm").read_text("ascii").split()
+    except OSError:
+        return None
     return int(fields[1]), int(fields[2])
 
 

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
-from router.config.entities import AddressConfig, BindingConfig, EntityConfig, ExchangeConfig
-from router.routing.pattern import from_prefix
+from router.config.entities import EntityConfig
 from router.routing.settings import UNAVAILABLE
-from supervisor.management import checks, values
+from supervisor.management import values
 from supervisor.management.context import ChangeError, Context
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant, given
 from supervisor.management.request import Request
@@ -33,21 +32,31 @@ class Identities:
     def __init__(self, context: Context) -> None:
         """Number what the configuration has at the start: the first numbers are kept for it."""
         self._context = context
-        self._numbers: dict[str, int] = {}
-        entities = [entity for kind in NUMBERED for entity in context.changes.entities(kind)]
-        for number, entity in enumerate(entities, 1):
-            self._numbers[entity.identity] = number
+        self._numbers: dict[str, tuple[int, EntityConfig]] = {}
+        for number, entity in enumerate(self._entities(), 1):
+            self._numbers[entity.identity] = number, entity
+
+    def _entities(self) -> list[EntityConfig]:
+        return [entity for kind in NUMBERED for entity in self._context.changes.entities(kind)]
 
     def of(self, entity: EntityConfig) -> int:
-        """The number of an entity; a new one gets the next."""
-        number = self._numbers.get(entity.identity)
-        if number is None:
-            number = self._numbers[entity.identity] = self._context.core.take_identity()
+        """The number of an object; a new one gets the next. What was changed keeps its number."""
+        number, known = self._numbers.get(entity.identity, (0, None))
+        if known is not entity:
+            if known is None or _what(known) != _what(entity):
+                number = self._context.core.take_identity()
+            self._numbers[entity.identity] = number, entity
         return number
 
-    def forget(self, entity: EntityConfig) -> None:
-        """The entity is gone."""
-        self._numbers.pop(entity.identity, None)
+    def prune(self) -> None:
+        """Some objects are gone; their store identities may become those of others."""
+        present = {entity.identity for entity in self._entities()}
+        self._numbers = {identity: known for identity, known in self._numbers.items() if identity in present}
+
+
+def _what(entity: Any) -> tuple[Any, ...]:
+    """What an object is about: another one of the same store identity has something else."""
+    return entity.name, getattr(entity, "prefix", None), getattr(entity, "pattern", None)
 
 
 class Row(NamedTuple):
@@ -102,18 +111,12 @@ class ConfiguredType(CoreType):
         return found
 
     def create(self, request: Request) -> Response:
-        """Check in the order of 1.19, then have it made. Raises StatusError."""
+        """Have an object made. Raises StatusError."""
         try:
-            attributes = self.checked(request.name, request.body())
-            entity = self.context.changes.create(self.kind, request.name, attributes)
-        except (checks.Refused, ChangeError) as error:
-            status = error.status if isinstance(error, ChangeError) else BAD_REQUEST
-            raise StatusError(status, str(error), values.NULL) from error
+            entity = self.context.changes.create(self.kind, request.name, request.body())
+        except ChangeError as error:
+            raise StatusError(error.status, error.text, values.NULL) from error
         return self.shown(entity, CREATED)
-
-    def checked(self, name: str | None, body: Any) -> dict[str, Any]:
-        """The attributes of a new object. Raises checks.Refused."""
-        raise NotImplementedError
 
     def delete(self, request: Request) -> Response:
         """Remove an object."""
@@ -122,13 +125,13 @@ class ConfiguredType(CoreType):
             self.context.changes.delete(entity)
         except ChangeError as error:
             raise StatusError(error.status, error.text) from error
-        self._identities.forget(entity)
+        self._identities.prune()
         return Response(NO_CONTENT)
 
 
 def shown_name(entity: EntityConfig) -> str | None:
     """The name as the core shows it: none for what was created without one over the wire."""
-    return entity.name if entity.named or entity.line is not None else None
+    return entity.name if entity.named or entity.line else None
 
 
 def _name(row: Row) -> bytes:
@@ -152,12 +155,12 @@ class ConfiguredAddresses(ConfiguredType):
         "name": _name,
         "identity": _identity,
         "type": constant(values.string(name)),
-        "prefix": lambda row: values.string(checks.stripped(row.entity.prefix)),
+        "prefix": lambda row: values.string(_stripped(row.entity.prefix)),
         "distribution": lambda row: values.string(_none_if(row.entity.distribution, UNAVAILABLE)),
         "waypoint": lambda row: values.boolean((row.entity.ingress_phase, row.entity.egress_phase) == (0, 1)),
         "ingressPhase": lambda row: values.int32(row.entity.ingress_phase),
         "egressPhase": lambda row: values.int32(row.entity.egress_phase),
-        "pattern": lambda row: values.string(checks.stripped(row.entity.pattern)),
+        "pattern": lambda row: values.string(_stripped(row.entity.pattern)),
         "priority": lambda row: values.int32(-1 if row.entity.priority is None else row.entity.priority),
         "fallback": lambda row: values.boolean(row.entity.fallback),
     }
@@ -166,21 +169,10 @@ class ConfiguredAddresses(ConfiguredType):
         "presettledOverflow": lambda row: values.string(row.entity.presettled_overflow),
     }
 
-    def checked(self, name: str | None, body: Any) -> dict[str, Any]:
-        """In the order of management specification 5.8."""
-        others: list[AddressConfig] = list(self.entities())
-        if name is not None and any(other.name == name for other in others):
-            raise checks.Refused("Name conflicts with an existing entity")
-        attributes = checks.address(checks.map_of(body))
-        pattern = _canonical(attributes.get("prefix"), attributes.get("pattern"))
-        if any(pattern == _canonical(checks.stripped(each.prefix), checks.stripped(each.pattern)) for each in others):
-            raise checks.Refused("Already exists")
-        return attributes
 
-
-def _canonical(prefix: str | None, pattern: str | None) -> str:
-    """The pattern as it is compared: both separators are one, and a prefix is a pattern that ends in `#`."""
-    return (from_prefix(prefix) if prefix is not None else pattern or "").replace(".", "/")
+def _stripped(text: str | None) -> str | None:
+    """A prefix or pattern without separators at its ends."""
+    return None if text is None else text.strip("./")
 
 
 def _none_if(text: str, nothing: str) -> str | None:
@@ -224,19 +216,6 @@ class ConfiguredExchanges(ConfiguredType):
             "diverted": counted["redirected"],
         }
 
-    def checked(self, name: str | None, body: Any) -> dict[str, Any]:
-        """In the order of management specification 5.8."""
-        attributes = checks.map_of(body)
-        others: list[ExchangeConfig] = list(self.entities())
-        if name is None:
-            raise checks.Refused("exchange requires a unique name")
-        checks.required(attributes, "address", "exchange address is mandatory")
-        if any(other.address == attributes["address"] for other in others):
-            raise checks.Refused("duplicate exchange address")
-        if any(other.name == name for other in others):
-            raise checks.Refused("duplicate exchange name")
-        return checks.exchange(attributes)
-
 
 def _bindings_of(row: Row) -> int:
     return sum(each.exchange_name == row.entity.name for each in _bindings(row.context))  # type: ignore[attr-defined]
@@ -274,27 +253,6 @@ class ConfiguredBindings(ConfiguredType):
         """Messages that matched."""
         number = self.context.core.exchanges.binding_counters(item.name)
         return {} if number is None else {"matched": self.context.region.address_totals(number)["ingress"]}
-
-    def checked(self, name: str | None, body: Any) -> dict[str, Any]:
-        """In the order of management specification 5.8."""
-        attributes = checks.map_of(body)
-        checks.required(attributes, "exchangeName", "Binding configuration requires an exchange")
-        exchanges = {each.name: each for each in self.context.changes.entities(EXCHANGE)}
-        exchange: Any = exchanges.get(attributes["exchangeName"])
-        if exchange is None:
-            raise checks.Refused("Named exchange does not exist")
-        attributes = checks.binding(attributes, exchange.match_method)
-        others: list[BindingConfig] = list(self.entities())
-        if name is not None and any(other.name == name for other in others):
-            raise checks.Refused("Duplicate next hop name")
-        way = (
-            exchange.name, attributes["bindingKey"], attributes["nextHopAddress"], attributes["nextHopPhase"],
-        )  # fmt: skip
-        if any(
-            way == (each.exchange_name, each.binding_key, each.next_hop_address, each.next_hop_phase) for each in others
-        ):
-            raise checks.Refused("Next hop for key already exists")
-        return attributes
 
 
 class Unbuilt(CoreType):

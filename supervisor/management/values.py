@@ -16,6 +16,9 @@ _INT: Final = range(-(2**31), 2**31)
 _LONG: Final = range(-(2**63), 2**63)
 _ULONG_MAX: Final = 2**64 - 1
 _UINT_MAX: Final = 2**32 - 1
+_COMMON: Final = 1024  # numbers below it are encoded once for all
+_ULONGS: Final[list[bytes]] = [codec.encode_ulong(number) for number in range(_COMMON)]
+_UINTS: Final[list[bytes]] = [codec.encode_uint(number) for number in range(_COMMON)]
 
 
 def string(text: str | None) -> bytes:
@@ -31,13 +34,19 @@ def string(text: str | None) -> bytes:
 
 def ulong(number: int) -> bytes:
     """A ulong; what does not fit is the nearest that does."""
+    if 0 <= number < _COMMON:
+        return _ULONGS[number]
     encoded: bytes = codec.encode_ulong(min(max(number, 0), _ULONG_MAX))
     return encoded
 
 
 def uint(number: int | None) -> bytes:
     """A uint, or null; what does not fit is the nearest that does."""
-    encoded: bytes = NULL if number is None else codec.encode_uint(min(max(number, 0), _UINT_MAX))
+    if number is None:
+        return NULL
+    if 0 <= number < _COMMON:
+        return _UINTS[number]
+    encoded: bytes = codec.encode_uint(min(max(number, 0), _UINT_MAX))
     return encoded
 
 

@@ -1,0 +1,147 @@
+"""A management agent with a real core and real shared memory, but no processes: requests in, answers out, in octets."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from router.config.load import load_text
+from router.ipc.layout import Region
+from router.ipc.testing import claim_link, set_worker
+from router.log import Log, LogSettings, ModuleSettings
+from supervisor.connections import Connection
+from supervisor.core import Core
+from supervisor.inprocess import LocalMessage
+from supervisor.management.agent import Agent
+from supervisor.management.context import Unchanging
+from supervisor.worker import Stage, Worker
+from tests.peer import message
+from tests.peer.management import PREFIX, Answer
+from tests.unit.supervisor.harness import attach
+
+QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
+VERBOSE = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null"), "AGENT": ModuleSettings(mask=127)})
+WORKERS = 2
+CONFIGURATION = """
+router {
+    id: QDR
+    metadata: of tests
+    workerThreads: 2
+}
+listener {
+    host: 127.0.0.1
+    port: 0
+    name: main
+}
+listener {
+    host: 127.0.0.1
+    port: 1
+    name: tenants
+    multiTenant: yes
+    role: route-container
+}
+address {
+    prefix: closest/
+    distribution: closest
+    priority: 7
+}
+address {
+    name: fb
+    pattern: fb.*
+    enableFallback: yes
+}
+address {
+    prefix: way
+    waypoint: yes
+}
+exchange {
+    name: E
+    address: ex
+}
+binding {
+    exchangeName: E
+    bindingKey: a.b
+    nextHopAddress: hop
+}
+"""
+
+
+class Desk:
+    """One router without its processes; `later` holds what the agent wants to be called for."""
+
+    def __init__(self, links: int = 64, log: LogSettings = QUIET) -> None:
+        self.region = Region.create(WORKERS, links, 64, 4096)
+        self.log = Log(log)
+        self.configuration = load_text("router.conf", CONFIGURATION)
+        self.core = Core(self.configuration, self.log, 64, self.region.reset_address)
+        self.workers = [Worker(index, 1) for index in range(WORKERS)]
+        for worker in self.workers:
+            worker.stage = Stage.SERVING
+            self.core.workers[worker.index] = worker
+            set_worker(self.region, worker.index, generation=1)
+        self.sent: list[tuple[str, bytes, int]] = []
+        self.reachable = True
+        self.later: deque[Callable[[], None]] = deque()
+        self.agent = Agent(
+            self.core, self.region, self.log, Unchanging(self.configuration), "9.9", self._send, self.later.append
+        )
+        self._slots = [0] * WORKERS
+
+    def _send(self, address: str, octets: bytes, near: int) -> bool:
+        self.sent.append((address, octets, near))
+        return self.reachable
+
+    # The world
+
+    def connection(self, worker: int = 0, listener: int = 0, **more: Any) -> Connection:
+        """An open connection to `worker`."""
+        owner = self.workers[worker]
+        peer = f"10.0.0.1:{1000 + self.core.accepted}"
+        made = self.core.adopt(owner, self.configuration.listeners[listener], "127.0.0.1:5672", peer)
+        said = {
+            "container": f"c{made.number}", "hostname": None, "user": "anonymous", "mechanism": "ANONYMOUS",
+            "properties": {}, "tls": None, **more,
+        }  # fmt: skip
+        self.core.receive(owner, {"t": "opened", "conn": made.number, **said})
+        return made
+
+    def link(self, connection: Connection, direction: str = "in", address: str | None = None, **fields: Any) -> int:
+        """An attached link with these counters; returns its identity."""
+        assert connection.worker is not None
+        slot = self._slots[connection.worker]
+        self._slots[connection.worker] += 1
+        generation = (1 << 20) + slot + 1
+        claim_link(self.region, connection.worker, slot, generation, direction=1 if direction == "in" else 2, **fields)
+        asked = attach(slot, direction, address, slot=slot, gen=generation, conn=connection.number)
+        self.core.receive(self.workers[connection.worker], asked)
+        return max(self.core.links)
+
+    # Requests
+
+    def raw(self, octets: bytes, connection: int | None = None) -> list[Answer]:
+        """Hand over a message, and do all that is left for later; the answers."""
+        self.sent.clear()
+        self.agent.handle(LocalMessage(1, connection, octets))
+        while self.later:
+            self.later.popleft()()
+        return [Answer.of(octets) for _, octets, _ in self.sent]
+
+    def ask(self, operation: str | None, body: Any = None, connection: int | None = None, **properties: Any) -> Answer:
+        """One request; its answer."""
+        given = properties if operation is None else {"operation": operation, **properties}
+        (answer,) = self.raw(request(given, {} if body is None else body), connection)
+        return answer
+
+    def query(self, kind: str, *names: Any, **properties: Any) -> list[dict[str, Any]]:
+        """Rows of a type by its short name."""
+        answer = self.ask("QUERY", {"attributeNames": list(names)}, entityType=PREFIX + kind, **properties)
+        assert answer.outcome == (200, "OK")
+        return [dict(zip(answer.body["attributeNames"], row, strict=True)) for row in answer.body["results"]]
+
+
+def request(properties: Any, body: Any = None, **fields: Any) -> bytes:
+    """A request; `fields` of the properties section."""
+    return (
+        message.properties(**{"reply_to": "amqp:/_topo/0/QDR/temp.x", "correlation_id": "1", **fields})
+        + message.application_properties(properties)
+        + message.value(body)
+    )

@@ -1,0 +1,130 @@
+"""The agent itself: long answers in slices, bounds, faults, answers that nobody wants."""
+
+import time
+
+import pytest
+
+from supervisor.inprocess import LocalMessage
+from supervisor.management import agent as agents
+from supervisor.management import operations
+from supervisor.management.response import Response
+from tests.peer.management import PREFIX, Answer
+from tests.unit.supervisor.management.desk import VERBOSE, Desk, request
+
+LINKS = 10_000
+QUERY_LINKS = request({"operation": "QUERY", "entityType": PREFIX + "router.link"}, {})
+
+
+@pytest.fixture(scope="module")
+def busy():
+    desk = Desk(links=LINKS + 1)
+    connection = desk.connection()
+    for number in range(LINKS):
+        desk.link(connection, "out" if number % 2 else "in", f"a{number % 20}")
+    return desk
+
+
+def test_many_rows_are_made_in_slices(busy):
+    """Between two slices other events have their turn; other requests are answered meanwhile."""
+    busy.sent.clear()
+    longest = 0.0
+    busy.agent.handle(LocalMessage(0, None, QUERY_LINKS))
+    assert not busy.sent
+    busy.agent.handle(LocalMessage(0, None, request({"operation": "GET-ANNOTATIONS"}, correlation_id="short")))
+    assert len(busy.sent) == 1, "a short one overtakes"
+    turns = 0
+    while busy.later:
+        began = time.thread_time()
+        busy.later.popleft()()
+        longest = max(longest, time.thread_time() - began)
+        turns += 1
+    answer = Answer.of(busy.sent[1][1])
+    assert len(answer.body["results"]) == LINKS
+    assert turns > 3
+    assert longest < 0.1, "a slice is a few milliseconds; the last one puts the answer together"
+
+
+def test_a_page_of_many_rows(busy):
+    rows = busy.query("router.link", "identity", offset=LINKS - 3, count=500)
+    assert [row["identity"] for row in rows] == [str(number) for number in list(busy.core.links)[-3:]]
+
+
+def test_links_that_go_while_rows_are_made():
+    desk = Desk(links=400)
+    stays, goes = desk.connection(), desk.connection()
+    kept = [desk.link(stays, "in", None) for _ in range(100)]
+    for _ in range(200):
+        desk.link(goes, "in", None)
+    steps = desk.agent._types[PREFIX + "router.link"].query(
+        agents.decode(0, None, request({"operation": "QUERY"}, {"attributeNames": ["identity"]}))
+    )
+    next(steps)
+    desk.core.receive(desk.workers[0], {"t": "closed", "conn": goes.number, "error": None})
+    octets = agents.encode(result(steps), "r", None)
+    assert [row[0] for row in Answer.of(octets).body["results"]] == [str(number) for number in kept]
+
+
+def result(steps):
+    """What a generator returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value
+
+
+def test_too_many_requests(busy, monkeypatch):
+    """What waits is bounded: the rest is refused, and everybody is answered."""
+    monkeypatch.setattr(agents, "MAX_WAITING", 5)
+    busy.sent.clear()
+    wanted = agents.MAX_UNFINISHED + 5 + 3
+    query = request({"operation": "QUERY", "entityType": PREFIX + "router.link"}, {"attributeNames": ["identity"]})
+    for _ in range(wanted):
+        busy.agent.handle(LocalMessage(0, None, query))
+    assert len(busy.sent) == 3
+    assert Answer.of(busy.sent[0][1]).outcome == (500, "Too many management requests are waiting")
+    while busy.later:
+        busy.later.popleft()()
+    assert len(busy.sent) == wanted
+    assert all(len(Answer.of(octets).body["results"]) == LINKS for _, octets, _ in busy.sent[3:])
+
+
+def test_a_fault_is_answered_and_logged(monkeypatch):
+    def broken(request, context):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setitem(operations.OPERATIONS, "BROKEN", broken)
+    desk = Desk(log=VERBOSE)
+    assert desk.ask("BROKEN").outcome == (500, "Internal Server Error")
+    (entry,) = [entry for entry in desk.log.recent() if entry.level == "critical"]
+    assert "ZeroDivisionError: oops" in entry.text
+    assert desk.ask("GET-ANNOTATIONS").status == 200
+
+
+def test_answers_go_where_the_request_came_from():
+    desk = Desk()
+    desk.raw(request({"operation": "GET-ANNOTATIONS"}, reply_to="somewhere"))
+    assert [(address, near) for address, _, near in desk.sent] == [("somewhere", 1)]
+
+
+def test_nobody_to_get_the_answer():
+    desk = Desk()
+    desk.reachable = False
+    assert desk.ask("GET-ANNOTATIONS").status == 200
+
+
+def test_further_answers(monkeypatch):
+    """An operation may answer more than once, with a subject."""
+    kept = []
+
+    def watch(request, context):
+        kept.append((request, context))
+        return Response()
+
+    monkeypatch.setitem(operations.OPERATIONS, "WATCH", watch)
+    desk = Desk()
+    assert desk.ask("WATCH").status == 200
+    given, context = kept[0]
+    assert context.answer(given, Response.of(200, [[1.5, "text"]])) is True
+    answer = Answer.of(desk.sent[-1][1])
+    assert answer.body == [[1.5, "text"]]

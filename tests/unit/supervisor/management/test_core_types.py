@@ -1,0 +1,348 @@
+"""Rows of the types with columns, their AMQP types, and what else can be done with them (management 5.5 to 5.10, 6)."""
+
+import pytest
+
+from router.config.schema import SCHEMA
+from router.ipc.testing import set_address, set_worker
+from tests.peer.management import PREFIX
+from tests.peer.types import Int, Long, Map, UInt, ULong
+from tests.unit.supervisor.management.desk import Desk
+
+CORE = [each for each in SCHEMA.types.values() if each.core_columns]
+AMQP_TYPES = {
+    "string": str, "ulong": ULong, "uint": UInt, "int": Int, "long": Long, "boolean": bool, "map": Map,
+    "list of ulong": list, "list of string": list, "list of long": list,
+}  # fmt: skip
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+@pytest.mark.parametrize("kind", CORE, ids=lambda each: each.name)
+def test_columns_and_types_are_those_of_the_schema(desk, kind):
+    connection = desk.connection()
+    desk.link(connection, "in", None)
+    desk.link(connection, "out", "a")
+    answer = desk.ask("QUERY", {}, entityType=kind.long_name)
+    assert answer.body["attributeNames"] == [column.name for column in kind.core_columns]
+    for row in answer.body["results"]:
+        for column, value in zip(kind.core_columns, row, strict=True):
+            if value is None:
+                assert column.nullable, column.name
+            else:
+                assert isinstance(value, AMQP_TYPES[column.amqp_type]), column.name
+
+
+def test_names_as_asked(desk):
+    """Order and repetitions as asked; a name that nobody knows is null and nothing is shifted."""
+    answer = desk.ask("QUERY", {"attributeNames": ["id", "bogus", "mode", "id", 5, None]}, entityType=PREFIX + "router")
+    assert answer.body["attributeNames"] == ["id", "bogus", "mode", "id"]
+    assert answer.body["results"] == [["QDR", None, "standalone", "QDR"]]
+
+
+@pytest.mark.parametrize("names", [[], None, "id", {"a": 1}, ["id"] * 64, 7])
+def test_all_columns(desk, names):
+    answer = desk.ask("QUERY", {"attributeNames": names}, entityType=PREFIX + "router")
+    assert len(answer.body["attributeNames"]) == 33
+
+
+PAGES = [
+    ({}, list(range(10))),
+    ({"offset": 0, "count": 3}, [0, 1, 2]),
+    ({"offset": ULong(8), "count": ULong(500)}, [8, 9]),
+    ({"offset": "7", "count": "2"}, [7, 8]),
+    ({"offset": 10}, []),
+    ({"offset": 2**40}, []),
+    ({"offset": ULong(2**64 - 1), "count": ULong(2**64 - 1)}, []),
+    ({"offset": -1}, []),
+    ({"count": 0}, list(range(10))),
+    ({"count": -4}, list(range(10))),
+]
+
+
+@pytest.mark.parametrize(("page", "expected"), PAGES)
+def test_pages(desk, page, expected):
+    connection = desk.connection()
+    identities = [desk.link(connection) for _ in range(10)]
+    rows = desk.query("router.link", "identity", **page)
+    assert [row["identity"] for row in rows] == [str(identities[index]) for index in expected]
+
+
+@pytest.mark.parametrize("key", ["offset", "count"])
+@pytest.mark.parametrize("kind", ["router.link", "log"])
+def test_a_page_that_is_no_number(desk, key, kind):
+    answer = desk.ask("QUERY", {}, entityType=PREFIX + kind, **{key: "many"})
+    assert answer.outcome == (400, f"'{key}' is not a number: 'many'")
+
+
+def test_router(desk):
+    set_worker(desk.region, 0, accepted=3, ingress=5)
+    set_worker(desk.region, 1, accepted=4, presettled=2)
+    desk.link(desk.connection())
+    (row,) = desk.query("router")
+    assert (row["id"], row["name"], row["identity"], row["mode"], row["area"]) == ("QDR", "QDR", "1", "standalone", "0")
+    assert (row["version"], row["metadata"], row["workerThreads"]) == ("9.9", "of tests", 2)
+    assert (row["acceptedDeliveries"], row["deliveriesIngress"], row["presettledDeliveries"]) == (7, 5, 2)
+    assert (row["connectionCount"], row["linkCount"], row["addrCount"]) == (1, 1, len(desk.core.table.records))
+    assert row["memoryUsage"] > 1 << 20
+    assert desk.query("router", "blockedLinkCount", "linksBlocked") == [{"blockedLinkCount": 0, "linksBlocked": 0}]
+
+
+def test_link(desk):
+    connection = desk.connection(worker=1)
+    first = desk.link(
+        connection, "in", "closest/x", capacity=250, credit=249, deliveries=9, accepted=3, rejected=1, released=2,
+        modified=1, presettled=1, dropped_presettled=1, delayed_1s=2, delayed_10s=1, unsettled=1,
+    )  # fmt: skip
+    second = desk.link(connection, "out", "closest/x", undelivered=4)
+    one, two = desk.query("router.link")
+    assert (one["identity"], two["identity"]) == (str(first), str(second))
+    assert (one["name"], one["linkName"], one["linkDir"], one["owningAddr"]) == (
+        "link-0",
+        "link-0",
+        "in",
+        "M0closest/x",
+    )
+    assert (one["capacity"], one["creditAvailable"], one["deliveryCount"], one["unsettledCount"]) == (250, 249, 9, 1)
+    assert [one[f"{name}Count"] for name in ("accepted", "rejected", "released", "modified")] == [3, 1, 2, 1]
+    assert (one["presettledCount"], one["droppedPresettledCount"]) == (1, 1)
+    assert (one["deliveriesDelayed1Sec"], one["deliveriesDelayed10Sec"]) == (2, 1)
+    assert (one["connectionId"], one["linkType"], one["adminStatus"], one["priority"]) == (
+        "1",
+        "endpoint",
+        "enabled",
+        4,
+    )
+    assert (one["peer"], one["ingressHistogram"]) == (None, None)
+    assert (two["linkDir"], two["undeliveredCount"], len(two["ingressHistogram"])) == ("out", 4, 128)
+
+
+def test_operational_status_of_a_link(desk):
+    desk.link(desk.connection(), "in", None)
+    assert desk.query("router.link", "operStatus", "owningAddr") == [{"operStatus": "up", "owningAddr": None}]
+    desk.link(desk.connection(), "out", "x")
+    assert [row["operStatus"] for row in desk.query("router.link", "operStatus")] == ["up", "down"]
+
+
+def test_zero_credit(desk):
+    desk.link(desk.connection(), "in", None, blocked_since=1)
+    assert desk.query("router.link", "zeroCreditSeconds")[0]["zeroCreditSeconds"] > 0
+
+
+def test_address(desk):
+    connection = desk.connection()
+    desk.link(connection, "out", "closest/x")
+    desk.link(connection, "out", "closest/x")
+    record = desk.core.table.records["M0closest/x"]
+    set_address(desk.region, 0, record.id, ingress=2, egress=3)
+    set_address(desk.region, 1, record.id, ingress=5, redirected=1)
+    answer = desk.ask("READ", type=PREFIX + "router.address", name="M0closest/x")
+    row = answer.body
+    assert (row["key"], row["name"], row["identity"]) == ("M0closest/x",) * 3
+    assert (row["distribution"], row["subscriberCount"], row["priority"], row["inProcess"]) == ("closest", 2, 7, 0)
+    assert (row["deliveriesIngress"], row["deliveriesEgress"], row["deliveriesRedirectedToFallback"]) == (7, 3, 1)
+    assert (row["remoteHostRouters"], row["transitOutstanding"], row["trackedDeliveries"]) == ([], None, 0)
+    keys = [each["key"] for each in desk.query("router.address", "key", "inProcess") if each["inProcess"]]
+    assert set(keys) >= {"M0$management", "L$management"}
+    assert desk.ask("READ", type=PREFIX + "router.address", identity="Mx").outcome == (404, "Not Found")
+    assert desk.ask("READ", type=PREFIX + "router.address").outcome == (404, "Not Found")
+
+
+def test_connection(desk):
+    tls = {"protocol": "TLSv1.3", "cipher": "AES", "ssf": 256}
+    desk.connection(properties={"product": "x", "n": 5, "big": 2**40, "list": [1, None], "ü": 1.5}, tls=tls)
+    desk.connection(1, 1, hostname="acme", mechanism=None, user=None)
+    one, two = desk.query("connection")
+    assert (one["identity"], one["host"], one["name"]) == ("1", "10.0.0.1:1000", "connection/10.0.0.1:1000")
+    assert (one["container"], one["role"], one["dir"], one["protocol"]) == ("c1", "normal", "in", "amqp")
+    assert (one["sasl"], one["isAuthenticated"], one["user"]) == ("ANONYMOUS", True, "anonymous")
+    assert (one["isEncrypted"], one["ssl"], one["sslProto"], one["sslCipher"], one["sslSsf"]) == (
+        True, True, "TLSv1.3", "AES", 256,
+    )  # fmt: skip
+    assert dict(one["properties"]) == {"product": "x", "n": 5, "big": 2**40, "list": [1, None], "ü": 1.5}
+    assert (one["tenant"], one["active"], one["opened"], one["lastDlvSeconds"]) == (None, True, True, None)
+    assert (two["tenant"], two["role"], two["isAuthenticated"], two["sasl"]) == (
+        "acme/",
+        "route-container",
+        False,
+        None,
+    )
+
+
+def test_connections_come_and_go(desk):
+    one, two = desk.connection(0), desk.connection(1)
+    desk.link(one)
+    desk.core.receive(desk.workers[0], {"t": "closed", "conn": one.number, "error": None})
+    assert [row["identity"] for row in desk.query("connection", "identity")] == [str(two.number)]
+    assert desk.query("router.link") == []
+    desk.core.lost(desk.workers[1], lambda: None)
+    assert desk.query("connection") == []
+
+
+CONNECTION = PREFIX + "connection"
+
+
+def test_close_a_connection(desk):
+    target, other = desk.connection(1), desk.connection(0)
+    answer = desk.ask("UPDATE", {"adminStatus": "deleted", "enableProtocolTrace": True}, other.number,
+                      type=CONNECTION, identity=str(target.number))  # fmt: skip
+    assert answer.outcome == (200, "OK")
+    assert (answer.body["adminStatus"], answer.body["operStatus"]) == ("deleted", "closing")
+    assert answer.body["enableProtocolTrace"] is True
+    assert desk.workers[1].outbox[-2:] == [
+        {"t": "trace", "conn": target.number, "on": True},
+        {"t": "close", "conn": target.number, "condition": "amqp:connection:forced",
+         "description": "Connection forced-closed by management request"},
+    ]  # fmt: skip
+    before = list(desk.workers[1].outbox)
+    assert desk.ask("UPDATE", {"adminStatus": "deleted"}, type=CONNECTION, identity=str(target.number)).status == 200
+    assert desk.workers[1].outbox == before, "closed once"
+
+
+def test_trace_a_connection(desk):
+    target = desk.connection()
+    for value, shown in ((True, True), ("yes", False), (True, True), (False, False)):
+        answer = desk.ask("UPDATE", {"enableProtocolTrace": value}, type=CONNECTION, identity=str(target.number))
+        assert answer.body["enableProtocolTrace"] is shown
+    told = [message["on"] for message in desk.workers[0].outbox if message["t"] == "trace"]
+    assert told == [True, False, True, False]
+
+
+BAD_UPDATES = [
+    ("1", {}), ("1", "text"), ("1", None), ("1", {"adminStatus": "off"}), ("1", {"other": 1}),
+    ("77", {"adminStatus": "deleted"}), ("x", {"adminStatus": "deleted"}), (None, {"adminStatus": "deleted"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("identity", "body"), BAD_UPDATES)
+def test_bad_updates_of_a_connection(desk, identity, body):
+    desk.connection()
+    target = {} if identity is None else {"identity": identity}
+    answer = desk.ask("UPDATE", body, type=CONNECTION, **target)
+    assert (answer.outcome, answer.body) == ((400, "Bad Request"), {})
+
+
+def test_a_requester_that_is_gone(desk):
+    desk.connection()
+    answer = desk.ask("UPDATE", {"adminStatus": "deleted"}, 99, type=CONNECTION, identity="1")
+    assert answer.outcome == (400, "Bad Request")
+    assert not desk.workers[0].outbox
+
+
+def test_enabled_changes_nothing(desk):
+    desk.connection()
+    answer = desk.ask("UPDATE", {"adminStatus": "enabled"}, type=CONNECTION, identity="1")
+    assert (answer.status, answer.body["adminStatus"], desk.workers[0].outbox) == (200, "enabled", [])
+
+
+def test_read_a_connection(desk):
+    desk.connection()
+    assert desk.ask("READ", type=CONNECTION, identity="1").body["container"] == "c1"
+    wrong = (400, "Name not supported. Identity required")
+    assert desk.ask("READ", type=CONNECTION, name="connection/10.0.0.1:1000").outcome == wrong
+    assert desk.ask("READ", type=CONNECTION).outcome == wrong
+    assert desk.ask("READ", type=CONNECTION, identity="5").outcome == (404, "Not Found")
+
+
+def test_links_by_identity_and_name(desk):
+    number = desk.link(desk.connection())
+    link = PREFIX + "router.link"
+    for operation, body in (("READ", {}), ("UPDATE", {"adminStatus": "disabled"})):
+        for target in ({"identity": str(number)}, {"identity": ULong(number)}, {"name": "link-0"}):
+            answer = desk.ask(operation, body, type=link, **target)
+            assert (answer.status, answer.body["identity"], answer.body["adminStatus"]) == (200, str(number), "enabled")
+        assert desk.ask(operation, body, type=link, identity="999").outcome == (404, "Not Found")
+        assert desk.ask(operation, body, type=link, name="none").outcome == (404, "Not Found")
+        assert desk.ask(operation, body, type=link).outcome == (400, "Bad Request")
+    for body in ({}, "x", None):
+        answer = desk.ask("UPDATE", body, type=link, identity=str(number))
+        assert (answer.outcome, answer.body) == ((400, "Bad Request"), {})
+
+
+REFUSED = [
+    ("router", "READ", 403, {}), ("router", "CREATE", 403, None), ("router", "UPDATE", 501, {}),
+    ("router", "DELETE", 403, {}), ("router.link", "CREATE", 501, None), ("router.link", "DELETE", 501, {}),
+    ("router.address", "CREATE", 501, None), ("router.address", "UPDATE", 501, {}),
+    ("router.address", "DELETE", 501, {}), ("connection", "CREATE", 501, None), ("connection", "DELETE", 403, {}),
+    ("router.config.address", "UPDATE", 501, {}), ("router.config.exchange", "UPDATE", 501, {}),
+    ("router.config.binding", "UPDATE", 501, {}), ("router.connection.linkRoute", "UPDATE", 501, {}),
+    ("console", "READ", 403, {}), ("console", "CREATE", 403, None), ("console", "UPDATE", 403, None),
+    ("console", "DELETE", 403, {}), ("console", "QUERY", 403, {"attributeNames": [], "results": []}),
+    ("router.config.linkRoute", "CREATE", 501, None), ("router.config.autoLink", "CREATE", 501, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "operation", "status", "body"), REFUSED)
+def test_refused_and_always_answered(desk, kind, operation, status, body):
+    answer = desk.ask(operation, {}, type=PREFIX + kind, identity="1")
+    assert (answer.status, answer.body) == (status, body)
+
+
+@pytest.mark.parametrize("kind", ["router.config.linkRoute", "router.config.autoLink", "router.connection.linkRoute"])
+def test_types_that_are_not_built(desk, kind):
+    assert desk.query(kind) == []
+    assert desk.ask("READ", type=PREFIX + kind).outcome == (400, "No name or identity provided")
+    assert desk.ask("READ", type=PREFIX + kind, name="x").outcome == (404, "Not Found")
+    assert desk.ask("DELETE", type=PREFIX + kind, name="x").outcome == (404, "Not Found")
+    assert "not supported yet" in desk.ask("CREATE", {}, type=PREFIX + kind, name="x").description
+
+
+def test_configured_addresses(desk):
+    one, two, three = desk.query("router.config.address")
+    assert (one["identity"], one["name"], one["prefix"], one["pattern"]) == ("1", "address/0", "closest", None)
+    assert (one["distribution"], one["priority"], one["waypoint"], one["fallback"]) == ("closest", 7, False, False)
+    assert (two["name"], two["pattern"], two["prefix"], two["fallback"], two["priority"]) == (
+        "fb",
+        "fb.*",
+        None,
+        True,
+        -1,
+    )
+    assert (three["waypoint"], three["ingressPhase"], three["egressPhase"]) == (True, 0, 1)
+    read = desk.ask("READ", type=PREFIX + "router.config.address", identity="2")
+    assert read.body == two
+    assert desk.ask("READ", type="router.config.address", name="fb").body == two
+    nothing = (400, "No name or identity provided")
+    for operation in ("READ", "DELETE"):
+        assert desk.ask(operation, type=PREFIX + "router.config.address").outcome == nothing
+        assert desk.ask(operation, type=PREFIX + "router.config.address", name="no").outcome == (404, "Not Found")
+
+
+def test_exchanges_and_bindings(desk):
+    (exchange,) = desk.query("router.config.exchange")
+    assert (exchange["name"], exchange["identity"], exchange["address"], exchange["matchMethod"]) == (
+        "E", "4", "ex", "amqp",
+    )  # fmt: skip
+    assert (exchange["bindingCount"], exchange["alternateAddress"], exchange["alternatePhase"]) == (1, None, None)
+    (binding,) = desk.query("router.config.binding")
+    assert (binding["identity"], binding["name"], binding["bindingKey"]) == ("5", "binding/0", "a.b")
+    assert desk.ask("READ", type=PREFIX + "router.config.binding").outcome == (
+        400, "No binding name or identity provided",
+    )  # fmt: skip
+    assert desk.ask("READ", type=PREFIX + "router.config.binding", name="nope").outcome == (404, "Not Found")
+    counters = desk.core.exchanges.exchange_counters("E")
+    set_address(desk.region, 0, counters, ingress=5, egress=3, redirected=1)
+    set_address(desk.region, 1, counters, ingress=2, egress=2)
+    (exchange,) = desk.query("router.config.exchange")
+    names = ("receivedCount", "forwardedCount", "droppedCount", "divertedCount")
+    assert [exchange[name] for name in names] == [7, 5, 2, 1]
+    set_address(desk.region, 1, desk.core.exchanges.binding_counters("binding/0"), ingress=9)
+    assert desk.query("router.config.binding", "matchedCount") == [{"matchedCount": 9}]
+
+
+def test_links_are_numbered_behind_the_configuration(desk):
+    assert desk.link(desk.connection()) == 6
+
+
+def test_executed_without_a_reply(desk):
+    """The core does what it is asked, without an answer (management specification 5.2)."""
+    from tests.peer import message
+
+    target = desk.connection()
+    octets = message.application_properties(
+        {"operation": "UPDATE", "type": CONNECTION, "identity": str(target.number)}
+    ) + message.value({"adminStatus": "deleted"})
+    assert desk.raw(octets) == []
+    assert target.closing
