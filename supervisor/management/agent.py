@@ -45,7 +45,7 @@ UNBUILT: Final = ("router.config.linkRoute", "router.config.autoLink", "router.c
 # Short names that mean the store's form, which differs from the rows of the core.
 STORED: Final = ("router", "console")
 
-SLICE: Final = 0.004  # seconds that an answer may take before other events have their turn
+SLICE: Final = 0.002  # seconds that an answer may take before other events have their turn
 MAX_UNFINISHED: Final = 16  # answers in the making; further ones wait as requests
 MAX_WAITING: Final = 1000  # requests that wait; beyond it they are refused
 MAX_WAITING_OCTETS: Final = 16 << 20

@@ -27,7 +27,7 @@ Column = Callable[[Any], bytes]
 
 PREFIX = "org.apache.qpid.dispatch."
 MAX_NAMES = 64  # so many attribute names, or more, mean all columns, as 1.19 has it
-ROWS_A_STEP = 50  # between two of them other events have their turn
+ROWS_A_STEP = 20  # between two of them other events have their turn
 
 
 class CoreType:

@@ -7,7 +7,8 @@ import pytest
 from supervisor.inprocess import LocalMessage
 from supervisor.management import agent as agents
 from supervisor.management import operations
-from supervisor.management.response import Response
+from supervisor.management.request import decode
+from supervisor.management.response import Response, encode
 from tests.peer.management import PREFIX, Answer
 from tests.unit.supervisor.management.desk import VERBOSE, Desk, request
 
@@ -56,11 +57,11 @@ def test_links_that_go_while_rows_are_made():
     for _ in range(200):
         desk.link(goes, "in", None)
     steps = desk.agent._types[PREFIX + "router.link"].query(
-        agents.decode(0, None, request({"operation": "QUERY"}, {"attributeNames": ["identity"]}))
+        decode(0, None, request({"operation": "QUERY"}, {"attributeNames": ["identity"]}))
     )
     next(steps)
     desk.core.receive(desk.workers[0], {"t": "closed", "conn": goes.number, "error": None})
-    octets = agents.encode(result(steps), "r", None)
+    octets = encode(result(steps), "r", None)
     assert [row[0] for row in Answer.of(octets).body["results"]] == [str(number) for number in kept]
 
 

@@ -210,7 +210,7 @@ def test_trace_a_connection(desk):
     assert told == [True, False, True, False]
 
 
-BAD_UPDATES = [
+BAD_UPDATES: list[tuple[str | None, object]] = [
     ("1", {}), ("1", "text"), ("1", None), ("1", {"adminStatus": "off"}), ("1", {"other": 1}),
     ("77", {"adminStatus": "deleted"}), ("x", {"adminStatus": "deleted"}), (None, {"adminStatus": "deleted"}),
 ]  # fmt: skip
@@ -219,8 +219,8 @@ BAD_UPDATES = [
 @pytest.mark.parametrize(("identity", "body"), BAD_UPDATES)
 def test_bad_updates_of_a_connection(desk, identity, body):
     desk.connection()
-    target = {} if identity is None else {"identity": identity}
-    answer = desk.ask("UPDATE", body, type=CONNECTION, **target)
+    target = {"type": CONNECTION} if identity is None else {"type": CONNECTION, "identity": identity}
+    answer = desk.ask("UPDATE", body, **target)
     assert (answer.outcome, answer.body) == ((400, "Bad Request"), {})
 
 
@@ -256,12 +256,12 @@ def test_links_by_identity_and_name(desk):
         assert desk.ask(operation, body, type=link, identity="999").outcome == (404, "Not Found")
         assert desk.ask(operation, body, type=link, name="none").outcome == (404, "Not Found")
         assert desk.ask(operation, body, type=link).outcome == (400, "Bad Request")
-    for body in ({}, "x", None):
-        answer = desk.ask("UPDATE", body, type=link, identity=str(number))
+    for useless in ({}, "x", None):
+        answer = desk.ask("UPDATE", useless, type=link, identity=str(number))
         assert (answer.outcome, answer.body) == ((400, "Bad Request"), {})
 
 
-REFUSED = [
+REFUSED: list[tuple[str, str, int, object]] = [
     ("router", "READ", 403, {}), ("router", "CREATE", 403, None), ("router", "UPDATE", 501, {}),
     ("router", "DELETE", 403, {}), ("router.link", "CREATE", 501, None), ("router.link", "DELETE", 501, {}),
     ("router.address", "CREATE", 501, None), ("router.address", "UPDATE", 501, {}),

@@ -38,7 +38,8 @@ TARGETS = [
      f"Operation 'delete' not implemented for '{PREFIX}log' {LOG_OPERATIONS}"),
     ({"operation": "GET-TYPES", "name": "log/AGENT"}, 501,
      f"Operation 'GET-TYPES' not implemented for '{PREFIX}log' {LOG_OPERATIONS}"),
-    ({"operation": "DELETE", "name": "AGENT"}, 501, f"Operation 'DELETE' not implemented for '{PREFIX}logStats' ['READ']"),
+    ({"operation": "DELETE", "name": "AGENT"}, 501,
+     f"Operation 'DELETE' not implemented for '{PREFIX}logStats' ['READ']"),
     ({"operation": "QUERY", "name": "main"}, 501,
      f"Operation 'QUERY' not implemented for '{PREFIX}listener' ['CREATE', 'DELETE', 'READ']"),
     ({"operation": "QUERY", "entityType": "bogus"}, 400, "No such entity type 'bogus'"),
@@ -142,7 +143,7 @@ def test_untyped_query(desk):
 def test_pages(desk):
     every = [row["identity"] for row in desk.query("entity", "identity")]
     assert len(every) == len(set(every)) > 40
-    pages = []
+    pages: list[str] = []
     while page := desk.query("entity", "identity", offset=len(pages), count=7):
         pages += [row["identity"] for row in page]
     assert pages == every
