@@ -83,7 +83,7 @@ class Connections(CoreType):
         for link in connection.links.values():
             counters = self.context.region.link_counters(link.worker, link.slot)
             if counters is not None and counters["generation"] == link.generation:
-                last = max(last, counters.get("last_delivery", 0))
+                last = max(last, counters["last_delivery"])
         return last
 
     def find(self, identity: str | None, name: str | None) -> Connection:

@@ -31,14 +31,14 @@ class Row:
 
 
 def _counter(name: str) -> Column:
-    return lambda row: values.ulong(row.counters.get(name, 0))
+    return lambda row: values.ulong(row.counters[name])
 
 
 def _histogram(row: Row) -> bytes:
     """Finished deliveries of an outgoing link by the router where they came in: all of them here."""
     if not row.link.consumer:
         return values.NULL
-    encoded: bytes = codec.encode_list([values.ulong(row.counters.get("finished", 0)), *_OTHER_ROUTERS])
+    encoded: bytes = codec.encode_list([values.ulong(row.counters["finished"]), *_OTHER_ROUTERS])
     return encoded
 
 
@@ -86,7 +86,7 @@ class Links(CoreType):
         "deliveriesStuck": _counter("stuck"),
         "ingressHistogram": _histogram,
         "priority": constant(values.uint(PRIORITY)),
-        "settleRate": lambda row: values.uint(round(row.counters.get("rate", 0))),
+        "settleRate": lambda row: values.uint(round(row.counters["rate"])),
         "creditAvailable": lambda row: values.uint(row.counters["credit"]),
         "zeroCreditSeconds": _zero_credit,
     }

@@ -164,8 +164,8 @@ def _worker(context: Context, index: int) -> dict[str, Any]:
         "bufferedOctets": counters["buffered"],
         "deliveriesIngress": counters["ingress"],
         "deliveriesEgress": counters["egress"],
-        "deliveriesStuck": counters.get("stuck", 0),
-        "linksBlocked": counters.get("blocked", 0),
+        "deliveriesStuck": counters["stuck"],
+        "linksBlocked": counters["blocked"],
         "rings": rings,
     }
 

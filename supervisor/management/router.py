@@ -43,7 +43,7 @@ class Row:
 
 
 def _counter(name: str) -> Column:
-    return lambda row: values.ulong(row.totals.get(name, 0))
+    return lambda row: values.ulong(row.totals[name])
 
 
 def _memory(row: Row) -> bytes:
@@ -97,7 +97,7 @@ class RouterType(CoreType):
         "deliveriesIngressRouteContainer": constant(values.ulong(0)),
         "deliveriesEgressRouteContainer": constant(values.ulong(0)),
         "deliveriesRedirectedToFallback": _counter("redirected"),
-        "linksBlocked": lambda row: values.uint(row.totals.get("blocked", 0)),
+        "linksBlocked": lambda row: values.uint(row.totals["blocked"]),
         "uptimeSeconds": lambda row: values.uint(uptime(row.core)),
         "memoryUsage": _memory,
         "workerThreads": lambda row: values.int32(row.router.workers),

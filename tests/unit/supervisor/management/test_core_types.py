@@ -256,6 +256,7 @@ def test_links_by_identity_and_name(desk):
         assert desk.ask(operation, body, type=link, identity="999").outcome == (404, "Not Found")
         assert desk.ask(operation, body, type=link, name="none").outcome == (404, "Not Found")
         assert desk.ask(operation, body, type=link).outcome == (400, "Bad Request")
+    useless: object
     for useless in ({}, "x", None):
         answer = desk.ask("UPDATE", useless, type=link, identity=str(number))
         assert (answer.outcome, answer.body) == ((400, "Bad Request"), {})
