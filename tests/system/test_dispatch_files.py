@@ -1,0 +1,18 @@
+"""Files as people write them for Dispatch run as they are, but for ports, which the kernel chooses, and log sinks."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.system.fixtures import Start
+from tests.system.router import ROOT
+
+FILES = sorted((ROOT / "tests" / "unit" / "router" / "config" / "dispatch").glob("*.conf"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_runs(start: Start, path: Path) -> None:
+    text = re.sub(r"(?m)^( *port:).*$", r"\1 0", path.read_text()).replace("outputFile: stdout", "outputFile: stderr")
+    router = start(text=text)  # waits for every listener
+    assert not re.search(r"Unknown|ignoring|Error configuring|\(error\)", router.log)
