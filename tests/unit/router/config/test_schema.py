@@ -1,6 +1,9 @@
-"""The schema: conversion of values to the types of attributes, and its agreement with the user's reference."""
+"""The schema: conversion of values to the types of attributes, what management shows of it, and the reference page."""
 
+import json
 import re
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -90,3 +93,176 @@ def test_defaults_of_dispatch():
 
 def test_reference_is_as_the_schema_says():
     assert REFERENCE.read_text() == reference(), "run scripts/make_reference.py"
+
+
+LONG = "org.apache.qpid.dispatch."
+
+# The types in the order in which management lists them, with what each adds to its base.
+TYPES = {
+    "entity": None,
+    "org.amqp.management": "operationalEntity",
+    "management": "org.amqp.management",
+    "configurationEntity": "entity",
+    "operationalEntity": "entity",
+    "router": "configurationEntity",
+    "sslProfile": "configurationEntity",
+    "authServicePlugin": "configurationEntity",
+    "listener": "configurationEntity",
+    "connector": "configurationEntity",
+    "log": "configurationEntity",
+    "logStats": "operationalEntity",
+    "router.config.address": "configurationEntity",
+    "router.config.linkRoute": "configurationEntity",
+    "router.config.autoLink": "configurationEntity",
+    "router.config.exchange": "configurationEntity",
+    "router.config.binding": "configurationEntity",
+    "router.link": "operationalEntity",
+    "router.address": "operationalEntity",
+    "router.node": "operationalEntity",
+    "connection": "operationalEntity",
+    "allocator": "operationalEntity",
+    "console": "configurationEntity",
+    "policy": "configurationEntity",
+    "vhost": "configurationEntity",
+    "vhostUserGroupSettings": "configurationEntity",
+    "vhostStats": "operationalEntity",
+    "dummy": "entity",
+    "router.connection.linkRoute": "configurationEntity",
+}
+
+
+def test_types():
+    assert list(SCHEMA.types) == list(TYPES)
+    for name, entity_type in SCHEMA.types.items():
+        assert (entity_type.name, entity_type.long_name) == (name, LONG + name)
+        assert (entity_type.bases[0].name if entity_type.bases else None) == TYPES[name]
+    assert [base.name for base in SCHEMA.types["management"].bases] == [
+        "org.amqp.management",
+        "operationalEntity",
+        "entity",
+    ]
+    derived = SCHEMA.derived(SCHEMA.types["org.amqp.management"])
+    assert [each.name for each in derived] == ["org.amqp.management", "management"]
+
+
+def test_find():
+    address = SCHEMA.types["router.config.address"]
+    assert SCHEMA.find("router.config.address") is SCHEMA.find(LONG + "router.config.address") is address
+    assert SCHEMA.find("org.amqp.management") is SCHEMA.types["org.amqp.management"]
+    assert SCHEMA.section("address") is address
+    for name in ("address", "Router", "", "org.apache.qpid.dispatch.", "nonsense"):
+        assert SCHEMA.find(name) is None
+    for name in ("router.link", "router.config.address", "Router"):
+        assert SCHEMA.section(name) is None
+
+
+def test_attributes_in_reporting_order():
+    assert list(SCHEMA.types["log"].attributes) == [
+        "module",
+        "enable",
+        "includeTimestamp",
+        "includeSource",
+        "outputFile",
+        "name",
+        "identity",
+        "type",
+    ]
+    assert list(SCHEMA.types["entity"].attributes) == ["name", "identity", "type"]
+    additions = [
+        (entity_type.name, each.name)
+        for entity_type in SCHEMA.types.values()
+        for each in entity_type.attributes.values()
+        if each.addition
+    ]
+    assert additions == [("router.config.address", "presettledOverflow")]
+
+
+@pytest.mark.parametrize(
+    ("name", "operations"),
+    [
+        ("entity", []),
+        ("listener", ["CREATE", "DELETE", "READ"]),
+        ("log", ["UPDATE", "READ"]),
+        ("router", ["READ"]),
+        ("router.link", ["UPDATE", "READ"]),
+        ("dummy", ["CREATE", "READ", "UPDATE", "DELETE", "CALLME"]),
+        (
+            "management",
+            [
+                "GET-SCHEMA",
+                "GET-JSON-SCHEMA",
+                "GET-LOG",
+                "PROFILE",
+                "QUERY",
+                "GET-TYPES",
+                "GET-ANNOTATIONS",
+                "GET-OPERATIONS",
+                "GET-ATTRIBUTES",
+                "GET-MGMT-NODES",
+                "READ",
+            ],
+        ),
+    ],
+)
+def test_operations(name, operations):
+    assert list(SCHEMA.types[name].operations) == operations
+
+
+def test_columns():
+    columns = {name: each.core_columns for name, each in SCHEMA.types.items() if each.core_columns is not None}
+    assert {name: len(each) for name, each in columns.items()} == {
+        "router": 33,
+        "router.config.address": 11,
+        "router.config.linkRoute": 13,
+        "router.config.autoLink": 16,
+        "router.config.exchange": 12,
+        "router.config.binding": 7,
+        "router.link": 29,
+        "router.address": 21,
+        "connection": 25,
+        "console": 0,
+        "router.connection.linkRoute": 6,
+    }
+    prefix, histogram = columns["router.config.address"][3], columns["router.link"][24]
+    assert (prefix.name, prefix.amqp_type, prefix.nullable) == ("prefix", "string", True)
+    assert (histogram.name, histogram.amqp_type, histogram.nullable) == ("ingressHistogram", "list of ulong", True)
+
+
+def test_dump():
+    dump = SCHEMA.dump()
+    assert list(dump) == ["prefix", "entityTypes"]
+    assert dump["prefix"] == "org.apache.qpid.dispatch"
+    types: Any = dump["entityTypes"]
+    assert [name.removeprefix("router.config.") for name in TYPES] == list(types)
+    log = types["log"]
+    assert list(log) == ["attributes", "operations", "description", "fullyQualifiedType"]
+    assert list(log["attributes"]) == [name for name in SCHEMA.types["log"].attributes if name != "type"]
+    assert log["attributes"]["includeSource"] == {
+        "type": "boolean",
+        "description": attribute("log", "includeSource").about,
+    }
+    module = log["attributes"]["module"]
+    assert (list(module), module["type"][0], module["required"]) == (
+        ["type", "required", "description"],
+        "ROUTER",
+        True,
+    )
+    assert list(log["attributes"]["name"]) == ["type", "unique", "description"]
+    assert list(types["address"]["attributes"]["distribution"]) == ["type", "default", "description"]
+    assert "default" not in types["address"]["attributes"]["waypoint"]  # false is left out
+    assert types["router.link"]["attributes"]["settleRate"]["graph"] is True
+    assert (types["console"]["deprecated"], types["console"]["singleton"]) == (True, True)
+    assert types["sslProfile"]["references"] is True
+    assert types["sslProfile"]["attributes"]["passwordFile"]["deprecated"] is True
+    assert "operations" not in types["entity"]
+    assert json.loads(json.dumps(dump)) == dump
+
+
+def test_every_attribute_can_be_converted_and_says_what_a_change_takes():
+    for entity_type in SCHEMA.types.values():
+        for each in entity_type.attributes.values():
+            assert each.change in ("live", "reconnect", "restart")
+            assert each.convert(None) is None
+            if each.type not in ("map", "list", "properties"):
+                with pytest.raises(InvalidValue) if each.type != "boolean" else nullcontext():
+                    each.convert({"a": "b"})
