@@ -72,6 +72,23 @@ class Exchanges:
             ops += (binding.op() for binding in exchange.bindings.values())
         return ops
 
+    def describe(self, record: Record, limit: int) -> dict[str, Any] | None:
+        """The exchange at an address, with `limit` of its bindings; None where there is none."""
+        for name, exchange in self._exchanges.items():
+            if exchange.record is record:
+                bindings = list(exchange.bindings.items())
+                return {
+                    "name": name,
+                    "match": exchange.attributes["match"],
+                    "alternate": None if exchange.alternate is None else exchange.alternate.key,
+                    "bindingCount": len(bindings),
+                    "bindings": [
+                        {"name": each, "key": binding.key, "nextHop": binding.next_hop.key}
+                        for each, binding in bindings[:limit]
+                    ],
+                }
+        return None
+
     def add_exchange(self, config: ExchangeConfig) -> None:
         """Create an exchange. Raises ExchangeError, and then nothing has changed."""
         if not config.address:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Self
 
 import proton
@@ -18,8 +18,7 @@ from proton.utils import BlockingConnection
 from router.cli.options import Target
 
 PREFIX: Final = "org.apache.qpid.dispatch."  # of long type names
-NODE_TYPE: Final = "org.amqp.management"
-NODE_NAME: Final = "self"
+NODE: Final = {"type": "org.amqp.management", "name": "self"}  # what selects the management node itself
 DEBUG_VARIABLE: Final = "_QPID_DISPATCH_TOOLS_DEBUG_"
 
 OK: Final = 200
@@ -30,6 +29,7 @@ _NAMES: Final = {OK: "OK", CREATED: "Created", NO_CONTENT: "No Content"}
 PAGE: Final = 500  # rows asked for at a time
 
 Row = dict[str, Any]
+Properties = Mapping[str, Any]  # of a request, beside the operation
 
 
 class ManagementError(Exception):
@@ -123,33 +123,33 @@ class Client:
     def call(
         self,
         operation: str,
+        properties: Properties,
         body: Any = None,
         *,
         expect: int | None = OK,
-        address: str | None = None,
-        **properties: Any,
+        at: str | None = None,
     ) -> Any:
-        """Send a request to `address` (default: the target's); return the body of the answer.
+        """Send a request to the management node `at` (default: the target's); return the body of the answer.
 
         `expect` None takes any success. Raises ManagementError, ValueError for another success than the expected one.
         """
-        number = self._send(operation, body, address or self._target.address, properties)
+        number = self._send(operation, properties, body, at or self._target.address)
         reply = self._reply(number, self._target.timeout, "Waiting for response")
         return _body(reply, expect)
 
-    def node_call(self, operation: str, *, address: str | None = None, **properties: Any) -> Any:
+    def node_call(self, operation: str, properties: Properties | None = None, at: str | None = None) -> Any:
         """Call an operation of the management node itself."""
-        return self.call(operation, address=address, type=NODE_TYPE, name=NODE_NAME, **properties)
+        return self.call(operation, {**NODE, **(properties or {})}, at=at)
 
     def query(
         self,
         entity_type: str | None,
         attributes: list[str] | None = None,
         limit: int | None = None,
-        address: str | None = None,
+        at: str | None = None,
     ) -> tuple[list[str], list[list[Any]]]:
         """Return the columns and rows of a type, in pages; `limit` None or 0: all rows."""
-        properties: dict[str, Any] = {"type": NODE_TYPE, "name": NODE_NAME}
+        properties: dict[str, Any] = {**NODE}
         if entity_type is not None:
             properties["entityType"] = entity_type
         request = {"attributeNames": attributes or []}
@@ -157,38 +157,38 @@ class Client:
         rows: list[list[Any]] = []
         while True:
             count = min(PAGE, limit - len(rows)) if limit else PAGE
-            page = self.call("QUERY", request, address=address, offset=len(rows), count=count, **properties)
+            page = self.call("QUERY", {**properties, "offset": len(rows), "count": count}, request, at=at)
             columns = columns or list(page["attributeNames"])
             rows += page["results"]
             if len(page["results"]) < count or (limit and len(rows) >= limit):
                 return columns, rows
 
     def rows(
-        self, short_type: str, attributes: list[str] | None = None, limit: int | None = None, address: str | None = None
+        self, short_type: str, attributes: list[str] | None = None, limit: int | None = None, at: str | None = None
     ) -> list[Row]:
         """Return the rows of a type, named without the prefix, as maps."""
-        columns, rows = self.query(PREFIX + short_type, attributes, limit, address)
+        columns, rows = self.query(PREFIX + short_type, attributes, limit, at)
         return [dict(zip(columns, row, strict=False)) for row in rows]
 
-    def stream(self, operation: str, *, credit: int, **properties: Any) -> Iterator[Any]:
-        """Call an operation that goes on answering; yield the body of each message behind the first.
+    def stream(self, operation: str, properties: Properties, credit: int) -> Iterator[Any]:
+        """Call an operation of the node that goes on answering; yield the body of each message behind the first.
 
         The answers share reply-to and correlation-id; an empty body ends them. Raises as `call` does.
         """
-        number = self._send(operation, None, self._target.address, properties)
+        number = self._send(operation, {**NODE, **properties}, None, self._target.address)
         _body(self._reply(number, self._target.timeout, "Waiting for response"), OK)
         self._replies.flow(credit)
         while body := self._reply(number, None, "").body:
-            yield body
+            yield plain(body)
 
-    def _send(self, operation: str, body: Any, address: str, properties: dict[str, Any]) -> str:
+    def _send(self, operation: str, properties: Properties, body: Any, address: str) -> str:
         sender = self._sender(address)
         self._number += 1
         message = Message(
             address=address,
             reply_to=self._replies.remote_source.address,
             correlation_id=str(self._number),
-            properties={"operation": operation, **properties},
+            properties={**properties, "operation": operation},
             body={} if body is None else body,
             inferred=False,
         )
@@ -224,7 +224,21 @@ def _body(reply: Message, expect: int | None) -> Any:
     if expect is not None and status != expect:
         was, wanted = (f"{code}({_NAMES.get(code, '')})" for code in (status, expect))
         raise ValueError(f"Response was {was} but expected {wanted}: {description}")
-    return reply.body
+    return plain(reply.body)
+
+
+def plain(value: Any) -> Any:
+    """A value with Python's own types in place of proton's, whose numbers and symbols print with their AMQP types."""
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, bool) or value is None:
+        return value
+    for kind in (int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
 
 
 def _connect(target: Target) -> BlockingConnection:

@@ -15,6 +15,8 @@ from router.cli.version import version
 TOOLS: Final = {
     "stat": ("router.cli.stat.main", "statistics and state of a router; the same as qdstat"),
     "manage": ("router.cli.manage", "any management operation; the same as qdmanage"),
+    "top": ("router.cli.top", "a live view of a router"),
+    "explain": ("router.cli.explain", "what becomes of messages to an address, and why"),
     "trace": ("router.cli.trace", "the frames of a connection, live"),
     "reload": ("router.cli.reload", "read the configuration file again"),
 }

@@ -138,7 +138,7 @@ class _Command:
         def create(attributes: Attributes) -> Any:
             selected = self._selection(attributes)
             selected.pop("identity", None)
-            return client.call("CREATE", attributes, expect=201, **selected)
+            return client.call("CREATE", selected, attributes, expect=201)
 
         self._each(create)
 
@@ -148,7 +148,7 @@ class _Command:
                 name: _UPDATE_BOOLEANS.get(value, value) if isinstance(value, str) else value
                 for name, value in attributes.items()
             }
-            return client.call("UPDATE", body, **self._selection(attributes))
+            return client.call("UPDATE", self._selection(attributes), body)
 
         self._each(update)
 
@@ -162,22 +162,22 @@ class _Command:
             self._print(call(self._maps))
 
     def _read(self, client: Client) -> None:
-        self._print(client.call("READ", **self._selection(self._attributes)))
+        self._print(client.call("READ", self._selection(self._attributes)))
 
     def _delete(self, client: Client) -> None:
-        client.call("DELETE", expect=204, **self._selection(self._attributes))
+        client.call("DELETE", self._selection(self._attributes), expect=204)
 
     def _introspect(self, client: Client) -> None:
         entity_type = self._arguments[0] if self._arguments else self._type
         properties = {} if entity_type is None else {"entityType": entity_type}
-        self._print(client.node_call(self._operation.upper(), **properties))
+        self._print(client.node_call(self._operation.upper(), properties))
 
     def _nodes(self, client: Client) -> None:
         self._print(client.node_call("GET-MGMT-NODES"))
 
     def _other(self, client: Client) -> None:
         properties = {**self._selection({}, both=True), **self._attributes, **self._properties}
-        answer = client.call(self._operation, self._body, expect=None, **properties)
+        answer = client.call(self._operation, properties, self._body, expect=None)
         if isinstance(answer, str):
             print(answer)
         elif answer:

@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from router.cli.client import Client, ManagementError, guarded
 from router.cli.options import Parser, add_connection_options, add_target_options, target
@@ -32,10 +31,10 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    asked: dict[str, Any] = {name: True for name in ("plan", "undo") if getattr(options, name)}
+    asked = {name: True for name in ("plan", "undo") if getattr(options, name)}
     with Client(target(options)) as client:
         try:
-            answer = client.node_call("RELOAD", **asked)
+            answer = client.node_call("RELOAD", asked)
         except ManagementError as error:
             print(error, file=sys.stderr)
             return 1

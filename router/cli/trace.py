@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 
-from router.cli.client import NODE_NAME, NODE_TYPE, Client, guarded
+from router.cli.client import Client, guarded
 from router.cli.options import Parser, add_connection_options, add_target_options, target
 
 _CREDIT = 100  # messages of frames under way at most
@@ -32,7 +32,7 @@ def _run(options: argparse.Namespace) -> int:
     printed = 0
     with Client(target(options)) as client:
         try:
-            for lines in client.stream("TRACE", credit=_CREDIT, type=NODE_TYPE, name=NODE_NAME, connection=identity):
+            for lines in client.stream("TRACE", {"connection": identity}, _CREDIT):
                 for seconds, text in lines:
                     print(f"{_time(seconds)} {text}", flush=True)
                     printed += 1

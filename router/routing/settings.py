@@ -50,6 +50,10 @@ class AddressSettings:
         """The setting of exactly this pattern, or None."""
         return self._tree.get(pattern)
 
+    def pattern_of(self, setting: Setting) -> str | None:
+        """The canonical pattern of a setting that `lookup` gave; None for the default one. Looks at all of them."""
+        return next((pattern for pattern, found in self._tree.items() if found is setting), None)
+
     def become(self, other: "AddressSettings") -> None:
         """Take over what the other one holds, which must not be used any more."""
         self._tree, self.default = other._tree, other.default

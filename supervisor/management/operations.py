@@ -5,18 +5,16 @@ import functools
 import io
 import json
 import pstats
-import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
-
-import psutil
+from typing import Final
 
 from router.config.schema import SCHEMA, EntityType
-from router.ipc.layout import WorkerState
 from supervisor.management import values
 from supervisor.management.context import Context
+from supervisor.management.explain import explain
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, OK, Outcome, Response, StatusError
+from supervisor.management.workers_view import get_workers
 
 Operation = Callable[[Request, Context], Outcome]
 
@@ -134,52 +132,6 @@ def profile(request: Request, context: Context) -> Response:
     return Response.of(OK, report.getvalue())
 
 
-def get_workers(request: Request, context: Context) -> Response:
-    """One map for each worker: what it is, what it holds and how it is doing. Our own operation."""
-    return Response.of(OK, [_worker(context, index) for index in sorted(context.core.workers)])
-
-
-def _worker(context: Context, index: int) -> dict[str, Any]:
-    region = context.region
-    counters = region.worker_counters(index)
-    process = _process(counters["pid"])
-    rings = []
-    for other in range(region.workers):
-        if other != index:
-            state = region.ring_state(index, other)
-            rings.append({"to": other, "usedOctets": state["used"], "sizeOctets": state["size"]})
-    beat = counters["heartbeat"]
-    return {
-        "worker": index,
-        "generation": counters["generation"],
-        "state": WorkerState(counters["state"]).name.lower(),
-        "pid": counters["pid"],
-        "cpuSeconds": process[0],
-        "residentOctets": process[1],
-        "sleeping": bool(counters["sleeping"]),
-        "wakes": counters["wakes"],
-        "secondsSinceWake": (time.monotonic_ns() - beat) / 1e9 if beat else None,
-        "connections": len(context.core.workers[index].connections),
-        "links": counters["links"],
-        "bufferedOctets": counters["buffered"],
-        "deliveriesIngress": counters["ingress"],
-        "deliveriesEgress": counters["egress"],
-        "deliveriesStuck": counters["stuck"],
-        "linksBlocked": counters["blocked"],
-        "rings": rings,
-    }
-
-
-def _process(pid: int) -> tuple[float | None, int | None]:
-    """CPU time (seconds) and resident memory (octets) of a process; None when it is gone."""
-    try:
-        process = psutil.Process(pid)
-        times = process.cpu_times()
-        return times.user + times.system, process.memory_info().rss
-    except (psutil.Error, ValueError):
-        return None, None
-
-
 register("GET-TYPES", get_types)
 register("GET-ATTRIBUTES", get_attributes)
 register("GET-OPERATIONS", get_operations)
@@ -191,3 +143,4 @@ register("GET-SCHEMA-JSON", get_json_schema)
 register("GET-LOG", get_log)
 register("PROFILE", profile)
 register("GET-WORKERS", get_workers)
+register("EXPLAIN", explain)

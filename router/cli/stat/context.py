@@ -4,31 +4,31 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from router.cli.client import Client, Row
+from router.cli.client import Client, Properties, Row
 from router.cli.table import Cells, Display
 
 
 @dataclass(slots=True)
 class Context:
-    """One router and how to show it. `address` None: the one that the command line names."""
+    """One router and how to show it. `at`: the management node, None for the one that the command line names."""
 
     client: Client
     display: Display
     verbose: bool = False
     limit: int | None = None
-    address: str | None = None
+    at: str | None = None
 
     def rows(self, short_type: str, attributes: list[str] | None = None, *, limited: bool = False) -> list[Row]:
         """Rows of a type, as maps; `limited`: --limit applies."""
-        return self.client.rows(short_type, attributes, self.limit if limited else None, self.address)
+        return self.client.rows(short_type, attributes, self.limit if limited else None, self.at)
 
     def router(self) -> Row:
         """The row of the router itself."""
         return self.rows("router")[0]
 
-    def node_call(self, operation: str, **properties: Any) -> Any:
+    def node_call(self, operation: str, properties: Properties | None = None) -> Any:
         """Call an operation of the management node."""
-        return self.client.node_call(operation, address=self.address, **properties)
+        return self.client.node_call(operation, properties, self.at)
 
     def heading(self) -> None:
         """Time, router, empty line: above the output, once the router has shown that it answers."""

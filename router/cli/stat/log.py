@@ -9,5 +9,5 @@ from router.cli.stat.context import Context
 def show(context: Context) -> None:
     """Show the entries that the router keeps, with the time here."""
     limit: dict[str, Any] = {} if context.limit is None else {"limit": context.limit}
-    for module, level, text, _, _, seconds in context.node_call("GET-LOG", **limit):
+    for module, level, text, _, _, seconds in context.node_call("GET-LOG", limit):
         context.display.line(f"{time.ctime(seconds)} {module} ({level}) {text}")

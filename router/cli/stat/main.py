@@ -98,7 +98,7 @@ def _show_routers(context: Context, show: Show, nodes: list[str]) -> None:
         address = node.removeprefix("amqp:/")
         context.display.line(f"Router  {address.split('/')[2]}")
         context.display.line()
-        show(replace(context, address=address))
+        show(replace(context, at=address))
         context.display.line()
 
 

@@ -1,0 +1,144 @@
+"""`sluice explain ADDRESS`: what becomes of messages to an address, who takes them, and why it does not work."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from router.cli.client import Client, guarded
+from router.cli.options import Parser, add_connection_options, add_target_options, target
+from router.cli.table import Display
+
+DESCRIPTION: Final = (
+    "Explain what becomes of messages to an address. The exit code is 0 if one sent now would be taken, 3 if not, "
+    "1 if the router cannot be asked."
+)
+UNREACHABLE: Final = 3  # exit code
+
+_HEADS: Final = [
+    "link", "conn", "worker", "container", "host", "user", "cred", "cap", "undel", "unsett", "deliv", "no credit for",
+    "name",
+]  # fmt: skip
+_COUNTERS: Final = {
+    "in": "deliveriesIngress",
+    "out": "deliveriesEgress",
+    "to the router": "deliveriesToContainer",
+    "from the router": "deliveriesFromContainer",
+    "to fallback": "deliveriesRedirectedToFallback",
+}
+
+Answer = dict[str, Any]
+
+
+def main(words: Sequence[str] | None = None, program: str = "sluice explain") -> int:
+    """Run the command; return the exit code."""
+    options = parser(program).parse_args(words)
+    return guarded(lambda: _run(options))
+
+
+def parser(program: str) -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = Parser(program, DESCRIPTION)
+    made.add_argument("address", metavar="ADDRESS", help="as a client writes it; with its tenant in front, if any")
+    made.add_argument("--json", action="store_true", help="print the answer of the router as it is")
+    made.add_argument("--limit", type=int, help="links shown for each address and direction, default 100")
+    add_target_options(made)
+    add_connection_options(made)
+    return made
+
+
+def _run(options: argparse.Namespace) -> int:
+    properties = {"address": options.address}
+    if options.limit is not None:
+        properties["limit"] = options.limit
+    with Client(target(options)) as client:
+        answer = client.node_call("EXPLAIN", properties)
+    if options.json:
+        print(json.dumps(answer, indent=2, default=str))
+    else:
+        show(answer, Display(sys.stdout))
+    return 0 if answer["reachable"] else UNREACHABLE
+
+
+def show(answer: Answer, display: Display) -> None:
+    """Print an answer for people."""
+    state = "reachable" if answer["reachable"] else "NOT reachable"
+    display.line(f"{answer['address']} ({answer['class']} address): {state}")
+    for finding in answer["findings"]:
+        display.line(f"  {finding}")
+    if answer["setting"] is not None:
+        display.line()
+        for line in _setting(answer["setting"]):
+            display.line(line)
+    for record in answer["records"]:
+        display.line()
+        for line in _record(record):
+            display.line(line)
+        for direction in ("consumer", "producer"):
+            _links(display, direction, record)
+
+
+def _setting(setting: Answer) -> Iterator[str]:
+    where = "no pattern matches: the defaults"
+    if setting["pattern"] is not None:
+        where = f"pattern {setting['pattern']} of address '{setting['entity']}'"
+    yield f"Configured by {where}" if setting["pattern"] is not None else f"Configured: {where}"
+    priority = "that of the message" if setting["priority"] is None else setting["priority"]
+    yield f"  distribution {setting['distribution']}, ingress phase {setting['ingressPhase']}, egress phase " + (
+        f"{setting['egressPhase']}, priority {priority}"
+    )
+    yield f"  fallback {'yes' if setting['fallback'] else 'no'}, presettledOverflow {setting['presettledOverflow']}"
+
+
+def _record(record: Answer) -> Iterator[str]:
+    phase = "" if record["phase"] is None else f", phase {record['phase']}"
+    yield f"In the table: {record['key']}{phase}, {record['treatment']}"
+    if record["inProcess"]:
+        yield "  taken by the router itself"
+    if record["fallback"] is not None:
+        yield f"  its fallback is {record['fallback']}"
+    if record["fallbackOf"] is not None:
+        yield f"  the fallback of {record['fallbackOf']}"
+    if record["exchange"] is not None:
+        yield from _exchange(record["exchange"])
+    counted = [f"{record[name]} {title}" for title, name in _COUNTERS.items() if record[name] or title in ("in", "out")]
+    yield f"  messages so far: {', '.join(counted)}"
+
+
+def _exchange(exchange: Answer) -> Iterator[str]:
+    alternate = "" if exchange["alternate"] is None else f", else to {exchange['alternate']}"
+    yield f"  exchange '{exchange['name']}', matched as {exchange['match']}{alternate}"
+    for binding in exchange["bindings"]:
+        yield f"    {binding['key']} -> {binding['nextHop']} ('{binding['name']}')"
+    if len(exchange["bindings"]) < exchange["bindingCount"]:
+        yield f"    and {exchange['bindingCount'] - len(exchange['bindings'])} more"
+
+
+def _links(display: Display, direction: str, record: Answer) -> None:
+    """The links of one direction as a table, and how many there are."""
+    count, links = record[f"{direction}Count"], record[f"{direction}s"]
+    more = f", the first {len(links)}" if len(links) < count else ""
+    rows = [
+        (
+            link["identity"],
+            link["connection"],
+            link["worker"],
+            link["container"],
+            link["host"],
+            link["user"],
+            link["credit"],
+            link["capacity"],
+            link["undelivered"],
+            link["unsettled"],
+            link["deliveries"],
+            "-" if link["withoutCreditSeconds"] is None else f"{link['withoutCreditSeconds']:.1f} s",
+            link["name"],
+        )
+        for link in links
+    ]
+    display.table(f"{direction.capitalize()}s: {count}{more}", _HEADS, rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

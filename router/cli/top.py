@@ -1,0 +1,105 @@
+"""`sluice top`: a live view of a router, from its management alone."""
+
+import argparse
+import os
+import select
+import sys
+import termios
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+
+from router.cli.client import Client, guarded
+from router.cli.options import Parser, add_connection_options, add_target_options, target
+from router.cli.top_view import Sample, frame, take
+
+DEFAULT_INTERVAL: Final = 2.0  # seconds between frames
+DEFAULT_ROWS: Final = 10  # addresses and links shown
+_WIDTH: Final = 160  # characters of a frame that goes into a file or pipe
+_QUIT: Final = b"qQ\x03\x04"
+
+
+def main(words: Sequence[str] | None = None, program: str = "sluice top") -> int:
+    """Run the command; return the exit code."""
+    options = parser(program).parse_args(words)
+    return guarded(lambda: _run(options))
+
+
+def parser(program: str) -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = Parser(program, "A live view of a router: rates, workers, the busiest addresses and links. q ends it.")
+    made.add_argument(
+        "-i", "--interval", metavar="SECS", type=_seconds, default=DEFAULT_INTERVAL, help="between frames (%(default)g)"
+    )
+    made.add_argument("--rows", metavar="N", type=int, default=DEFAULT_ROWS, help="addresses and links (%(default)s)")
+    made.add_argument("--once", action="store_true", help="print one frame, measured over one interval, and end")
+    add_target_options(made)
+    add_connection_options(made)
+    return made
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 3600")
+    return seconds
+
+
+def _run(options: argparse.Namespace) -> int:
+    with Client(target(options)) as client:
+        before = take(client)
+        if options.once:
+            select.select([], [], [], options.interval)
+            console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+            console.print(frame(take(client), before, options.rows))
+            return 0
+        with _keys() as keyboard:
+            try:
+                _watch(client, before, options, keyboard)
+            except KeyboardInterrupt:
+                pass  # one of the two ways to end it
+    return 0
+
+
+def _watch(client: Client, before: Sample, options: argparse.Namespace, keyboard: int | None) -> None:
+    """Show frame after frame until a key ends it."""
+    latest = before
+    with Live(frame(latest, latest, options.rows), screen=True, auto_refresh=False) as live:
+        while not _quit(keyboard, options.interval):
+            before, latest = latest, take(client)
+            live.update(frame(latest, before, options.rows), refresh=True)
+
+
+def _quit(keyboard: int | None, seconds: float) -> bool:
+    """Wait; return whether a key that ends the view was pressed. Other keys show the next frame at once."""
+    if keyboard is None:
+        select.select([], [], [], seconds)
+        return False
+    ready, _, _ = select.select([keyboard], [], [], seconds)
+    if not ready:
+        return False
+    pressed = os.read(keyboard, 64)
+    return not pressed or any(key in _QUIT for key in pressed)
+
+
+@contextmanager
+def _keys() -> Iterator[int | None]:
+    """Read single keys from the terminal meanwhile; None when there is no terminal."""
+    if not sys.stdin.isatty():
+        yield None
+        return
+    keyboard = sys.stdin.fileno()
+    settings = termios.tcgetattr(keyboard)
+    try:
+        tty.setcbreak(keyboard)
+        yield keyboard
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

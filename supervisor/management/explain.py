@@ -1,0 +1,267 @@
+"""EXPLAIN: what becomes of messages to an address, who takes and sends them, why it does not work. Our own operation.
+
+Property `address`: the text as a client would write it (on a multi-tenant listener with the tenant in front); `limit`:
+links listed for each address and direction, 100 if absent. The body is a map:
+
+`address`, `class`, `name` (the significant part), `setting` (what the configuration says, null for addresses that it is
+not about: `pattern` null where none matches), `records` (what is in the address table, see `_record`), `reachable`
+(whether a message sent to it now would be taken), `findings` (texts: the reasons, the most important first).
+"""
+
+import time
+from collections.abc import Generator, Iterator
+from typing import Any, Final
+
+from router.routing.address import (
+    AREA,
+    EDGE,
+    FALLBACK_PHASE,
+    LOCAL,
+    MOBILE,
+    ROUTER,
+    TOPOLOGICAL,
+    classify,
+    key,
+    normalise,
+)
+from router.routing.pattern import PatternError
+from router.routing.settings import UNAVAILABLE, Setting
+from supervisor.configure import address_entry
+from supervisor.connections import Link
+from supervisor.management.context import Context
+from supervisor.management.request import Request
+from supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
+from supervisor.table import Record
+
+DEFAULT_LIMIT: Final = 100  # links listed for each record and direction
+MAX_LIMIT: Final = 10_000
+LINKS_A_STEP: Final = 500  # links looked at before other events have their turn
+
+CLASSES: Final = {
+    MOBILE: "mobile",
+    LOCAL: "local",
+    TOPOLOGICAL: "topo",
+    ROUTER: "router",
+    AREA: "area",
+    EDGE: "edge",
+}
+_PHASES: Final = (*range(10), FALLBACK_PHASE)
+_COUNTERS: Final = {
+    "deliveriesIngress": "ingress",
+    "deliveriesEgress": "egress",
+    "deliveriesToContainer": "to_container",
+    "deliveriesFromContainer": "from_container",
+    "deliveriesRedirectedToFallback": "redirected",
+}
+_LINK_COUNTERS: Final = {
+    "capacity": "capacity",
+    "credit": "credit",
+    "undelivered": "undelivered",
+    "unsettled": "unsettled",
+    "deliveries": "deliveries",
+    "accepted": "accepted",
+    "rejected": "rejected",
+    "released": "released",
+    "modified": "modified",
+}
+_DIRECTIONS: Final = ("consumers", "producers")
+
+
+def explain(request: Request, context: Context) -> Generator[None, None, Response]:
+    """Explain an address. Raises StatusError."""
+    text = request.text("address")
+    if text is None:
+        raise StatusError(BAD_REQUEST, "No 'address' property: say which address to explain")
+    limit = request.number("limit")
+    if limit is not None and not 0 <= limit <= MAX_LIMIT:
+        raise StatusError(BAD_REQUEST, f"'limit' is {limit}, must be 0 to {MAX_LIMIT}")
+    router = context.changes.configuration.router
+    cls, name = classify(normalise(text), router.id, router.mode)
+    setting = context.core.settings.current.lookup(name) if cls == MOBILE else None
+    records = {record.id: record for record in _records(context, cls, name)}
+    limit = DEFAULT_LIMIT if limit is None else limit
+    found = {number: _record(context, record, limit) for number, record in records.items()}
+    yield from _add_links(context, records, found, limit)
+    body = {
+        "address": text,
+        "class": CLASSES[cls],
+        "name": name,
+        "setting": None if setting is None else _setting(context, setting),
+        "records": list(found.values()),
+        **_verdict(cls, name, setting, list(found.values())),
+    }
+    return Response.of(OK, body)
+
+
+def _records(context: Context, cls: str, name: str) -> Iterator[Record]:
+    """All records of an address: of a mobile one each phase, and the fallback instance."""
+    for phase in _PHASES if cls == MOBILE else (0,):
+        record = context.core.table.records.get(key(cls, name, phase))
+        if record is not None:
+            yield record
+
+
+def _setting(context: Context, setting: Setting) -> dict[str, Any]:
+    """What the configuration says, and where."""
+    pattern = context.core.settings.current.pattern_of(setting)
+    entity = _entity(context, pattern)
+    return {
+        "pattern": pattern,
+        "entity": entity,
+        "distribution": setting.distribution,
+        "ingressPhase": setting.ingress_phase,
+        "egressPhase": setting.egress_phase,
+        "priority": setting.priority,
+        "fallback": setting.fallback,
+        "presettledOverflow": setting.overflow,
+    }
+
+
+def _entity(context: Context, pattern: str | None) -> str | None:
+    """The name of the configured address with a canonical pattern."""
+    if pattern is None:
+        return None
+    for address in context.changes.configuration.addresses:
+        try:
+            if address_entry(address)[0] == pattern:
+                return address.name
+        except PatternError:
+            continue  # it was refused, and said so in the log
+    return None
+
+
+def _record(context: Context, record: Record, limit: int) -> dict[str, Any]:
+    """One record: its treatment, its users that are no links, its counters; lists for its links."""
+    counters = context.region.address_totals(record.id)
+    return {
+        "key": record.key,
+        "phase": record.key[1] if record.key[0] == MOBILE else None,
+        "treatment": record.treatment,
+        "priority": record.priority,
+        "presettledOverflow": record.overflow,
+        "fallback": None if record.fallback is None else record.fallback.key,
+        "fallbackOf": None if record.primary is None else record.primary.key,
+        "inProcess": record.inproc,
+        "exchange": context.core.exchanges.describe(record, limit),
+        **{title: counters[name] for title, name in _COUNTERS.items()},
+        "consumerCount": 0,
+        "consumers": [],
+        "producerCount": 0,
+        "producers": [],
+        # of all consumers, those beyond the limit included
+        "consumersWithCredit": 0,
+        "longestWithoutCreditSeconds": None,
+    }
+
+
+def _add_links(
+    context: Context, records: dict[int, Record], found: dict[int, dict[str, Any]], limit: int
+) -> Generator[None, None, None]:
+    """Go through all links and add those of the records."""
+    if not records:
+        return
+    for number, link in enumerate(list(context.core.links.values()), 1):
+        if not number % LINKS_A_STEP:
+            yield
+        record = link.record
+        if record is None or link.closed or records.get(record.id) is not record:
+            continue
+        counters = context.region.link_counters(link.worker, link.slot)
+        if counters is None or counters["generation"] != link.generation:
+            continue
+        _add_link(found[record.id], link, counters, limit)
+
+
+def _add_link(row: dict[str, Any], link: Link, counters: dict[str, Any], limit: int) -> None:
+    since = counters["blocked_since"]
+    waits = (time.monotonic_ns() - since) / 1e9 if since else None
+    kind = "consumer" if link.consumer else "producer"
+    row[f"{kind}Count"] += 1
+    if link.consumer:
+        if waits is None:
+            row["consumersWithCredit"] += 1
+        else:
+            row["longestWithoutCreditSeconds"] = max(row["longestWithoutCreditSeconds"] or 0.0, waits)
+    links = row[f"{kind}s"]
+    if len(links) >= limit:
+        return
+    connection = link.connection
+    links.append(
+        {
+            "identity": str(link.identity),
+            "name": link.name,
+            "connection": str(connection.number),
+            "container": connection.container,
+            "host": connection.peer,
+            "user": connection.user,
+            "worker": link.worker,
+            **{title: counters[name] for title, name in _LINK_COUNTERS.items()},
+            "stuck": counters["stuck"],
+            "withoutCreditSeconds": waits,
+        }
+    )
+
+
+# The verdict
+
+
+def _verdict(cls: str, name: str, setting: Setting | None, records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Whether a message would be taken, and the texts that say why or why not."""
+    if cls in (ROUTER, AREA, EDGE):
+        kind = {ROUTER: "router", AREA: "area", EDGE: "edge router"}[cls]
+        return _no(f"It is an address of {kind} '{name}', which this router does not know: it is not part of a network")
+    phase = "0" if setting is None else str(setting.ingress_phase)
+    by_phase = {record["phase"]: record for record in records}
+    record = by_phase.get(phase if cls == MOBILE else None)
+    if setting is not None and setting.distribution == UNAVAILABLE and record is None:
+        return _no("Its distribution is 'unavailable': clients that attach are refused with amqp:not-found")
+    if record is None:
+        return _no(*_unused(records, setting))
+    if record["inProcess"]:
+        return _yes("The router itself takes its messages")
+    if record["exchange"] is not None:
+        exchange = record["exchange"]
+        return _yes(f"Messages go through exchange '{exchange['name']}' and its bindings ({exchange['bindingCount']})")
+    if record["treatment"] == UNAVAILABLE and not record["consumerCount"]:
+        return _no("Its distribution is 'unavailable' now: messages are not routed")
+    if record["consumerCount"]:
+        return _consumed(record)
+    fallback = by_phase.get(FALLBACK_PHASE)
+    if record["fallback"] is not None and fallback is not None and fallback["consumerCount"]:
+        verdict = _consumed(fallback)
+        verdict["findings"].insert(0, "It has no consumer: messages go to its fallback consumers")
+        return verdict
+    return _no(*_unused(records, setting))
+
+
+def _unused(records: list[dict[str, Any]], setting: Setting | None) -> list[str]:
+    """Why nobody takes messages of an address without consumers at its ingress phase."""
+    phase = 0 if setting is None else setting.ingress_phase
+    others = [record for record in records if record["consumerCount"] and record["phase"] != FALLBACK_PHASE]
+    if not any(record["consumerCount"] or record["producerCount"] for record in records):
+        return ["Nobody uses it: no consumer, no producer. A producer may attach, and gets credit with a consumer"]
+    if others:
+        phases = ", ".join(record["phase"] for record in others)
+        return [f"Messages go in at phase {phase}, where nobody consumes; there are consumers at phase {phases}"]
+    producers = sum(record["producerCount"] for record in records)
+    return [f"No consumer: its producers ({producers}) get no credit, and what is sent on anonymous links is released"]
+
+
+def _consumed(record: dict[str, Any]) -> dict[str, Any]:
+    """The verdict for a record with consumers."""
+    count, able = record["consumerCount"], record["consumersWithCredit"]
+    waits = record["longestWithoutCreditSeconds"]
+    consumers = "1 consumer" if count == 1 else f"{count} consumers"
+    if not able:
+        return _no(f"No credit: {consumers}, none grants credit, the longest for {waits:.0f} s")
+    if able < count:
+        return _yes(f"{able} of {consumers} grant credit; the longest without any: {waits:.0f} s")
+    return _yes(f"{consumers} with credit")
+
+
+def _yes(*findings: str) -> dict[str, Any]:
+    return {"reachable": True, "findings": list(findings)}
+
+
+def _no(*findings: str) -> dict[str, Any]:
+    return {"reachable": False, "findings": list(findings)}

@@ -1,0 +1,73 @@
+"""GET-WORKERS: each worker as shared memory and the system show it. Our own operation.
+
+The body is a list of maps, one for each worker, in order of their numbers. Octets, seconds and counts are those of the
+worker's present process, except counters of deliveries and the histogram, which go on through its generations.
+"""
+
+import time
+from typing import Any, Final
+
+import psutil
+
+from router.ipc.layout import DROP_NAMES, Region, WorkerState
+from router.latency import quantile
+from supervisor.management.context import Context
+from supervisor.management.request import Request
+from supervisor.management.response import OK, Response
+
+QUANTILES: Final = (("latencyP50Seconds", 0.5), ("latencyP90Seconds", 0.9), ("latencyP99Seconds", 0.99))
+
+
+def get_workers(request: Request, context: Context) -> Response:
+    """One map for each worker: what it is, what it holds and how it is doing."""
+    return Response.of(OK, [worker(context, index) for index in sorted(context.core.workers)])
+
+
+def worker(context: Context, index: int) -> dict[str, Any]:
+    """What there is to say about one worker."""
+    counters = context.region.worker_counters(index)
+    cpu, resident = process(counters["pid"])
+    beat = counters["heartbeat"]
+    histogram = counters["latency"]
+    return {
+        "worker": index,
+        "generation": counters["generation"],
+        "state": WorkerState(counters["state"]).name.lower(),
+        "pid": counters["pid"],
+        "cpuSeconds": cpu,
+        "residentOctets": resident,
+        "sleeping": bool(counters["sleeping"]),
+        "wakes": counters["wakes"],
+        "secondsSinceWake": (time.monotonic_ns() - beat) / 1e9 if beat else None,
+        "connections": len(context.core.workers[index].connections),
+        "links": counters["links"],
+        "bufferedOctets": counters["buffered"],
+        "deliveriesIngress": counters["ingress"],
+        "deliveriesEgress": counters["egress"],
+        "deliveriesStuck": counters["stuck"],
+        "linksBlocked": counters["blocked"],
+        "dropped": dict(zip(DROP_NAMES, counters["dropped"], strict=False)),
+        "latencyHistogram": list(histogram),
+        **{name: quantile(histogram, share) for name, share in QUANTILES},
+        "rings": rings(context.region, index),
+    }
+
+
+def rings(region: Region, index: int) -> list[dict[str, int]]:
+    """What waits in the rings from a worker to each other one."""
+    found = []
+    for other in range(region.workers):
+        if other != index:
+            state = region.ring_state(index, other)
+            found.append({"to": other, "usedOctets": state["used"], "sizeOctets": state["size"]})
+    return found
+
+
+def process(pid: int) -> tuple[float | None, int | None]:
+    """CPU time (seconds) and resident memory (octets) of a process; None when it is gone."""
+    try:
+        found = psutil.Process(pid)
+        times = found.cpu_times()
+        return times.user + times.system, found.memory_info().rss
+    except (psutil.Error, ValueError):
+        return None, None
