@@ -1,0 +1,100 @@
+"""Runs the tools against a router as a shell would, and reads the tables that they print."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from tests.system.router import ROOT
+
+#: Seconds for one run of a tool on a busy machine.
+TIMEOUT = 60.0
+_MODULES = {"stat": "router.cli.stat.main", "manage": "router.cli.manage"}
+
+Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a tool ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of the only table in the output, classic or CSV."""
+        lines = self.out.splitlines()
+        return _csv(lines) if '","' in self.out else _classic(lines)
+
+
+def command(tool: str) -> list[str]:
+    """How to start a tool: the installed command under the name of 1.19 where there is one."""
+    installed = ROOT / ".venv" / "bin"
+    name = {"stat": "qdstat", "manage": "qdmanage"}.get(tool)
+    if name is not None and (installed / name).exists():
+        return [str(installed / name)]
+    if name is None and (installed / "sluice").exists():
+        return [str(installed / "sluice"), tool]
+    return [sys.executable, "-m", "router.cli.main", tool]
+
+
+def run(tool: str, port: int, *words: str, stdin: str | None = None) -> Done:
+    """Run a tool against the listener on `port` until it ends."""
+    done = subprocess.run(
+        [*command(tool), "-b", f"127.0.0.1:{port}", "-t", "30", *words],
+        env=environment(),
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def environment() -> dict[str, str]:
+    """The environment of a tool: the checkout's modules, output unbuffered."""
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def table(port: int, *words: str) -> list[Row]:
+    """The rows that `qdstat` shows."""
+    done = run("stat", port, *words)
+    assert (done.code, done.err) == (0, ""), done
+    return done.rows
+
+
+def one(rows: list[Row], **where: Any) -> Row:
+    """The only row with these cells; `_` in a name stands for a blank."""
+    wanted = {name.replace("_", " "): str(value) for name, value in where.items()}
+    found = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    assert len(found) == 1, f"{len(found)} rows with {wanted} among {rows}"
+    return found[0]
+
+
+def _classic(lines: list[str]) -> list[Row]:
+    """Cells stand where their heads begin; heads are two blanks apart, and have single ones inside."""
+    rule = next(at for at, line in enumerate(lines) if line.startswith("  ==") and set(line[2:]) == {"="})
+    heads = lines[rule - 1]
+    starts = [at for at in range(2, len(heads)) if heads[at] != " " and heads[at - 2 : at] == "  "]
+    ends = [*starts[1:], None]
+    names = [heads[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+    rows = []
+    for line in lines[rule + 1 :]:
+        if not line.startswith("  "):
+            break
+        cells = [line[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+        rows.append(dict(zip(names, cells, strict=True)))
+    return rows
+
+
+def _csv(lines: list[str]) -> list[Row]:
+    first = next(at for at, line in enumerate(lines) if line.startswith('"'))
+    return list(csv.DictReader(lines[first:]))
