@@ -79,7 +79,7 @@ class Agent:
         self._log = log
         self._send = send
         self._later = later
-        self.context = Context(core, region, log, changes, version, self.answer)
+        self.context = Context(core, region, log, changes, version, self.answer, later)
         self._store = Store(self.context)
         self._types: dict[str, CoreType] = {each.name: each for each in self._core_types()}
         self._jobs: deque[_Job] = deque()

@@ -123,9 +123,11 @@ class Connections(CoreType):
         return self.shown(connection)
 
     def _close(self, connection: Connection, request: Request) -> None:
+        """Behind the answer, which may have to take the same connection."""
+        connection.closing = True
         by = "" if request.connection is None else f" from connection [C{request.connection}]"
         self.context.log.info("ROUTER_CORE", f"[C{connection.number}] Connection force-closed by request{by}")
-        self.context.core.close(connection, FORCED, FORCED_TEXT)
+        self.context.later(lambda: self.context.core.close(connection, FORCED, FORCED_TEXT))
 
     def delete(self, request: Request) -> Response:
         """Not this way: UPDATE closes connections."""

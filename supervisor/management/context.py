@@ -49,6 +49,7 @@ class Context:
     """The router as the agent sees it. Owner: the agent; immutable.
 
     answer(request, response): sends a further answer to a request; False when nobody is there to get it.
+    later(function): calls it when the answers made so far are on their way and other events have had their turn.
     """
 
     core: Core
@@ -57,6 +58,7 @@ class Context:
     changes: Changes
     version: str
     answer: Callable[[Request, Response], bool]
+    later: Callable[[Callable[[], None]], object]
 
 
 class Unchanging:

@@ -1,0 +1,105 @@
+"""Where the agent is reached, and where its answers go (management specification 5.1, 5.2)."""
+
+import itertools
+
+import pytest
+
+from tests.peer import message
+from tests.peer.management import PREFIX, Answer, Management
+from tests.peer.peer import PeerTimeout
+from tests.system.fixtures import CAPACITY, Connect, Fresh
+
+FORMS = [
+    "$management",
+    "_local/$management",
+    "_topo/0/QDR/$management",
+    "_topo/all/QDR/$management",
+    "_edge/QDR/$management",
+]
+PREFIXES = ["", "amqp:/", "amqp://anything/", "amqp://host:5672/", "/"]
+TARGETS = list(itertools.product(PREFIXES, FORMS))
+UNREACHABLE = ["_topo/0/NOPE/$management", "_topo/1/QDR/$management", "_edge/NOPE/$management"]
+
+
+def asked(reply_to: str, correlation_id: object = "c", **fields: object) -> bytes:
+    """A request for the router's id."""
+    return (
+        message.properties(reply_to=reply_to, correlation_id=correlation_id, **fields)
+        + message.application_properties({"operation": "QUERY", "entityType": PREFIX + "router"})
+        + message.value({"attributeNames": ["id"]})
+    )
+
+
+@pytest.mark.parametrize(("prefix", "form"), TARGETS)
+def test_targets(connect: Connect, prefix: str, form: str) -> None:
+    management = Management(connect(), prefix + form)
+    assert management.sender.credit == CAPACITY
+    assert management.query("router", "id") == [{"id": "QDR"}]
+
+
+@pytest.mark.parametrize(("prefix", "form"), TARGETS)
+def test_anonymous_links(connect: Connect, prefix: str, form: str) -> None:
+    peer = connect()
+    replies = peer.receiver(dynamic=True, credit=1)
+    assert peer.sender(None).request(asked(replies.address, to=prefix + form)).name == "accepted"
+    assert Answer.of(replies.next().payload).body["results"] == [["QDR"]]
+
+
+@pytest.mark.parametrize("address", UNREACHABLE)
+def test_unreachable_routers_give_no_credit(connect: Connect, address: str) -> None:
+    sender = connect().sender(address, credit=False)
+    with pytest.raises(PeerTimeout):
+        sender.wait_credit(timeout=0.3)
+
+
+def test_the_target_decides_not_the_to_field(connect: Connect) -> None:
+    management = Management(connect())
+    answer = management.exchange(asked(management.replies.address, to="_topo/0/NOPE/$management"))
+    assert answer.body["results"] == [["QDR"]]
+
+
+def test_answers_are_settled(management: Management) -> None:
+    management.send(management.request({"operation": "GET-ANNOTATIONS"}))
+    assert management.replies.next().settled
+
+
+def test_a_mobile_address_gets_answers(connect: Connect, fresh: Fresh) -> None:
+    """Any address that a client receives on, wherever the client is connected."""
+    address = fresh()
+    receivers = [connect().receiver(address, 10) for _ in range(1)]
+    sender = connect().sender("$management")
+    assert sender.request(asked(address)).name == "accepted"
+    assert Answer.of(receivers[0].next().payload).body["results"] == [["QDR"]]
+
+
+def test_unreachable_replies_are_dropped(connect: Connect, management: Management) -> None:
+    sender = connect().sender("$management")
+    for reply_to in ("nobody/at/all", "amqp:/_topo/0/QDR/temp.nobody", "_topo/0/NOPE/x", "$management", "", "/" * 300):
+        assert sender.request(asked(reply_to)).name == "accepted"
+    assert management.query("router", "id") == [{"id": "QDR"}]
+
+
+def test_every_connection_gets_its_own_answers(connect: Connect) -> None:
+    """Clients of all workers at once, with the same correlation-ids."""
+    clients = [Management(connect()) for _ in range(9)]
+    for number, client in enumerate(clients):
+        given = {"operation": "READ", "type": PREFIX + "connection", "identity": identity_of(client)}
+        client.send(client.request(given, correlation_id=1, to=f"client {number}"))
+    for client in clients:
+        assert client.next().body["identity"] == identity_of(client)
+
+
+def identity_of(client: Management) -> str:
+    """The number of the client's connection."""
+    opened = client.peer.remote_open
+    assert opened is not None
+    return str(int(opened.properties["qd.conn-id"]))
+
+
+def test_many_requests_in_flight(management: Management) -> None:
+    """Answers need not be in order; each has its correlation-id."""
+    numbers = list(range(150))
+    for number in numbers:
+        management.send(management.request({"operation": "GET-ANNOTATIONS"}, correlation_id=number))
+    found = [message.section_of(management.next().payload, message.PROPERTIES)[5] for _ in numbers]
+    assert sorted(found) == numbers

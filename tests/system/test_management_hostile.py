@@ -1,0 +1,107 @@
+"""Requests that mean harm or mean nothing: the right status or silence, and the agent goes on (management 5.2, 5.3)."""
+
+import random
+import uuid
+
+import pytest
+
+from tests.peer import message
+from tests.peer.codec import encode
+from tests.peer.management import PREFIX, Management
+from tests.peer.types import Described, Map, Raw, Symbol, ULong
+from tests.system.fixtures import Connect
+from tests.system.router import Router
+
+SILENT = {
+    "empty": b"",
+    "no sections": b"\xff\xff\xff",
+    "only a body": message.value("x"),
+    "no reply-to": message.properties(correlation_id="c") + message.application_properties({"operation": "GET-TYPES"}),
+    "reply-to a number": message.properties(reply_to=Raw(encode(ULong(7)))) + message.application_properties({}),
+    "properties a map": encode(Described(ULong(0x73), {"reply-to": "x"})),
+}
+REFUSED = {
+    "no application-properties": b"",
+    "list instead of a map": encode(Described(ULong(0x74), ["operation", "GET-TYPES"])),
+    "cut": message.application_properties({"operation": "GET-TYPES"})[:-3],
+    "no operation": message.application_properties({"type": "listener"}),
+    "operation of another type": message.application_properties({"operation": [1, 2]}),
+    "map as key": encode(Described(ULong(0x74), Map([([1], "x")]))),
+    "odd map": b"\x00\x53\x74\xc1\x03\x01\xa1\x00",
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_no_answer(management: Management, name: str) -> None:
+    management.send(SILENT[name])
+    management.send(management.request({"operation": "GET-ANNOTATIONS"}, correlation_id="after"))
+    answer = management.next()
+    assert message.section_of(answer.payload, message.PROPERTIES)[5] == "after"
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_request(management: Management, name: str) -> None:
+    answer = management.exchange(
+        message.properties(reply_to=management.replies.address, correlation_id=uuid.UUID(int=7)) + REFUSED[name]
+    )
+    assert answer.status == 400
+    assert message.section_of(answer.payload, message.PROPERTIES)[5] == uuid.UUID(int=7)
+
+
+def test_symbols_and_numbers(management: Management) -> None:
+    answer = management.ask(
+        "QUERY", {"attributeNames": [Symbol("name")]}, entityType=Symbol("log"), offset="1", count=ULong(2)
+    )
+    assert answer.outcome == (200, "OK")
+    assert len(answer.body["results"]) == 2
+
+
+LARGE = [
+    {"attributeNames": ["x" * 100_000]},
+    {"attributeNames": ["name"] * 5000},
+    {"k" * 1000: ["v"] * 1000},
+    {str(number): number for number in range(5000)},
+]
+
+
+@pytest.mark.parametrize("body", LARGE, ids=["long name", "many names", "large value", "many keys"])
+@pytest.mark.parametrize("operation", ["QUERY", "CREATE", "UPDATE"])
+def test_large_bodies(management: Management, operation: str, body: object) -> None:
+    answer = management.ask(operation, body, type="listener", name="x", entityType="listener")
+    assert answer.status in (200, 400, 404, 501)
+
+
+def test_any_octets(router: Router, connect: Connect, management: Management) -> None:
+    """Requests with octets changed at random: no fault of the router, and it goes on."""
+    chance = random.Random(4)
+    whole = management.request({"operation": "QUERY", "entityType": PREFIX + "router"}, {"attributeNames": ["id"]})
+    sender = connect().sender("$management")
+    for _ in range(400):
+        octets = bytearray(whole)
+        for _ in range(chance.randint(1, 4)):
+            octets[chance.randrange(len(octets))] = chance.randrange(256)
+        sender.wait_credit()
+        sender.send(bytes(octets), settled=chance.random() < 0.5)
+    assert management.query("log", "module")
+    assert "Traceback" not in router.log
+
+
+def test_one_who_reads_no_answers(connect: Connect, management: Management) -> None:
+    """A client without credit for answers does not stop the agent for others."""
+    greedy = connect()
+    replies = greedy.receiver(dynamic=True, credit=0)
+    sender = greedy.sender("$management")
+    request = (
+        message.properties(reply_to=replies.address)
+        + message.application_properties({"operation": "GET-SCHEMA"})
+        + message.value({})
+    )
+    for _ in range(300):
+        if not sender.send_some(request, 0.2):
+            break
+    assert management.query("log", "module")
+
+
+def test_the_log_shows_no_fault(router: Router, management: Management) -> None:
+    assert management.query("router", "id") == [{"id": "QDR"}]
+    assert not [line for line in router.lines if "(critical)" in line]

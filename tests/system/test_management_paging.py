@@ -1,0 +1,124 @@
+"""Tables of many rows: in pages, in one message, while they change and while there is traffic (management 5.3, 5.6)."""
+
+import threading
+import time
+
+from tests.peer import message
+from tests.peer.management import PREFIX, Management
+from tests.peer.peer import Peer
+from tests.system.fixtures import Connect, Fresh, pair, pass_one
+from tests.system.router import Router, poll
+
+ROWS = 1300
+PAGE = 500  # of 1.19's tools
+
+
+def links(connect: Connect, count: int, address: str) -> list[Peer]:
+    """`count` receivers on a few connections."""
+    peers = [connect() for _ in range(6)]
+    for number in range(count):
+        peers[number % 6].receiver(f"{address}/{number}", name=f"many-{number}", wait=False)
+    for peer in peers:
+        peer.barrier()
+    return peers
+
+
+def pages(management: Management, kind: str, *names: str) -> list[list[object]]:
+    """All rows of a type as the tools of 1.19 read them."""
+    rows: list[list[object]] = []
+    while True:
+        found = management.call(
+            "QUERY", {"attributeNames": list(names)}, entityType=PREFIX + kind, offset=len(rows), count=PAGE
+        )["results"]
+        rows += found
+        if len(found) < PAGE:
+            return rows
+
+
+def test_many_rows(connect: Connect, management: Management, fresh: Fresh) -> None:
+    peers = links(connect, ROWS, fresh())
+    poll(lambda: management.one("router")["linkCount"] == ROWS + 2, "all links are attached")
+    paged = pages(management, "router.link", "identity", "name")
+    assert len(paged) == ROWS + 2
+    identities = [int(str(row[0])) for row in paged]
+    assert identities == sorted(set(identities)), "in order of attach, none twice"
+    assert {row[1] for row in paged} >= {f"many-{number}" for number in range(ROWS)}
+    whole = management.query("router.link")
+    assert [row["identity"] for row in whole] == [row[0] for row in paged], "one message holds them all"
+    addresses = pages(management, "router.address", "key")
+    assert len(addresses) >= ROWS
+    assert len({str(row[0]) for row in addresses}) == len(addresses)
+    for peer in peers:
+        peer.close()
+    poll(lambda: management.one("router")["linkCount"] == 2, "all are gone")
+    assert len(management.query("router.link", "identity")) == 2
+
+
+def test_pages_of_the_store(management: Management) -> None:
+    names = [row["identity"] for row in management.query("entity", "identity")]
+    found: list[str] = []
+    for offset in range(0, len(names), 10):
+        body = management.call(
+            "QUERY", {"attributeNames": ["identity"]}, entityType="entity", offset=offset, count=10
+        )
+        found += [row[0] for row in body["results"]]
+    assert found == names
+
+
+def test_queries_do_not_hold_up_traffic(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+    """While one client reads all links again and again, others send, attach and detach."""
+    links(connect, ROWS, fresh())
+    poll(lambda: management.one("router")["linkCount"] >= ROWS, "all links are attached")
+    stop = threading.Event()
+    reader = Management(connect())
+    counts: list[int] = []
+    faults: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                counts.append(len(reader.query("router.link")))
+        except BaseException as fault:  # noqa: BLE001 - shown by the test's thread
+            faults.append(fault)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        sender, receiver = pair(connect, fresh())
+        attached: list[float] = []
+        while len(counts) < 5 and not faults:
+            pass_one(sender, receiver)
+            receiver.flow(10)
+            began = time.monotonic()
+            link = connect_once(connect, fresh())
+            attached.append(time.monotonic() - began)
+            link.close()
+    finally:
+        stop.set()
+        thread.join(30)
+    assert not faults
+    assert min(counts) >= ROWS
+    assert sorted(attached)[len(attached) // 2] < 0.5, "decisions about links do not wait for long answers"
+
+
+def connect_once(connect: Connect, address: str) -> Peer:
+    """A connection with a link."""
+    peer = connect()
+    peer.receiver(address)
+    return peer
+
+
+def test_counts_while_there_is_traffic(connect: Connect, management: Management, fresh: Fresh) -> None:
+    """Each row read meanwhile is possible: counters never fall, and at the end they are exact."""
+    address = fresh()
+    sender, receiver = pair(connect, address, credit=1000)
+    last = -1
+    for round_ in range(20):
+        for number in range(10):
+            sender.wait_credit()
+            sender.send(message.message(number), settled=True)
+        count = management.one("router.link", owningAddr=f"M0{address}", linkDir="in")["deliveryCount"]
+        assert last <= count <= 10 * (round_ + 1)
+        last = count
+    receiver.receive(200)
+    assert management.one("router.link", owningAddr=f"M0{address}", linkDir="out")["deliveryCount"] == 200
