@@ -18,6 +18,19 @@ cdef enum:
     ADDRESS_FIELDS = 6
 
 
+cdef int check_open(Region region) except -1:
+    if region.base is NULL:
+        raise ValueError("memory region is closed")
+    return 0
+
+
+cdef int check_address(Region region, int address) except -1:
+    check_open(region)
+    if not 0 <= address < region.addresses:
+        raise IndexError(f"address {address} of a region for {region.addresses}")
+    return 0
+
+
 def add_links(
     Region region not None, int worker, const uint32_t[::1] slots, const uint32_t[::1] groups,
     const uint32_t[::1] addresses, uint64_t[::1] sums, uint64_t[::1] undelivered
@@ -32,13 +45,12 @@ def add_links(
     cdef uint32_t waiting
     cdef uint32_t used
     cdef LinkSlot* slot
-    if region.base is NULL:
-        raise ValueError("memory region is closed")
+    check_open(region)
     if not 0 <= worker < region.workers or groups.shape[0] != count or addresses.shape[0] != count:
         raise IndexError(f"worker {worker}, {count} slots, {groups.shape[0]} groups, {addresses.shape[0]} addresses")
     for i in range(count):
         if slots[i] >= <uint32_t>region.links_per_worker or addresses[i] >= undelivered.shape[0] \
-                or (groups[i] + 1) * LINK_FIELDS > sums.shape[0]:
+                or (<uint64_t>groups[i] + 1) * LINK_FIELDS > <uint64_t>sums.shape[0]:
             raise IndexError(f"link {i}: slot {slots[i]}, group {groups[i]}, address {addresses[i]}")
     used = load32(&region.worker_slot(worker).links_used_high, ACQUIRE)
     for i in range(count):
@@ -70,8 +82,7 @@ cdef class AddressCounters:
     def reset(self, int address):
         """Zero an address's counters before its id is used again. Raises IndexError."""
         cdef int field
-        if not 0 <= address < self.region.addresses:
-            raise IndexError(f"address {address} of a region for {self.region.addresses}")
+        check_address(self.region, address)
         for worker in range(self.region.workers):
             for field in range(ADDRESS_FIELDS):
                 self.gone[field] += count(self.region, worker, address, field)
@@ -84,8 +95,7 @@ cdef class AddressCounters:
     def of(self, int address):
         """The counters of one address: a list in the order of ADDRESS_SUMS. Raises IndexError."""
         cdef int field
-        if not 0 <= address < self.region.addresses:
-            raise IndexError(f"address {address} of a region for {self.region.addresses}")
+        check_address(self.region, address)
         return [
             sum([count(self.region, worker, address, field) for worker in range(self.region.workers)])
             for field in range(ADDRESS_FIELDS)
@@ -98,6 +108,7 @@ cdef class AddressCounters:
         """
         cdef int address, worker, field
         cdef uint64_t value
+        check_open(self.region)
         if not 0 <= start <= stop <= self.region.addresses or stop > traffic.shape[0] \
                 or sums.shape[0] != ADDRESS_FIELDS:
             raise IndexError(f"addresses {start} to {stop}, {traffic.shape[0]} in the array, {sums.shape[0]} sums")

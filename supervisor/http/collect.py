@@ -1,9 +1,8 @@
 """Gathers what /metrics shows, in slices: between two of them the supervisor's other events have their turn."""
 import heapq
 from array import array
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Final
 
 import psutil
@@ -17,7 +16,7 @@ from supervisor.table import Record
 from supervisor.worker import Worker
 
 SHOWN_ADDRESSES: Final = 100  # addresses with series of their own, those with the most deliveries
-SLICE: Final = 2000  # records or links looked at without a pause: under a millisecond
+SLICE: Final = 1000  # records or links looked at without a pause: under a millisecond
 ADDRESSES_SLICE: Final = 1 << 14  # counters of an address in one worker read without a pause
 NO_ADDRESS: Final = 0  # where the table has ids from 1
 KIND_ENDPOINT: Final = "endpoint"  # link kinds between routers come with them
@@ -116,26 +115,38 @@ class Collector:
     async def _add_links(self, snapshot: Snapshot, undelivered: "array[int]") -> None:
         groups: dict[tuple[str, str, str], int] = {}
         sums = array("Q")
+
+        def group(*labels: str) -> int:
+            number = groups.get(labels)  # type: ignore[arg-type]
+            if number is None:
+                number = groups[labels] = len(groups)  # type: ignore[index]
+                sums.extend([0] * len(LINK_SUMS))
+            return number
+
+        ids = len(undelivered)
         for worker in list(self._core.workers.values()):
-            links = _links(worker, snapshot.connections)
-            while True:
-                slots, group_numbers, ids = array("I"), array("I"), array("I")
-                for role, consumer, slot, record in islice(links, SLICE):
-                    group = (KIND_ENDPOINT, role, "out" if consumer else "in")
-                    number = groups.get(group)
-                    if number is None:
-                        number = groups[group] = len(groups)
-                        sums.extend([0] * len(LINK_SUMS))
-                    slots.append(slot)
-                    group_numbers.append(number)
-                    counts = consumer and record is not None and record.id < len(undelivered)
-                    ids.append(record.id if counts and record is not None else NO_ADDRESS)
-                if not slots:
-                    break
-                add_links(self._region, worker.index, slots, group_numbers, ids, sums, undelivered)
-                await self._pause()
-        for group, number in groups.items():
-            snapshot.links[group] = list(sums[number * len(LINK_SUMS) : (number + 1) * len(LINK_SUMS)])
+            slots, numbers, addresses = array("I"), array("I"), array("I")
+            for connection in list(worker.connections.values()):
+                listener = connection.listener
+                snapshot.connections[listener.name] = snapshot.connections.get(listener.name, 0) + 1
+                incoming, outgoing = (group(KIND_ENDPOINT, listener.role, way) for way in ("in", "out"))
+                for link in connection.links.values():
+                    slots.append(link.slot)
+                    record = link.record
+                    if link.consumer:
+                        numbers.append(outgoing)
+                        addresses.append(record.id if record is not None and record.id < ids else NO_ADDRESS)
+                    else:
+                        numbers.append(incoming)
+                        addresses.append(NO_ADDRESS)
+                if len(slots) >= SLICE:
+                    add_links(self._region, worker.index, slots, numbers, addresses, sums, undelivered)
+                    slots, numbers, addresses = array("I"), array("I"), array("I")
+                    await self._pause()
+            add_links(self._region, worker.index, slots, numbers, addresses, sums, undelivered)
+            await self._pause()
+        for labels, number in groups.items():
+            snapshot.links[labels] = list(sums[number * len(LINK_SUMS) : (number + 1) * len(LINK_SUMS)])
 
     async def _add_addresses(self, snapshot: Snapshot, undelivered: "array[int]") -> None:
         table = self._core.table
@@ -160,6 +171,9 @@ class Collector:
                 rest.producers += record.producers
                 if record.key.startswith(MOBILE):
                     named.append(record)
+            if len(shown) == SHOWN_ADDRESSES:
+                least = traffic[shown[-1].id]
+                named = [record for record in named if traffic[record.id] > least]
             # Stable: of two with equal traffic the older one has the series.
             shown = heapq.nlargest(SHOWN_ADDRESSES, shown + named, key=lambda record: traffic[record.id])
             await self._pause()
@@ -182,13 +196,3 @@ class Collector:
             rest.producers = max(0, rest.producers - row.producers)
             rest.undelivered -= row.undelivered
         snapshot.addresses = [*rows.values(), rest]
-
-
-def _links(worker: Worker, connections: dict[str, int]) -> Iterator[tuple[str, bool, int, Record | None]]:
-    """Role, whether it is a consumer, slot and address of each link of a worker; counts connections by listener."""
-    for connection in list(worker.connections.values()):
-        name = connection.listener.name
-        connections[name] = connections.get(name, 0) + 1
-        role = connection.listener.role
-        for link in list(connection.links.values()):
-            yield role, link.consumer, link.slot, link.record

@@ -1,7 +1,7 @@
 """From a snapshot to the samples of the catalogue."""
 import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -76,23 +76,27 @@ class Builder:
         self._counts = counts
         self._process = ProcessCollector(registry=None)
 
-    def build(self, snapshot: Snapshot) -> list[Metric]:
-        """All families of a page, those of 1.19 first."""
-        families = Families()
+    def build(self, snapshot: Snapshot) -> Iterator[Metric]:
+        """All families of a page, those of 1.19 first. A part at a time, so that others may have turns between them."""
         totals = self._region.router_totals()
-        self._aliases(families, snapshot, totals)
-        self._router_facts(families)
-        self._workers(families, snapshot)
-        self._rings(families, snapshot)
-        self._deliveries(families, snapshot, totals)
-        self._links(families, snapshot)
-        self._addresses(families, snapshot)
-        self._listeners(families, snapshot)
-        self._table(families, snapshot)
-        self._memory(families)
-        self._http(families)
-        families.metrics.extend(self._process.collect())
-        return families.metrics
+        for part in (
+            lambda families: self._aliases(families, snapshot, totals),
+            self._router_facts,
+            lambda families: self._workers(families, snapshot),
+            lambda families: self._rings_used(families, snapshot),
+            lambda families: self._rings_written(families, snapshot),
+            lambda families: self._deliveries(families, snapshot, totals),
+            lambda families: self._links(families, snapshot),
+            lambda families: self._addresses(families, snapshot),
+            lambda families: self._listeners(families, snapshot),
+            lambda families: self._table(families, snapshot),
+            self._memory,
+            self._http,
+        ):
+            families = Families()
+            part(families)
+            yield from families.metrics
+        yield from self._process.collect()
 
     def _aliases(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
         values: list[float] = [len(self._core.opened), len(self._core.links), snapshot.address_count, 0, 0, 0]
@@ -129,14 +133,16 @@ class Builder:
             if row.worker.live:
                 lag.add((row.worker.index,), max(0, epoch - epochs.acknowledged(row.worker.index)))
 
-    def _rings(self, families: Families, snapshot: Snapshot) -> None:
+    def _rings_used(self, families: Families, snapshot: Snapshot) -> None:
         used = families.open(DEFINITIONS["sluice_ring_used_bytes"])
         for producer, consumer, octets, _ in snapshot.rings:
             used.add((producer, consumer), octets)
+        families.single(DEFINITIONS["sluice_ring_size_bytes"], self._region.ring_octets)
+
+    def _rings_written(self, families: Families, snapshot: Snapshot) -> None:
         written = families.open(DEFINITIONS["sluice_ring_written_bytes_total"])
         for producer, consumer, _, octets in snapshot.rings:
             written.add((producer, consumer), octets)
-        families.single(DEFINITIONS["sluice_ring_size_bytes"], self._region.ring_octets)
 
     def _deliveries(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
         for name, fields in (("sluice_deliveries_total", DIRECTIONS), ("sluice_deliveries_ended_total", ENDS)):
