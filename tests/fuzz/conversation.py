@@ -11,9 +11,10 @@ from tests.peer.codec import encode
 from tests.peer.frames import AMQP_HEADER, PERFORMATIVES, SASL_HEADER, _typed, frame_octets, source, target
 from tests.peer.types import Described, Map, Raw, Symbol, UByte, UInt, ULong
 from tests.unit.engine.replay import Event
-from tests.unit.engine.watch import mark
+from tests.unit.engine.watch import ECHOED, mark
 
 LISTENERS = ("main", "main", "kept", "tenants")
+ECHO = "org.apache.qpid.dispatch.router/test/echo"
 ADDRESSES = (
     "balanced.a",
     "balanced.b",
@@ -37,6 +38,8 @@ ADDRESSES = (
     "",
     "ä/€",
     "x" * 300,
+    ECHO,
+    "org.apache.qpid.dispatch.router/test/deny",
 )
 MANY = 0x7FFFFFFF
 STREAMED = 140_000  # octets: more than a message that is forwarded whole
@@ -137,7 +140,7 @@ class ClientModel:
         receives = rng.random() < 0.5
         link = session.links[handle] = LinkModel(self.next_uid, receives)
         self.next_uid += 1
-        address: Any = rng.choice(ADDRESSES[:9]) if rng.random() < 0.8 else rng.choice((*ADDRESSES, None))
+        address: Any = rng.choice((*ADDRESSES[:9], ECHO)) if rng.random() < 0.8 else rng.choice((*ADDRESSES, None))
         dynamic = address is None and rng.random() < 0.5
         capabilities = rng.choice((None,) * 8 + (["qd.fallback"], "qd.waypoint_2", ["qd.router"]))
         ours = (source if receives else target)(address, dynamic=dynamic or None, capabilities=capabilities)
@@ -209,10 +212,11 @@ class ClientModel:
         if rng.random() < 0.4:
             sections.append(Described(ULong(ANNOTATIONS_CODE), Map(self.annotations())))
         if rng.random() < 0.6:
-            to = rng.choice((None, *ADDRESSES))
-            sections.append(
-                Described(ULong(PROPERTIES_CODE), [None, None, to, rng.choice((None, "a/b", "a", "x" * 300))])
-            )
+            to = rng.choice((None, ECHO, ECHO, *ADDRESSES))
+            fields: list[Any] = [None, None, to, rng.choice((None, "a/b", "a", "x" * 300))]
+            if rng.random() < 0.7:
+                fields += [rng.choice((*ADDRESSES[:9], 7, rng.choice(ADDRESSES))), ECHOED]
+            sections.append(Described(ULong(PROPERTIES_CODE), fields))
         body = Described(ULong(DATA_CODE), mark(self.number, link.uid, link.number, size))
         return b"".join(map(encode, [*sections, body]))
 

@@ -19,7 +19,7 @@ class Play:
 
     def __init__(self, workers: int, ring_octets: int) -> None:
         self.before = engine.alive()
-        self.router = Router(workers, ring_octets=ring_octets)
+        self.router = Router(workers, ring_octets=ring_octets, test_hooks=True)
         self.peers: dict[int, Peer] = {}
         self.watchers: dict[int, Watcher] = {}
         self.spoiled: set[int] = set()
