@@ -15,7 +15,7 @@ from supervisor.connections import Connection
 from supervisor.core import Core
 from supervisor.worker import Stage, Worker
 
-MAX_CONNECTIONS: Final = 65535  # the default of policy.maxConnections, always in force
+MAX_CONNECTIONS: Final = 65535  # the default of policy.maxConnections
 ACCEPTS_PER_WAKE: Final = 64  # then other events have their turn
 BACKLOG: Final = 1024  # connections the kernel keeps for us, at most; net.core.somaxconn may allow fewer
 RETRY_AFTER: Final = 0.1  # seconds without accepting when the system has no memory or descriptors at all
@@ -41,11 +41,17 @@ class ListenError(Exception):
 class Listener:
     """An open listener: one socket for each address that its host stands for. Owner: the acceptor."""
 
-    __slots__ = ("config", "sockets", "text")
+    __slots__ = ("accepts_as", "config", "port", "sockets")
 
-    def __init__(self, config: ListenerConfig) -> None:
-        """Bind. Raises ListenError when no address can be bound."""
+    def __init__(self, config: ListenerConfig, *, share: bool = False) -> None:
+        """Bind. Raises ListenError when no address can be bound.
+
+        share: beside listeners of ours on the same port that allow it, see `share`.
+        """
         self.config = config
+        # What connections are accepted as: the configuration, and what workers know it by; None: not yet.
+        self.accepts_as: tuple[ListenerConfig, str] | None = None
+        self.port = config.port_text  # the one that the kernel chose, where it may choose
         self.sockets: list[socket.socket] = []
         port = config.port
         error: OSError | None = None
@@ -57,16 +63,27 @@ class Listener:
                 continue
             for family, kind, protocol, _, address in dict.fromkeys(found):
                 try:
-                    opened = _bind(family, kind, protocol, (address[0], port, *address[2:]))
+                    opened = _bind(family, kind, protocol, (address[0], port, *address[2:]), share)
                 except OSError as failure:
                     error = failure
                     continue
                 self.sockets.append(opened)
                 port = port or opened.getsockname()[1]  # a port the kernel chose is the same for all addresses
-        self.text = f"{config.host}:{port if config.port == 0 else config.port_text}"
+        if not config.port:
+            self.port = str(port)
         if not self.sockets:
             reason = "no address" if error is None else error.strerror or str(error)
             raise ListenError(self.text, reason)
+
+    @property
+    def text(self) -> str:
+        """Where it listens, as the log shows it."""
+        return f"{self.config.host}:{self.port}"
+
+    def share(self, allowed: bool) -> None:
+        """Whether others of ours may be bound to the same port, until this one is closed."""
+        for opened in self.sockets:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, allowed)
 
     def listen(self) -> None:
         """Begin to take connections. Raises ListenError."""
@@ -81,7 +98,7 @@ class Listener:
             opened.close()
 
 
-def _bind(family: int, kind: int, protocol: int, address: tuple[str | int, ...]) -> socket.socket:
+def _bind(family: int, kind: int, protocol: int, address: tuple[str | int, ...], share: bool) -> socket.socket:
     """A bound socket. Raises OSError."""
     opened = socket.socket(family, kind, protocol)
     try:
@@ -90,6 +107,8 @@ def _bind(family: int, kind: int, protocol: int, address: tuple[str | int, ...])
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
         if family == socket.AF_INET6:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
+        if share:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         opened.bind(address)
     except OSError:
         opened.close()
@@ -101,6 +120,7 @@ class Acceptor:
     """Accepts on all listeners and gives each connection to the worker with the fewest. Owner: supervisor."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, core: Core, log: Log) -> None:
+        self.limit = MAX_CONNECTIONS
         self._loop = loop
         self._core = core
         self._log = log
@@ -124,7 +144,9 @@ class Acceptor:
         """Open all listeners without taking connections yet. The first one is required: raises ListenError."""
         for config in configs:
             try:
-                self._listeners.append(Listener(config))
+                listener = Listener(config)
+                listener.accepts_as = (config, config.name)
+                self._listeners.append(listener)
             except ListenError as error:
                 if config is configs[0]:
                     raise
@@ -144,10 +166,31 @@ class Acceptor:
                 continue
             announce(listener)
         self._open = True
-        self._watch()
-
-    def _watch(self) -> None:
         for listener in self._listeners:
+            self._watch(listener)
+
+    def add(self, listener: Listener) -> None:
+        """Know a listener that listens already; connections are taken from `accept_as` on."""
+        self._listeners.append(listener)
+
+    def accept_as(self, listener: Listener, config: ListenerConfig, offer: str) -> str | None:
+        """Take connections with these attributes from now on; gives what workers knew the ones before by."""
+        before, listener.accepts_as = listener.accepts_as, (config, offer)
+        if before is None and self._open:
+            self._watch(listener)
+        return None if before is None else before[1]
+
+    def remove(self, listener: Listener) -> None:
+        """Close a listener. Connections that the kernel has accepted for it are taken before."""
+        self._listeners.remove(listener)
+        for opened in listener.sockets:
+            self._loop.remove_reader(opened)
+            if self._open and not self._paused and listener.accepts_as is not None:
+                self._accept(listener, opened, BACKLOG)
+        listener.close()
+
+    def _watch(self, listener: Listener) -> None:
+        if listener.accepts_as is not None and not self._paused:
             for opened in listener.sockets:
                 self._loop.add_reader(opened, self._accept, listener, opened)
 
@@ -169,7 +212,8 @@ class Acceptor:
             self._give(connection, accepted)
         if self._paused and self._open and not self._waiting and self._choose() is not None:
             self._paused = False
-            self._watch()
+            for listener in self._listeners:
+                self._watch(listener)
 
     def _choose(self) -> Worker | None:
         """The serving worker with room in its hand-over socket that has the fewest connections."""
@@ -182,8 +226,8 @@ class Acceptor:
                     best, fewest = worker, load
         return best
 
-    def _accept(self, listener: Listener, opened: socket.socket) -> None:
-        for _ in range(ACCEPTS_PER_WAKE):
+    def _accept(self, listener: Listener, opened: socket.socket, most: int = ACCEPTS_PER_WAKE) -> None:
+        for _ in range(most):
             worker = self._choose()
             if worker is None:
                 self._pause()
@@ -206,17 +250,19 @@ class Acceptor:
 
     def _adopt(self, listener: Listener, worker: Worker, accepted: socket.socket, peer: str) -> None:
         """Hand an accepted connection over, unless there are too many."""
-        if self._core.connections >= MAX_CONNECTIONS:
+        if self._core.connections >= self.limit:
             accepted.close()
             self._core.denied += 1
             if self._log.enabled("POLICY", INFO):
                 self._log.info(
                     "POLICY",
                     f"DENY Connection '{peer.rpartition(':')[0]}' based on global connection count. "
-                    f"nConnections= {MAX_CONNECTIONS}",
+                    f"nConnections= {self.limit}",
                 )
             return
-        connection = self._core.adopt(worker, listener.config, listener.text, peer)
+        assert listener.accepts_as is not None
+        config, offer = listener.accepts_as
+        connection = self._core.adopt(worker, config, listener.text, peer, offer)
         self._hand_over(worker, connection, accepted)
 
     def _give(self, connection: Connection, accepted: socket.socket) -> None:
@@ -242,7 +288,7 @@ class Acceptor:
         """Put a connection on the hand-over socket; False when that is full."""
         assert worker.handover is not None
         data = encode_handover(
-            {"conn": connection.number, "listener": connection.listener.name, "peer": connection.peer}
+            {"conn": connection.number, "listener": connection.offer, "peer": connection.peer}
         )
         descriptor = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (accepted.fileno(),)))
         try:
@@ -308,7 +354,7 @@ class Acceptor:
 
     def close(self) -> None:
         """Stop listening."""
-        if self._open and not self._paused:
+        if self._open:
             self._unwatch()
         self._open = False
         for listener in self._listeners:

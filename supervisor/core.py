@@ -34,7 +34,7 @@ from supervisor.attach import Attaching, Refused
 from supervisor.configure import address_entries
 from supervisor.connections import Connection, Link, log_accepted, log_attached, log_closed, log_opened
 from supervisor.epochs import Epochs
-from supervisor.exchanges import ExchangeError, Exchanges
+from supervisor.exchanges import Exchanges
 from supervisor.inprocess import InProcess
 from supervisor.offers import Offers
 from supervisor.settings import Settings
@@ -88,6 +88,7 @@ class Core:
         self._attaching = Attaching(router.id, router.mode, self.settings.current, self.table)
         self.exchanges = Exchanges(router.id, router.mode, self.settings.current, self.table)
         self.offers = Offers(self.table, [listener for listener in configuration.listeners if not listener.http])
+        self._when_in_force: list[Callable[[], None]] = []
         self._log_op: Op = [OP_LOG, log.settings.to_dict(), 0]
         self._next_connection = 1
         # Links share their numbers with the configured objects, which come first.
@@ -135,6 +136,10 @@ class Core:
         identity = self._next_identity
         self._next_identity += 1
         return identity
+
+    def when_in_force(self, action: Callable[[], None]) -> None:
+        """Call `action` when all workers go by the configuration as it is now."""
+        self._when_in_force.append(action)
 
     def change_log(self, settings: LogSettings, reopen: bool) -> None:
         """Tell the workers how to log; `reopen`: to open their files again."""
@@ -216,6 +221,11 @@ class Core:
         table, epochs = self.table, self.epochs
         epochs.run_actions(table.epoch)
         self.settings.step(epochs)
+        if self._when_in_force and self.settings.settled:
+            for action in self._when_in_force:
+                epochs.call_when_all(table.pending_epoch, action)
+            self._when_in_force = []
+            epochs.run_actions(table.epoch)
         delta = table.take_delta()
         settled = epochs.settled(table.epoch)
         table.reclaim(settled, self._reset_address)
@@ -396,13 +406,5 @@ class Core:
     # Configuration
 
     def _add_exchanges(self, configuration: Configuration) -> None:
-        for exchange in configuration.exchanges:
-            try:
-                self.exchanges.add_exchange(exchange)
-            except ExchangeError as error:
-                self._log.error("ROUTER_CORE", f"Error configuring exchange '{exchange.name}': {error}")
-        for binding in configuration.bindings:
-            try:
-                self.exchanges.add_binding(binding)
-            except ExchangeError as error:
-                self._log.error("ROUTER_CORE", f"Error configuring binding '{binding.name}': {error}")
+        for text in self.exchanges.replace(configuration.exchanges, configuration.bindings):
+            self._log.error("ROUTER_CORE", text)

@@ -1,4 +1,5 @@
 """Exchanges and bindings of the configuration: checked, then turned into address records and ops."""
+from collections.abc import Sequence
 from typing import Any
 
 from router.config.entities import BindingConfig, ExchangeConfig
@@ -13,30 +14,50 @@ class ExchangeError(ValueError):
     """An exchange or binding that cannot be; the text says why in the words of the management protocol."""
 
 
+def refusal(config: ExchangeConfig | BindingConfig, error: ExchangeError) -> str:
+    """What the log says of an exchange or binding that was refused."""
+    return f"Error configuring {config.entity_type.dump_key} '{config.name}': {error}"
+
+
+def _nature(config: ExchangeConfig | BindingConfig) -> tuple[object, ...]:
+    """All of an exchange or binding but how it is called."""
+    if isinstance(config, ExchangeConfig):
+        alternate = (config.alternate_address, config.alternate_phase)
+        return (config.address, config.phase, *alternate, config.match_method)
+    return (config.exchange_name, config.binding_key, config.next_hop_address, config.next_hop_phase)
+
+
 class _Binding:
     """A binding. Owner: its exchange."""
 
-    __slots__ = ("counters", "exchange", "key", "next_hop", "number")
+    __slots__ = ("config", "counters", "exchange", "next_hop", "number")
 
-    def __init__(self, number: int, exchange: "_Exchange", binding_key: str, next_hop: Record, counters: int) -> None:
+    def __init__(
+        self, number: int, exchange: "_Exchange", config: BindingConfig, next_hop: Record, counters: int
+    ) -> None:
         self.number = number
         self.counters = counters  # id of its counters in shared memory
         self.exchange = exchange
-        self.key = binding_key
+        self.config = config
         self.next_hop = next_hop
 
     def op(self) -> Op:
         """The op that announces it."""
-        return [OP_BINDING, self.exchange.number, self.number, self.key, self.next_hop.id, self.counters]
+        return [
+            OP_BINDING, self.exchange.number, self.number, self.config.binding_key, self.next_hop.id, self.counters,
+        ]  # fmt: skip
 
 
 class _Exchange:
     """An exchange and its bindings. Owner: Exchanges."""
 
-    __slots__ = ("alternate", "attributes", "bindings", "keys", "number", "record")
+    __slots__ = ("alternate", "attributes", "bindings", "config", "keys", "number", "record")
 
-    def __init__(self, number: int, record: Record, keys: KeyMatcher, attributes: dict[str, Any]) -> None:
+    def __init__(
+        self, number: int, config: ExchangeConfig, record: Record, keys: KeyMatcher, attributes: dict[str, Any]
+    ) -> None:
         self.number = number
+        self.config = config
         self.record = record
         self.alternate: Record | None = None
         self.keys = keys
@@ -49,7 +70,9 @@ class _Exchange:
 
     def bound(self, binding_key: str, hop_key: str) -> bool:
         """Whether a binding has this key and leads to the address with key `hop_key`."""
-        return any(each.key == binding_key and each.next_hop.key == hop_key for each in self.bindings.values())
+        return any(
+            each.config.binding_key == binding_key and each.next_hop.key == hop_key for each in self.bindings.values()
+        )
 
 
 class Exchanges:
@@ -83,11 +106,39 @@ class Exchanges:
                     "alternate": None if exchange.alternate is None else exchange.alternate.key,
                     "bindingCount": len(bindings),
                     "bindings": [
-                        {"name": each, "key": binding.key, "nextHop": binding.next_hop.key}
+                        {"name": each, "key": binding.config.binding_key, "nextHop": binding.next_hop.key}
                         for each, binding in bindings[:limit]
                     ],
                 }
         return None
+
+    def replace(self, exchanges: Sequence[ExchangeConfig], bindings: Sequence[BindingConfig]) -> list[str]:
+        """Have these and no others; a text for each that cannot be. What differs from before is made anew."""
+        wanted = {config.name: _nature(config) for config in exchanges}
+        for name, exchange in list(self._exchanges.items()):
+            if wanted.get(name) != _nature(exchange.config):
+                self.remove_exchange(name)
+        wanted = {config.name: _nature(config) for config in bindings}
+        for name, binding in list(self._bindings.items()):
+            if wanted.get(name) != _nature(binding.config):
+                self.remove_binding(name)
+        refused: list[str] = []
+        missing: list[ExchangeConfig | BindingConfig] = []
+        missing += (config for config in exchanges if config.name not in self._exchanges)
+        missing += (config for config in bindings if config.name not in self._bindings)
+        for config in missing:
+            try:
+                self.add(config)
+            except ExchangeError as error:
+                refused.append(refusal(config, error))
+        return refused
+
+    def add(self, config: ExchangeConfig | BindingConfig) -> None:
+        """Create an exchange or binding. Raises ExchangeError, and then nothing has changed."""
+        if isinstance(config, ExchangeConfig):
+            self.add_exchange(config)
+        else:
+            self.add_binding(config)
 
     def add_exchange(self, config: ExchangeConfig) -> None:
         """Create an exchange. Raises ExchangeError, and then nothing has changed."""
@@ -123,7 +174,7 @@ class Exchanges:
             "alternatePhase": config.alternate_phase,
             "counters": counters,
         }
-        exchange = _Exchange(self._take_number(), record, keys, attributes)
+        exchange = _Exchange(self._take_number(), config, record, keys, attributes)
         exchange.alternate = alternate_record
         record.exchange = exchange.number
         self._table.announce(record)
@@ -174,7 +225,7 @@ class Exchanges:
             exchange.keys.unbind(number)
             self._table.release(record)
             raise
-        binding = _Binding(self._take_number(), exchange, config.binding_key, record, counters)
+        binding = _Binding(self._take_number(), exchange, config, record, counters)
         exchange.bindings[config.name] = self._bindings[config.name] = binding
         self._table.change(binding.op())
 

@@ -31,7 +31,7 @@ class Offers:
         """Those of the listeners of the start have their names as keys."""
         self._table: Final = table
         self._offers: dict[str, _Offer] = {
-            listener.name: _Offer(listener_op(listener, listener.name)) for listener in listeners
+            listener.name: _Offer(listener_op(listener, listener.name)) for listener in listeners if not listener.http
         }
         self._made = 0
 

@@ -14,12 +14,14 @@ from router.ipc.layout import Region
 from router.ipc.scan import AddressCounters
 from router.log import Log
 from router.routing.address import key
-from supervisor.acceptor import MAX_CONNECTIONS, Acceptor, Listener, ListenError
+from supervisor.acceptor import Acceptor, Listener, ListenError
 from supervisor.control import Channels, Endpoints, Keys
 from supervisor.core import IN_PROCESS, Core, WorkerFaultError
 from supervisor.http.health import Health, Lag, ListenerState
+from supervisor.live.configuration import LiveConfiguration
+from supervisor.live.listeners import Listening
+from supervisor.live.reload import hang_up, register_reload
 from supervisor.management.agent import Agent
-from supervisor.management.context import Unchanging
 from supervisor.worker import Stage, Worker
 from supervisor.workers import Pool
 from supervisor.zygote import Zygote
@@ -83,7 +85,10 @@ class Supervisor:
         self._serving = False  # listening
         self._wake: asyncio.Handle | None = None
         core.in_process.changed = self._wake_soon
-        agent = Agent(core, region, log, Unchanging(configuration), version, core.in_process.send, self._later)
+        listening = Listening(self._acceptor, lambda: self._http, lambda: self.http, core, log, self._log_listening)
+        self._live = LiveConfiguration(loop, configuration, core, self._acceptor, listening, log, self._wake_soon)
+        register_reload(self._live)
+        agent = Agent(core, region, log, self._live, version, core.in_process.send, self._later)
         for cls, name in IN_PROCESS:
             core.in_process.serve(key(cls, name), agent.handle)
         self._lag = Lag()
@@ -95,7 +100,7 @@ class Supervisor:
         """Run until a signal or a failure; returns the signal's number, or 0 - exit status after a failure."""
         for number in ENDING:
             self._loop.add_signal_handler(number, self._end, number)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._loop.add_signal_handler(signal.SIGHUP, hang_up, self._live, self._log)
         self._log_start()
         try:
             self._acceptor.bind(tuple(config for config in self._configuration.listeners if not config.http))
@@ -199,6 +204,7 @@ class Supervisor:
             except ListenError as error:
                 self._listener_failed(error)
             self._open_http()
+            self._live.start()
 
     # HTTP
 
@@ -237,7 +243,7 @@ class Supervisor:
         if self._http is not None:
             opened.update((listener.config.name, listener) for listener in self._http.open_listeners)
         states = []
-        for config in self._configuration.listeners:
+        for config in self._live.configuration.listeners:
             listener = opened.get(config.name)
             text = f"{config.host}:{config.port_text}" if listener is None else listener.text
             up = listener is not None and (config.http or self._acceptor.accepting)
@@ -302,7 +308,7 @@ class Supervisor:
             log.info("ROUTER_CORE", f"In-process subscription {cls}/{name}")
         log.info(
             "POLICY",
-            f"Policy configured maxConnections: {MAX_CONNECTIONS}, policyDir: '',access rules enabled: 'false', "
+            f"Policy configured maxConnections: {self._acceptor.limit}, policyDir: '',access rules enabled: 'false', "
             "use hostname patterns: 'false'",
         )
         for listener in self._configuration.listeners:

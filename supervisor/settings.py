@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from router.ipc.control import OP_DEFAULT, OP_SETTING, OP_SETTINGS
 from router.routing.address import FALLBACK_PHASE, MOBILE
-from router.routing.settings import BALANCED, AddressSettings, Setting
+from router.routing.settings import BALANCED, AddressSettings, Setting, setting_from
 from supervisor.epochs import Epochs
 from supervisor.table import Op, Record, Table
 
@@ -33,6 +33,7 @@ class Settings:
         self._entries: dict[str, Attributes] = dict(entries)
         self._changed: dict[str, None] = {}  # patterns that the workers have to hear of, in order
         self._default_changed = False
+        self._begins = False  # to look for records that changes concern
         self._scan: Iterator[Record] | None = None
         self._found: list[tuple[Setting, Record]] = []  # records that are treated otherwise than they should be
         self._waiting: deque[list[Record | Op | str]] = deque()  # to be announced, in groups that belong together
@@ -46,11 +47,11 @@ class Settings:
         """What is said about a canonical pattern, or None."""
         return self._entries.get(pattern)
 
-    def put(self, pattern: str, attributes: Attributes, setting: Setting) -> None:
+    def put(self, pattern: str, attributes: Attributes) -> None:
         """Add a pattern, or change what is said about it. The pattern is canonical."""
         if self._entries.get(pattern) != attributes:
             self._entries[pattern] = attributes
-            self.current.put(pattern, setting)
+            self.current.put(pattern, setting_from(attributes))
             self._begin([pattern])
 
     def drop(self, pattern: str) -> None:
@@ -59,37 +60,54 @@ class Settings:
         self.current.drop(pattern)
         self._begin([pattern])
 
+    def set_default(self, distribution: str) -> None:
+        """Change what applies to addresses that no pattern matches."""
+        if distribution != self.current.default.distribution:
+            self.current.set_default(distribution)
+            self._default_changed = True
+            self._begin([])
+
     def replace(self, entries: Mapping[str, Attributes], prepared: AddressSettings) -> None:
         """Change everything at once. prepared: the same entries, and the default, ready to be looked up."""
         before = self._entries
         changed = [pattern for pattern, attributes in entries.items() if before.get(pattern) != attributes]
         changed += [pattern for pattern in before if pattern not in entries]
-        default = prepared.default.distribution
-        if not changed and default == self.current.default.distribution:
-            return
-        self._default_changed |= default != self.current.default.distribution
-        self._entries = dict(entries)
-        self.current.become(prepared)
-        self._begin(changed)
+        self._default_changed |= prepared.default.distribution != self.current.default.distribution
+        if changed or self._default_changed:
+            self._entries = dict(entries)
+            self.current.become(prepared)
+            self._begin(changed)
 
     def _begin(self, changed: list[str]) -> None:
-        """Look, from the beginning, for records that these changes concern."""
+        """Something has changed: look, from the beginning, for records that it concerns."""
         self._changed.update(dict.fromkeys(changed))
+        self._begins = True
         self._waiting.clear()
         self._found = []
-        self._scan = iter(list(self._table.records.values()))
 
     # Bringing changes to records and workers
 
     def waiting(self, epochs: "Epochs[Any]") -> bool:
         """Whether `step` has something to do now."""
-        return self._scan is not None or (bool(self._waiting) and epochs.settled(self._table.epoch) >= self._sent)
+        return self._begins or self._scan is not None or self._may_send(epochs)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all changes are on their way."""
+        return not self._begins and self._scan is None and not self._waiting
+
+    def _may_send(self, epochs: "Epochs[Any]") -> bool:
+        """Whether there is something to send, and all workers have what was sent before."""
+        return bool(self._waiting) and epochs.settled(self._table.epoch) >= self._sent
 
     def step(self, epochs: "Epochs[Any]") -> None:
         """Go on, for about a millisecond. Call it in each wake, and again when others have had their turn."""
+        if self._begins:
+            self._begins = False
+            self._scan = iter(list(self._table.records.values()))
         if self._scan is not None:
             self._look(self._scan)
-        if self._waiting and self._scan is None and epochs.settled(self._table.epoch) >= self._sent:
+        if self._scan is None and self._may_send(epochs):
             self._announce_some()
 
     def _look(self, scan: Iterator[Record]) -> None:

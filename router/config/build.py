@@ -260,6 +260,7 @@ def build_policy(entity: Entity) -> PolicyConfig:
         named="name" in entity.values,
         line=entity.line or None,
         values=entity.values,
+        max_connections=entity.number("maxConnections"),
     )
 
 

@@ -176,9 +176,11 @@ class BindingConfig(EntityConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyConfig(EntityConfig):
-    """The policy section; only its defaults are built."""
+    """The policy section; of the rest only the defaults are built."""
 
     type: ClassVar[str] = "policy"
+
+    max_connections: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,15 +92,15 @@ class HttpService:
         except OSError as error:
             self.close(name)
             raise ListenError(listener.text, error.strerror or str(error)) from error
-        self._open[name] = listener
-        for opened in listener.sockets:
-            self._loop.add_reader(opened, self._accept, listener, opened)
+        self.add(listener)
         return listener
 
-    def open(self, config: ListenerConfig) -> Listener:
-        """Open a listener and take connections at once: for one that comes at run time. Raises ListenError."""
-        self.bind(config)
-        return self.listen(config.name)
+    def add(self, listener: Listener) -> None:
+        """Take connections of a listener that listens already: one that comes at run time."""
+        name = listener.config.name
+        self._bound[name] = self._open[name] = listener
+        for opened in listener.sockets:
+            self._loop.add_reader(opened, self._accept, listener, opened)
 
     def close(self, name: str) -> None:
         """Close a listener; connections that it took are answered. Does nothing if there is none of this name."""

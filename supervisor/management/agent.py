@@ -136,7 +136,7 @@ class Agent:
             return
         if isinstance(outcome, Response):
             self._finish(request, outcome)
-        else:
+        elif outcome is not None:
             self._run(_Job(request, outcome))
 
     def _dispatch(self, request: Request, kind: CoreType | None) -> Outcome:

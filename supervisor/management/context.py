@@ -12,18 +12,6 @@ from supervisor.management.request import Request
 from supervisor.management.response import Response
 
 
-class ChangeError(Exception):
-    """A change that cannot be made; nothing has changed."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(status, text)
-        self.status = status
-        self.text = text
-
-    def __str__(self) -> str:
-        return self.text
-
-
 class Changes(Protocol):
     """Where configured entities are read and changed. Types by their short names. Changes raise ChangeError."""
 
@@ -59,26 +47,3 @@ class Context:
     version: str
     answer: Callable[[Request, Response], bool]
     later: Callable[[Callable[[], None]], object]
-
-
-class Unchanging:
-    """The configuration of the start, for ever."""
-
-    def __init__(self, configuration: Configuration) -> None:
-        self.configuration = configuration
-
-    def entities(self, entity_type: str) -> Sequence[EntityConfig]:
-        """All entities of a type, in order of creation."""
-        return [entity for entity in self.configuration.entities() if entity.type == entity_type]
-
-    def create(self, entity_type: str, name: str | None, attributes: Mapping[str, Any]) -> EntityConfig:
-        """Refuse. Raises ChangeError."""
-        raise ChangeError(501, f"creating a {entity_type} is not supported yet")
-
-    def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> EntityConfig:
-        """Refuse. Raises ChangeError."""
-        raise ChangeError(501, f"changing {entity.identity} is not supported yet")
-
-    def delete(self, entity: EntityConfig) -> None:
-        """Refuse. Raises ChangeError."""
-        raise ChangeError(501, f"deleting {entity.identity} is not supported yet")

@@ -68,9 +68,10 @@ class Response:
         return cls(error.status, error.body, error.description)
 
 
-# What an operation gives: its answer, or the steps that lead to it: between two of them other events have their turn.
+# What an operation gives: its answer, the steps that lead to it (between two of them other events have their turn), or
+# None: it answers later by itself.
 Steps = Generator[None, None, Response]
-Outcome = Response | Steps
+Outcome = Response | Steps | None
 
 
 def encode(response: Response, reply_to: str, correlation_id: bytes | None) -> bytes:

@@ -5,8 +5,9 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from router.config.entities import EntityConfig
 from router.routing.settings import UNAVAILABLE
+from supervisor.live.errors import ChangeError
 from supervisor.management import values
-from supervisor.management.context import ChangeError, Context
+from supervisor.management.context import Context
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant, given
 from supervisor.management.request import Request
 from supervisor.management.response import (

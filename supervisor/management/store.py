@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from router.amqp import codec
 from router.config.schema import SCHEMA, EntityType
+from supervisor.live.errors import ChangeError
 from supervisor.management import operations, values
-from supervisor.management.context import ChangeError, Context
+from supervisor.management.context import Context
 from supervisor.management.core_type import table
 from supervisor.management.entities import Entity, entities, management, shown
 from supervisor.management.request import Request

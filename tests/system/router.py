@@ -101,13 +101,9 @@ class Router:
         self.directory = directory
         self.config = directory / "sluice.conf"
         if text is None:
-            given = list(sections)
-            own: dict[str, Any] = {"id": "QDR", "workerThreads": workers}
-            for name, attributes in given:
-                if name == "router":
-                    own.update(attributes)
-            text = render([("router", own), *(one for one in given if one[0] != "router")])
-        self.config.write_text(text)
+            self.configure(sections)
+        else:
+            self.config.write_text(text)
         self.lines: list[str] = []
         self.ports: dict[str, int] = {}
         self._mark = uuid.uuid4().hex
@@ -116,6 +112,15 @@ class Router:
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._sockets: dict[str, str] = {}
+
+    def configure(self, sections: Iterable[Section]) -> None:
+        """Write the configuration file; a router that runs does not see it before it is told."""
+        given = list(sections)
+        own: dict[str, Any] = {"id": "QDR", "workerThreads": self.workers}
+        for name, attributes in given:
+            if name == "router":
+                own.update(attributes)
+        self.config.write_text(render([("router", own), *(one for one in given if one[0] != "router")]))
 
     # --- life -----------------------------------------------------------------------------------------------------
 

@@ -149,12 +149,12 @@ def test_entities_that_cannot_be_configured(name):
     assert text.endswith("' cannot be configured: it only describes or reports")
 
 
-def test_policy_has_only_its_defaults():
+def test_policy_has_only_its_defaults_but_for_one_limit():
     configuration = load_text("x.conf", section("policy", "maxConnections: 65535", "enableVhostPolicy: no"))
     assert (configuration.policy.name, configuration.policy.values["defaultVhost"]) == ("policy/None", "$default")
     found = errors(section("policy", "maxConnections: 10", "enableVhostPolicy: yes", "policyDir: /etc/x"))
-    assert [line for line, _ in found] == [2, 3, 4]
-    assert "value 'yes' of attribute 'enableVhostPolicy' is not supported yet (supported: no)" in found[1][1]
+    assert [line for line, _ in found] == [3, 4]
+    assert "value 'yes' of attribute 'enableVhostPolicy' is not supported yet (supported: no)" in found[0][1]
 
 
 def test_console_and_dummy():

@@ -1,18 +1,21 @@
 """A management agent with a real core and real shared memory, but no processes: requests in, answers out, in octets."""
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from router.config.load import load_text
 from router.ipc.layout import Region
 from router.ipc.testing import claim_link, set_worker
 from router.log import Log, LogSettings, ModuleSettings
+from supervisor.acceptor import Acceptor
 from supervisor.connections import Connection
 from supervisor.core import Core
 from supervisor.inprocess import LocalMessage
+from supervisor.live.configuration import LiveConfiguration
+from supervisor.live.listeners import Listening
 from supervisor.management.agent import Agent
-from supervisor.management.context import Unchanging
 from supervisor.worker import Stage, Worker
 from tests.peer import message
 from tests.peer.management import PREFIX, Answer
@@ -65,6 +68,10 @@ binding {
 """
 
 
+def _no_http() -> NoReturn:
+    raise AssertionError("there are no HTTP listeners here")
+
+
 class Desk:
     """One router without its processes; `later` holds what the agent wants to be called for."""
 
@@ -81,9 +88,13 @@ class Desk:
         self.sent: list[tuple[str, bytes, int]] = []
         self.reachable = True
         self.later: deque[Callable[[], None]] = deque()
-        self.agent = Agent(
-            self.core, self.region, self.log, Unchanging(self.configuration), "9.9", self._send, self.later.append
+        self.loop = asyncio.new_event_loop()
+        acceptor = Acceptor(self.loop, self.core, self.log)
+        listening = Listening(acceptor, lambda: None, _no_http, self.core, self.log, lambda listener: None)
+        self.live = LiveConfiguration(
+            self.loop, self.configuration, self.core, acceptor, listening, self.log, lambda: None
         )
+        self.agent = Agent(self.core, self.region, self.log, self.live, "9.9", self._send, self.later.append)
         self._slots = [0] * WORKERS
 
     def _send(self, address: str, octets: bytes, near: int) -> bool:

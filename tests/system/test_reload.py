@@ -1,0 +1,404 @@
+"""Reload: SIGHUP, the operation RELOAD and its undo, and changes by management, while clients are connected."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.frames import source
+from tests.peer.management import Management, ManagementError
+from tests.peer.peer import Peer, Receiver, Sender
+from tests.system.fixtures import Start, pass_one
+from tests.system.http import get
+from tests.system.router import Router, Section, free_port, listener, poll
+
+ADDRESS = "router.config.address"
+
+
+class Client:
+    """A router, and a management client on its own connection to it."""
+
+    def __init__(self, router: Router, peers: list[Peer]) -> None:
+        self.router = router
+        self.peers = peers
+        self.management = Management(self.connect())
+
+    def connect(self, port: int | None = None) -> Peer:
+        peer = Peer.opened(next(iter(self.router.ports.values())) if port is None else port)
+        self.peers.append(peer)
+        return peer
+
+    def reload(self, sections: Iterable[Section] | None = None, **properties: bool) -> dict[str, Any]:
+        """Write the file, if sections are given, and have it read; when it answers, all workers go by it."""
+        if sections is not None:
+            self.router.configure(sections)
+        answer: dict[str, Any] = self.management.call("RELOAD", **properties)
+        return answer
+
+    def refused(self, sections: Iterable[Section], **properties: bool) -> ManagementError:
+        with pytest.raises(ManagementError) as caught:
+            self.reload(sections, **properties)
+        return caught.value
+
+    def changed(self, sections: Iterable[Section], **properties: bool) -> list[tuple[str, str]]:
+        """What a reload changes: kind and short type of each entity."""
+        answer = self.reload(sections, **properties)
+        return [(change["kind"], change["type"].rpartition(".")[2]) for change in answer["changes"]]
+
+    def links(self, address: str, receivers: int = 2) -> tuple[Sender, list[Receiver]]:
+        made = [self.connect().receiver(address, 100) for _ in range(receivers)]
+        return self.connect().sender(address), made
+
+    def table_known(self) -> None:
+        """Wait until every worker has the table as it is now: then the attach of a consumer is answered."""
+        self.connect().receiver("unrelated")
+
+
+@pytest.fixture
+def client(start: Start, workers: int, peers: list[Peer]) -> Client:
+    return Client(start([listener()], workers), peers)
+
+
+def address(prefix: str, distribution: str, **more: Any) -> Section:
+    return "address", {"prefix": prefix, "distribution": distribution, **more}
+
+
+
+
+def send(sender: Sender, bodies: Iterable[str]) -> list[int]:
+    return [sender.send(message.message(body)) for body in bodies]
+
+
+def take(receiver: Receiver, count: int) -> list[Any]:
+    """The next messages, accepted."""
+    found = receiver.receive(count)
+    for delivery in found:
+        delivery.settle()
+    return [message.body(delivery.payload) for delivery in found]
+
+
+# --- addresses -------------------------------------------------------------------------------------------------------
+
+
+def test_a_treatment_changes_for_an_address_in_use(client: Client) -> None:
+    sender, (first, second) = client.links("a/x")
+    unsettled = send(sender, ["1", "2"])
+    kept = first.next(), second.next()
+    assert client.changed([listener(), address("a", "multicast")]) == [("create", "address")]
+    copied = send(sender, ["3", "4"])
+    for receiver in (first, second):
+        assert take(receiver, 2) == ["3", "4"]
+    for number in copied:
+        assert sender.outcome(number).name == "accepted"
+    assert client.changed([listener(), address("a", "closest")]) == [("update", "address")]
+    send(sender, ["5", "6", "7", "8"])
+    assert [len(take(receiver, 2)) for receiver in (first, second)] == [2, 2]
+    # What was on its way before all that ends as it began.
+    for delivery in kept:
+        delivery.settle()
+    for number in unsettled:
+        assert sender.outcome(number).name == "accepted"
+    assert client.changed([listener()]) == [("delete", "address")]
+    client.router.stop()
+
+
+def test_an_address_becomes_unavailable_and_comes_back(client: Client) -> None:
+    sender, (receiver,) = client.links("a/x", 1)
+    pass_one(sender, receiver)
+    client.reload([listener(), address("a", "unavailable")])
+    assert sender.outcome(sender.send(message.message("nobody"))).name in ("released", "modified")
+    assert client.reload(undo=True)["applied"]
+    sender.wait_credit()
+    pass_one(sender, receiver)
+
+
+def test_a_fallback_comes_and_goes(client: Client) -> None:
+    fallback = client.connect().receiver(credit=100, source=source("a/x", capabilities="qd.fallback"))
+    sender = client.connect().sender("a/x", credit=False)
+    client.reload([listener(), address("a", "balanced", enableFallback=True)])
+    sender.wait_credit()
+    pass_one(sender, fallback)
+    client.reload([listener()])
+    assert sender.outcome(sender.send(message.message("nobody"))).name in ("released", "modified")
+
+
+def test_the_default_distribution_changes(client: Client) -> None:
+    sender, (first, second) = client.links("x")
+    assert client.changed([listener(), ("router", {"defaultDistribution": "multicast"})]) == [("update", "router")]
+    send(sender, ["1"])
+    assert (take(first, 1), take(second, 1)) == (["1"], ["1"])
+
+
+def test_a_thousand_addresses_change_at_once(client: Client) -> None:
+    names = [f"a{number}" for number in range(1000)]
+    sender, (first, second) = client.links("a999/x")
+    client.reload([listener(), *(address(name, "closest") for name in names)])
+    answer = client.reload([listener(), *(address(name, "multicast") for name in names)])
+    assert len(answer["changes"]) == 1000
+    send(sender, ["1"])
+    assert (take(first, 1), take(second, 1)) == (["1"], ["1"])
+    assert len(client.management.query(ADDRESS)) == 1000
+    client.reload([listener()])
+    assert client.management.query(ADDRESS) == []
+
+
+def test_management_makes_and_removes_addresses(client: Client) -> None:
+    sender, (first, second) = client.links("a/x")
+    client.management.create(ADDRESS, "mine", prefix="a", distribution="multicast")
+    client.table_known()
+    send(sender, ["1"])
+    assert (take(first, 1), take(second, 1)) == (["1"], ["1"])
+    row = client.management.one(ADDRESS, name="mine")
+    with pytest.raises(ManagementError, match="400 Name conflicts with an existing entity"):
+        client.management.create(ADDRESS, "mine", prefix="b")
+    with pytest.raises(ManagementError, match="400 Already exists"):
+        client.management.create(ADDRESS, "other", pattern="a.#")
+    # A reload knows only the file.
+    answer = client.reload(plan=True)
+    assert not answer["applied"]
+    assert [(change["kind"], change["title"]) for change in answer["changes"]] == [("delete", "address 'mine'")]
+    assert client.management.one(ADDRESS, name="mine") == row
+    client.management.delete(ADDRESS, "mine")
+    assert client.reload(plan=True)["changes"] == []
+
+
+# --- exchanges -------------------------------------------------------------------------------------------------------
+
+
+def test_exchanges_and_bindings_change(client: Client) -> None:
+    exchange: Section = ("exchange", {"name": "x", "address": "ex"})
+    sender, receivers = client.connect().sender("ex", credit=False), [
+        client.connect().receiver(name, 100) for name in ("q1", "q2")
+    ]
+    client.reload([listener(), exchange, bind("b1", "q1", "red"), bind("b2", "q2", "#")])
+    sender.wait_credit()
+    send_subject(sender, "red", "1")
+    assert [take(receiver, 1) for receiver in receivers] == [["1"], ["1"]]
+    changed = client.changed([listener(), exchange, bind("b1", "q1", "blue"), bind("b2", "q2", "#")])
+    assert changed == [("update", "binding")]
+    send_subject(sender, "red", "2")
+    send_subject(sender, "blue", "3")
+    assert [take(receiver, count) for receiver, count in zip(receivers, (1, 2), strict=True)] == [["3"], ["2", "3"]]
+    client.management.create("router.config.binding", "b3", exchangeName="x", bindingKey="red", nextHopAddress="q1")
+    client.management.delete("router.config.binding", "b2")
+    assert {row["name"] for row in client.management.query("router.config.binding")} == {"b1", "b3"}
+    client.management.delete("router.config.exchange", "x")
+    assert client.management.query("router.config.binding") == []
+    assert client.changed([listener()]) == []
+
+
+def bind(name: str, hop: str, key: str) -> Section:
+    return "binding", {"name": name, "exchangeName": "x", "bindingKey": key, "nextHopAddress": hop}
+
+
+def send_subject(sender: Sender, subject: str, body: str) -> None:
+    payload = message.properties(subject=subject) + message.value(body)
+    assert sender.outcome(sender.send(payload)).name == "accepted"
+
+
+def test_an_exchange_that_cannot_be_is_left_out_as_at_a_start(client: Client) -> None:
+    sections = [listener(), ("exchange", {"name": "x", "address": "ex"}), bind("loop", "ex", "#")]
+    assert client.changed(sections) == [("create", "exchange")]
+    client.router.wait_log(r"ROUTER_CORE .*Error configuring binding 'loop': next hop 'ex' leads back")
+
+
+# --- listeners -------------------------------------------------------------------------------------------------------
+
+
+def test_listeners_come_and_go(client: Client) -> None:
+    kept = client.connect()
+    port = free_port()
+    more = listener("more", port=port, linkCapacity=7)
+    client.reload([listener(), more])
+    client.router.wait_log(rf"Listening on 127.0.0.1:{port} \(more\)")
+    late = client.connect(port)
+    assert late.sender("a", credit=False) is not None
+    receiver = kept.receiver("a", 10)
+    sender = late.sender("a")
+    assert sender.credit == 7
+    pass_one(sender, receiver)
+    # What a listener says is for the connections to come; those that are open stay as they are.
+    assert client.changed([listener(), listener("more", port=port, linkCapacity=9)]) == [("update", "listener")]
+    assert client.connect(port).sender("a").credit == 9
+    assert late.sender("a").credit == 7
+    client.reload([listener()])
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port)).close()
+    pass_one(sender, receiver)
+
+
+def test_a_listener_moves_to_the_port_of_another(client: Client) -> None:
+    first, second = free_port(), free_port()
+    client.reload([listener(), listener("a", port=first), listener("b", port=second)])
+    client.reload([listener(), listener("a", port=second), listener("b", port=first)])
+    client.connect(first)
+    client.connect(second)
+    rows = {row["name"]: row["port"] for row in client.management.query("listener")}
+    assert (rows["a"], rows["b"]) == (str(second), str(first))
+    # From one interface to all on the same port: both are bound for a moment.
+    client.reload([listener(), listener("a", port=second, host="0.0.0.0")])
+    client.connect(second)
+
+
+def test_a_listener_that_cannot_be_opened_refuses_the_reload(client: Client) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        sections = [listener(), listener("busy", port=port), address("a", "multicast"), listener("free", port=0)]
+        error = client.refused(sections)
+        assert str(error) == f"500 Listener error on 127.0.0.1:{port}: Address already in use"
+        assert client.management.query(ADDRESS) == []
+        assert len(client.management.query("listener")) == 1
+        # By CREATE it is made all the same, as Dispatch did, and opened by a later reload.
+        client.management.create("listener", "busy", host="127.0.0.1", port=str(port))
+        client.router.wait_log(f"Listener error on 127.0.0.1:{port}: Address already in use")
+    client.reload([listener(), listener("busy", port=port)])
+    client.connect(port)
+    client.management.delete("listener", "busy")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port)).close()
+
+
+def test_http_listeners_come_and_go(client: Client) -> None:
+    port = free_port()
+    client.reload([listener(), listener("web", port=port, http=True)])
+    assert get(port, "/readyz").status == 200
+    client.reload([listener(), listener("web", port=port, http=True, metrics=False)])
+    assert get(port, "/metrics").status == 404
+    client.reload([listener(), listener("web", port=port)])
+    client.connect(port)
+
+
+# --- log -------------------------------------------------------------------------------------------------------------
+
+
+def test_log_settings_change(client: Client) -> None:
+    log = client.router.directory / "other.log"
+    client.reload([listener(), ("log", {"module": "SERVER", "enable": "debug+", "outputFile": str(log)})])
+    client.connect()
+    poll(lambda: log.exists() and "Accepted connection" in log.read_text(), "lines in the new file")
+    entity = client.management.one("log", identity="log/SERVER")
+    with pytest.raises(ManagementError, match="500 .*Failed to open log file '/nowhere/x'"):
+        client.management.update("log", "log/SERVER", outputFile="/nowhere/x")
+    with pytest.raises(ManagementError, match="is not a valid log level"):
+        client.management.update("log", "log/SERVER", enable="loud")
+    assert client.management.one("log", identity="log/SERVER") == entity
+    client.management.update("log", "log/SERVER", enable="error+")
+    before = log.read_text()
+    client.connect()
+    assert log.read_text() == before
+    error = client.refused([listener(), ("log", {"module": "AGENT", "outputFile": "/nowhere/x"})])
+    assert "Failed to open log file '/nowhere/x'" in str(error)
+
+
+def test_sighup_opens_log_files_again(client: Client) -> None:
+    log = client.router.directory / "router.log"
+    client.reload([listener(), ("log", {"module": "SERVER", "outputFile": str(log)})])
+    log.rename(log.with_suffix(".1"))
+    hang_up(client)
+    client.connect()
+    poll(lambda: log.exists() and "Accepted connection" in log.read_text(), "lines in the file of the old name")
+
+
+def hang_up(client: Client) -> None:
+    """SIGHUP, and wait until the file has been read."""
+    seen = len(client.router.lines)
+    os.kill(client.router.pid, signal.SIGHUP)
+    client.router.wait_log(r"AGENT \((notice|error)\) (Configuration reloaded|The configuration stays)", after=seen)
+
+
+# --- all or nothing --------------------------------------------------------------------------------------------------
+
+
+def test_sighup_reloads(client: Client) -> None:
+    sender, (first, second) = client.links("a/x")
+    client.router.configure([listener(), address("a", "multicast")])
+    hang_up(client)
+    assert len(client.management.query(ADDRESS)) == 1
+    client.router.config.write_text("address {\n    distribution: loud\n}\n")
+    hang_up(client)
+    text = r"The configuration stays as it is: \S*sluice.conf:2: .*'multicast', .*'loud'"
+    client.router.wait_log(text)
+    assert len(client.management.query(ADDRESS)) == 1
+    pass_on = send(sender, ["1"])
+    assert (take(first, 1), take(second, 1)) == (["1"], ["1"])
+    assert sender.outcome(pass_on[0]).name == "accepted"
+
+
+@pytest.mark.parametrize(
+    ("bad", "texts"),
+    [
+        ([address("b", "loud")], [":11: ", "attribute 'distribution'", "'multicast', 'closest', 'balanced'"]),
+        ([("address", {"prefix": "b", "colour": "red"})], [":11: ", "Unknown attribute 'colour'"]),
+        ([("policy", {"maxConnections": -1})], [":10: ", "maxConnections", "0"]),
+        ([("connector", {"port": 1})], [":9: ", "not supported yet"]),
+        ([listener("twice"), listener("twice")], ["duplicates unique attribute 'name'"]),
+    ],
+)
+def test_a_bad_file_changes_nothing(client: Client, bad: list[Section], texts: list[str]) -> None:
+    error = client.refused([listener(), *bad, address("good", "multicast")])
+    assert error.code == 400
+    assert "sluice.conf" in error.description
+    for text in texts:
+        assert text in error.description
+        assert client.router.wait_log(r"AGENT \(error\) The configuration stays as it is: .*sluice.conf")
+    assert client.management.query(ADDRESS) == []
+
+
+def test_a_missing_file_changes_nothing(client: Client) -> None:
+    client.router.config.unlink()
+    with pytest.raises(ManagementError, match="400 .*cannot be opened: No such file or directory"):
+        client.reload()
+
+
+def test_undo_goes_back_and_forth(client: Client) -> None:
+    with pytest.raises(ManagementError, match="400 There is nothing to undo"):
+        client.reload(undo=True)
+    client.management.create(ADDRESS, "mine", prefix="m")
+    client.reload([listener(), address("a", "multicast")])
+    assert [row["prefix"] for row in client.management.query(ADDRESS)] == ["a"]
+    answer = client.reload(undo=True, plan=True)
+    assert [change["kind"] for change in answer["changes"]] == ["delete", "create"]
+    client.reload(undo=True)
+    assert [row["prefix"] for row in client.management.query(ADDRESS)] == ["m"]
+    client.reload(undo=True)
+    assert [row["prefix"] for row in client.management.query(ADDRESS)] == ["a"]
+
+
+def test_what_takes_a_restart_is_said_and_waits(client: Client) -> None:
+    answer = client.reload([listener(), ("router", {"id": "OTHER", "metadata": "text"})])
+    (change,) = answer["changes"]
+    assert change["effect"] == "restart"
+    assert {name: each["effect"] for name, each in change["attributes"].items() if name in ("id", "metadata")} == {
+        "id": "restart", "metadata": "live",
+    }  # fmt: skip
+    client.router.wait_log(r"AGENT \(warning\) Attribute 'id' of router changes when the router is started again")
+    row = client.management.one("router")
+    assert (row["id"], row["metadata"]) == ("QDR", "text")
+    assert "id" in client.reload(plan=True)["changes"][0]["attributes"]
+
+
+def test_a_file_without_id_changes_nothing(start: Start, peers: list[Peer]) -> None:
+    text = "listener {\n    host: 127.0.0.1\n    port: 0\n}\n"
+    client = Client(start(text=text), peers)
+    assert client.reload()["changes"] == []
+    assert client.reload()["text"] == "Nothing changes."
+
+
+def test_the_limit_of_connections_changes(client: Client) -> None:
+    client.reload([listener(), ("policy", {"maxConnections": 2})])
+    port = client.router.ports[""]
+    client.connect()
+    with socket.create_connection(("127.0.0.1", port)) as refused:
+        assert refused.recv(1) == b""
+    client.router.wait_log(r"POLICY \(info\) DENY Connection '127.0.0.1' based on global connection count. nConn.*= 2")
+    assert client.management.one("policy")["connectionsDenied"] == 1
+    client.reload([listener()])
+    client.connect()
