@@ -115,14 +115,22 @@ class Desk:
         self.core.receive(owner, {"t": "opened", "conn": made.number, **said})
         return made
 
-    def link(self, connection: Connection, direction: str = "in", address: str | None = None, **fields: Any) -> int:
+    def link(
+        self,
+        connection: Connection,
+        direction: str = "in",
+        address: str | None = None,
+        capabilities: tuple[str, ...] = (),
+        **fields: Any,
+    ) -> int:
         """An attached link with these counters; returns its identity."""
         assert connection.worker is not None
         slot = self._slots[connection.worker]
         self._slots[connection.worker] += 1
         generation = (1 << 20) + slot + 1
         claim_link(self.region, connection.worker, slot, generation, direction=1 if direction == "in" else 2, **fields)
-        asked = attach(slot, direction, address, slot=slot, gen=generation, conn=connection.number)
+        said = {"slot": slot, "gen": generation, "conn": connection.number, "caps": [list(capabilities), False]}
+        asked = attach(slot, direction, address, **said)
         self.core.receive(self.workers[connection.worker], asked)
         return max(self.core.links)
 

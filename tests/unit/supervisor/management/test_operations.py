@@ -5,6 +5,7 @@ import json
 import pytest
 
 from router.config.schema import SCHEMA
+from router.ipc.layout import DROP_NAMES
 from router.log import KEPT_LINES
 from tests.peer.management import PREFIX
 from tests.peer.types import Int, Long, ULong
@@ -142,3 +143,5 @@ def test_workers(desk):
     assert (one["worker"], two["worker"], one["generation"]) == (0, 1, 1)
     assert [ring["to"] for ring in one["rings"]] == [1]
     assert one["rings"][0]["sizeOctets"] == 4096
+    assert set(one["dropped"]) == set(DROP_NAMES)
+    assert (one["latencyP50Seconds"], sum(one["latencyHistogram"])) == (None, 0)

@@ -1,0 +1,108 @@
+"""`sluice explain` and `sluice top` against a router."""
+
+import errno
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+
+import pytest
+
+from tests.peer import message
+from tests.system.fixtures import Connect, Fresh, pair, pass_one
+from tests.system.router import Router, poll
+from tests.system.tools import command, environment, run
+
+#: Exit code of `sluice explain` for an address that takes no messages.
+UNREACHABLE = 3
+
+
+def test_explain(router: Router, connect: Connect, fresh: Fresh) -> None:
+    address = fresh("closest")
+    receiver = connect(container_id="the-consumer").receiver(address, 10)
+    sender = connect(container_id="the-producer").sender(address)
+    pass_one(sender, receiver)
+    sender.send(message.message("under way"))
+    receiver.next()
+    done = run("explain", router.port, address)
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[:2] == [f"{address} (mobile address): reachable", "  1 consumer with credit"]
+    assert "Configured by pattern closest/# of address 'address/0'" in lines
+    assert f"In the table: M0{address}, phase 0, closest" in lines
+    (shown,) = [line for line in lines if "the-consumer" in line]
+    assert shown.endswith(receiver.name)
+    answer = json.loads(run("explain", router.port, address, "--json").out)
+    (consumer,) = answer["records"][0]["consumers"]
+    (producer,) = answer["records"][0]["producers"]
+    assert (consumer["container"], consumer["unsettled"], consumer["credit"]) == ("the-consumer", 1, 8)
+    assert (producer["container"], producer["unsettled"], producer["accepted"]) == ("the-producer", 1, 1)
+    assert {consumer["worker"], producer["worker"]} <= set(range(router.workers))
+
+
+def test_explain_why_not(router: Router, connect: Connect, fresh: Fresh) -> None:
+    address = fresh()
+    connect().receiver(address, 0)
+    done = run("explain", router.port, address)
+    assert done.code == UNREACHABLE
+    assert re.search(r"NOT reachable\n  No credit: 1 consumer, none grants credit, the longest for \d+ s\n", done.out)
+    done = run("explain", router.port, "unavailable/x")
+    assert done.code == UNREACHABLE
+    assert "are refused with amqp:not-found" in done.out
+
+
+def test_top_once(router: Router, connect: Connect, fresh: Fresh) -> None:
+    address = fresh()
+    sender, receiver = pair(connect, address, credit=50)
+    for _ in range(20):
+        pass_one(sender, receiver)
+    done = run("top", router.port, "--once", "-i", "0.2", "--rows", "50")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("QDR  standalone  version ")
+    lines = done.out.splitlines()
+    workers = lines[lines.index(next(line for line in lines if line.startswith("worker "))) + 1 :][: router.workers]
+    assert [line.split()[:2] for line in workers] == [[str(number), "ready"] for number in range(router.workers)]
+    assert {int(line.split()[2]) for line in workers} == set(router.worker_pids())
+    row = next(line.split() for line in lines if line.startswith(address))
+    assert row[1:5] == ["mobile", "0", "balanced", "1"]
+    assert row[-2:] == ["20", "20"]
+
+
+@pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
+def test_top_in_a_terminal(router: Router, key: bytes) -> None:
+    """Shows frames until a key ends it, and leaves the terminal as it was."""
+    ours, theirs = pty.openpty()
+    shown = b""
+
+    def read() -> bytes:
+        nonlocal shown
+        try:
+            if select.select([ours], [], [], 0)[0]:
+                shown += os.read(ours, 65536)
+        except OSError as error:
+            if error.errno != errno.EIO:  # the tool has ended
+                raise
+        return shown
+
+    process = subprocess.Popen(
+        [*command("top"), "-b", f"127.0.0.1:{router.port}", "-i", "0.2"],
+        env={**environment(), "TERM": "xterm", "COLUMNS": "150", "LINES": "60"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),  # it becomes the controlling terminal
+    )
+    os.close(theirs)
+    try:
+        poll(lambda: read().count(b"per second") >= 2, "two frames", timeout=30)
+        os.write(ours, key)
+        poll(lambda: (read(), process.poll())[1] is not None, "the tool ends", timeout=30)
+        assert process.returncode == 0
+        assert b"Traceback" not in shown
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)

@@ -1,0 +1,189 @@
+"""EXPLAIN: every verdict about an address, and what is listed of its users."""
+
+import time
+
+import pytest
+
+from tests.unit.supervisor.management.desk import Desk
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+def explain(desk, address, **properties):
+    answer = desk.ask("EXPLAIN", address=address, **properties)
+    assert answer.outcome == (200, "OK")
+    return answer.body
+
+
+def record(body, key):
+    (found,) = [each for each in body["records"] if each["key"] == key]
+    return found
+
+
+def ago(seconds):
+    """A moment in shared memory."""
+    return time.monotonic_ns() - round(seconds * 1e9)
+
+
+def test_nobody(desk):
+    body = explain(desk, "amqp://h/nobody.here")
+    assert (body["address"], body["class"], body["name"]) == ("amqp://h/nobody.here", "mobile", "nobody.here")
+    assert (body["reachable"], body["records"]) == (False, [])
+    assert body["findings"] == [
+        "Nobody uses it: no consumer, no producer. A producer may attach, and gets credit with a consumer"
+    ]
+    assert body["setting"] == {
+        "pattern": None, "entity": None, "distribution": "balanced", "ingressPhase": 0, "egressPhase": 0,
+        "priority": None, "fallback": False, "presettledOverflow": "throttle",
+    }  # fmt: skip
+
+
+def test_setting(desk):
+    setting = explain(desk, "closest/a/b")["setting"]
+    assert (setting["pattern"], setting["entity"], setting["priority"]) == ("closest/#", "address/0", 7)
+    assert explain(desk, "fb.x")["setting"]["entity"] == "fb"
+
+
+def test_consumers_and_producers(desk):
+    here, there = desk.connection(), desk.connection(worker=1)
+    desk.link(there, "out", "closest/q", credit=5, undelivered=1, unsettled=2, deliveries=9, accepted=4, capacity=250)
+    desk.link(here, "in", "closest/q", credit=250, capacity=250)
+    desk.link(here, "out", "closest/other", credit=1)
+    body = explain(desk, "closest/q")
+    assert (body["reachable"], body["findings"]) == (True, ["1 consumer with credit"])
+    (found,) = body["records"]
+    assert (found["key"], found["phase"], found["treatment"], found["priority"]) == ("M0closest/q", "0", "closest", 7)
+    assert (found["consumerCount"], found["producerCount"]) == (1, 1)
+    (consumer,) = found["consumers"]
+    assert consumer["connection"] == str(there.number)
+    assert (consumer["container"], consumer["host"], consumer["user"]) == (there.container, there.peer, "anonymous")
+    wanted = {"worker": 1, "credit": 5, "undelivered": 1, "unsettled": 2, "deliveries": 9, "accepted": 4}
+    assert {name: consumer[name] for name in wanted} == wanted
+    assert consumer["withoutCreditSeconds"] is None
+    (producer,) = found["producers"]
+    assert (producer["connection"], producer["worker"], producer["credit"]) == (str(here.number), 0, 250)
+
+
+def test_no_credit(desk):
+    connection = desk.connection()
+    desk.link(connection, "out", "q", blocked_since=ago(30))
+    desk.link(connection, "out", "q", blocked_since=ago(100))
+    body = explain(desk, "q")
+    assert not body["reachable"]
+    assert body["findings"] == ["No credit: 2 consumers, none grants credit, the longest for 100 s"]
+    assert 100 <= body["records"][0]["longestWithoutCreditSeconds"] < 130
+    assert 30 <= body["records"][0]["consumers"][0]["withoutCreditSeconds"] < 60
+    desk.link(connection, "out", "q", credit=1)
+    body = explain(desk, "q")
+    assert body["reachable"]
+    assert body["findings"] == ["1 of 3 consumers grant credit; the longest without any: 100 s"]
+
+
+def test_producers_only(desk):
+    desk.link(desk.connection(), "in", "q")
+    body = explain(desk, "q")
+    assert not body["reachable"]
+    assert body["findings"] == [
+        "No consumer: its producers (1) get no credit, and what is sent on anonymous links is released"
+    ]
+
+
+def test_consumers_at_another_phase(desk):
+    connection = desk.connection()
+    desk.link(connection, "in", "way.x")
+    desk.link(connection, "out", "way.x", credit=1)
+    body = explain(desk, "way.x")
+    assert (body["setting"]["ingressPhase"], body["setting"]["egressPhase"]) == (0, 1)
+    assert not body["reachable"]
+    assert body["findings"] == ["Messages go in at phase 0, where nobody consumes; there are consumers at phase 1"]
+    assert {each["key"]: each["consumerCount"] for each in body["records"]} == {"M0way.x": 0, "M1way.x": 1}
+
+
+def test_fallback(desk):
+    connection = desk.connection()
+    desk.link(connection, "in", "fb.x")
+    desk.link(connection, "out", "fb.x", ("qd.fallback",), credit=1)
+    body = explain(desk, "fb.x")
+    assert body["reachable"]
+    assert body["findings"] == ["It has no consumer: messages go to its fallback consumers", "1 consumer with credit"]
+    assert record(body, "M0fb.x")["fallback"] == "MFfb.x"
+    assert record(body, "MFfb.x")["fallbackOf"] == "M0fb.x"
+
+
+def test_exchange(desk):
+    body = explain(desk, "ex")
+    assert (body["reachable"], body["findings"]) == (True, ["Messages go through exchange 'E' and its bindings (1)"])
+    assert record(body, "M0ex")["exchange"] == {
+        "name": "E", "match": "amqp", "alternate": None, "bindingCount": 1,
+        "bindings": [{"name": "binding/0", "key": "a.b", "nextHop": "M0hop"}],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [("$management", "mobile"), ("_local/$management", "local"), ("_topo/0/QDR/$management", "local")],
+)
+def test_the_router_itself(desk, address, kind):
+    body = explain(desk, address)
+    assert (body["class"], body["reachable"]) == (kind, True)
+    assert body["findings"] == ["The router itself takes its messages"]
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "who"),
+    [
+        ("_topo/0/B/x", "router", "router 'B'"),
+        ("_edge/E1/x", "edge", "edge router 'E1'"),
+        ("_topo/7/B/x", "area", "area '7'"),
+    ],
+)
+def test_elsewhere(desk, address, kind, who):
+    body = explain(desk, address)
+    assert (body["class"], body["reachable"], body["setting"]) == (kind, False, None)
+    assert body["findings"] == [
+        f"It is an address of {who}, which this router does not know: it is not part of a network"
+    ]
+
+
+def test_limit(desk):
+    connection = desk.connection()
+    for _ in range(5):
+        desk.link(connection, "out", "q", credit=1)
+    found = explain(desk, "q", limit=2)["records"][0]
+    assert (found["consumerCount"], len(found["consumers"])) == (5, 2)
+    assert explain(desk, "q", limit=0)["findings"] == ["5 consumers with credit"]
+
+
+def test_more_links_than_fit_one_step():
+    """Links are looked at in steps; all of them count."""
+    desk = Desk(links=1300)
+    connection = desk.connection()
+    for number in range(1200):
+        desk.link(connection, "out", "q" if number % 2 else "other", credit=1)
+    assert explain(desk, "q")["records"][0]["consumerCount"] == 600
+
+
+def test_links_that_are_gone_do_not_count(desk):
+    connection = desk.connection()
+    desk.link(connection, "out", "q", credit=1)
+    desk.link(connection, "in", "q")
+    owner = desk.workers[0]
+    desk.core.receive(owner, {"t": "detach", "conn": connection.number, "link": 0, "confirm": False})
+    body = explain(desk, "q")
+    assert (body["reachable"], body["records"][0]["consumerCount"]) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({}, "No 'address' property: say which address to explain"),
+        ({"address": 5}, "No 'address' property: say which address to explain"),
+        ({"address": "q", "limit": -1}, "'limit' is -1, must be 0 to 10000"),
+        ({"address": "q", "limit": "x"}, "'limit' is not a number: 'x'"),
+    ],
+)
+def test_bad_requests(desk, properties, text):
+    assert desk.ask("explain", **properties).outcome == (400, text)
