@@ -11,7 +11,7 @@ from router.ipc.layout import Region
 from router.ipc.scan import LINK_SUMS, AddressCounters, add_links
 from router.routing.address import MOBILE
 from supervisor.core import Core
-from supervisor.http.busiest import Others
+from supervisor.http.others import Others
 from supervisor.table import Record
 from supervisor.worker import Worker
 
