@@ -9,12 +9,12 @@ from router.ipc.atomics cimport ACQUIRE, RELAXED, load32, load64
 from router.ipc.layout cimport LinkSlot, Region
 
 # What `add_links` counts for a group of links, in this order.
-LINK_SUMS = ("links", "without_credit", "undelivered", "unsettled")
+LINK_SUMS = ("links", "without_credit", "blocked", "undelivered", "unsettled", "stuck")
 # What is counted for an address, in this order.
 ADDRESS_SUMS = ("ingress", "egress", "transit", "to_container", "from_container", "redirected")
 
 cdef enum:
-    LINK_FIELDS = 4
+    LINK_FIELDS = 6
     ADDRESS_FIELDS = 6
 
 
@@ -63,8 +63,10 @@ def add_links(
         at = <Py_ssize_t>groups[i] * LINK_FIELDS
         sums[at] += 1
         sums[at + 1] += <int>load32(<uint32_t*>&slot.credit, RELAXED) <= 0
-        sums[at + 2] += waiting
-        sums[at + 3] += load32(&slot.unsettled, RELAXED)
+        sums[at + 2] += load32(&slot.blocked, RELAXED)
+        sums[at + 3] += waiting
+        sums[at + 4] += load32(&slot.unsettled, RELAXED)
+        sums[at + 5] += load32(&slot.stuck, RELAXED)
         undelivered[addresses[i]] += waiting
 
 

@@ -82,12 +82,16 @@ DELIVERIES: Final = (
     Definition("sluice_delivery_seconds", "histogram", "Time from an unsettled delivery's arrival to its settlement."),
 )  # fmt: skip
 
+# In the order of LINK_SUMS.
 LINKS: Final = (
     _gauge("sluice_links", "Attached links; `in`: clients send, `out`: clients receive.", "kind", "role", "direction"),
     _gauge("sluice_links_without_credit", "Links without credit now.", "kind", "role", "direction"),
+    _gauge("sluice_links_blocked", "Links without credit for more than 10 seconds.", "kind", "role", "direction"),
     _gauge("sluice_links_undelivered_deliveries", "Deliveries that wait to be sent.", "kind", "role", "direction"),
     _gauge("sluice_links_unsettled_deliveries", "Deliveries that wait to be settled.", "kind", "role", "direction"),
-)
+    _gauge("sluice_links_stuck_deliveries", "Of both, those that wait for more than 10 seconds.", "kind", "role",
+           "direction"),
+)  # fmt: skip
 
 ADDRESSES: Final = (
     _counter("sluice_address_deliveries_total", "Deliveries of an address by the way they took.", "address", "phase",
@@ -105,7 +109,7 @@ LISTENERS: Final = (
     _gauge("sluice_listener_up", "1 if the listener takes connections.", "listener", "role", "http"),
     _gauge("sluice_listener_connections", "Open AMQP connections that the listener accepted.", "listener", "role"),
     _counter("sluice_connections_accepted_total", "AMQP connections that were accepted."),
-)
+)  # fmt: skip
 
 TABLE: Final = (
     _counter("sluice_table_epochs_total", "Changes of the address table that were published."),

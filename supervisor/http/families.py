@@ -10,9 +10,9 @@ from prometheus_client.process_collector import ProcessCollector
 
 from router.config.entities import RouterConfig
 from router.ipc.layout import DROP_NAMES, Region
-from router.ipc.scan import ADDRESS_SUMS, LINK_SUMS
+from router.ipc.scan import ADDRESS_SUMS
 from supervisor.core import Core
-from supervisor.http.catalogue import ALIASES, DEFINITIONS
+from supervisor.http.catalogue import ALIASES, DEFINITIONS, LINKS
 from supervisor.http.collect import AddressRow, Snapshot
 from supervisor.http.health import Health
 from supervisor.http.page import Families
@@ -101,7 +101,7 @@ class Builder:
     def _aliases(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
         values: list[float] = [len(self._core.opened), len(self._core.links), snapshot.address_count, 0, 0, 0]
         values += [0 if name is None else totals[name] for name in _ALIAS_FIELDS]
-        values += [totals.get("stuck", 0), totals.get("blocked", 0), totals["redirected"]]
+        values += [totals["stuck"], totals["blocked"], totals["redirected"]]
         for definition, value in zip(ALIASES, values, strict=True):
             families.single(definition, value)
 
@@ -161,10 +161,8 @@ class Builder:
         families.open(DEFINITIONS["sluice_delivery_seconds"]).histogram(bounds(len(counts)), counts, None)
 
     def _links(self, families: Families, snapshot: Snapshot) -> None:
-        names = ("sluice_links", *(f"sluice_links_{name}" for name in LINK_SUMS[1:2]))
-        names += tuple(f"sluice_links_{name}_deliveries" for name in LINK_SUMS[2:])
-        for number, name in enumerate(names):
-            family = families.open(DEFINITIONS[name])
+        for number, definition in enumerate(LINKS):
+            family = families.open(definition)
             for group, sums in snapshot.links.items():
                 family.add(group, sums[number])
 

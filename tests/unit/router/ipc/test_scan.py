@@ -86,7 +86,7 @@ def numbers(*values: int) -> array[int]:
 def test_links_are_summed_by_group_and_address(region: Region) -> None:
     claim_link(region, 1, 0, 9, direction=1, credit=5, undelivered=1, unsettled=2)
     claim_link(region, 1, 1, 9, direction=2, credit=0, undelivered=10, unsettled=20)
-    claim_link(region, 1, 2, 9, direction=2, credit=-1, undelivered=100, unsettled=200)
+    claim_link(region, 1, 2, 9, direction=2, credit=-1, undelivered=100, unsettled=200, blocked=1, stuck=9)
     claim_link(region, 1, 3, 9, direction=2, credit=1, undelivered=1000)
     free_link(region, 1, 3)
     sums, undelivered = array("Q", [0] * 2 * len(LINK_SUMS)), array("Q", [0] * ADDRESSES)
@@ -94,13 +94,15 @@ def test_links_are_summed_by_group_and_address(region: Region) -> None:
     add_links(
         region, 1, numbers(0, 1, 2, 3, 40), numbers(0, 1, 1, 1, 1), numbers(0, 7, 7, 7, 7), sums, undelivered
     )
-    assert dict(zip(LINK_SUMS, sums[:4], strict=True)) == {
+    assert dict(zip(LINK_SUMS, sums[: len(LINK_SUMS)], strict=True)) == {
         "links": 1,
         "without_credit": 0,
+        "blocked": 0,
         "undelivered": 1,
         "unsettled": 2,
+        "stuck": 0,
     }
-    assert list(sums[4:]) == [2, 2, 110, 220]
+    assert list(sums[len(LINK_SUMS) :]) == [2, 2, 1, 110, 220, 9]
     assert undelivered[7] == 110
 
 

@@ -69,12 +69,15 @@ def manual_row(definition: Definition) -> str:
 def test_counters_of_workers(world: World) -> None:
     dropped = list(range(1, 1 + len(DROP_NAMES))) + [0] * (8 - len(DROP_NAMES))
     set_worker(world.region, 0, accepted=5, presettled=2, settled_no_state=1, ingress=8, dropped=dropped)
-    set_worker(world.region, 1, accepted=7, redirected=3, delayed_1s=4, checks_failed=1, buffered=512)
+    waiting = {"stuck": 6, "blocked": 2, "buffered": 512}
+    set_worker(world.region, 1, accepted=7, redirected=3, delayed_1s=4, checks_failed=1, **waiting)
     page = world.page()
     assert value(page, "qdr_accepted_deliveries_total") == 12
     assert value(page, "qdr_presettled_deliveries_total") == 2
     assert value(page, "qdr_deliveries_redirected_to_fallback_total") == 3
     assert value(page, "qdr_deliveries_delayed_1sec_total") == 4
+    assert value(page, "qdr_deliveries_stuck_total") == 6
+    assert value(page, "qdr_links_blocked_total") == 2
     ended = "sluice_deliveries_ended_total"
     assert value(page, ended, worker="0", outcome="accepted") == 5
     assert value(page, ended, worker="1", outcome="accepted") == 7
@@ -103,13 +106,15 @@ def test_the_histogram_is_in_seconds_and_over_all_workers(world: World) -> None:
 def test_links_by_direction_and_undelivered_by_address(world: World) -> None:
     client = world.client(1)
     world.link(client, "in", "a", 1, credit=250, unsettled=4)
-    world.link(client, "out", "a", 1, credit=0, undelivered=7)
+    world.link(client, "out", "a", 1, credit=0, undelivered=7, blocked=1, stuck=5)
     world.link(client, "out", "b", 1, credit=3, undelivered=1, unsettled=2)
     page = world.page()
     labels = {"kind": "endpoint", "role": "normal"}
     assert value(page, "sluice_links", **labels, direction="in") == 1
     assert value(page, "sluice_links", **labels, direction="out") == 2
     assert value(page, "sluice_links_without_credit", **labels, direction="out") == 1
+    assert value(page, "sluice_links_blocked", **labels, direction="out") == 1
+    assert value(page, "sluice_links_stuck_deliveries", **labels, direction="out") == 5
     assert value(page, "sluice_links_undelivered_deliveries", **labels, direction="out") == 8
     assert value(page, "sluice_links_unsettled_deliveries", **labels, direction="in") == 4
     assert value(page, "sluice_address_undelivered_deliveries", address="a", phase="0") == 7
