@@ -197,7 +197,7 @@ def _validated(
             value = attribute.convert(plain(raw))
         except InvalidValue as error:
             raise RequestError(400, f"{entity_type.long_name}: {error}") from error
-        if value is None:
+        if value is None or (name == "name" and value == ""):  # an empty name is none
             continue
         values[name] = value
         if name not in asked:
@@ -235,7 +235,7 @@ def _create_core(
 ) -> EntityConfig:
     """Return an entity of the routing core (management specification 5.8). Raises RequestError."""
     same = [each for each in configuration.entities() if each.type == entity_type.name]
-    if name is not None and entity_type.name == AddressConfig.type and any(each.name == name for each in same):
+    if name and entity_type.name == AddressConfig.type and any(each.name == name for each in same):
         raise RequestError(400, "Name conflicts with an existing entity")
     entity = Entity(entity_type, 0, _core_values(entity_type, name, body), {})
     try:
@@ -268,7 +268,7 @@ def _create_binding(entity: Entity, configuration: Configuration, number: int) -
 
 def _core_values(entity_type: EntityType, name: str | None, body: Mapping[object, object]) -> dict[str, JsonValue]:
     """Return the values of a core entity: what the core knows, in the types that it takes."""
-    values: dict[str, JsonValue] = {} if name is None else {"name": name}
+    values: dict[str, JsonValue] = {"name": name} if name else {}
     given = {str(key): value for key, value in body.items()}
     if entity_type.name == AddressConfig.type and "fallback" in given:
         given["enableFallback"] = given["fallback"]

@@ -185,7 +185,7 @@ def _value(name: str, item: Item, entity_type: EntityType, problems: Problems) -
     if refusal is not None:
         problems.error(item.line, f"{entity_type.long_name}: {refusal}")
         return None
-    if value is None:
+    if value is None or (name == "name" and value == ""):  # an empty name is none
         return None
     entity = entity_type.dump_key
     if not attribute.settable:

@@ -496,6 +496,12 @@ def test_uniqueness(second, attribute):
     assert f"duplicates unique attribute '{attribute}' from existing" in found[0][1]
 
 
+def test_an_empty_name_is_none():
+    configuration = load_text("x.json", '[["address", {"name": "", "prefix": "a"}], ["listener", {"name": ""}]]')
+    assert (configuration.addresses[0].name, configuration.addresses[0].named) == ("address/0", False)
+    assert (configuration.listeners[0].name, configuration.listeners[0].named) == ("listener/:amqp", False)
+
+
 def test_same_host_and_port_twice():
     assert [line for line, _ in errors(section("listener", "port: 1") + section("listener", "port: 1"))] == [4]
 

@@ -105,8 +105,11 @@ def test_listener():
 
 
 def test_listener_without_name():
-    config = created("listener", {"port": "5000", "name": None})
-    assert (config.name, config.identity, config.named) == ("listener/:5000", "listener/:5000", False)
+    for name in (None, ""):
+        config = created("listener", {"port": "5000", "name": name})
+        assert (config.name, config.identity, config.named) == ("listener/:5000", "listener/:5000", False)
+    assert not created("router.config.address", {"prefix": "b"}, name="").named
+    assert refused("router.config.exchange", {"address": "f"}, name="")[1] == "exchange requires a unique name"
 
 
 def test_old_names_are_told():
