@@ -379,6 +379,27 @@ def test_a_consumer_in_another_worker_that_goes(pair):
     assert pair.router.workers[0].in_process.held() == (0, 0, 0, 0)
 
 
+@pytest.mark.parametrize("size", [100, 20_000, 1_000_000])
+def test_another_worker_dies_with_messages_on_their_way(pair, size):
+    """Some are in its ring, some wait for room there, some were dropped before."""
+    here = pair.consumer("multicast.a", worker=0)
+    pair.consumer("multicast.a", credit=0, worker=1)
+    count = min(2 * OWN_FLOWING // size, 2000) // 4 * 4
+    for n in range(count):
+        assert pair.inner.send("multicast.a", message(b"x" * size), 0)
+        if n % 4 == 3:
+            pair.router.decide()  # worker 1 takes nothing from its ring meanwhile
+            pair.router.wake(pair.router.workers[0])
+    (port,) = pair.router.workers[0].peers
+    assert port.counts()[0]
+    port.down()
+    pair.router.settle()
+    assert pair.router.workers[0].in_process.held() == (0, 0, 0, 0)
+    assert 0 < len(messages(frames(here))) <= count
+    for other in pair.router.workers[1].peers:
+        other.down()
+
+
 def test_what_makes_no_message_is_reported(host):
     host.consumer("temp.x")
     host.inner.send("temp.x", b"\x00\x53\x72\xc1\x03\x01\x40\x40")
