@@ -67,6 +67,11 @@ def _configured(kind: str) -> Source:
     return lambda context: map(shown, context.changes.entities(kind))
 
 
+def _from_file(kind: str) -> Source:
+    """Core types: what requests have made is known to the core alone (management specification 1)."""
+    return lambda context: (shown(config) for config in context.changes.entities(kind) if config.line)
+
+
 def _router(context: Context) -> Iterator[Entity]:
     core, router = context.core, context.changes.configuration.router
     live = {
@@ -116,14 +121,8 @@ _SOURCES: Final[Mapping[str, Source]] = {
     "router": _router,
     "management": lambda context: (management(context),),
     "policy": _policy,
-    **{
-        kind: _configured(kind)
-        for kind in (
-            "sslProfile", "authServicePlugin", "router.config.address", "router.config.linkRoute",
-            "router.config.autoLink", "router.config.exchange", "router.config.binding", "vhost", "console", "dummy",
-            "connector", "listener",
-        )
-    },
+    **{kind: _from_file(kind) for kind in ("router.config.address", "router.config.exchange", "router.config.binding")},
+    **{kind: _configured(kind) for kind in ("console", "dummy", "listener")},
     "allocator": _allocator,
     "logStats": _log_stats,
-}  # fmt: skip
+}

@@ -1,0 +1,183 @@
+"""CREATE, UPDATE and DELETE of configured entities while the router runs (management specification 5.7 to 5.10)."""
+
+import pytest
+
+from tests.peer import message
+from tests.peer.management import PREFIX, Management, ManagementError
+from tests.peer.peer import Peer
+from tests.system.fixtures import Connect, Fresh
+from tests.system.router import Router, Section, free_port, poll
+
+SECTIONS: list[Section] = [
+    ("exchange", {"name": "old", "address": "ex.old"}),
+    ("binding", {"name": "old-1", "exchangeName": "old", "bindingKey": "a", "nextHopAddress": "hop.1"}),
+]
+ADDRESS = PREFIX + "router.config.address"
+EXCHANGE = PREFIX + "router.config.exchange"
+BINDING = PREFIX + "router.config.binding"
+
+
+def test_a_listener_comes_and_goes(management: Management, connect: Connect, fresh: Fresh) -> None:
+    port = free_port()
+    body = management.create("listener", "extra", host="127.0.0.1", port=str(port), linkCapacity=7)
+    assert (body["name"], body["identity"]) == ("extra", f"listener/127.0.0.1:{port}:extra")
+    assert (body["port"], body["linkCapacity"], body["role"]) == (str(port), 7, "normal")
+    assert management.call("READ", type="listener", name="extra") == body
+    peer = Peer.opened(port)
+    receiver = peer.receiver(fresh(), 1)
+    duplicate = management.ask("CREATE", {"host": "127.0.0.1", "port": str(port)}, type="listener", name="extra")
+    assert duplicate.status == 400
+    assert "duplicates unique attribute 'name' from existing ListenerEntity(" in duplicate.description
+    assert management.ask("DELETE", type="listener", name="extra").outcome == (204, "No Content")
+    assert management.ask("READ", type="listener", name="extra").outcome == (404, "No entity with name=extra")
+
+    def refused() -> bool:
+        try:
+            Peer(port).drop()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    poll(refused, "nobody listens any more")
+    peer.barrier()
+    assert receiver.name, "a connection of the old listener goes on"
+    peer.close()
+
+
+def test_a_busy_port_is_created_all_the_same(router: Router, management: Management) -> None:
+    port = str(router.ports[""])
+    answer = management.ask("CREATE", {"host": "127.0.0.1", "port": port}, type="listener", name="busy")
+    assert answer.outcome == (201, "Created")
+    assert management.ask("DELETE", type="listener", name="busy").status == 204
+
+
+BAD_LISTENERS = [
+    ({"port": "1", "nonsense": 1}, 400, f"Unknown attribute 'nonsense' for '{PREFIX}listener'"),
+    ({"port": "1", "identity": "x"}, 400, "Cannot set attribute 'identity' in CREATE"),
+    ({"port": "1", "role": "boss"}, 400, "Invalid value for enum["),
+    ({"port": "1", "maxFrameSize": "many"}, 400, "invalid literal for int() with base 10: 'many'"),
+    ({"port": "1", "multiTenant": "maybe"}, 400, "Invalid Boolean value ''maybe''"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "text"), BAD_LISTENERS)
+def test_bad_listeners(management: Management, body: dict[str, object], status: int, text: str) -> None:
+    answer = management.ask("CREATE", body, type="listener", name="bad")
+    assert answer.status == status
+    assert text in answer.description
+    assert management.ask("READ", name="bad").status == 404
+
+
+@pytest.mark.parametrize("kind", ["sslProfile", "authServicePlugin", "connector", "vhost"])
+def test_types_that_are_not_built(management: Management, kind: str) -> None:
+    answer = management.ask("CREATE", {"host": "h", "port": "1"}, type=kind, name="x")
+    assert answer.status == 501
+    assert "not supported yet" in answer.description
+
+
+def test_log_levels(router: Router, management: Management) -> None:
+    """At once; what cannot be leaves everything as it was (management specification 4.4)."""
+    body = management.call("UPDATE", {"enable": "debug+"}, name="log/AGENT", type="log")
+    assert (body["module"], body["enable"]) == ("AGENT", "debug+")
+    management.call("GET-ANNOTATIONS")
+    assert any("Agent request" in row[2] and "GET-ANNOTATIONS" in row[2] for row in management.call("GET-LOG"))
+    for wrong in ({"enable": "loud"}, {"outputFile": "/nowhere/at/all"}):
+        assert management.ask("UPDATE", wrong, name="log/AGENT").status in (400, 500)
+        assert management.call("READ", name="log/AGENT")["enable"] == "debug+"
+    assert management.ask("UPDATE", {"module": "HTTP"}, name="log/AGENT").outcome == (
+        400, "Cannot update attribute 'module' in UPDATE",
+    )  # fmt: skip
+    assert management.ask("UPDATE", {"bogus": 1}, name="log/AGENT").status == 400
+    assert management.ask("UPDATE", "text", name="log/AGENT").outcome == (400, "Body of request must be a map")
+    management.call("UPDATE", {"enable": None, "name": "log/AGENT"}, name="log/AGENT")
+    assert "enable" not in management.call("READ", name="log/AGENT")
+
+
+def test_dummies(management: Management) -> None:
+    body = management.call("CREATE", {"arg1": "x", "num1": 5}, type="dummy", name="d")
+    assert (body["arg1"], body["num1"], body["name"]) == ("x", 5, "d")
+    assert management.call("UPDATE", {"arg1": "y"}, name="d")["arg1"] == "y"
+    echoed = management.call("CALLME", name="d", extra=7)
+    assert (echoed["operation"], echoed["name"], echoed["extra"]) == ("CALLME", "d", 7)
+    assert management.ask("DELETE", name="d").status == 204
+    assert management.ask("DELETE", name="d").outcome == (404, "No entity with name=d")
+
+
+def test_addresses(management: Management, fresh: Fresh) -> None:
+    prefix = fresh("made").replace("/", ".")
+    answer = management.ask(
+        "CREATE", {"prefix": f"/{prefix}/", "distribution": "closest", "ignored": 1}, type=ADDRESS, name=prefix
+    )
+    assert answer.outcome == (201, "Created")
+    row = answer.body
+    assert (row["name"], row["prefix"], row["distribution"], row["priority"]) == (prefix, prefix, "closest", -1)
+    assert management.call("READ", type=ADDRESS, identity=row["identity"]) == row
+    again = management.ask("CREATE", {"pattern": "else"}, type=ADDRESS, name=prefix)
+    assert (again.outcome, again.body) == ((400, "Name conflicts with an existing entity"), None)
+    assert management.ask("UPDATE", {"priority": 1}, type=ADDRESS, name=prefix).status == 501
+    assert management.ask("DELETE", type=ADDRESS, identity=row["identity"]).outcome == (204, "No Content")
+    assert management.ask("READ", type=ADDRESS, identity=row["identity"]).outcome == (404, "Not Found")
+    unnamed = management.ask("CREATE", {"prefix": prefix}, type=ADDRESS)
+    assert (unnamed.status, unnamed.body["name"]) == (201, None)
+    assert int(unnamed.body["identity"]) > int(row["identity"]), "numbers are not used again"
+    assert management.ask("DELETE", type=ADDRESS, identity=unnamed.body["identity"]).status == 204
+
+
+def test_exchanges(management: Management, connect: Connect) -> None:
+    """Made, used, counted and deleted with its bindings."""
+    made = management.create("router.config.exchange", "new", address="ex.new")
+    assert (made["address"], made["matchMethod"], made["receivedCount"]) == ("ex.new", "amqp", 0)
+    body = {"exchangeName": "new", "bindingKey": "k", "nextHopAddress": "new.hop"}
+    unnamed = management.call("CREATE", body, type=BINDING)
+    assert (unnamed["name"], unnamed["bindingKey"]) == (None, "k")
+    receiver = connect().receiver("new.hop", 10)
+    sender = connect().sender("ex.new")
+    assert sender.request(message.message("x", subject="k")).name == "accepted"
+    assert message.body(receiver.next().payload) == "x"
+    assert management.one("router.config.exchange", name="new")["forwardedCount"] == 1
+    assert management.one("router.config.binding", identity=unnamed["identity"])["matchedCount"] == 1
+    rows = [row["exchangeName"] for row in management.query("router.config.binding")]
+    assert rows == sorted(rows, key=["old", "new"].index), "grouped by exchange"
+    assert management.ask("DELETE", type=EXCHANGE, name="new").status == 204
+    assert [row["exchangeName"] for row in management.query("router.config.binding")] == ["old"]
+
+
+BAD = [
+    (EXCHANGE, None, {"address": "x"}, "exchange requires a unique name"),
+    (EXCHANGE, "x", {}, "exchange address is mandatory"),
+    (EXCHANGE, "x", {"address": "ex.old"}, "duplicate exchange address"),
+    (EXCHANGE, "old", {"address": "x"}, "duplicate exchange name"),
+    (EXCHANGE, "x", {"address": "x", "matchMethod": "no"}, "Exchange matchMethod must be either 'amqp' or 'mqtt'"),
+    (EXCHANGE, "x", {"address": "x", "phase": 10}, "phase must be in the range 0-9"),
+    (EXCHANGE, "x", "text", "Body of request must be a map"),
+    (BINDING, "x", {}, "Binding configuration requires an exchange"),
+    (BINDING, "x", {"exchangeName": "no", "nextHopAddress": "h"}, "Named exchange does not exist"),
+    (BINDING, "x", {"exchangeName": "old"}, "No next hop specified"),
+    (BINDING, "old-1", {"exchangeName": "old", "bindingKey": "z", "nextHopAddress": "h"}, "Duplicate next hop name"),
+    (BINDING, "x", {"exchangeName": "old", "bindingKey": "a", "nextHopAddress": "hop.1"},
+     "Next hop for key already exists"),
+    (BINDING, "x", None, "Body of request must be a map"),
+    (ADDRESS, "x", [1], "Body of request must be a map"),
+    (ADDRESS, "x", {}, "Either a 'prefix' or 'pattern' attribute must be provided"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name", "body", "text"), BAD)
+def test_refused(management: Management, kind: str, name: str | None, body: object, text: str) -> None:
+    properties = {"operation": "CREATE", "type": kind} | ({"name": name} if name is not None else {})
+    answer = management.exchange(management.request(properties, body))
+    assert (answer.outcome, answer.body) == ((400, text), None)
+
+
+def test_deleting_what_is_not_there(management: Management) -> None:
+    with pytest.raises(ManagementError, match="404 Not Found"):
+        management.delete("router.config.binding", "nope")
+    with pytest.raises(ManagementError, match="404 Not Found"):
+        management.delete("router.config.exchange", "nope")
+
+
+def test_names_of_addresses_and_the_store_are_apart(management: Management) -> None:
+    management.create("router.config.address", "log/HTTP", prefix="apart")
+    assert management.call("READ", name="log/HTTP")["module"] == "HTTP"
+    management.delete("router.config.address", "log/HTTP")
+    assert management.call("READ", name="log/HTTP")["module"] == "HTTP"
