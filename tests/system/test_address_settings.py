@@ -5,7 +5,7 @@ import pytest
 from tests.peer import message
 from tests.peer.management import Management, ManagementError
 from tests.system.fixtures import Connect, Fresh, Start, pair, pass_one
-from tests.system.router import Section, listener
+from tests.system.router import Section, listener, poll
 
 DISTRIBUTIONS: list[tuple[str, str, str]] = [
     ("pattern", "a.b.c.d", "closest"),
@@ -135,15 +135,19 @@ def test_fallback_by_either_name(management: Management, fresh: Fresh, name: str
     assert management.one(CREATE, name=prefix)["fallback"] is True
 
 
-def test_settings_apply_to_addresses_made_afterwards(connect: Connect, management: Management, fresh: Fresh) -> None:
-    """A-10: treatment is decided when the address record is made; the setting's deletion does not change it."""
+def test_settings_apply_to_all_addresses(connect: Connect, management: Management, fresh: Fresh) -> None:
+    """At once, to addresses in use as well; 1.19 (A-10) changed only those made afterwards."""
     prefix = fresh("live").replace("/", "")
     earlier, _receiver = pair(connect, f"{prefix}/earlier")
     management.create(CREATE, prefix, prefix=prefix, distribution="multicast")
     assert distribution_of(connect, management, f"{prefix}/later") == "multicast"
-    assert management.one("router.address", key=f"M0{prefix}/earlier")["distribution"] == "balanced"
+
+    def treatment(name: str) -> str:
+        return str(management.one("router.address", key=f"M0{prefix}/{name}")["distribution"])
+
+    poll(lambda: treatment("earlier") == "multicast", "the address in use is treated anew")
     management.delete(CREATE, prefix)
-    assert management.one("router.address", key=f"M0{prefix}/later")["distribution"] == "multicast"
+    poll(lambda: (treatment("earlier"), treatment("later")) == ("balanced", "balanced"), "as before")
     assert distribution_of(connect, management, f"{prefix}/latest") == "balanced"
     pass_one(earlier, _receiver)
 
