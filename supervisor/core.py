@@ -40,6 +40,7 @@ from supervisor.offers import Offers
 from supervisor.settings import Settings
 from supervisor.table import Op, Record, Table
 from supervisor.testhooks import add_test_hooks
+from supervisor.watches import Watches
 from supervisor.worker import Stage, Worker
 
 MANAGEMENT: Final = "$management"
@@ -52,10 +53,6 @@ Waiting = tuple[Worker, Link, Message]
 
 class WorkerFaultError(Exception):
     """A worker sent what makes no sense; the text says what. Nothing has changed."""
-
-
-def _ignore(message: Message) -> None:
-    """In the place of whoever wants to hear of something, while nobody does."""
 
 
 class Core:
@@ -107,8 +104,7 @@ class Core:
             LOG: self._log_line,
             TRACED: self._traced,
         }
-        # Frames of a connection, which a `watch` to its worker asked for.
-        self.on_traced: Callable[[Message], None] = _ignore
+        self.watches = Watches(self._tell_worker_of)
         self.in_process = InProcess(self.table, self.workers, self._attaching.find, log)
         for cls, name in IN_PROCESS:
             self.in_process.open(key(cls, name))
@@ -207,6 +203,7 @@ class Core:
         for connection in worker.connections.values():
             self._forget(worker, connection)
             self.offers.leave(connection.offer)
+            self.watches.gone(connection.number)
             log_closed(self._log, connection, None)
         worker.connections = {}
         self.epochs.leave(worker.index)
@@ -384,7 +381,7 @@ class Core:
 
     def _traced(self, worker: Worker, message: Message) -> None:
         del worker
-        self.on_traced(message)
+        self.watches.told(message)
 
     def _forget(self, worker: Worker, connection: Connection) -> None:
         """A connection is gone, and its links with it."""

@@ -68,6 +68,7 @@ class Client:
         handshake = listener["initialHandshakeTimeoutSeconds"]
         if handshake:
             self.connection.handshake_deadline = worker.loop.scheduler.now + handshake * 1000
+        worker.tracing.opened(self)
 
     # -- the engine's events ------------------------------------------------------------------------------------------
 

@@ -58,8 +58,14 @@ class Tracing:
         client.traced = on
         self._switch(client)
 
-    def watch(self, number: int, client: "Client | None", on: bool) -> None:
-        """The connection's frames are told, or no more. client: None when it is gone already."""
+    def watch(self, number: int, client: "Client | None", on: bool, due_ms: int | None) -> None:
+        """The connection's frames are told, or no more. client: None when it is gone already.
+
+        due_ms: something is to be told, even if it is nothing, when so many milliseconds are over.
+        """
+        if on and client is not None and due_ms is not None:
+            loop = self._worker.loop
+            loop.call_at(loop.scheduler.now + due_ms, lambda: self._due(number))
         if client is not None:
             client.watched = on
             self._switch(client)
@@ -102,6 +108,10 @@ class Tracing:
         self._worker.log.trace(
             "MESSAGE", f"[C{client.number}]: {what} {text} on link '{record.link.name}' ({source} -> {target})"
         )
+
+    def _due(self, number: int) -> None:
+        self._lost.setdefault(number, 0)
+        self._arm()
 
     def _keep(self, number: int, text: str) -> None:
         if len(self._lines) < LINES_A_TELL:

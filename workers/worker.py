@@ -192,7 +192,6 @@ class Worker:
             self.control.tell({"t": control.CLOSED, "conn": message["conn"], "error": None})
             return
         client = Client(self, message["conn"], listener)
-        self.tracing.opened(client)
         client.transport = Transport(self.loop, descriptor, client.connection)
         self.clients[client.number] = client
         self.loop.add(descriptor, client.transport)
@@ -223,7 +222,8 @@ class Worker:
             self.tracing.trace(client, message["on"])
 
     def on_watch(self, message: Message, raw: bytes | None) -> None:
-        self.tracing.watch(message["conn"], self.clients.get(message["conn"]), message["on"])
+        client = self.clients.get(message["conn"])
+        self.tracing.watch(message["conn"], client, message["on"], message.get("due_ms"))
 
     # -- link slots ---------------------------------------------------------------------------------------------------
 

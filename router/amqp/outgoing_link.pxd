@@ -40,6 +40,7 @@ cdef class OutgoingLink(Link):
     cdef int drop_queued(self, OutDelivery* o, int reason) except -1
     cdef int write_part(self, OutDelivery* o, size_t* budget) except -1
     cdef int start(self, OutDelivery* o) except -1
+    cdef int show_first(self, OutDelivery* o) except -1
     cdef int written(self, OutDelivery* o) except -1
     cdef int write_abort(self, OutDelivery* o) except -1
     cdef int finish_drain(self) except -1

@@ -364,9 +364,18 @@ cdef class OutgoingLink(Link):
         self.slot.last_delivery = self.session.connection.scheduler.now_ns
         if not o.flags & OUT_SETTLED:
             map_put(&self.session.sent, o.id, o)
-        if self.logged and o.message.head is not NULL:
-            self.show_message(&o.message.head.data[0], o.message.head.size)
+        if self.logged:
+            self.show_first(o)
         return 0
+
+    cdef int show_first(self, OutDelivery* o) except -1:
+        """For the log: what is there of a message of which nothing has been written yet."""
+        cdef bytes octets = b""
+        if o.prefix is not NULL:
+            octets = o.prefix[:o.prefix_size]
+        if o.cursor.chunk is not NULL:
+            octets += o.cursor.chunk.data[o.cursor.offset:o.cursor.chunk.size]
+        return self.show_message(octets, len(octets))
 
     cdef int written(self, OutDelivery* o) except -1:
         """The last octet is in the write buffer."""

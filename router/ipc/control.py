@@ -267,11 +267,13 @@ class Trace(TypedDict):
 
 
 class Watch(TypedDict):
-    """Tell the frames of a connection with `traced`, or no more."""
+    """Tell the frames of a connection with `traced`, or no more. `due_ms`: tell, even if there are none, when so many
+    milliseconds are over."""
 
     t: Literal["watch"]
     conn: int
     on: bool
+    due_ms: NotRequired[int]
 
 
 class Drain(TypedDict):

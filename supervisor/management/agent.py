@@ -39,6 +39,7 @@ from supervisor.management.settings import (
     Unbuilt,
 )
 from supervisor.management.store import Store
+from supervisor.management.trace import trace as _trace  # noqa: F401 - registers the operation
 
 # Types that this version does not have, though it knows their columns.
 UNBUILT: Final = ("router.config.linkRoute", "router.config.autoLink", "router.connection.linkRoute")

@@ -121,6 +121,7 @@ class InProcessWorker(Worker):
             log={},
         )
         self.log = Log(router.log.settings)
+        self.log_opened = None
         self.router = self.setup.router
         self.region = router.region
         self.clock = Clock()
@@ -162,9 +163,6 @@ class InProcessWorker(Worker):
     def peers(self) -> list[Any]:
         """Ports to the other workers."""
         return [port for port in self.ports if port is not None]
-
-    def use_log(self, settings: dict[str, Any], opened: int) -> None:
-        """This one writes no log."""
 
     def report_fault(self, what: str, fault: Exception) -> None:
         self.faults.append(fault)

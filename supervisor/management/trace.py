@@ -1,0 +1,57 @@
+"""Operation TRACE: the frames of a connection, told to the requester as they pass. Our own operation."""
+
+from typing import Final
+
+from supervisor.management import values
+from supervisor.management.context import Context
+from supervisor.management.operations import register
+from supervisor.management.request import Request
+from supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, NOT_FOUND, OK, Response, StatusError
+from supervisor.watches import MAX_WATCHES, Lines, WatchesFullError
+
+SUBJECT: Final = "trace"
+MAX_SECONDS: Final = 7 * 24 * 3600
+MAX_DIGITS: Final = 20  # of an identity
+
+
+def trace(request: Request, context: Context) -> Response:
+    """Answer with the connection's identity; then messages with subject `trace`, their body a list of
+    `[seconds since the epoch, text]`, an empty one at the end: the connection has ended, or one of the limits that
+    the request may name (`seconds`, `lines`) is reached. Raises StatusError.
+    """
+    identity = str(request.properties.get("connection"))
+    short = identity[:MAX_DIGITS]
+    number = int(identity) if short == identity and identity.isascii() and identity.isdigit() else None
+    connection = context.core.opened.get(number) if number is not None else None
+    if connection is None:
+        raise StatusError(NOT_FOUND, f"No connection with identity '{short}'")
+
+    def hear(lines: Lines) -> bool:
+        body = [[float(seconds), text] for seconds, text in lines]
+        return context.answer(request, Response(OK, values.value(body), subject=SUBJECT))
+
+    try:
+        context.core.watches.add(connection, hear, _seconds(request), _lines(request))
+    except WatchesFullError:
+        text = f"{MAX_WATCHES} connections are being traced already"
+        raise StatusError(INTERNAL_ERROR, text) from None
+    return Response.of(OK, {"connection": str(number)})
+
+
+def _seconds(request: Request) -> float | None:
+    given = request.properties.get("seconds")
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given <= MAX_SECONDS:
+        raise StatusError(BAD_REQUEST, f"'seconds' must be a number above 0, at most {MAX_SECONDS}")
+    return float(given)
+
+
+def _lines(request: Request) -> int | None:
+    given = request.number("lines")
+    if given is not None and given < 1:
+        raise StatusError(BAD_REQUEST, "'lines' must be above 0")
+    return given
+
+
+register("TRACE", trace)

@@ -1,0 +1,227 @@
+"""Frames and messages in the log and for those who watch: by log settings, by connection, by operation TRACE."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.management import Management, ManagementError
+from tests.peer.peer import Peer
+from tests.system.fixtures import Connect, Fresh, Start
+from tests.system.router import ROOT, Router, listener, poll
+
+FRAME = r"PROTOCOL \(trace\) \[C%s\]:FRAME: "
+#: Answers of TRACE that are looked through for what is expected.
+MANY = 50
+
+
+def number_of(management: Management, container: str) -> str:
+    """Identity of the connection that was opened with this container id."""
+    identity: str = poll(
+        lambda: next((c["identity"] for c in management.query("connection") if c["container"] == container), None),
+        f"connection of {container}",
+    )
+    return identity
+
+
+def test_all_frames_are_logged_when_the_module_has_trace(start: Start, workers: int, peers: list[Peer]) -> None:
+    log = ("log", {"module": "PROTOCOL", "enable": "trace+"})
+    router = start([listener(), log], workers=workers)
+    peer = Peer.opened(router.port, container_id="seen")
+    peers.append(peer)
+    receiver = peer.receiver("a", 1)
+    sender = peer.sender("a")
+    sent = sender.send(message.message("hello"))
+    receiver.next().settle()
+    sender.outcome(sent)
+    peer.close()
+    any_number = FRAME % r"\d+"
+    for pattern in (
+        "  <- SASL",
+        r"0 -> @sasl-mechanisms\(64\) \[sasl-server-mechanisms=",
+        r'0 <- @open\(16\) \[container-id="seen"',
+        r'0 -> @open\(16\) \[container-id="QDR", max-frame-size=16384',
+        r"0 <- @transfer\(20\) \[handle=1, delivery-id=0, .*\] \(\d+\) \"",
+        r"0 -> @transfer\(20\) \[handle=0, delivery-id=0, .*\] \(\d+\) \"",
+        r"0 <- @disposition\(21\) \[role=true, .*state=@accepted\(36\) \[\]",
+        r"0 -> @close\(24\) \[\]",
+    ):
+        router.wait_log(any_number + pattern)
+
+
+def test_management_switches_the_trace_of_one_connection(
+    router: Router, connect: Connect, management: Management, fresh: Fresh
+) -> None:
+    peer = connect(container_id="switched")
+    identity = number_of(management, "switched")
+    before = len(router.lines)
+    management.update("connection", identity, enableProtocolTrace=True)
+    assert management.one("connection", identity=identity)["enableProtocolTrace"] is True
+    peer.receiver(fresh(), 0)
+    router.wait_log(FRAME % identity + r"0 <- @attach\(18\)", after=before)
+    router.wait_log(FRAME % identity + r"0 -> @attach\(18\)", after=before)
+    management.update("connection", identity, enableProtocolTrace=False)
+    table_line = len(router.lines)
+    peer.receiver(fresh(), 0)
+    traced = [line for line in router.lines if "FRAME" in line]
+    assert all(f"[C{identity}]" in line for line in traced)
+    assert not [line for line in router.lines[table_line:] if "@attach" in line]
+
+
+def test_log_settings_that_change_reach_open_connections(
+    router: Router, connect: Connect, management: Management, fresh: Fresh
+) -> None:
+    peer = connect(container_id="open before")
+    identity = number_of(management, "open before")
+    try:
+        management.update("log", "log/PROTOCOL", enable="trace+")
+    except ManagementError as error:
+        if error.code != 501:
+            raise
+        pytest.skip("this version cannot change its log settings")
+    before = len(router.lines)
+
+    def seen() -> bool:
+        peer.receiver(fresh(), 0)
+        return any(f"[C{identity}]:FRAME: 0 <- @attach" in line for line in router.lines[before:])
+
+    poll(seen, "frames of a connection that was there", 10.0)
+    management.update("log", "log/PROTOCOL", enable="default")
+
+
+def worker_of(router: Router, peer: Peer) -> int:
+    """Process that has the router's end of a connection."""
+    return router.worker_of(int(peer.socket.getsockname()[1]))
+
+
+class Watching:
+    """A TRACE request and the lines that come for it."""
+
+    def __init__(self, connect: Connect, identity: str | None, **limits: object) -> None:
+        self.management = Management(connect())
+        given = {"operation": "TRACE", "type": "org.amqp.management", "name": "self", "connection": identity, **limits}
+        self.answer = self.management.exchange(self.management.request(given, correlation_id="mine"))
+
+    def batch(self) -> list[str]:
+        """Lines of the next message; none at the end."""
+        answer = self.management.next()
+        found = message.section_of(answer.payload, message.PROPERTIES)
+        assert (found[3], found[5]) == ("trace", "mine")
+        assert all(isinstance(seconds, float) for seconds, _ in answer.body)
+        return [text for _, text in answer.body]
+
+    def until(self, part: str) -> list[str]:
+        """Lines up to the one with this part."""
+        lines: list[str] = []
+        while not any(part in line for line in lines):
+            batch = self.batch()
+            assert batch, f"ended without {part!r}: {lines}"
+            lines += batch
+        return lines
+
+
+def test_a_connection_is_watched_until_it_ends(connect: Connect, management: Management, fresh: Fresh) -> None:
+    peer = connect(container_id="watched")
+    identity = number_of(management, "watched")
+    watching = [Watching(connect, identity) for _ in range(2)]
+    assert [(one.answer.status, one.answer.body) for one in watching] == [(200, {"connection": identity})] * 2
+    address = fresh()
+    peer.receiver(address, 0)
+    for one in watching:
+        lines = one.until("-> @attach")
+        assert any(f'0 <- @attach(18) [name="{peer.fresh_name("")}' in line or address in line for line in lines)
+    peer.close()
+    for one in watching:
+        one.until("-> @close(24) []")
+        assert one.batch() == []
+
+
+def test_limits_and_bad_requests(connect: Connect, management: Management, fresh: Fresh) -> None:
+    peer = connect(container_id="limited")
+    identity = number_of(management, "limited")
+    by_lines = Watching(connect, identity, lines=1)
+    by_time = Watching(connect, identity, seconds=0.01)
+    assert by_time.batch() == []
+    peer.receiver(fresh(), 0)
+    assert len(by_lines.batch()) == 1
+    assert by_lines.batch() == []
+    for bad, status in (("999999", 404), ("x", 404), (None, 404), ("9" * 5000, 404)):
+        assert Watching(connect, bad).answer.status == status
+    for limits in ({"seconds": 0}, {"seconds": "soon"}, {"lines": 0}):
+        assert Watching(connect, identity, **limits).answer.status == 400
+
+
+def test_the_number_of_watches_is_bounded_and_those_who_leave_make_room(
+    connect: Connect, management: Management, fresh: Fresh
+) -> None:
+    peer = connect(container_id="popular")
+    identity = number_of(management, "popular")
+    watching = [Watching(connect, identity) for _ in range(16)]
+    assert [one.answer.status for one in watching] == [200] * 16
+    assert Watching(connect, identity).answer.status == 500
+    watching.pop().management.peer.close()
+
+    def room() -> bool:
+        peer.receiver(fresh(), 0)  # something to tell: then it is seen that one has left
+        for one in watching:
+            one.until("-> @attach")
+        again = Watching(connect, identity)
+        return bool(again.answer.status == 200)
+
+    poll(room, "room for another watch")
+
+
+def test_a_watched_connection_that_dies_with_its_worker_has_ended(start: Start, peers: list[Peer]) -> None:
+    router = start([listener()], workers=2)
+
+    def connect(**fields: Any) -> Peer:
+        peer = Peer.opened(router.port, **fields)
+        peers.append(peer)
+        return peer
+
+    management = Management(connect())
+    mine = worker_of(router, management.peer)
+    victim = connect(container_id="victim")
+    while worker_of(router, victim) == mine:
+        victim = connect(container_id="victim")
+    identities = [row["identity"] for row in management.query("connection") if row["container"] == "victim"]
+    other = connect()
+    while worker_of(router, other) != mine:
+        other = connect()
+    watching = Watching(lambda: other, identities[-1])
+    assert watching.answer.status == 200
+    subprocess.run(["kill", "-9", str(worker_of(router, victim))], check=True)
+    assert watching.batch() == []
+
+
+def test_the_command_prints_the_frames(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+    peer = connect(container_id="commanded")
+    identity = number_of(management, "commanded")
+    command = [str(ROOT / ".venv/bin/sluice"), "trace", identity, "-b", f"127.0.0.1:{router.port}", "--count", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def done() -> bool:
+        peer.receiver(fresh(), 0)
+        return process.poll() is not None
+
+    poll(done, "two lines", 20.0)
+    assert process.stdout is not None
+    lines = process.stdout.read().splitlines()
+    assert process.returncode == 0
+    assert len(lines) == 2
+    assert " 0 <- @attach(18) [" in lines[0]
+
+
+def test_messages_are_logged(start: Start, workers: int, peers: list[Peer]) -> None:
+    log = ("log", {"module": "MESSAGE", "enable": "trace+"})
+    router = start([listener(messageLoggingComponents="to,subject"), log], workers=workers)
+    consuming, sending = Peer.opened(router.port), Peer.opened(router.port)
+    peers.extend((consuming, sending))
+    consuming.receiver("a1", 10)
+    sending.sender("a1").send(message.message("hello", to="a1", subject="sub"))
+    text = r'Message\{to="a1", subject="sub"\} on link'
+    router.wait_log(rf"MESSAGE \(trace\) \[C\d+\]: Received {text} '\S+' \(test-source -> a1\)")
+    router.wait_log(rf"MESSAGE \(trace\) \[C\d+\]: Sent {text} '\S+' \(a1 -> test-target\)")

@@ -1,0 +1,278 @@
+"""Traces of frames and messages: who gets which lines, in what order, and how many."""
+
+import re
+
+from router.ipc import control
+from router.log import ALL_LEVELS, LogSettings, ModuleSettings
+from tests.peer.frames import ACCEPTED
+from tests.unit.engine.host import configuration
+from tests.unit.engine.talk import consumer, message, producer, say, settle, start, transfer
+
+TRACED = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null"), "PROTOCOL": ModuleSettings(mask=ALL_LEVELS)})
+UNTRACED = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")})
+MESSAGES = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null"), "MESSAGE": ModuleSettings(mask=ALL_LEVELS)})
+TELL_MS = 100
+
+
+def lines(router, module="PROTOCOL", worker=0):
+    return [entry.text for entry in router.workers[worker].log.recent() if entry.module == module]
+
+
+def short(texts):
+    """`<- open`, `-> AMQP`, ... of each line."""
+    return [" ".join(re.sub(r"@([a-z-]+)\(.*", r"\1", text.split("FRAME: ")[-1]).split()[-2:]) for text in texts]
+
+
+def watched(router):
+    """Makes the core tell watches; returns what was told: lists of lines, an empty one at the end."""
+    told = []
+
+    def hear(batch):
+        told.append([text for _, text in batch])
+        return True
+
+    return told, hear
+
+
+def test_every_frame_is_written_once_in_the_order_they_pass(routers):
+    router = routers(log=TRACED)
+    peer = router.connect()
+    number = peer.known.number
+    peer.feed(start() + consumer(0, "balanced.a", 1) + producer(1, "balanced.a"))
+    router.settle()
+    peer.feed(transfer(1, 0, message(b"hello")))
+    router.settle()
+    peer.feed(settle(0, 0, ACCEPTED))
+    router.settle()
+    peer.feed(say("close"))
+    router.settle()
+    written = lines(router)
+    assert all(line.startswith(f"[C{number}]:FRAME: ") for line in written)
+    heard = [frame for frame in short(written) if frame.startswith("<-")]
+    assert heard == [
+        *("<- AMQP", "<- open", "<- begin", "<- attach", "<- flow", "<- attach", "<- transfer", "<- disposition"),
+        "<- close",
+    ]
+    said = [frame for frame in short(written) if frame.startswith("->")]
+    assert said[:3] == ["-> AMQP", "-> open", "-> begin"]
+    assert set(said[3:]) == {"-> attach", "-> flow", "-> transfer", "-> disposition", "-> close"}
+    assert short(written)[-2:] == ["<- close", "-> close"]
+
+
+def test_a_frame_that_waits_is_written_once(routers):
+    """A transfer before the answer to the attach is offered to the connection again."""
+    router = routers(log=TRACED)
+    router.connect().feed(start() + consumer(0, "balanced.a"))
+    router.settle()
+    peer = router.connect()
+    peer.feed(start() + producer(0, "balanced.a") + transfer(0, 0, message(b"early")) + transfer(0, 1, message(b"x")))
+    router.settle()
+    mine = [line for line in lines(router) if line.startswith(f"[C{peer.known.number}]")]
+    assert short(mine).count("<- transfer") == 2
+    assert [line for line in mine if "delivery-id=0" in line and "<-" in line]
+
+
+def test_sasl_frames_and_their_headers_are_written(routers):
+    router = routers(log=TRACED)
+    peer = router.connect()
+    init = b"\x00\x53\x41\xc0\x0c\x01\xa3\x09ANONYMOUS"
+    peer.feed(b"AMQP\x03\x01\x00\x00" + (len(init) + 8).to_bytes(4, "big") + b"\x02\x01\x00\x00" + init)
+    router.settle()
+    peer.feed(start())
+    router.settle()
+    seen = short(lines(router))
+    assert [frame for frame in seen if frame.startswith("->")] == [
+        *("-> SASL", "-> sasl-mechanisms", "-> sasl-outcome", "-> AMQP", "-> open", "-> begin")
+    ]
+    assert [frame for frame in seen if frame.startswith("<-")] == [
+        *("<- SASL", "<- sasl-init", "<- AMQP", "<- open", "<- begin")
+    ]
+
+
+def test_the_switch_of_one_connection_writes_its_frames_whatever_the_level(routers):
+    router = routers(log=UNTRACED)
+    one, other = router.connect(), router.connect()
+    for peer in (one, other):
+        peer.feed(start())
+        router.settle()
+    assert lines(router) == []
+    router.core.trace(one.known, True)
+    router.settle()
+    for peer in (one, other):
+        peer.feed(consumer(0, "balanced.a", 0))
+        router.settle()
+    assert short(lines(router)) == ["<- attach", "-> attach"]
+    assert all(line.startswith(f"[C{one.known.number}]") for line in lines(router))
+    router.core.trace(one.known, False)
+    router.settle()
+    one.feed(say("end"))
+    router.settle()
+    assert len(lines(router)) == 2
+
+
+def test_changed_settings_reach_connections_that_are_there(routers):
+    router = routers(log=UNTRACED)
+    worker = router.workers[0]
+    peer = router.connect()
+    peer.feed(start())
+    router.settle()
+    worker.use_log(TRACED.to_dict(), 0)
+    peer.feed(consumer(0, "balanced.a", 0))
+    router.settle()
+    assert short(lines(router)) == ["<- attach", "-> attach"]
+    worker.use_log(UNTRACED.to_dict(), 0)
+    peer.feed(say("end"))
+    router.settle()
+    assert len(lines(router)) == 2
+    assert not peer.connection.traced
+
+
+# -- watching ---------------------------------------------------------------------------------------------------------
+
+
+def test_who_watches_is_told_until_the_connection_ends(routers):
+    router = routers()
+    peer = router.connect()
+    peer.feed(start())
+    router.settle()
+    told, hear = watched(router)
+    router.core.watches.add(peer.known, hear)
+    router.settle()
+    peer.feed(consumer(0, "balanced.a", 0))
+    router.settle()
+    router.pass_time(TELL_MS)
+    assert [short(batch) for batch in told] == [["<- attach", "-> attach"]]
+    peer.feed(say("close"))
+    router.settle()
+    router.pass_time(TELL_MS)
+    assert [short(batch) for batch in told[1:]] == [["<- close", "-> close"], []]
+    assert len(router.core.watches) == 0
+
+
+def test_a_connection_that_is_gone_is_said_to_have_ended(routers):
+    router = routers()
+    peer = router.connect()
+    peer.feed(start())
+    router.settle()
+    told, hear = watched(router)
+    router.core.watches.add(peer.known, hear)
+    peer.lose()
+    router.settle()
+    router.pass_time(TELL_MS)
+    assert told == [[]]
+
+
+def test_limits_end_a_watch_and_the_worker_stops_telling(routers):
+    router = routers()
+    peer = router.connect()
+    peer.feed(start())
+    router.settle()
+    told, hear = watched(router)
+    router.core.watches.add(peer.known, hear, lines=1)
+    router.settle()
+    peer.feed(consumer(0, "balanced.a", 0))
+    router.settle()
+    router.pass_time(TELL_MS)
+    assert [short(batch) for batch in told] == [["<- attach"], []]
+    assert not peer.connection.traced
+    told.clear()
+    router.core.watches.add(peer.known, hear, seconds=1e-6)
+    router.settle()
+    router.pass_time(TELL_MS)
+    assert told == [[]]
+    assert not peer.connection.traced
+
+
+def test_a_requester_that_is_gone_ends_its_watch_only(routers):
+    router = routers()
+    peer = router.connect()
+    peer.feed(start())
+    router.settle()
+    told, hear = watched(router)
+    router.core.watches.add(peer.known, lambda batch: False)
+    router.core.watches.add(peer.known, hear)
+    router.settle()
+    for handle in range(2):
+        peer.feed(consumer(handle, "balanced.a", 0))
+        router.settle()
+        router.pass_time(TELL_MS)
+        assert len(router.core.watches) == 1
+    assert len(told) == 2
+
+
+def test_what_is_told_is_bounded_and_what_is_left_out_is_counted(routers, monkeypatch):
+    monkeypatch.setattr("workers.tracing.LINES_A_TELL", 5)
+    router = routers()
+    peer = router.connect()
+    peer.feed(start())
+    router.settle()
+    told, hear = watched(router)
+    router.core.watches.add(peer.known, hear)
+    router.settle()
+    for handle in range(10):
+        peer.feed(consumer(handle, "balanced.a", 0))
+    router.settle()
+    router.pass_time(TELL_MS)
+    assert len(told[0]) == 6
+    assert told[0][-1] == "(15 more lines left out: there were too many)"
+
+
+def test_the_log_does_not_hear_what_is_only_watched(routers):
+    router = routers(log=UNTRACED)
+    peer = router.connect()
+    peer.feed(start())
+    router.settle()
+    _, hear = watched(router)
+    router.core.watches.add(peer.known, hear)
+    router.settle()
+    peer.feed(consumer(0, "balanced.a", 0))
+    router.settle()
+    router.pass_time(TELL_MS)
+    assert lines(router) == []
+    assert control.WATCH in control.REQUIRED
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+LOGGED = configuration("messageLoggingComponents: to,subject")
+
+
+def test_messages_are_written_where_they_come_and_go(routers):
+    router = routers(text=LOGGED, log=MESSAGES)
+    consuming, sending, quiet = router.connect(), router.connect(), router.connect(listener="kept")
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    sending.feed(start() + producer(0, "balanced.a") + producer(1, None))
+    quiet.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    sending.feed(transfer(0, 0, message(b"x", to="a1", subject="sub")))
+    router.settle()
+    c, s = consuming.known.number, sending.known.number
+    text = 'Message{to="a1", subject="sub"}'
+    assert sorted(lines(router, "MESSAGE")) == sorted(
+        [f"[C{s}]: Received {text} on link 'p0' ( -> balanced.a)", f"[C{c}]: Sent {text} on link 'c0' (balanced.a -> )"]
+    )
+    sending.feed(transfer(1, 1, message(b"y" * 50_000, to="balanced.a")))  # in several frames
+    router.settle()
+    long = 'Message{to="balanced.a"}'
+    assert sorted(lines(router, "MESSAGE")[2:]) == sorted(
+        [f"[C{s}]: Received {long} on link 'p1' ( -> )", f"[C{c}]: Sent {long} on link 'c0' (balanced.a -> )"]
+    )
+    quiet.feed(transfer(0, 0, message(b"x")))
+    router.settle()
+    assert len([line for line in lines(router, "MESSAGE") if "Received" in line]) == 2
+
+
+def test_messages_are_written_only_while_the_module_has_trace(routers):
+    router = routers(text=LOGGED, log=UNTRACED)
+    worker = router.workers[0]
+    peer = router.connect()
+    peer.feed(start() + consumer(0, "balanced.a") + producer(1, "balanced.a"))
+    router.settle()
+    worker.use_log(MESSAGES.to_dict(), 0)
+    peer.feed(transfer(1, 0, message(b"one")))
+    router.settle()
+    assert len(lines(router, "MESSAGE")) == 2
+    worker.use_log(UNTRACED.to_dict(), 0)
+    peer.feed(transfer(1, 1, message(b"two")))
+    router.settle()
+    assert len(lines(router, "MESSAGE")) == 2
