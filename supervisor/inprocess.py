@@ -33,6 +33,11 @@ class LocalMessage(NamedTuple):
 Handler = Callable[[LocalMessage], None]
 
 
+def always() -> bool:
+    """Of a handler that has done with a message when it returns."""
+    return True
+
+
 class InProcess:
     """In-process addresses, the messages that wait for their handlers, and the way out. Owner: the core.
 
@@ -47,7 +52,7 @@ class InProcess:
         self._workers = workers
         self._find = find
         self._log = log
-        self._handlers: dict[str, Handler] = {}
+        self._handlers: dict[str, tuple[Handler, Callable[[], bool]]] = {}  # with whether it takes another one now
         # Messages with their keys by connection: one of each is handled in turn, so that none holds up the others.
         self._waiting: OrderedDict[tuple[Worker, int], deque[tuple[str, bytes]]] = OrderedDict()
         self._taken: dict[Worker, dict[int, list[int]]] = {}  # connection -> it, messages, octets; to be told
@@ -64,10 +69,19 @@ class InProcess:
             self._table.hold(record)
             self._table.announce(record)
 
-    def serve(self, record_key: str, handler: Handler) -> None:
-        """Hand messages to the address `record_key` (`M0$management`) to `handler`. Raises TableFullError."""
+    def serve(self, record_key: str, handler: Handler, ready: Callable[[], bool] = always) -> None:
+        """Hand messages to the address `record_key` (`M0$management`) to `handler`. Raises TableFullError.
+
+        While `ready()` is false they wait here, where nobody waits longer for somebody else's; call `go_on` when it is
+        true again.
+        """
         self.open(record_key)
-        self._handlers[record_key] = handler
+        self._handlers[record_key] = (handler, ready)
+
+    def go_on(self) -> None:
+        """A handler that was not ready is."""
+        if self._waiting and not self._working:
+            self.changed()
 
     def send(self, address_text: str, octets: bytes, near: int | None = None) -> bool:
         """Send a whole message, presettled, to whoever consumes the address; `near`: the worker to prefer.
@@ -123,11 +137,11 @@ class InProcess:
         finally:
             self._working = False
             self._tell_taken()
-        return any(not self._behind(worker) for worker, _ in self._waiting)
+        return self._next() is not None
 
     def _handle_next(self) -> bool:
         """Handle one message of the connection whose turn it is."""
-        source = next((source for source in self._waiting if not self._behind(source[0])), None)
+        source = self._next()
         if source is None:
             return False
         worker, connection = source
@@ -143,18 +157,27 @@ class InProcess:
         self._handle(record_key, LocalMessage(worker.index, connection, octets))
         return True
 
+    def _next(self) -> tuple[Worker, int] | None:
+        """The connection whose turn it is; None when nothing waits that can be handled now."""
+        for source, queue in self._waiting.items():
+            if not self._behind(source[0]):
+                served = self._handlers.get(queue[0][0])
+                if served is None or served[1]():
+                    return source
+        return None
+
     @staticmethod
     def _behind(worker: Worker) -> bool:
         """Whether answers to what the worker's clients ask would queue up."""
         return worker.live and worker.unconfirmed >= UNCONFIRMED_OCTETS
 
     def _handle(self, record_key: str, message: LocalMessage) -> None:
-        handler = self._handlers.get(record_key)
-        if handler is None:
+        served = self._handlers.get(record_key)
+        if served is None:
             if self._log.enabled("ROUTER_CORE", DEBUG):
                 self._log.debug("ROUTER_CORE", f"Message for {record_key} ignored: nobody serves it")
             return
-        handler(message)
+        served[0](message)
 
     def _tell_taken(self) -> None:
         for worker, counts in self._taken.items():

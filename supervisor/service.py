@@ -88,9 +88,9 @@ class Supervisor:
         listening = Listening(self._acceptor, lambda: self._http, lambda: self.http, core, log, self._log_listening)
         self._live = LiveConfiguration(loop, configuration, core, self._acceptor, listening, log, self._wake_soon)
         register_reload(self._live)
-        agent = Agent(core, region, log, self._live, version, core.in_process.send, self._later)
+        agent = Agent(core, region, log, self._live, version, core.in_process.send, self._later, core.in_process.go_on)
         for cls, name in IN_PROCESS:
-            core.in_process.serve(key(cls, name), agent.handle)
+            core.in_process.serve(key(cls, name), agent.handle, agent.ready)
         self._lag = Lag()
         self._health = Health(core, self._lag, self._listener_states, self._ended.done)
         self._http_parts = (configuration.router, version, core, region, counters, self._health)

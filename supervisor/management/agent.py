@@ -47,9 +47,7 @@ UNBUILT: Final = ("router.config.linkRoute", "router.config.autoLink", "router.c
 STORED: Final = ("router", "console")
 
 SLICE: Final = 0.002  # seconds that an answer may take before other events have their turn
-MAX_UNFINISHED: Final = 16  # answers in the making; further ones wait as requests
-MAX_WAITING: Final = 1000  # requests that wait; beyond it they are refused
-MAX_WAITING_OCTETS: Final = 16 << 20
+MAX_UNFINISHED: Final = 16  # answers in the making; further ones wait as requests, each connection's in turn
 _SHOWN: Final = 500  # characters of an answer in the log
 
 # text of an address, octets of a message, worker to prefer -> whether somebody is there
@@ -75,17 +73,18 @@ class Agent:
         version: str,
         send: Send,
         later: Callable[[Callable[[], None]], object],
+        go_on: Callable[[], None],
     ) -> None:
-        """version: what the router says it is. later(function): calls it soon, after other events."""
+        """version: what the router says it is. later(function): calls it soon, after other events. go_on(): called when
+        `ready` is true again."""
         self._log = log
         self._send = send
         self._later = later
+        self._go_on = go_on
         self.context = Context(core, region, log, changes, version, self.answer, later)
         self._store = Store(self.context)
         self._types: dict[str, CoreType] = {each.name: each for each in self._core_types()}
         self._jobs: deque[_Job] = deque()
-        self._waiting: deque[Request] = deque()
-        self._waiting_octets = 0
         self._called = False
 
     def _core_types(self) -> list[CoreType]:
@@ -109,18 +108,16 @@ class Agent:
             *unbuilt,
         ]
 
+    def ready(self) -> bool:
+        """Whether another request can be taken."""
+        return len(self._jobs) < MAX_UNFINISHED
+
     def handle(self, message: LocalMessage) -> None:
         """Answer a request, or begin to."""
         request = decode(message.worker_index, message.connection_number, message.octets)
         if self._log.enabled("AGENT", DEBUG):
             self._log.debug("AGENT", f"Agent request {request}")
-        if len(self._jobs) < MAX_UNFINISHED:
-            self._begin(request)
-        elif len(self._waiting) < MAX_WAITING and self._waiting_octets < MAX_WAITING_OCTETS:
-            self._waiting.append(request)
-            self._waiting_octets += len(request.octets)
-        else:
-            self._finish(request, Response(INTERNAL_ERROR, description="Too many management requests are waiting"))
+        self._begin(request)
 
     def _begin(self, request: Request) -> None:
         """Dispatch a request; what is not answered within a slice goes on later."""
@@ -189,15 +186,13 @@ class Agent:
             self._later(self._continue)
 
     def _continue(self) -> None:
-        """One slice for the answer whose turn it is; then for requests that waited."""
+        """One slice for the answer whose turn it is; requests may follow when it is done."""
         self._called = False
-        if self._jobs:
-            self._run(self._jobs.popleft())
-        while self._waiting and len(self._jobs) < MAX_UNFINISHED:
-            request = self._waiting.popleft()
-            self._waiting_octets -= len(request.octets)
-            self._begin(request)
-        if (self._jobs or self._waiting) and not self._called:
+        full = not self.ready()
+        self._run(self._jobs.popleft())
+        if full and self.ready():
+            self._go_on()
+        if self._jobs and not self._called:
             self._called = True
             self._later(self._continue)
 

@@ -87,6 +87,30 @@ def test_each_connection_has_its_turn(inner):
     assert not inner.process.work()
 
 
+def test_messages_wait_for_a_handler_that_is_busy(inner):
+    """Those for others do not."""
+    busy: list[LocalMessage] = []
+    inner.process.serve("M0slow", busy.append, lambda: len(busy) < 2)
+    for connection in (1, 2, 3):
+        for n in range(3):
+            inner.comes(0, connection, b"%d" % n, "M0slow")
+    inner.comes(0, 4, b"x")
+    inner.process.go_on()
+    assert inner.changes == 1
+    assert not inner.process.work()
+    assert [(taken.connection_number, taken.octets) for taken in busy] == [(1, b"0"), (2, b"0")]
+    assert len(inner.taken) == 1
+    assert inner.workers[0].outbox == [{"t": "taken", "counts": [[1, 1, 1], [2, 1, 1], [4, 1, 1]]}]
+    busy.clear()
+    assert not inner.process.work()
+    assert [(taken.connection_number, taken.octets) for taken in busy] == [(3, b"0"), (1, b"1")]
+    for _ in range(4):
+        busy.clear()
+        inner.process.work()
+    inner.process.go_on()
+    assert inner.changes == 1
+
+
 def test_what_nobody_serves_is_taken_all_the_same(inner):
     inner.process.open("M0silent")
     inner.comes(0, 1, b"x", "M0silent")

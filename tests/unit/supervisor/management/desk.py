@@ -94,8 +94,14 @@ class Desk:
         self.live = LiveConfiguration(
             self.loop, self.configuration, self.core, acceptor, listening, self.log, lambda: None
         )
-        self.agent = Agent(self.core, self.region, self.log, self.live, "9.9", self._send, self.later.append)
+        self.went_on = 0
+        self.agent = Agent(
+            self.core, self.region, self.log, self.live, "9.9", self._send, self.later.append, self._go_on
+        )
         self._slots = [0] * WORKERS
+
+    def _go_on(self) -> None:
+        self.went_on += 1
 
     def _send(self, address: str, octets: bytes, near: int) -> bool:
         self.sent.append((address, octets, near))

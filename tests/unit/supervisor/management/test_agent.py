@@ -74,20 +74,26 @@ def result(steps):
             return stop.value
 
 
-def test_too_many_requests(busy, monkeypatch):
-    """What waits is bounded: the rest is refused, and everybody is answered."""
-    monkeypatch.setattr(agents, "MAX_WAITING", 5)
+def test_answers_in_the_making_are_bounded(busy):
+    """Further requests wait where they came from, until one is done."""
     busy.sent.clear()
-    wanted = agents.MAX_UNFINISHED + 5 + 3
     query = request({"operation": "QUERY", "entityType": PREFIX + "router.link"}, {"attributeNames": ["identity"]})
-    for _ in range(wanted):
+    begun = 0
+    while busy.agent.ready():
         busy.agent.handle(LocalMessage(0, None, query))
-    assert len(busy.sent) == 3
-    assert Answer.of(busy.sent[0][1]).outcome == (500, "Too many management requests are waiting")
+        begun += 1
+    assert begun == agents.MAX_UNFINISHED
+    while not busy.sent:
+        assert not busy.agent.ready()
+        assert busy.went_on == 0
+        busy.later.popleft()()
+    assert busy.agent.ready()
+    assert busy.went_on == 1
     while busy.later:
         busy.later.popleft()()
-    assert len(busy.sent) == wanted
-    assert all(len(Answer.of(octets).body["results"]) == LINKS for _, octets, _ in busy.sent[3:])
+    assert len(busy.sent) == begun
+    assert busy.went_on == 1
+    assert all(len(Answer.of(octets).body["results"]) == LINKS for _, octets, _ in busy.sent)
 
 
 def test_a_fault_is_answered_and_logged(monkeypatch):
