@@ -1,0 +1,91 @@
+"""The tools of 1.19 work unchanged: a client that speaks exactly as they do (management.md 8.1).
+
+No SASL layer; a sender to the management address and a dynamic receiver with credit 1; one request at a time; the
+correlation-id is the text 1, 2, …; the reply's must be equal; no close in the end, the socket just goes away.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection, SyncRequestResponse
+
+from tests.system.router import ROOT, Router
+
+LONG = "org.apache.qpid.dispatch."
+NODE = {"type": "org.amqp.management", "name": "self"}
+
+
+class Original:
+    """The client of the tools."""
+
+    def __init__(self, port: int, address: str = "$management") -> None:
+        self.connection: Any = BlockingConnection(f"127.0.0.1:{port}", timeout=30, sasl_enabled=False)
+        SyncRequestResponse.correlation_id.count = 0  # as in a process of its own
+        self.client: Any = SyncRequestResponse(self.connection, address)
+
+    def call(self, body: Any = None, **properties: Any) -> Any:
+        """One request; its answer."""
+        return self.client.call(Message(properties=properties, body={} if body is None else body))
+
+    def query(self, short_type: str, count: int = 500) -> list[list[Any]]:
+        """All rows of a type, in pages."""
+        rows: list[list[Any]] = []
+        while True:
+            paging = {"offset": len(rows), "count": count}
+            reply = self.call({"attributeNames": []}, operation="QUERY", entityType=LONG + short_type, **paging, **NODE)
+            assert reply.properties["statusCode"] == 200
+            rows += reply.body["results"]
+            if len(reply.body["results"]) < count:
+                return rows
+
+
+def ask_and_leave() -> None:
+    """Be a tool: ask the router on the port that is the only argument, and end as a process ends."""
+    Original(int(sys.argv[1])).query("router")
+    os._exit(0)
+
+
+@pytest.mark.parametrize("address", ["$management", "_local/$management", "_topo/0/QDR/$management"])
+def test_everything_that_qdstat_asks(router: Router, address: str) -> None:
+    tool = Original(router.port, address)
+    assert re.fullmatch(r"amqp:/_topo/0/QDR/temp\.[\w+]{15}", tool.client.reply_to)
+    assert tool.call(operation="GET-MGMT-NODES", **NODE).body == []
+    assert len(tool.query("router")) == 1
+    for short_type in (
+        "connection", "router.link", "router.address", "router.node", "allocator", "policy", "vhost", "vhostStats",
+        "router.config.autoLink", "router.config.linkRoute",
+    ):  # fmt: skip
+        tool.query(short_type)
+    assert len(tool.query("router.address", count=1)) >= 2
+
+
+def test_everything_that_qdmanage_asks(router: Router) -> None:
+    tool = Original(router.port)
+    created = tool.call(
+        {"prefix": "original"}, operation="CREATE", type=LONG + "router.config.address", name="original"
+    )
+    assert (created.properties["statusCode"], created.properties["statusDescription"]) == (201, "Created")
+    assert created.correlation_id == "1"
+    target = {"type": LONG + "router.config.address", "name": "original"}
+    assert tool.call(operation="READ", **target).body["prefix"] == "original"
+    deleted = tool.call(operation="DELETE", **target)
+    assert (deleted.properties["statusCode"], deleted.body) == (204, {})
+    assert tool.call(operation="GET-SCHEMA").properties["statusCode"] == 200
+    assert tool.call(operation="READ", **target).properties["statusCode"] == 404
+
+
+def test_the_router_goes_on_when_a_tool_leaves(router: Router) -> None:
+    """The process of a tool ends, and with it the connection."""
+    program = "from tests.system.test_tools_original import ask_and_leave; ask_and_leave()"
+    for _ in range(3):
+        before = len(router.lines)
+        subprocess.run([sys.executable, "-c", program, str(router.port)], cwd=ROOT, check=True, timeout=60)
+        router.wait_log(r"\[C\d+\] Connection Closed", after=before)
+    assert len(Original(router.port).query("router")) == 1
