@@ -109,15 +109,18 @@ log {{
 class Router:
     """A router of its own configuration, started on entry and stopped on exit.
 
-    After entry: `port`, `pid`, `start_seconds` (from exec to the log line that names the port).
+    After entry: `port` (of the first listener), `pid`, `configuration` (its file), `start_seconds` (from exec to the
+    log line that names the port).
     """
 
     port: int
     pid: int
+    configuration: Path
     start_seconds: float
 
-    def __init__(self, workers: int, command: Sequence[str] = DEFAULT_ROUTER) -> None:
-        self._workers = workers
+    def __init__(self, workers: int, command: Sequence[str] = DEFAULT_ROUTER, text: str | None = None) -> None:
+        """text: the configuration; None: the one of the benchmark."""
+        self._text = router_configuration(workers) if text is None else text
         self._command = list(command)
         self._lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
         self._listening = threading.Event()
@@ -125,12 +128,12 @@ class Router:
 
     def __enter__(self) -> Self:
         self._directory = tempfile.TemporaryDirectory(prefix="bench-")
-        configuration = Path(self._directory.name) / "bench.conf"
-        configuration.write_text(router_configuration(self._workers))
+        self.configuration = Path(self._directory.name) / "bench.conf"
+        self.configuration.write_text(self._text)
         before = time.monotonic()
         try:
             self._process = subprocess.Popen(
-                [*self._command, "-c", str(configuration)],
+                [*self._command, "-c", str(self.configuration)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -6,7 +6,7 @@ applies them between two wakes, and clients must not feel the pause. A pattern a
 epoch unless there are more of them. No input or output here.
 """
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from router.ipc.control import OP_DEFAULT, OP_SETTING, OP_SETTINGS
@@ -35,8 +35,10 @@ class Settings:
         self._default_changed = False
         self._begins = False  # to look for records that changes concern
         self._scan: Iterator[Record] | None = None
-        self._found: list[tuple[Setting, Record]] = []  # records that are treated otherwise than they should be
-        self._waiting: deque[list[Record | Op | str]] = deque()  # to be announced, in groups that belong together
+        # Records that are treated otherwise than they should be, by the id of the setting that applies to them.
+        self._found: dict[int, list[Record]] = {}
+        self._patterns: Iterator[str] | None = None  # the changed ones, to be announced; None: not yet known
+        self._waiting: deque[Op | Record] = deque()  # to be announced next
         self._sent = 0  # epoch of the last part
 
     def op(self) -> Op:
@@ -67,11 +69,12 @@ class Settings:
             self._default_changed = True
             self._begin([])
 
-    def replace(self, entries: Mapping[str, Attributes], prepared: AddressSettings) -> None:
-        """Change everything at once. prepared: the same entries, and the default, ready to be looked up."""
-        before = self._entries
-        changed = [pattern for pattern, attributes in entries.items() if before.get(pattern) != attributes]
-        changed += [pattern for pattern in before if pattern not in entries]
+    def replace(self, entries: Mapping[str, Attributes], prepared: AddressSettings, changed: Iterable[str]) -> None:
+        """Change everything at once.
+
+        prepared: the same entries, and the default, ready to be looked up. changed: patterns that differ from before.
+        """
+        changed = list(changed)
         self._default_changed |= prepared.default.distribution != self.current.default.distribution
         if changed or self._default_changed:
             self._entries = dict(entries)
@@ -82,23 +85,24 @@ class Settings:
         """Something has changed: look, from the beginning, for records that it concerns."""
         self._changed.update(dict.fromkeys(changed))
         self._begins = True
+        self._found = {}
+        self._patterns = None
         self._waiting.clear()
-        self._found = []
 
     # Bringing changes to records and workers
-
-    def waiting(self, epochs: "Epochs[Any]") -> bool:
-        """Whether `step` has something to do now."""
-        return self._begins or self._scan is not None or self._may_send(epochs)
 
     @property
     def settled(self) -> bool:
         """Whether all changes are on their way."""
-        return not self._begins and self._scan is None and not self._waiting
+        return not self._begins and self._scan is None and self._patterns is None
+
+    def waiting(self, epochs: "Epochs[Any]") -> bool:
+        """Whether `step` has something to do now."""
+        return not self.settled and (self._patterns is None or self._may_send(epochs))
 
     def _may_send(self, epochs: "Epochs[Any]") -> bool:
-        """Whether there is something to send, and all workers have what was sent before."""
-        return bool(self._waiting) and epochs.settled(self._table.epoch) >= self._sent
+        """Whether all workers have what was sent before."""
+        return epochs.settled(self._table.epoch) >= self._sent
 
     def step(self, epochs: "Epochs[Any]") -> None:
         """Go on, for about a millisecond. Call it in each wake, and again when others have had their turn."""
@@ -107,19 +111,19 @@ class Settings:
             self._scan = iter(list(self._table.records.values()))
         if self._scan is not None:
             self._look(self._scan)
-        if self._scan is None and self._may_send(epochs):
-            self._announce_some()
+        if self._patterns is not None and self._may_send(epochs):
+            self._announce_some(self._patterns)
 
     def _look(self, scan: Iterator[Record]) -> None:
         for _ in range(RECORDS_A_TURN):
             record = next(scan, None)
             if record is None:
                 self._scan = None
-                self._group()
+                self._patterns = iter(list(self._changed))
                 return
             setting = self._setting(record)
             if setting is not None and not _as_set(record, setting):
-                self._found.append((setting, record))
+                self._found.setdefault(id(setting), []).append(record)
 
     def _setting(self, record: Record) -> Setting | None:
         """What is said about the address of a record; None where that does not matter."""
@@ -127,36 +131,37 @@ class Settings:
             return None
         return self.current.lookup(record.key[2:]) if record.key[0] == MOBILE else self.current.default
 
-    def _group(self) -> None:
-        """Put what is to be announced into an order: each changed pattern with its addresses."""
-        changed = {id(self.current.get(pattern)): pattern for pattern in self._changed if pattern in self._entries}
-        groups: dict[str, list[Record | Op | str]] = {pattern: [pattern] for pattern in changed.values()}
-        rest: list[Record | Op | str] = [pattern for pattern in self._changed if pattern not in self._entries]
-        if self._default_changed:
-            rest.append([OP_DEFAULT, self.current.default.distribution])
-            self._default_changed = False
-        for setting, record in self._found:
-            groups.get(changed.get(id(setting), ""), rest).append(record)
-        self._found = []
-        self._waiting = deque(group for group in (rest, *groups.values()) if group)
-
-    def _announce_some(self) -> None:
+    def _announce_some(self, patterns: Iterator[str]) -> None:
+        """Fill an epoch: with what is left of a pattern, then with further ones as long as they fit."""
         count = 0
-        while self._waiting and (not count or count + len(self._waiting[0]) <= OPS_AN_EPOCH):
-            group = self._waiting[0]
-            for item in group[:OPS_AN_EPOCH]:
-                self._announce(item)
-            count += len(group[:OPS_AN_EPOCH])
-            del group[:OPS_AN_EPOCH]
-            if not group:
-                self._waiting.popleft()
-        self._sent = self._table.next_epoch
+        while count < OPS_AN_EPOCH and (self._waiting or self._collect(patterns)):
+            if count and count + len(self._waiting) > OPS_AN_EPOCH:
+                break
+            while self._waiting and count < OPS_AN_EPOCH:
+                self._announce(self._waiting.popleft())
+                count += 1
+        if count:
+            self._sent = self._table.next_epoch
+        else:
+            self._patterns = None
 
-    def _announce(self, item: Record | Op | str) -> None:
-        if isinstance(item, str):
-            del self._changed[item]
-            self._table.change([OP_SETTING, item, self._entries.get(item)])
-        elif isinstance(item, list):
+    def _collect(self, patterns: Iterator[str]) -> bool:
+        """Take the next changed pattern with its addresses, at last those whose pattern is gone; False: nothing is."""
+        pattern = next(patterns, None)
+        if pattern is not None:
+            del self._changed[pattern]
+            self._waiting.append([OP_SETTING, pattern, self._entries.get(pattern)])
+            self._waiting += self._found.pop(id(self.current.get(pattern)), ())
+            return True
+        if self._default_changed:
+            self._default_changed = False
+            self._waiting.append([OP_DEFAULT, self.current.default.distribution])
+        if self._found:
+            self._waiting += self._found.pop(next(iter(self._found)))
+        return bool(self._waiting)
+
+    def _announce(self, item: Op | Record) -> None:
+        if isinstance(item, list):
             self._table.change(item)
         elif self._table.records.get(item.key) is item and (setting := self._setting(item)) is not None:
             self._treat(item, setting)

@@ -34,6 +34,8 @@ from supervisor.live.prepare import Prepared, prepare, with_changes, without_ref
 # Seconds for which the thread that reads a file may keep the event loop waiting.
 SWITCH_INTERVAL: Final = 0.0005
 
+CHANGES_LOGGED: Final = 20  # of a reload, one by one, at level debug
+
 Done = Callable[[Plan | ChangeError], None]
 # What gives the configuration that a reload wants. Raises ChangeError.
 _Source = Callable[[], Configuration]
@@ -213,13 +215,14 @@ class LiveConfiguration:
     def _tell(self, plan: Plan) -> None:
         """Log what a reload has changed."""
         self._log.notice("AGENT", f"Configuration reloaded from {plan.new.path}: {len(plan.changes)} changes")
+        if self._log.enabled("AGENT", DEBUG):
+            for change in plan.changes[:CHANGES_LOGGED]:
+                self._log.debug("AGENT", "\n".join(change.render()))
         for change in plan.changes:
             for name, (_, _, effect) in change.attributes.items():
                 if change.kind == "update" and effect == "restart":
                     text = f"Attribute '{name}' of {change.title()} changes when the router is started again"
                     self._log.warning("AGENT", text)
-            if self._log.enabled("AGENT", DEBUG):
-                self._log.debug("AGENT", "\n".join(change.render()))
 
     # Carrying out
 
@@ -237,7 +240,7 @@ class LiveConfiguration:
             listeners.discard()
             raise
         if prepared is not None:
-            self._core.settings.replace(prepared.entries, prepared.settings)
+            self._core.settings.replace(prepared.entries, prepared.settings, prepared.changed)
             for text in self._core.exchanges.replace(reached.exchanges, reached.bindings):
                 self._log.error("ROUTER_CORE", text)
         self._listening.commit(listeners)

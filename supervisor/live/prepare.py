@@ -18,13 +18,15 @@ class Prepared:
     """A plan and all that is needed to carry it out.
 
     `reached`: the configuration in force afterwards, which leaves out what takes a restart. `entries`, `settings`: its
-    address settings, as attributes by canonical pattern and ready to be looked up. `warnings`: (log module, text).
+    address settings, as attributes by canonical pattern and ready to be looked up. `changed`: patterns that differ from
+    before. `warnings`: (log module, text).
     """
 
     plan: Plan
     reached: Configuration
     entries: dict[str, dict[str, Any]]
     settings: AddressSettings
+    changed: list[str]
     warnings: list[tuple[str, str]]
 
 
@@ -34,7 +36,9 @@ def prepare(present: Configuration, wanted: Configuration) -> Prepared:
     settings = AddressSettings(entries.items(), wanted.router.default_distribution)
     wanted, refusals = without_refused(wanted, settings)
     plan = diff(present, wanted)
-    return Prepared(plan, plan.reached(), entries, settings, [*wanted.warnings, *refusals])
+    before, _ = address_entries(present.addresses)
+    changed = [pattern for pattern in {**before, **entries} if before.get(pattern) != entries.get(pattern)]
+    return Prepared(plan, plan.reached(), entries, settings, changed, [*wanted.warnings, *refusals])
 
 
 def without_refused(
