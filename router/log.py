@@ -12,7 +12,7 @@ import sys
 import syslog
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from types import FrameType
@@ -253,6 +253,9 @@ class Log:
         stderr = self._sinks["stderr"]
         self._sources = {module: _Source(module, stderr) for module in (*MODULES, *SOURCES_WITHOUT_SETTINGS)}
         self._kept: deque[Entry] = deque(maxlen=KEPT_LINES)
+        self._fresh = 0  # lines written since `take_news`
+        self._told: dict[str, list[int]] = {}  # counters as `take_news` has told them
+        self.on_line: Callable[[], None] | None = None  # called after each line that is written
         self._clock = Clock(None, False)
         self.settings = LogSettings()
         self.apply(LogSettings() if settings is None else settings)
@@ -381,11 +384,33 @@ class Log:
         if source.show_source and file is not None:
             line = f"{line} ({file}:{number})"
         source.sink.write(line, level)
+        self._fresh += 1
+        if self.on_line is not None:
+            self.on_line()
 
     def recent(self, limit: int | None = None) -> list[Entry]:
         """Return the last lines written, oldest first: at most `limit`, at most KEPT_LINES."""
         skipped = 0 if limit is None else max(0, len(self._kept) - max(0, limit))
         return list(islice(self._kept, skipped, None))
+
+    def take_news(self) -> dict[str, Any]:
+        """Return what another log needs in order to know of this one's lines, since the last call: see `add_news`."""
+        counts = {}
+        for module, source in self._sources.items():
+            told = self._told.setdefault(module, [0] * len(LEVEL_NAMES))
+            if source.counts != told:
+                counts[module] = [now - before for now, before in zip(source.counts, told, strict=True)]
+                self._told[module] = list(source.counts)
+        skipped = max(0, len(self._kept) - self._fresh)
+        self._fresh = 0
+        return {"counts": counts, "lines": [entry.as_list() for entry in islice(self._kept, skipped, None)]}
+
+    def add_news(self, news: Mapping[str, Any]) -> None:
+        """Count and keep what `take_news` of another log said. Raises KeyError, TypeError, ValueError otherwise."""
+        for module, counts in news["counts"].items():
+            own = self._sources[module].counts
+            own[:] = [mine + theirs for mine, theirs in zip(own, counts, strict=True)]
+        self._kept.extend(Entry(*line) for line in news["lines"])
 
     def counters(self) -> dict[str, dict[str, int]]:
         """Return, by module and level, the calls made so far, written or not (management type logStats)."""

@@ -16,6 +16,7 @@ from router.ipc.control import (
     GONE,
     LOCAL,
     LOG,
+    LOGGED,
     OP_LOG,
     OP_WORKER,
     OPENED,
@@ -102,6 +103,7 @@ class Core:
             DETACH: self._detach,
             FORWARDED: self._forwarded,
             LOG: self._log_line,
+            LOGGED: self._logged,
             TRACED: self._traced,
         }
         self.watches = Watches(self._tell_worker_of)
@@ -378,6 +380,12 @@ class Core:
         if level not in LEVELS or module not in MODULES:
             raise WorkerFaultError(f"log: {worker} names module {module!r}, level {level!r}")
         self._log.write(LEVELS[level], module, message["text"])
+
+    def _logged(self, worker: Worker, message: Message) -> None:
+        try:
+            self._log.add_news(message)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise WorkerFaultError(f"logged: {worker} sends no lines: {error!r}") from error
 
     def _traced(self, worker: Worker, message: Message) -> None:
         del worker

@@ -24,6 +24,7 @@ from workers.tracing import Tracing
 
 GC_THRESHOLD: Final = 100_000  # objects between collections: what a wake leaves behind has no cycles
 DRAIN_STEP_MS: Final = 10
+LINES_AFTER_MS: Final = 100  # until management knows of lines that a worker has written
 
 
 def open_log(settings: dict[str, Any]) -> Log:
@@ -41,6 +42,8 @@ class Worker:
         self.setup = setup
         self.router = setup.router
         self.log = open_log(setup.log)
+        self.log.on_line = self._line_written
+        self.lines_due = False  # the supervisor is to hear of lines that were written here
         self.log_opened: int | None = None  # how often the files were to be opened anew
         self.region = Region.attach(setup.region_fd)
         self.loop = Loop(self.region, setup.worker)
@@ -104,6 +107,16 @@ class Worker:
         """A line for the router's log, in the order of what is told about it; nothing when the level is off."""
         if self.log.enabled(module, LEVELS[level]):
             self.control.tell({"t": control.LOG, "module": module, "level": level, "text": text})
+
+    def _line_written(self) -> None:
+        """Management counts and shows our lines too: tell of them, not too often."""
+        if not self.lines_due:
+            self.lines_due = True
+            self.loop.call_at(self.loop.scheduler.now + LINES_AFTER_MS, self._tell_lines)
+
+    def _tell_lines(self) -> None:
+        self.lines_due = False
+        self.control.tell({"t": control.LOGGED, **self.log.take_news()})
 
     def log_changed(self) -> None:
         """The log's settings have changed: what is written for each frame or message is looked up anew."""

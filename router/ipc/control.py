@@ -21,6 +21,7 @@ OP_SETTINGS = "settings"
 OP_SETTING = "setting"
 OP_DEFAULT = "default"
 OP_LOG = "log"
+LOGGED = "logged"
 OP_ADDRESS = "addr"
 OP_ADDRESS_GONE = "-addr"
 OP_CONSUMER = "+c"
@@ -198,6 +199,16 @@ class Log(TypedDict):
     text: str
 
 
+class Logged(TypedDict):
+    """Lines that the worker has written itself since the last such message. counts: by module, a number for each level
+    from trace to critical. lines: the last of them, as GET-LOG shows them."""
+
+    t: Literal["logged"]
+    counts: dict[str, list[int]]
+    lines: list[list[Any]]
+
+
+
 # Supervisor to worker
 
 
@@ -342,6 +353,7 @@ REQUIRED: dict[str, frozenset[str]] = {
     LOCAL: Local.__required_keys__,
     FORWARDED: Forwarded.__required_keys__,
     LOG: Log.__required_keys__,
+    LOGGED: Logged.__required_keys__,
     SNAPSHOT: Snapshot.__required_keys__,
     ATTACHED: Attached.__required_keys__,
     REFUSED: Refused.__required_keys__,

@@ -402,3 +402,15 @@ def test_the_limit_of_connections_changes(client: Client) -> None:
     assert client.management.one("policy")["connectionsDenied"] == 1
     client.reload([listener()])
     client.connect()
+
+
+def test_lines_that_workers_write_are_counted_and_kept(client: Client) -> None:
+    """Frames are written by the worker that has the connection."""
+    client.reload([listener(), ("log", {"module": "PROTOCOL", "enable": "trace+"})])
+    client.connect().receiver("traced")
+    texts = poll(
+        lambda: [text for module, _, text, *_ in client.management.call("GET-LOG") if module == "PROTOCOL"],
+        "traced frames among the recent lines",
+    )
+    assert any("@open(16)" in text for text in texts)
+    assert client.management.one("logStats", name="PROTOCOL")["traceCount"] >= len(texts)

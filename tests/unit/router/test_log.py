@@ -279,6 +279,48 @@ def test_counters_count_every_call(make_log):
     assert sum(sum(levels.values()) for levels in counters.values()) == 4
 
 
+def test_news_of_another_log(make_log):
+    (mine, _), (other, _) = make_log(), make_log()
+    told = []
+    other.on_line = lambda: told.append(1)
+    other.info("SERVER", "before")
+    mine.add_news(other.take_news())
+    other.info("SERVER", "one")
+    other.debug("AGENT", "not written")
+    other.error("SERVER", "two")
+    mine.info("SERVER", "own")
+    mine.add_news(other.take_news())
+    assert len(told) == 3
+    assert [entry.text for entry in mine.recent()] == ["before", "own", "one", "two"]
+    assert mine.counters()["SERVER"]["info"] == 3
+    assert mine.counters()["SERVER"]["error"] == 1
+    assert mine.counters()["AGENT"]["debug"] == 1
+    assert other.take_news() == {"counts": {}, "lines": []}
+    with pytest.raises(KeyError):
+        mine.add_news({"counts": {"NONE": [0] * 7}, "lines": []})
+
+
+def test_files_are_opened_anew(tmp_path):
+    path = tmp_path / "router.log"
+    log = Log(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
+    log.info("SERVER", "before")
+    path.rename(tmp_path / "old")
+    log.info("SERVER", "between")
+    log.reopen()
+    log.info("SERVER", "after")
+    assert "after" in path.read_text()
+    assert "between" in (tmp_path / "old").read_text()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    log.reopen()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(LogError):
+        log.reopen()
+    log.info("SERVER", "goes on where it was")
+    log.close()
+
+
 def test_kept_lines(make_log):
     log, _ = make_log()
     log.debug("SERVER", "not written, not kept")

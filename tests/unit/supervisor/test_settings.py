@@ -17,7 +17,7 @@ class Setup:
     def __init__(self, entries=None, default="balanced"):
         self.table = Table(100_000)
         self.settings = Settings(self.table, entries or {}, default)
-        self.epochs = Epochs()
+        self.epochs: Epochs[None] = Epochs()
         self.epochs.join(0, 0)
         self.heard = []  # ops by epoch
 
