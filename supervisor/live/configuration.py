@@ -1,7 +1,7 @@
 """The configuration in force, and the ways to change it. Each change is made completely or not at all.
 
 A reload ends where a restart with the same file would, except for what takes a restart: whatever management has made
-meanwhile and the file does not name goes. Decision record 0012 has the reasons.
+meanwhile and the file does not name goes. Decision record 0011 has the reasons.
 """
 
 import asyncio
