@@ -45,13 +45,13 @@ class Connection:
         "hostname",
         "last_delivery",
         "links",
-        "listener",
         "local",
         "mechanism",
         "number",
         "offer",
         "opened",
         "opened_at",
+        "origin",
         "peer",
         "properties",
         "tls",
@@ -60,11 +60,11 @@ class Connection:
         "worker",
     )
 
-    def __init__(self, number: int, listener: ListenerConfig, local: str, peer: str, offer: str) -> None:
-        """`offer`: what workers know the listener by."""
+    def __init__(self, number: int, origin: ListenerConfig, local: str, peer: str, offer: str) -> None:
+        """`offer`: what workers know the origin by."""
         self.number = number
         self.offer = offer
-        self.listener = listener
+        self.origin = origin  # what it came by
         self.local = local  # address of the listener, host:port
         self.peer = peer  # ip:port
         self.worker: int | None = None  # index of the one that has it
@@ -84,7 +84,7 @@ class Connection:
     @property
     def tenant(self) -> str | None:
         """The prefix of its addresses, on a multi-tenant listener."""
-        return f"{self.hostname}/" if self.listener.multi_tenant and self.hostname is not None else None
+        return f"{self.hostname}/" if self.origin.multi_tenant and self.hostname is not None else None
 
 
 def log_accepted(log: Log, connection: Connection) -> None:

@@ -34,6 +34,7 @@ from router.routing.address import MOBILE, key
 from supervisor.attach import Attaching, Refused
 from supervisor.configure import address_entries
 from supervisor.connections import Connection, Link, log_accepted, log_attached, log_closed, log_opened
+from supervisor.containers import Containers
 from supervisor.epochs import Epochs
 from supervisor.exchanges import Exchanges
 from supervisor.inprocess import InProcess
@@ -76,6 +77,7 @@ class Core:
         self.workers: dict[int, Worker] = {}  # the current generation of each, dead or alive
         self.opened: dict[int, Connection] = {}  # connections with an AMQP open, by number, in order of opening
         self.links: dict[int, Link] = {}  # by identity, in order of attach
+        self.containers = Containers()
         self.started_at = time.monotonic()
         self.denied = 0  # sockets refused by the limit of all connections
         router = configuration.router
@@ -286,6 +288,7 @@ class Core:
         connection.properties = message["properties"] or None
         self.opened[connection.number] = connection
         log_opened(self._log, connection, message)
+        self.containers.opened(connection)
 
     def _closed(self, worker: Worker, message: Message) -> None:
         connection = worker.connections.pop(message["conn"], None)
@@ -301,7 +304,7 @@ class Core:
         if connection is None:
             return
         number = message["link"]
-        decision = self._attaching.decide(message, connection.listener.role)
+        decision = self._attaching.decide(message, connection.origin.role)
         if isinstance(decision, Refused):
             worker.outbox.append(
                 {
@@ -347,7 +350,7 @@ class Core:
                 raise WorkerFaultError(f"attach: slot {link.slot} generation {link.generation} is in use")
             link.record = record
             epoch = self.table.add_consumer(
-                record, worker.index, link.slot, link.generation, connection.listener.link_capacity
+                record, worker.index, link.slot, link.generation, connection.origin.link_capacity
             )
             self.epochs.when_all(epoch, (worker, link, answer))
             return
@@ -396,6 +399,7 @@ class Core:
         self.opened.pop(connection.number, None)
         for link in connection.links.values():
             self._drop_link(worker, link)
+        self.containers.closed(connection)
 
     def _drop_link(self, worker: Worker, link: Link) -> None:
         link.closed = True

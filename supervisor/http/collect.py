@@ -127,9 +127,9 @@ class Collector:
         for worker in list(self._core.workers.values()):
             slots, numbers, addresses = array("I"), array("I"), array("I")
             for connection in list(worker.connections.values()):
-                listener = connection.listener
-                snapshot.connections[listener.name] = snapshot.connections.get(listener.name, 0) + 1
-                incoming, outgoing = (group(KIND_ENDPOINT, listener.role, way) for way in ("in", "out"))
+                origin = connection.origin
+                snapshot.connections[origin.name] = snapshot.connections.get(origin.name, 0) + 1
+                incoming, outgoing = (group(KIND_ENDPOINT, origin.role, way) for way in ("in", "out"))
                 for link in connection.links.values():
                     slots.append(link.slot)
                     record = link.record

@@ -44,7 +44,7 @@ class Connections(CoreType):
         "name": lambda row: values.string(f"connection/{row.connection.peer}"),
         "identity": lambda row: values.string(str(row.connection.number)),
         "host": lambda row: values.string(row.connection.peer),
-        "role": lambda row: values.string(row.connection.listener.role),
+        "role": lambda row: values.string(row.connection.origin.role),
         "protocol": constant(values.string("amqp")),
         "dir": constant(values.string("in")),
         "container": lambda row: values.string(row.connection.container),
@@ -114,7 +114,7 @@ class Connections(CoreType):
         if status is not None:
             if status not in ("enabled", "deleted"):
                 raise StatusError(BAD_REQUEST)
-            if connection.listener.role in _PROTECTED:
+            if connection.origin.role in _PROTECTED:
                 raise StatusError(FORBIDDEN, "You are not allowed to perform this operation.")
         if trace is not None:
             core.trace(connection, trace is True)
