@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from router.cli.client import Client, guarded
 from router.cli.options import Parser, add_connection_options, add_target_options, target
@@ -30,9 +31,12 @@ def parser(program: str) -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> int:
     identity = options.connection.strip("[]").removeprefix("C")
     printed = 0
+    properties: dict[str, Any] = {"connection": identity}
+    if options.count > 0:
+        properties["lines"] = options.count
     with Client(target(options)) as client:
         try:
-            for lines in client.stream("TRACE", {"connection": identity}, _CREDIT):
+            for lines in client.stream("TRACE", properties, _CREDIT):
                 for seconds, text in lines:
                     print(f"{_time(seconds)} {text}", flush=True)
                     printed += 1

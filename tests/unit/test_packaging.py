@@ -37,6 +37,10 @@ def test_commands_lead_to_functions(project: dict[str, Any]) -> None:
         assert f"def {function}(" in source.read_text("utf-8"), target
 
 
+def test_tools_of_dispatch_are_installed(project: dict[str, Any]) -> None:
+    assert {"sluice", "qdrouterd", "qdstat", "qdmanage"} <= set(project["scripts"])
+
+
 def test_dependencies_have_a_reason_and_a_tested_version(project: dict[str, Any]) -> None:
     wanted = {*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)}
     names = {distribution(one) for one in wanted} - {project["name"]}

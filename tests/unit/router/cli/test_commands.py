@@ -302,3 +302,26 @@ def test_sluice_usage(shell, words):
     done = shell("sluice", *words)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: sluice")
+
+
+def test_tools_are_listed(shell):
+    done = shell("sluice", "--help")
+    assert done.returncode == 0
+    for tool in ("stat", "manage", "top", "explain", "trace", "reload"):
+        assert re.search(rf"^ +{tool} ", done.stdout, re.MULTILINE)
+        help_text = shell("sluice", tool, "--help")
+        assert (help_text.returncode, help_text.stderr) == (0, "")
+        assert help_text.stdout.startswith(f"usage: sluice {tool} ")
+        assert shell("sluice", tool, "--version").stdout == f"{version()}\n"
+
+
+def test_the_router_needs_no_client(shell):
+    """Neither the commands that run a router nor the list of commands load the tools' libraries."""
+    modules = "router.cli.main, router.cli.qdrouterd, supervisor.main, workers.main"
+    program = f"import sys; import {modules}; print(sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    ).stdout
+    assert "'router.cli.main'" in loaded
+    assert "'proton'" not in loaded
+    assert "'rich'" not in loaded

@@ -74,6 +74,7 @@ def test_trace_ends_after_count(node: Node, script: Script, capsys: pytest.Captu
     script.answers = [(200, "OK", {}), *FRAMES]
     assert trace.main(["7", "--count", "2", "-b", node.url]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
+    assert node.requests[0].properties["lines"] == 2
 
 
 def test_trace_of_nothing(node: Node, script: Script, capsys: pytest.CaptureFixture[str]) -> None:
