@@ -1,7 +1,7 @@
 """Gathers what /metrics shows, in slices: between two of them the supervisor's other events have their turn."""
 import heapq
 from array import array
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import psutil
 from router.ipc.layout import Region
 from router.ipc.scan import LINK_SUMS, AddressCounters, add_links
 from router.routing.address import MOBILE
+from supervisor.connections import Link
 from supervisor.core import Core
 from supervisor.http.others import Others
 from supervisor.table import Record
@@ -113,40 +114,23 @@ class Collector:
             await self._pause()
 
     async def _add_links(self, snapshot: Snapshot, undelivered: "array[int]") -> None:
-        groups: dict[tuple[str, str, str], int] = {}
-        sums = array("Q")
-
-        def group(*labels: str) -> int:
-            number = groups.get(labels)  # type: ignore[arg-type]
-            if number is None:
-                number = groups[labels] = len(groups)  # type: ignore[index]
-                sums.extend([0] * len(LINK_SUMS))
-            return number
-
-        ids = len(undelivered)
+        sums = _LinkSums(self._region, undelivered)
         for worker in list(self._core.workers.values()):
-            slots, numbers, addresses = array("I"), array("I"), array("I")
+            looked_at = 0
             for connection in list(worker.connections.values()):
                 origin = connection.origin
                 snapshot.connections[origin.name] = snapshot.connections.get(origin.name, 0) + 1
-                incoming, outgoing = (group(KIND_ENDPOINT, origin.role, way) for way in ("in", "out"))
-                for link in connection.links.values():
-                    slots.append(link.slot)
-                    record = link.record
-                    if link.consumer:
-                        numbers.append(outgoing)
-                        addresses.append(record.id if record is not None and record.id < ids else NO_ADDRESS)
-                    else:
-                        numbers.append(incoming)
-                        addresses.append(NO_ADDRESS)
-                if len(slots) >= SLICE:
-                    add_links(self._region, worker.index, slots, numbers, addresses, sums, undelivered)
-                    slots, numbers, addresses = array("I"), array("I"), array("I")
-                    await self._pause()
-            add_links(self._region, worker.index, slots, numbers, addresses, sums, undelivered)
+                looked_at += 1
+                for links in _parts(connection.links):
+                    looked_at += len(links)
+                    sums.take(origin.role, links)
+                    if looked_at >= SLICE:
+                        looked_at = 0
+                        sums.add(worker.index)
+                        await self._pause()
+            sums.add(worker.index)
             await self._pause()
-        for labels, number in groups.items():
-            snapshot.links[labels] = list(sums[number * len(LINK_SUMS) : (number + 1) * len(LINK_SUMS)])
+        snapshot.links = sums.by_group()
 
     async def _add_addresses(self, snapshot: Snapshot, undelivered: "array[int]") -> None:
         table = self._core.table
@@ -196,3 +180,53 @@ class Collector:
             rest.producers = max(0, rest.producers - row.producers)
             rest.undelivered -= row.undelivered
         snapshot.addresses = [*rows.values(), rest]
+
+
+class _LinkSums:
+    """Sums over links by group. Owner: one page."""
+
+    def __init__(self, region: Region, undelivered: "array[int]") -> None:
+        """undelivered: by address id, grows by what waits on links of consumers."""
+        self._region = region
+        self._undelivered = undelivered
+        self._groups: dict[tuple[str, str, str], int] = {}
+        self._sums = array("Q")
+        self._slots, self._numbers, self._addresses = array("I"), array("I"), array("I")
+
+    def take(self, role: str, links: Collection[Link]) -> None:
+        """Look at links of one connection; `add` counts them."""
+        incoming, outgoing = self._group((KIND_ENDPOINT, role, "in")), self._group((KIND_ENDPOINT, role, "out"))
+        ids = len(self._undelivered)
+        for link in links:
+            record = link.record
+            waits = link.consumer and record is not None and record.id < ids
+            self._slots.append(link.slot)
+            self._numbers.append(outgoing if link.consumer else incoming)
+            self._addresses.append(record.id if waits and record is not None else NO_ADDRESS)
+
+    def _group(self, labels: tuple[str, str, str]) -> int:
+        number = self._groups.get(labels)
+        if number is None:
+            number = self._groups[labels] = len(self._groups)
+            self._sums.extend([0] * len(LINK_SUMS))
+        return number
+
+    def add(self, worker: int) -> None:
+        """Count the links looked at, which are all of this worker."""
+        add_links(self._region, worker, self._slots, self._numbers, self._addresses, self._sums, self._undelivered)
+        self._slots, self._numbers, self._addresses = array("I"), array("I"), array("I")
+
+    def by_group(self) -> dict[tuple[str, str, str], list[int]]:
+        """LINK_SUMS by kind, role and direction."""
+        size = len(LINK_SUMS)
+        return {labels: list(self._sums[at * size : (at + 1) * size]) for labels, at in self._groups.items()}
+
+
+def _parts(links: dict[int, Link]) -> Iterator[Collection[Link]]:
+    """The links of a connection, at most SLICE at a time; there may be changes between two parts."""
+    if len(links) <= SLICE:
+        yield links.values()
+        return
+    every = list(links.values())
+    for start in range(0, len(every), SLICE):
+        yield every[start : start + SLICE]

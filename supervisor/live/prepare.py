@@ -1,6 +1,7 @@
 """What a new configuration amounts to for a router that runs. Pure: may run in a thread, touches nothing."""
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from router.config.diff import Plan, diff
@@ -36,6 +37,8 @@ def prepare(present: Configuration, wanted: Configuration) -> Prepared:
     settings = AddressSettings(entries.items(), wanted.router.default_distribution)
     wanted, refusals = without_refused(wanted, settings)
     plan = diff(present, wanted)
+    if any(listener.http for listener in wanted.listeners):
+        import_module("supervisor.http.service")  # takes long the first time: here, not in the event loop
     before, _ = address_entries(present.addresses)
     changed = [pattern for pattern in {**before, **entries} if before.get(pattern) != entries.get(pattern)]
     return Prepared(plan, plan.reached(), entries, settings, changed, [*wanted.warnings, *refusals])

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.ipc.layout import DROP_NAMES
-from router.ipc.testing import set_worker
+from router.ipc.testing import claim_link, set_worker
+from supervisor.connections import Link
 from supervisor.http.catalogue import ALIASES, DEFINITIONS, GROUPS, Definition
-from supervisor.http.collect import SHOWN_ADDRESSES
+from supervisor.http.collect import SHOWN_ADDRESSES, SLICE
 from supervisor.http.families import bounds
 from supervisor.http.page import MAX_LABEL, Families, label
 from tests.unit.supervisor.http.world import World, value
@@ -145,6 +146,23 @@ def test_any_text_is_a_label(text: str) -> None:
     families.open(Definition("sluice_x", "gauge", "About.", ("address",))).add((text,), 1)
     assert families.metrics[0].samples[0].labels["address"] == label(text)
     assert len(label(text)) <= MAX_LABEL
+
+
+@pytest.mark.parametrize(("clients", "links"), [(1, 2500), (2500, 0), (3, 1001)])
+def test_very_many_links_and_connections_are_looked_at_in_slices(world: World, clients: int, links: int) -> None:
+    quiet = world.pauses_of_a_page()
+    made = [world.client(1) for _ in range(clients)]
+    for number, client in enumerate(made):
+        for link in range(links):
+            client.links[link] = Link(link, "", True, number * links + link, 1, client, 1)
+            claim_link(world.region, 1, number * links + link, 1, direction=2, unsettled=1)
+    assert world.pauses_of_a_page() >= quiet + (clients + clients * links) // SLICE - 1
+    page = world.page()
+    assert value(page, "sluice_listener_connections", listener="main", role="normal") == clients
+    if links:
+        labels = {"kind": "endpoint", "role": "normal", "direction": "out"}
+        assert value(page, "sluice_links", **labels) == clients * links
+        assert value(page, "sluice_links_unsettled_deliveries", **labels) == clients * links
 
 
 @pytest.mark.timeout(60)

@@ -32,13 +32,13 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 class World:
     """Clients come and go here, as far as the supervisor sees them."""
 
-    def __init__(self, workers: int = 2, addresses: int = 4000, links: int = 2000) -> None:
+    def __init__(self, workers: int = 2, addresses: int = 4000, links: int = 4000) -> None:
         self.configuration = load_text("router.conf", configuration_text(workers))
         self.region = Region.create(workers, links, addresses, 4096)
         self.counters = AddressCounters(self.region)
         self.core = Core(self.configuration, Log(QUIET), addresses, self.counters.reset)
         self.lag = Lag()
-        self.states: list[ListenerState] = []
+        self.states = [ListenerState("main", "127.0.0.1:1", "normal", http=False, up=True)]
         self.draining = False
         self.health = Health(self.core, self.lag, lambda: self.states, lambda: self.draining)
         self.pauses = 0
@@ -97,6 +97,12 @@ class World:
 
     def snapshot(self) -> Snapshot:
         return asyncio.run(self.collector.collect())
+
+    def pauses_of_a_page(self) -> int:
+        """How often a page lets others have their turn."""
+        self.pauses = 0
+        self.text()
+        return self.pauses
 
     def text(self) -> str:
         async def make() -> bytes:
