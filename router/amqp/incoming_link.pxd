@@ -49,6 +49,7 @@ cdef class IncomingLink(Link):
     cdef int complete_discarded(self, InDelivery* d) except -1
     cdef int abort(self, InDelivery* d) except -1
     cdef int route(self, InDelivery* d, Content* c) except -1
+    cdef int route_logged(self, InDelivery* d, Content* c) except -1
     # The handler wants all of d, which is not complete. False: too much is being collected already.
     cdef bint collect(self, InDelivery* d) except *
     cdef int route_stored(self, InDelivery* d, Content* c) except -1

@@ -6,7 +6,6 @@ settled (unsettled), has left an overfull queue (presettled) or, withheld, until
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from router.amqp.connection cimport Scheduler
 from router.amqp.counters cimport (
     PrivateSlot, count_age, count_drop, count_finished, count_outcome, count_total, totals, unblock,
 )
@@ -164,7 +163,6 @@ cdef class IncomingLink(Link):
 
     cdef int first_frame(self, const Transfer* t) except -1:
         cdef Session session = self.session
-        cdef Scheduler scheduler = session.connection.scheduler
         cdef InDelivery* d
         cdef Content c
         if not t.has_delivery_id:
@@ -180,14 +178,14 @@ cdef class IncomingLink(Link):
             self.credit -= 1
             self.slot.credit = self.credit
             if self.credit == 0:
-                self.slot.blocked_since = scheduler.now_ns
+                self.slot.blocked_since = session.connection.scheduler.now_ns
         elif self.occupied >= OVERRUN * self.capacity + OVERRUN_MORE:
             self.overrun()
             return 0
         self.occupied += 1
         self.slot.unsettled = self.occupied - self.withheld
-        self.slot.last_delivery = scheduler.now_ns
-        d = in_new(self, t.delivery_id, scheduler.now_ns, IN_PRESETTLED if t.settled else 0)
+        self.slot.last_delivery = session.connection.scheduler.now_ns
+        d = in_new(self, t.delivery_id, self.slot.last_delivery, IN_PRESETTLED if t.settled else 0)
         if not t.settled:
             map_put(&session.received, t.delivery_id, d)
         if t.aborted:
@@ -294,14 +292,10 @@ cdef class IncomingLink(Link):
     cdef int route(self, InDelivery* d, Content* c) except -1:
         """ROUTED (d may be freed), or WANTS_MORE for content that is not whole."""
         cdef bint complete = c.complete
-        if self.logged and c.whole:
-            self.show_message(c.data, c.size)
-        if self.deliveries.route(self, d, c) == WANTS_MORE:
+        if (self.route_logged(d, c) if self.logged else self.deliveries.route(self, d, c)) == WANTS_MORE:
             if c.whole:
                 raise LocalError("link", "amqp:internal-error", "a whole message cannot be routed")
             return WANTS_MORE
-        if self.logged and not c.whole:
-            self.show_message(c.data, c.size)
         if d.flags & IN_DISCARD:
             return self.complete_discarded(d) if complete else 0
         if c.stored is not NULL:
@@ -320,6 +314,17 @@ cdef class IncomingLink(Link):
             d.message = NULL
         in_routed(d)
         return 0
+
+    cdef int route_logged(self, InDelivery* d, Content* c) except -1:
+        """Route, and show the message: before, when all of it is here, else when it has been found to go."""
+        cdef int result
+        cdef bint whole = c.whole
+        if whole:
+            self.show_message(c.data, c.size)
+        result = self.deliveries.route(self, d, c)
+        if result == ROUTED and not whole:
+            self.show_message(c.data, c.size)
+        return result
 
     cdef int complete_stored(self, InDelivery* d) except -1:
         """The last octet of a routed delivery is here."""

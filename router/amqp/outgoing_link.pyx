@@ -148,7 +148,8 @@ cdef class OutgoingLink(Link):
         if self.logged:
             self.show_message(c.data, c.size)
         if settled:
-            self.count_presettled()
+            count_finished(self.slot, connection.scheduler.second)
+            self.slot.presettled += 1
             if not c.settled:
                 o = out_new(self, d, c, True)
                 accepted = plain_state(D_ACCEPTED)
@@ -470,7 +471,8 @@ cdef class OutgoingLink(Link):
         if not settled:
             return out_update(o, kind, state, False)
         map_take(&self.session.sent, o.id)
-        self.count_settled(kind)
+        count_finished(self.slot, self.session.connection.scheduler.second)
+        count_outcome(self.slot, kind)
         count_age(self.slot, self.session.connection.scheduler.now_ns - o.since, False)
         if o.flags & OUT_QUEUED:
             # Before its last octet: the rest is not sent.
