@@ -70,6 +70,11 @@ class Client:
             self.connection.handshake_deadline = worker.loop.scheduler.now + handshake * 1000
         worker.tracing.opened(self)
 
+    @property
+    def route_container(self) -> bool:
+        """Whether the peer is one: its deliveries are counted as such."""
+        return bool(self.listener["role"] == "route-container")
+
     # -- the engine's events ------------------------------------------------------------------------------------------
 
     def authenticator(self) -> SaslServer | None:

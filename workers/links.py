@@ -87,7 +87,7 @@ class LinkRecord:
             self.link = IncomingLink(capacity=listener["linkCapacity"], initial_delivery_count=count)
         self.link.context = self
         session.add_link(self.link, decode_one(items[NAME]), decode_one(items[HANDLE]), not self.outgoing)
-        self.slot = client.worker.claim_slot(self.link)
+        self.slot = client.worker.claim_slot(self.link, client.route_container)
         client.worker.control.tell(self._question())
 
     def _mode(self, index: int) -> int:
@@ -135,7 +135,10 @@ class LinkRecord:
         elif address is None:
             self._route(
                 AnonymousRoute(
-                    worker.table, honour=not self.client.listener["stripAnnotationsIn"], tenant=self.client.tenant
+                    worker.table,
+                    honour=not self.client.listener["stripAnnotationsIn"],
+                    tenant=self.client.tenant,
+                    container=self.client.route_container,
                 )
             )
             link.decided()
@@ -150,6 +153,7 @@ class LinkRecord:
                     honour=not self.client.listener["stripAnnotationsIn"],
                     tenant=self.client.tenant,
                     from_fallback=answer.get("fallback") is False,
+                    container=self.client.route_container,
                 )
             )
             link.decided()

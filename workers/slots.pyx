@@ -38,8 +38,11 @@ cdef class SlotPool:
         self.owners = []
         self.base = <uint32_t>((generation & 0xFFF) << GENERATION_BITS)
 
-    def claim(self, Link link not None):
-        """A slot for the link, which counts there from now on. Raises RemoteError when all are taken."""
+    def claim(self, Link link not None, bint container):
+        """A slot for the link, which counts there from now on. Raises RemoteError when all are taken.
+
+        container: its connection has role route-container.
+        """
         cdef Slot slot = Slot()
         if self.free:
             slot.index = self.free.pop()
@@ -64,6 +67,7 @@ cdef class SlotPool:
             slot.slot.capacity = (<OutgoingLink>link).capacity
             (<OutgoingLink>link).slot = slot.slot
             (<OutgoingLink>link).slot_owner = self.region
+        slot.slot.container = container
         slot.slot.blocked_since = link.session.connection.scheduler.now_ns
         self.owners[slot.index] = link
         totals.links += 1

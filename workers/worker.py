@@ -240,8 +240,8 @@ class Worker:
 
     # -- link slots ---------------------------------------------------------------------------------------------------
 
-    def claim_slot(self, link: Any) -> Any:
-        slot = self.slots.claim(link)
+    def claim_slot(self, link: Any, container: bool) -> Any:
+        slot = self.slots.claim(link, container)
         self.stuck.wanted()
         if not link.incoming:
             self.links[slot.index] = link

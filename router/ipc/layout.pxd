@@ -6,7 +6,7 @@ that is one update old, never a torn one (naturally aligned words).
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
-    REGION_VERSION = 2
+    REGION_VERSION = 3
     MAX_WORKERS = 64
     # Bucket 0: below 1 µs; bucket n: 2**(n - 1) µs and more, below 2**n µs; the last one: all that is longer.
     LATENCY_BUCKETS = 32
@@ -61,6 +61,8 @@ cdef struct WorkerSlot:
     uint64_t delayed_1s
     uint64_t delayed_10s
     uint64_t redirected        # to fallback
+    uint64_t ingress_container # of ingress, egress: from, to route containers
+    uint64_t egress_container
     uint64_t checks_failed     # CHECK assertions that did not hold
     uint64_t buffered          # octets of message content held
     uint64_t stuck             # deliveries that are stuck, on all links; those of a link are in its slot
@@ -95,7 +97,7 @@ cdef struct LinkSlot:
     uint32_t blocked           # 1: found without credit for long, and has got none since
     uint32_t capacity
     uint32_t address           # address id
-    uint32_t spare
+    uint32_t container         # 1: its connection has role route-container
     uint32_t started[8]        # `finished` (mod 2**32) when a second began, by its number mod RATE_SECONDS
     # followed by uint32_t taken[workers]: deliveries taken from the ring of each worker so far (mod 2**32)
 
@@ -107,7 +109,8 @@ cdef struct AddressSlot:
     uint64_t to_container
     uint64_t from_container
     uint64_t redirected
-    uint64_t spare[2]
+    uint64_t ingress_container # of ingress, egress: from, to route containers
+    uint64_t egress_container
 
 # A ring, empty when head equals tail. Writer of head and data: the producer; of tail: the consumer.
 cdef struct RingHeader:

@@ -350,7 +350,7 @@ cdef class Region:
         read_words(&copy, slot, sizeof(LinkSlot))
         taken = self.link_taken(slot)
         counters = <dict>copy
-        for own in ("spare", "rate_second", "started"):
+        for own in ("container", "rate_second", "started"):
             del counters[own]
         counters["rate"] = finished_rate(&copy, time.monotonic_ns())
         counters["taken"] = [load32(taken + other, ACQUIRE) for other in range(self.workers)]
@@ -362,9 +362,7 @@ cdef class Region:
         check_worker(self, worker)
         check_address(self, address)
         read_words(&copy, self.address_slot(worker, address), sizeof(AddressSlot))
-        counters = <dict>copy
-        del counters["spare"]
-        return counters
+        return <dict>copy
 
     def address_totals(self, int address):
         """Counters of an address added up over all workers, by name. Raises IndexError."""

@@ -34,6 +34,9 @@ cdef inline uint32_t score(Consumer c) noexcept:
 
 
 cdef inline int give(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
+    if consumer.container:
+        address.slot.egress_container += 1
+        totals.egress_container += 1
     if consumer.link is not None:
         return consumer.link.offer(d, c, address.overflow)
     consumer.sent += 1

@@ -77,8 +77,15 @@ cdef class Route(DeliveryHandler):
             return self.no_destination(link, d, address, targeted)
         if not (targeted and (<TargetedRoute>self).from_fallback):
             address.slot.ingress += 1
-        totals.ingress += 1
+            if self.container:
+                address.slot.ingress_container += 1
+        self.count_ingress()
         return ROUTED
+
+    cdef void count_ingress(self) noexcept:
+        totals.ingress += 1
+        if self.container:
+            totals.ingress_container += 1
 
     cdef int no_destination(self, IncomingLink link, InDelivery* d, Address address, bint targeted) except -1:
         if targeted and not address.reachable():
@@ -91,11 +98,13 @@ cdef class Route(DeliveryHandler):
         """Direct consumers as usual, next hops of matching bindings presettled; accepted when anybody got it."""
         d.flags |= IN_ACCEPT
         address.slot.ingress += 1
+        if self.container:
+            address.slot.ingress_container += 1
         if forward_exchange(address, d, c) == 0:
             d.flags &= ~IN_ACCEPT
             link.refuse(d, D_RELEASED, None, True)
         else:
-            totals.ingress += 1
+            self.count_ingress()
         return ROUTED
 
     cdef int deliver_local(self, IncomingLink link, InDelivery* d, Content* c, Address address) except -1:
@@ -113,8 +122,10 @@ cdef class Route(DeliveryHandler):
             return ROUTED
         d.flags |= IN_ACCEPT
         address.slot.ingress += 1
+        if self.container:
+            address.slot.ingress_container += 1
         address.slot.to_container += 1
-        totals.ingress += 1
+        self.count_ingress()
         totals.to_container += 1
         return ROUTED
 
@@ -123,8 +134,8 @@ cdef class TargetedRoute(Route):
     """A link with a target: its deliveries go to the address that was bound at attach."""
 
     def __cinit__(self, Table table not None, Address address not None, *, to=None, phase=0, honour=False, tenant=None,
-                  from_fallback=False):
-        """to: text for x-opt-qd.to."""
+                  from_fallback=False, container=False):
+        """to: text for x-opt-qd.to. container: the producer is a route container."""
         self.table = table
         self.address = address
         self.to = codec.encode_string(to) if to is not None else None
@@ -132,6 +143,7 @@ cdef class TargetedRoute(Route):
         self.honour = honour
         self.tenant = tenant
         self.from_fallback = from_fallback
+        self.container = container
 
     def rebind(self, Address address not None, IncomingLink link not None):
         """The same address in a new table."""
@@ -156,10 +168,11 @@ cdef class TargetedRoute(Route):
 cdef class AnonymousRoute(Route):
     """A link without a target: each message names its address."""
 
-    def __cinit__(self, Table table not None, *, honour=False, tenant=None):
+    def __cinit__(self, Table table not None, *, honour=False, tenant=None, container=False):
         self.table = table
         self.honour = honour
         self.tenant = tenant
+        self.container = container
 
     cdef int route(self, IncomingLink link, InDelivery* d, Content* c) except -1:
         cdef int result

@@ -19,6 +19,7 @@ cdef class Consumer:
     cdef readonly uint32_t slot_index
     cdef readonly uint32_t generation
     cdef readonly uint32_t capacity
+    cdef bint container                    # it is a route container
     cdef LinkSlot* slot
     cdef const uint32_t* taken             # deliveries that its worker took from our ring for it (mod 2**32)
     cdef uint32_t sent                     # deliveries that we gave to our ring for it (mod 2**32)

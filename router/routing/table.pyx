@@ -209,6 +209,7 @@ cdef class Table:
         consumer.generation = op[4]
         consumer.capacity = op[5] or 1
         consumer.slot = self.region.link_slot(consumer.worker, consumer.slot_index)
+        consumer.container = consumer.slot.container != 0
         if consumer.worker == self.worker:
             consumer.link = self.links.get(consumer.slot_index)
             if consumer.link is None or consumer.link.slot.generation != consumer.generation:

@@ -35,11 +35,10 @@ ENDS: Final = {
     "settled_no_state": "none",
     "presettled": "presettled",
 }
-# Fields of the router's totals in the order of the names of 1.19, from qdr_presettled_deliveries_total on; None: always
-# 0, because what they count is not built.
+# Fields of the router's totals in the order of the names of 1.19, from qdr_presettled_deliveries_total on.
 _ALIAS_FIELDS: Final = (
     *("presettled", "dropped_presettled", "accepted", "released", "rejected", "modified"),
-    *("ingress", "egress", "transit", None, None, "delayed_1s", "delayed_10s"),
+    *("ingress", "egress", "transit", "ingress_container", "egress_container", "delayed_1s", "delayed_10s"),
 )
 OTHER: Final = ("other", "")  # labels of all addresses without series of their own; a real address has a phase
 _STAT_BLOCK: Final = 512  # octets of st_blocks
@@ -100,7 +99,7 @@ class Builder:
 
     def _aliases(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
         values: list[float] = [len(self._core.opened), len(self._core.links), snapshot.address_count, 0, 0, 0]
-        values += [0 if name is None else totals[name] for name in _ALIAS_FIELDS]
+        values += [totals[name] for name in _ALIAS_FIELDS]
         values += [totals["stuck"], totals["blocked"], totals["redirected"]]
         for definition, value in zip(ALIASES, values, strict=True):
             families.single(definition, value)
