@@ -298,6 +298,7 @@ cdef class IncomingLink(Link):
             return WANTS_MORE
         if d.flags & IN_DISCARD:
             return self.complete_discarded(d) if complete else 0
+        self.slot.deliveries += 1
         if c.stored is not NULL:
             message_routed(c.stored)
             if d.message is NULL:
@@ -377,13 +378,11 @@ cdef class IncomingLink(Link):
             self.count_end(d.kind)
 
     cdef void count_end(self, uint8_t kind) noexcept:
-        self.slot.deliveries += 1
         count_finished(self.slot, self.session.connection.scheduler.second)
         count_outcome(self.slot, kind)
         count_total(kind)
 
     cdef void count_presettled(self) noexcept:
-        self.slot.deliveries += 1
         count_finished(self.slot, self.session.connection.scheduler.second)
         self.slot.presettled += 1
         totals.presettled += 1
@@ -411,7 +410,10 @@ cdef class IncomingLink(Link):
             s.size = len(state)
         else:
             s = plain_state(kind)
-        totals.ingress += counted
+        if counted:
+            self.slot.deliveries += 1
+            totals.ingress += 1
+            totals.ingress_container += self.slot.container
         if d.flags & IN_PRESETTLED:
             d.since = 0            # this is all that is counted
             if counted:

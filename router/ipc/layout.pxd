@@ -61,7 +61,7 @@ cdef struct WorkerSlot:
     uint64_t delayed_1s
     uint64_t delayed_10s
     uint64_t redirected        # to fallback
-    uint64_t ingress_container # of ingress, egress: from, to route containers
+    uint64_t ingress_container  # of ingress, egress: from, to route containers
     uint64_t egress_container
     uint64_t checks_failed     # CHECK assertions that did not hold
     uint64_t buffered          # octets of message content held
@@ -109,7 +109,7 @@ cdef struct AddressSlot:
     uint64_t to_container
     uint64_t from_container
     uint64_t redirected
-    uint64_t ingress_container # of ingress, egress: from, to route containers
+    uint64_t ingress_container  # of ingress, egress: from, to route containers
     uint64_t egress_container
 
 # A ring, empty when head equals tail. Writer of head and data: the producer; of tail: the consumer.

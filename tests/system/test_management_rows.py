@@ -102,7 +102,8 @@ def test_waiting_deliveries(connect: Connect, management: Management, fresh: Fre
 
     row = poll(lambda: (row := outgoing())["undeliveredCount"] == 3 and row, "three wait")
     assert (row["unsettledCount"], row["creditAvailable"]) == (2, 0)
-    assert management.one("router.link", owningAddr=f"M0{address}", linkDir="in")["unsettledCount"] == 5
+    incoming = management.one("router.link", owningAddr=f"M0{address}", linkDir="in")
+    assert (incoming["deliveryCount"], incoming["unsettledCount"]) == (5, 5), "counted when they arrive"
     poll(lambda: outgoing()["zeroCreditSeconds"] >= 1, "time without credit is counted")
     receiver.flow(10)
     receiver.receive(3)
