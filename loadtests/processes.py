@@ -31,6 +31,7 @@ STOP_LIMIT = 20.0  # seconds after SIGTERM
 RUN_LIMIT = 400.0  # seconds for one run of the generator; the longest (10 GB at 100 MB/s) takes 100
 LOG_LINES_KEPT = 40
 LISTENING = re.compile(r"Listening on \S*?:(\d+)")
+RELOADED = re.compile(r"Configuration reloaded from|The configuration stays as it is")
 LINK_CAPACITY = 1000  # deliveries; the same as amqpload's credit, so that relay and router have one window
 
 
@@ -120,6 +121,7 @@ class Router:
 
     def __init__(self, workers: int, command: Sequence[str] = DEFAULT_ROUTER, text: str | None = None) -> None:
         """text: the configuration; None: the one of the benchmark."""
+        self._reloads = threading.Semaphore(0)  # that the log tells of
         self._text = router_configuration(workers) if text is None else text
         self._command = list(command)
         self._lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
@@ -159,6 +161,8 @@ class Router:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._lines.append(line.rstrip())
+            if RELOADED.search(line):
+                self._reloads.release()
             if self._port is None and (found := LISTENING.search(line)):
                 self._port = int(found.group(1))
                 self._listening.set()
@@ -187,6 +191,12 @@ class Router:
         self._reader.join(STOP_LIMIT)
         self._directory.cleanup()
         return clean
+
+    def hang_up(self) -> None:
+        """Send SIGHUP and wait until the log tells of a reload. Raises MeasureError."""
+        self._process.send_signal(signal.SIGHUP)
+        if not self._reloads.acquire(timeout=START_LIMIT):
+            raise MeasureError(f"no reload within {START_LIMIT:g} s of SIGHUP")
 
     def load(self, **options: object) -> dict[str, Any]:
         """Run amqpload against the router, its processes' CPU and memory included; returns its report."""

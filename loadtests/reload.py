@@ -37,7 +37,7 @@ MOST_ADDED_MS = 5.0  # what reloads may add to the 99th percentile of latency
 DISTRIBUTIONS = ("balanced", "multicast", "closest")
 UNSETTLED, PRESETTLED = "u", "p"  # first token of the addresses in use
 WARM_SECONDS = 1.0
-RELOAD_LIMIT = 20.0  # seconds for one
+ANSWER_LIMIT = 20.0  # seconds for an answer of management
 PERCENTILES = ("p50", "p99", "p99.9", "max")  # of amqpload's report
 LOG_MODULES = ("SERVER", "ROUTER_CORE", "AGENT", "CONN_MGR")
 LEVELS = ("info+", "notice+", "debug+")
@@ -93,7 +93,7 @@ def configuration(size: Size, turn: int, port: int, more: Sequence[int]) -> str:
         kind = UNSETTLED if number % 2 else PRESETTLED
         distribution = DISTRIBUTIONS[(number + turn) % len(DISTRIBUTIONS)]
         prefix = f"{kind}.{number // 2}"
-        sections.append(_section("address", prefix=prefix, distribution=distribution, priority=(number + turn) % 10))
+        sections.append(_section("address", prefix=prefix, distribution=distribution, priority=_priority(prefix, turn)))
     for number, module in enumerate(LOG_MODULES):
         sections.append(_section("log", module=module, enable=LEVELS[(number + turn) % len(LEVELS)]))
     return "".join(sections)
@@ -135,23 +135,26 @@ def _finished(kind: str, load: subprocess.Popen[str]) -> dict[str, Any]:
         raise MeasureError(f"{'unsettled' if kind == UNSETTLED else 'presettled'} traffic: {error}") from error
 
 
-class Reloader:
-    """Reloads by management; each is complete when `reload` returns. A context manager."""
+def check_in_force(router: Router, size: Size, turn: int) -> None:
+    """Ask management whether the router goes by the file of the `turn`th reload. Raises MeasureError."""
+    from router.cli.client import Client
+    from router.cli.options import MANAGEMENT, Target, Url
 
-    def __init__(self, port: int) -> None:
-        from router.cli.client import Client
-        from router.cli.options import MANAGEMENT, Target, Url
+    target = Target(Url.parse(f"amqp://127.0.0.1:{router.port}"), MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None)
+    with Client(target) as client:
+        left = client.node_call("RELOAD", {"plan": True})["changes"]
+        addresses = client.rows("router.config.address")
+    wrong = [row["prefix"] for row in addresses if row["priority"] != _priority(row["prefix"], turn)]
+    if left or wrong or len(addresses) != size.addresses:
+        raise MeasureError(
+            f"after the last reload {len(left)} changes are left, and {len(addresses)} addresses are there, "
+            f"{len(wrong)} of them not as the file says"
+        )
 
-        url = Url.parse(f"amqp://127.0.0.1:{port}")
-        self._client = Client(Target(url, MANAGEMENT, RELOAD_LIMIT, tls=None, sasl=None))
 
-    def reload(self) -> dict[str, Any]:
-        """Have the file read. Raises ManagementError when the router refuses it."""
-        answer: dict[str, Any] = self._client.node_call("RELOAD")
-        return answer
-
-    def close(self) -> None:
-        self._client.close()
+def _priority(prefix: str, turn: int) -> int:
+    kind, _, number = prefix.partition(".")
+    return (2 * int(number) + (kind == UNSETTLED) + turn) % 10
 
 
 def measure(size: Size, command: Sequence[str]) -> Outcome:
@@ -163,22 +166,19 @@ def measure(size: Size, command: Sequence[str]) -> Outcome:
         )
         Traffic(router, size, WARM_SECONDS).finish()
         before, _ = Traffic(router, size, size.seconds).finish()
-        reloader = Reloader(router.port)  # not earlier: it would be silent for too long
-        stack.callback(reloader.close)
         traffic = Traffic(router, size, size.seconds + size.interval)
         outcome = Outcome(before, {}, 0)
         begun = time.monotonic()
         for turn in range(1, size.reloads + 1):
             router.configuration.write_text(configuration(size, turn, ports[0], ports[1:]))
             asked = time.monotonic()
-            changes = len(reloader.reload()["changes"])
+            router.hang_up()
             outcome.reload_ms.append((time.monotonic() - asked) * 1000)
-            if changes < size.addresses:
-                raise MeasureError(f"reload {turn} changed {changes} entities, fewer than there are addresses")
             if not traffic.flows:
                 break
             time.sleep(max(0.0, begun + turn * size.interval - time.monotonic()))
         outcome.during, outcome.messages = traffic.finish()
+        check_in_force(router, size, size.reloads)
         if len(outcome.reload_ms) < size.reloads:
             raise MeasureError(f"the traffic ended after {len(outcome.reload_ms)} reloads: make --interval longer")
         return outcome
