@@ -43,6 +43,7 @@ def run(
     program: the name under which it was started. test_hooks: option -T. worker_module: what the workers run. After
     SIGINT this process ends itself with that signal and the function does not return.
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a configuration that can be loaded again
     log_identity(log, configuration, VERSION)
     interval, age = STUCK_SECONDS_TEST if test_hooks else STUCK_SECONDS
     log.info(
