@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from router.config.entities import ListenerConfig
-from router.ipc.control import encode_handover
+from router.ipc.control import Handover, encode_handover
 from router.log import INFO, Log
 from supervisor.connections import Connection
 from supervisor.core import Core
@@ -117,7 +117,7 @@ def _bind(family: int, kind: int, protocol: int, address: tuple[str | int, ...],
 
 
 class Acceptor:
-    """Accepts on all listeners and gives each connection to the worker with the fewest. Owner: supervisor."""
+    """Accepts on all listeners and gives connections, those of connectors too, to the worker with the fewest."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, core: Core, log: Log) -> None:
         self.limit = MAX_CONNECTIONS
@@ -209,7 +209,7 @@ class Acceptor:
         """A worker may have room again: hand over what waits, then accept."""
         while self._waiting and self._choose() is not None:
             connection, accepted = self._waiting.popleft()
-            self._give(connection, accepted)
+            self.give(connection, accepted)
         if self._paused and self._open and not self._waiting and self._choose() is not None:
             self._paused = False
             for listener in self._listeners:
@@ -265,8 +265,8 @@ class Acceptor:
         connection = self._core.adopt(worker, config, listener.text, peer, offer)
         self._hand_over(worker, connection, accepted)
 
-    def _give(self, connection: Connection, accepted: socket.socket) -> None:
-        """Hand over a connection that has lost its worker."""
+    def give(self, connection: Connection, accepted: socket.socket) -> None:
+        """Hand over a connection that has no worker: of a connector, or of a worker that died before it got it."""
         worker = self._choose()
         if worker is None:
             self._waiting.append((connection, accepted))
@@ -279,7 +279,7 @@ class Acceptor:
         if self._send(worker, connection, accepted):
             accepted.close()
             return
-        del worker.connections[connection.number]  # not its connection before it has it
+        self._core.take_back(connection, worker)  # not its connection before it has it
         worker.stuck = (connection, accepted)
         assert worker.handover is not None
         self._loop.add_writer(worker.handover, self._unstick, worker)
@@ -287,9 +287,10 @@ class Acceptor:
     def _send(self, worker: Worker, connection: Connection, accepted: socket.socket) -> bool:
         """Put a connection on the hand-over socket; False when that is full."""
         assert worker.handover is not None
-        data = encode_handover(
-            {"conn": connection.number, "listener": connection.offer, "peer": connection.peer}
-        )
+        message: Handover = {"conn": connection.number, "offer": connection.offer, "peer": connection.peer}
+        if connection.initiate is not None:
+            message["initiate"] = connection.initiate
+        data = encode_handover(message)
         descriptor = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (accepted.fileno(),)))
         try:
             worker.handover.sendmsg((data,), (descriptor,))
@@ -315,7 +316,7 @@ class Acceptor:
         if worker.stuck is not None:
             connection, accepted = worker.stuck
             worker.stuck = None
-            self._give(connection, accepted)
+            self.give(connection, accepted)
 
     def _refuse(self, opened: socket.socket, error: OSError) -> bool:
         """Out of descriptors: use the reserve to take a connection and close it, so that its client knows.

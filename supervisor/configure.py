@@ -1,40 +1,52 @@
 """The configuration as the workers hear of it: listeners and address settings as ops."""
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
-from router.config.entities import AddressConfig, ListenerConfig
-from router.ipc.control import OP_LISTENER
+from router.config.entities import AddressConfig, ConnectorConfig, EndpointConfig, ListenerConfig
+from router.ipc.control import OP_OFFER
 from router.routing.pattern import PatternError, canonical, duplicate_pattern, from_prefix
 from supervisor.table import Op
 
+# Seconds that a peer has, from the TCP connection of a connector on, until its open must have come.
+CONNECTOR_HANDSHAKE: Final = 30
 
-def listener_op(listener: ListenerConfig, offer_key: str) -> Op:
-    """The op that tells the workers what connections of a listener may do; intervals in seconds, sizes in octets.
+
+def offer_op(endpoint: ListenerConfig | ConnectorConfig, offer_key: str) -> Op:
+    """The op that tells the workers what connections of a listener or connector may do; intervals in seconds, sizes in
+    octets.
 
     offer_key: what a hand-over refers to.
     """
-    attributes: dict[str, Any] = {
-        "host": listener.host,
-        "port": listener.port_text,
-        "role": listener.role,
-        "cost": listener.cost,
-        "saslMechanisms": list(listener.sasl_mechanisms),
-        "maxFrameSize": listener.max_frame_size,
-        "maxSessions": listener.max_sessions,
-        "maxSessionFrames": listener.max_session_frames,
-        "idleTimeoutSeconds": listener.idle_timeout_seconds,
-        "initialHandshakeTimeoutSeconds": listener.initial_handshake_timeout_seconds,
-        "stripAnnotationsIn": listener.strip_annotations_in,
-        "stripAnnotationsOut": listener.strip_annotations_out,
-        "linkCapacity": listener.link_capacity,
-        "multiTenant": listener.multi_tenant,
-        "failoverServers": [
-            {"scheme": server.scheme, "host": server.host, "port": server.port} for server in listener.failover_servers
-        ],
-        "openProperties": dict(listener.open_properties),
-        "messageLoggingComponents": listener.message_components,
+    attributes = _attributes(endpoint)
+    if isinstance(endpoint, ListenerConfig):
+        attributes["initialHandshakeTimeoutSeconds"] = endpoint.initial_handshake_timeout_seconds
+        attributes["failoverServers"] = [
+            {"scheme": server.scheme, "host": server.host, "port": server.port} for server in endpoint.failover_servers
+        ]
+    else:
+        attributes["initialHandshakeTimeoutSeconds"] = CONNECTOR_HANDSHAKE
+        attributes["failoverServers"] = []
+    return [OP_OFFER, offer_key, attributes]
+
+
+def _attributes(endpoint: EndpointConfig) -> dict[str, Any]:
+    return {
+        "host": endpoint.host,
+        "port": endpoint.port_text,
+        "role": endpoint.role,
+        "cost": endpoint.cost,
+        "saslMechanisms": list(endpoint.sasl_mechanisms),
+        "maxFrameSize": endpoint.max_frame_size,
+        "maxSessions": endpoint.max_sessions,
+        "maxSessionFrames": endpoint.max_session_frames,
+        "idleTimeoutSeconds": endpoint.idle_timeout_seconds,
+        "stripAnnotationsIn": endpoint.strip_annotations_in,
+        "stripAnnotationsOut": endpoint.strip_annotations_out,
+        "linkCapacity": endpoint.link_capacity,
+        "multiTenant": endpoint.multi_tenant,
+        "openProperties": dict(endpoint.open_properties),
+        "messageLoggingComponents": endpoint.message_components,
     }
-    return [OP_LISTENER, offer_key, attributes]
 
 
 def address_entry(address: AddressConfig) -> tuple[str, dict[str, Any]]:

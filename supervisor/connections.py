@@ -1,10 +1,34 @@
 """What the supervisor knows of each connection and link, and the log lines about them."""
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, Protocol
 
-from router.config.entities import ListenerConfig
+from router.config.entities import EndpointConfig
+from router.ipc.control import Initiate
 from router.log import INFO, Log
 from supervisor.table import Record
+
+# What is said of a connection of ours that ends without a reason.
+_ABORTED: Final = ("amqp:connection:framing-error", "connection aborted")
+_ORPHANED: Final = ("amqp:internal-error", "the worker that had it died")
+
+
+class Ending(Enum):
+    """How a connection of ours has ended."""
+
+    CLOSED = "closed"  # by either side, after it was open
+    FAILED = "failed"  # lost, or never opened
+    ORPHANED = "orphaned"  # its worker died
+
+
+class Initiator(Protocol):
+    """Who opened a connection of ours."""
+
+    def opened(self, connection: "Connection") -> None:
+        """The peer's open has come."""
+
+    def ended(self, connection: "Connection", ending: Ending, text: str) -> None:
+        """The connection is gone; `text` says why, as the log shows it."""
 
 
 class Link:
@@ -37,12 +61,14 @@ class Link:
 
 
 class Connection:
-    """An accepted connection. Owner: the worker it was given to."""
+    """A connection, accepted or (with an initiator) opened by us. Owner: the worker it was given to."""
 
     __slots__ = (
         "closing",
         "container",
         "hostname",
+        "initiate",
+        "initiator",
         "last_delivery",
         "links",
         "local",
@@ -60,13 +86,15 @@ class Connection:
         "worker",
     )
 
-    def __init__(self, number: int, origin: ListenerConfig, local: str, peer: str, offer: str) -> None:
+    def __init__(self, number: int, origin: EndpointConfig, local: str, peer: str, offer: str) -> None:
         """`offer`: what workers know the origin by."""
         self.number = number
         self.offer = offer
         self.origin = origin  # what it came by
         self.local = local  # address of the listener, host:port
-        self.peer = peer  # ip:port
+        self.peer = peer  # ip:port; of a connection of ours host:port as configured
+        self.initiator: Initiator | None = None
+        self.initiate: Initiate | None = None  # what its worker has to know to open it, see Handover
         self.worker: int | None = None  # index of the one that has it
         self.opened = False
         self.opened_at = 0.0  # seconds of the monotonic clock
@@ -92,28 +120,48 @@ def log_accepted(log: Log, connection: Connection) -> None:
         log.info("SERVER", f"[C{connection.number}] Accepted connection to {connection.local} from {connection.peer}")
 
 
-def log_opened(log: Log, connection: Connection, message: Mapping[str, Any]) -> None:
-    """Log an `opened` message."""
+def log_opened(log: Log, connection: Connection) -> None:
     if log.enabled("ROUTER_CORE", INFO):
-        tls = message["tls"]
-        encrypted = "no" if tls is None else tls.get("protocol", "yes")
         log.info(
             "ROUTER_CORE",
-            f"[C{connection.number}] Connection Opened: dir=in host={connection.peer} vhost= encrypted={encrypted} "
-            f"auth={message.get('mechanism') or 'no'} user={connection.user or '(null)'} "
-            f"container_id={connection.container} props={format_properties(connection.properties)}",
+            f"{describe_opened(connection)} props={format_properties(connection.properties)}",
         )
 
 
-def log_closed(log: Log, connection: Connection, error: list[str] | None) -> None:
+def describe_opened(connection: Connection) -> str:
+    """An open connection, as the log shows it and as the message of its connector."""
+    direction = "in" if connection.initiator is None else "out"
+    encrypted = "no" if connection.tls is None else connection.tls.get("protocol", "yes")
+    return (
+        f"[C{connection.number}] Connection Opened: dir={direction} host={connection.peer} vhost= "
+        f"encrypted={encrypted} auth={connection.mechanism or 'no'} user={connection.user or '(null)'} "
+        f"container_id={connection.container}"
+    )
+
+
+def describe_failed(connection: Connection, error: Sequence[str]) -> str:
+    """Why a connection ended, as the log shows it and as the message of its connector."""
+    way = f"from {connection.peer} (to {connection.local})" if connection.initiator is None else f"to {connection.peer}"
+    return f"[C{connection.number}] Connection {way} failed: {error[0]} {error[1] or ''}".rstrip()
+
+
+def log_closed(log: Log, connection: Connection, error: Sequence[str] | None) -> None:
     if error is not None and log.enabled("SERVER", INFO):
-        log.info(
-            "SERVER",
-            f"[C{connection.number}] Connection from {connection.peer} (to {connection.local}) failed: "
-            f"{error[0]} {error[1] or ''}".rstrip(),
-        )
+        log.info("SERVER", describe_failed(connection, error))
     if connection.opened and log.enabled("ROUTER_CORE", INFO):
         log.info("ROUTER_CORE", f"[C{connection.number}] Connection Closed")
+
+
+def tell_ended(log: Log, connection: Connection, ending: Ending, error: Sequence[str] | None) -> None:
+    """Log the end of a connection of ours, and tell who opened it."""
+    if ending is Ending.CLOSED:
+        error = None
+    elif error is None:
+        error = _ABORTED if ending is Ending.FAILED else _ORPHANED
+    log_closed(log, connection, error)
+    if connection.initiator is not None:
+        text = "" if error is None else describe_failed(connection, error)
+        connection.initiator.ended(connection, ending, text)
 
 
 def log_attached(log: Log, connection: Connection, link: Link, text: str) -> None:

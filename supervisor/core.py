@@ -3,7 +3,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from router.config.entities import Configuration, ListenerConfig
+from router.config.entities import Configuration, ConnectorConfig, ListenerConfig
 from router.ipc.control import (
     ACK,
     ATTACH,
@@ -26,6 +26,7 @@ from router.ipc.control import (
     SNAPSHOT,
     TRACE,
     TRACED,
+    Initiate,
     Message,
 )
 from router.log import DEBUG, LEVELS, MODULES, WARNING, Log, LogSettings
@@ -33,7 +34,17 @@ from router.routing.address import LOCAL as LOCAL_CLASS
 from router.routing.address import MOBILE, key
 from supervisor.attach import Attaching, Refused
 from supervisor.configure import address_entries
-from supervisor.connections import Connection, Link, log_accepted, log_attached, log_closed, log_opened
+from supervisor.connections import (
+    Connection,
+    Ending,
+    Initiator,
+    Link,
+    log_accepted,
+    log_attached,
+    log_closed,
+    log_opened,
+    tell_ended,
+)
 from supervisor.containers import Containers
 from supervisor.epochs import Epochs
 from supervisor.exchanges import Exchanges
@@ -91,6 +102,8 @@ class Core:
         self._when_in_force: list[Callable[[], None]] = []
         self._log_op: Op = [OP_LOG, log.settings.to_dict(), 0]
         self._next_connection = 1
+        self._accepted = 0
+        self._initiated: set[int] = set()  # numbers of our own connections that a worker has
         # Links share their numbers with the configured objects, which come first.
         self._next_identity = 1 + sum(
             len(entities) for entities in (configuration.addresses, configuration.exchanges, configuration.bindings)
@@ -118,8 +131,8 @@ class Core:
 
     @property
     def connections(self) -> int:
-        """Number of open connections, those not yet opened by AMQP included."""
-        return sum(len(worker.connections) for worker in self.workers.values())
+        """Number of accepted connections that are there, those not yet opened by AMQP included."""
+        return sum(len(worker.connections) for worker in self.workers.values()) - len(self._initiated)
 
     @property
     def busy(self) -> bool:
@@ -129,7 +142,13 @@ class Core:
     @property
     def accepted(self) -> int:
         """Number of connections ever accepted, those closed since included."""
-        return self._next_connection - 1
+        return self._accepted
+
+    def take_connection_number(self) -> int:
+        """A number for a connection, or for an attempt to open one; never given twice."""
+        number = self._next_connection
+        self._next_connection += 1
+        return number
 
     def take_identity(self) -> int:
         """A number for a link or configured object; never given twice."""
@@ -155,20 +174,40 @@ class Core:
 
         offer: what workers know the listener by; of those of the start, its name.
         """
-        connection = Connection(self._next_connection, listener, local, peer, offer or listener.name)
+        connection = Connection(self.take_connection_number(), listener, local, peer, offer or listener.name)
         self.offers.enter(connection.offer)
-        self._next_connection += 1
+        self._accepted += 1
         self.move(connection, worker)
         log_accepted(self._log, connection)
         return connection
 
+    def initiate(
+        self, number: int, connector: ConnectorConfig, offer: str, initiator: Initiator, initiate: Initiate
+    ) -> Connection:
+        """Know a connection that a connector has opened; `move` gives it to a worker.
+
+        offer: what workers know the connector by. initiate: what the worker has to know besides, see Handover.
+        """
+        connection = Connection(number, connector, "", connector.place, offer)
+        connection.initiator = initiator
+        connection.initiate = initiate
+        self.offers.enter(offer)
+        return connection
+
     def move(self, connection: Connection, worker: Worker) -> None:
-        """A connection that its first worker never got goes to another one."""
+        """A connection that no worker has got goes to this one."""
         worker.connections[connection.number] = connection
         connection.worker = worker.index
+        if connection.initiator is not None:
+            self._initiated.add(connection.number)
 
-    def close(self, connection: Connection, condition: str, description: str) -> None:
-        """Have an open connection closed by its worker."""
+    def take_back(self, connection: Connection, worker: Worker) -> None:
+        """A worker has not got a connection after all."""
+        del worker.connections[connection.number]
+        self._initiated.discard(connection.number)
+
+    def close(self, connection: Connection, condition: str | None = None, description: str | None = None) -> None:
+        """Have a connection closed by its worker."""
         connection.closing = True
         message = {"t": CLOSE, "conn": connection.number, "condition": condition, "description": description}
         self._tell_worker_of(connection, message)
@@ -206,9 +245,11 @@ class Core:
         worker.stage = Stage.DEAD
         for connection in worker.connections.values():
             self._forget(worker, connection)
-            self.offers.leave(connection.offer)
             self.watches.gone(connection.number)
-            log_closed(self._log, connection, None)
+            if connection.initiator is not None:
+                tell_ended(self._log, connection, Ending.ORPHANED, None)
+            else:
+                log_closed(self._log, connection, None)
         worker.connections = {}
         self.epochs.leave(worker.index)
         if was_live:
@@ -287,15 +328,20 @@ class Core:
         connection.user = message["user"]
         connection.properties = message["properties"] or None
         self.opened[connection.number] = connection
-        log_opened(self._log, connection, message)
+        log_opened(self._log, connection)
+        if connection.initiator is not None:
+            connection.initiator.opened(connection)
         self.containers.opened(connection)
 
     def _closed(self, worker: Worker, message: Message) -> None:
         connection = worker.connections.pop(message["conn"], None)
         if connection is not None:
             self._forget(worker, connection)
-            self.offers.leave(connection.offer)
-            log_closed(self._log, connection, message["error"])
+            if connection.initiator is not None:
+                ending = Ending.CLOSED if message.get("graceful") else Ending.FAILED
+                tell_ended(self._log, connection, ending, message["error"])
+            else:
+                log_closed(self._log, connection, message["error"])
         if message.get("confirm"):
             self._confirm(worker, {"t": GONE, "conn": message["conn"]})
 
@@ -397,6 +443,8 @@ class Core:
     def _forget(self, worker: Worker, connection: Connection) -> None:
         """A connection is gone, and its links with it."""
         self.opened.pop(connection.number, None)
+        self.offers.leave(connection.offer)
+        self._initiated.discard(connection.number)
         for link in connection.links.values():
             self._drop_link(worker, link)
         self.containers.closed(connection)

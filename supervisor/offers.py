@@ -1,15 +1,15 @@
-"""What workers know of listeners: the attributes that hand-overs of connections refer to. No input or output here.
+"""What workers know of listeners and connectors: attributes that hand-overs refer to. No input or output here.
 
-An offer never changes. A listener whose attributes change makes a new one, and connections accepted from then on refer
-to that; the old one goes when the last connection accepted with it has ended, so that none arrives at a worker that no
-longer knows what it may do.
+An offer never changes. A listener or connector whose attributes change makes a new one, and connections from then on
+refer to that; the old one goes when the last connection that refers to it has ended, so that none arrives at a worker
+that no longer knows what it may do.
 """
 from collections.abc import Iterable
 from typing import Final
 
-from router.config.entities import ListenerConfig
-from router.ipc.control import OP_LISTENER_GONE
-from supervisor.configure import listener_op
+from router.config.entities import ConnectorConfig, ListenerConfig
+from router.ipc.control import OP_OFFER_GONE
+from supervisor.configure import offer_op
 from supervisor.table import Op, Table
 
 
@@ -31,7 +31,7 @@ class Offers:
         """Those of the listeners of the start have their names as keys."""
         self._table: Final = table
         self._offers: dict[str, _Offer] = {
-            listener.name: _Offer(listener_op(listener, listener.name)) for listener in listeners if not listener.http
+            listener.name: _Offer(offer_op(listener, listener.name)) for listener in listeners if not listener.http
         }
         self._made = 0
 
@@ -39,11 +39,11 @@ class Offers:
         """All of them, for a snapshot."""
         return [offer.op for offer in self._offers.values()]
 
-    def add(self, listener: ListenerConfig) -> tuple[str, int]:
+    def add(self, endpoint: ListenerConfig | ConnectorConfig) -> tuple[str, int]:
         """Make an offer; its key, and the epoch that tells the workers."""
         self._made += 1
-        offer_key = f"{listener.name} {self._made}"
-        op = listener_op(listener, offer_key)
+        offer_key = f"{endpoint.name} {self._made}"
+        op = offer_op(endpoint, offer_key)
         self._offers[offer_key] = _Offer(op)
         return offer_key, self._table.change(op)
 
@@ -65,4 +65,4 @@ class Offers:
         offer = self._offers[offer_key]
         if offer.retired and not offer.connections:
             del self._offers[offer_key]
-            self._table.change([OP_LISTENER_GONE, offer_key])
+            self._table.change([OP_OFFER_GONE, offer_key])

@@ -15,6 +15,7 @@ from router.ipc.scan import AddressCounters
 from router.log import Log
 from router.routing.address import key
 from supervisor.acceptor import Acceptor, Listener, ListenError
+from supervisor.connectors.connectors import Connectors
 from supervisor.control import Channels, Endpoints, Keys
 from supervisor.core import IN_PROCESS, Core, WorkerFaultError
 from supervisor.http.health import Health, Lag, ListenerState
@@ -86,7 +87,10 @@ class Supervisor:
         self._wake: asyncio.Handle | None = None
         core.in_process.changed = self._wake_soon
         listening = Listening(self._acceptor, lambda: self._http, lambda: self.http, core, log, self._log_listening)
-        self._live = LiveConfiguration(loop, configuration, core, self._acceptor, listening, log, self._wake_soon)
+        self._connectors = Connectors(loop, core, self._acceptor, log, self._wake_soon)
+        self._live = LiveConfiguration(
+            loop, configuration, core, self._acceptor, listening, self._connectors, log, self._wake_soon
+        )
         register_reload(self._live)
         agent = Agent(core, region, log, self._live, version, core.in_process.send, self._later, core.in_process.go_on)
         for cls, name in IN_PROCESS:
@@ -199,6 +203,7 @@ class Supervisor:
         elif not self._ended.done() and all(own.stage is Stage.SERVING for own in self._core.workers.values()):
             self._serving = True
             self._log_running()
+            self._connectors.replace(self._live.configuration.connectors)
             try:
                 self._acceptor.open(self._log_listening)
             except ListenError as error:
@@ -282,6 +287,7 @@ class Supervisor:
         if result > 0:
             self._log.notice("SERVER", "Shut Down")
         self._acceptor.close()
+        self._connectors.stop()
         for worker in self._core.workers.values():
             for number in worker.connections:
                 self._log.info("SERVER", f"[C{number}] Closing connection on shutdown")

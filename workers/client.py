@@ -1,5 +1,6 @@
 """A connection of a client: open, sessions and links, and what the supervisor is told of them."""
 
+import socket
 from typing import TYPE_CHECKING, Any, Final
 
 from router.amqp.codec import Symbol, encode_string, encode_symbol, encode_value
@@ -7,7 +8,8 @@ from router.amqp.connection import Connection, Pause
 from router.amqp.session import Session
 
 from router.amqp.message_text import NONE, components
-from router.amqp.sasl import Anonymous, Mechanism, SaslServer
+from router.amqp.sasl import Anonymous, ClientMechanism, Mechanism, SaslClient, SaslServer, anonymous
+from router.amqp.sasl import plain as plain_login
 from router.ipc import control
 from workers.links import LinkRecord, check_attach
 
@@ -25,12 +27,14 @@ class Client:
     __slots__ = (
         "components",
         "connection",
+        "graceful",
         "had_consumers",
+        "initiate",
         "leaving",
         "links",
-        "listener",
         "next_link",
         "number",
+        "offer",
         "sasl",
         "tenant",
         "told_closed",
@@ -41,12 +45,16 @@ class Client:
         "worker",
     )
 
-    def __init__(self, worker: "Worker", number: int, listener: dict[str, Any]) -> None:
-        """number: the router's for this connection. listener: attributes of the one that accepted it."""
+    def __init__(
+        self, worker: "Worker", number: int, offer: dict[str, Any], initiate: control.Initiate | None = None
+    ) -> None:
+        """number: the router's for this connection. offer: attributes of the listener or connector that it came by.
+        initiate: of a connection of ours, see control.Initiate."""
         self.worker = worker
         self.number = number
-        self.listener = listener
-        self.sasl: SaslServer | None = None
+        self.offer = offer
+        self.initiate = initiate
+        self.sasl: SaslServer | SaslClient | None = None
         self.user: str | None = None
         self.tenant: str | None = None
         self.links: dict[int, LinkRecord] = {}
@@ -54,18 +62,20 @@ class Client:
         self.next_link = 1
         self.had_consumers = False  # when the connection ended, which other workers may still send to
         self.told_closed = False
+        self.graceful = False  # closed by AMQP, after it was open
         self.traced = False  # enableProtocolTrace of its management entity
         self.watched = False  # somebody is told its frames
-        self.components = components(listener.get("messageLoggingComponents", NONE))
+        self.components = components(offer.get("messageLoggingComponents", NONE))
         self.transport: Any = None
         self.connection = Connection(
             worker.loop.scheduler,
             self,
-            max_frame=listener["maxFrameSize"],
-            channel_max=(listener["maxSessions"] or 32768) - 1,
-            idle_ms=listener["idleTimeoutSeconds"] * 1000,
+            max_frame=offer["maxFrameSize"],
+            channel_max=(offer["maxSessions"] or 32768) - 1,
+            idle_ms=offer["idleTimeoutSeconds"] * 1000,
+            initiator=initiate is not None,
         )
-        handshake = listener["initialHandshakeTimeoutSeconds"]
+        handshake = offer["initialHandshakeTimeoutSeconds"]
         if handshake:
             self.connection.handshake_deadline = worker.loop.scheduler.now + handshake * 1000
         worker.tracing.opened(self)
@@ -77,16 +87,35 @@ class Client:
 
     # -- the engine's events ------------------------------------------------------------------------------------------
 
-    def authenticator(self) -> SaslServer | None:
-        offered = self.listener["saslMechanisms"] or list(MECHANISMS)
+    def authenticator(self) -> SaslServer | SaslClient | None:
+        if self.initiate is not None:
+            self.sasl = SaslClient(self._logins(self.initiate), self.initiate["host"])
+            return self.sasl
+        offered = self.offer["saslMechanisms"] or list(MECHANISMS)
         self.sasl = SaslServer({name: MECHANISMS[name] for name in offered if name in MECHANISMS})
         return self.sasl
+
+    def _logins(self, initiate: control.Initiate) -> list[ClientMechanism]:
+        """How we may log in, the better way first."""
+        found = []
+        allowed = self.offer["saslMechanisms"]
+        user, password = initiate["user"], initiate.get("password")
+        if "PLAIN" in allowed and user is not None and password is not None:
+            found.append(plain_login(user, password))
+        if "ANONYMOUS" in allowed:
+            found.append(anonymous(socket.gethostname()))
+        return found
 
     def allow_plain(self, connection: Connection) -> bool:
         return True
 
     def on_authenticated(self, connection: Connection, user: str) -> None:
-        self.user = user
+        if self.initiate is None:
+            self.user = user
+            return
+        self.user = self.initiate["user"]
+        self._send_open(self.initiate["host"])
+        self.initiate.pop("password", None)
 
     def on_fault(self, connection: Connection, fault: Exception) -> None:
         self.worker.report_fault(f"[C{self.number}] Connection ended by a fault of the router", fault)
@@ -99,11 +128,10 @@ class Client:
 
     def on_open(self, connection: Connection, remote: dict[str, Any]) -> None:
         hostname = remote["hostname"]
-        if self.listener["multiTenant"] and hostname is not None:
+        if self.offer["multiTenant"] and hostname is not None:
             self.tenant = hostname + "/"
-        connection.send_open(
-            self.worker.router["id"], properties=self._properties(), offered=CAPABILITIES, desired=CAPABILITIES
-        )
+        if self.initiate is None:
+            self._send_open(None)
         self.transport.schedule()
         self.worker.control.tell(
             {
@@ -119,6 +147,15 @@ class Client:
         )
         self.sasl = None
 
+    def _send_open(self, hostname: str | None) -> None:
+        self.connection.send_open(
+            self.worker.router["id"],
+            hostname=hostname,
+            properties=self._properties(),
+            offered=CAPABILITIES,
+            desired=CAPABILITIES,
+        )
+
     def _properties(self) -> list[bytes]:
         router = self.worker.router
         items = [
@@ -129,17 +166,17 @@ class Client:
             encode_symbol("qd.conn-id"),
             encode_value(self.number),
         ]
-        if self.listener["cost"] > 1:
-            items += [encode_symbol("cost"), encode_value(self.listener["cost"])]
-        servers = self.listener["failoverServers"]
+        if self.offer["cost"] > 1:
+            items += [encode_symbol("cost"), encode_value(self.offer["cost"])]
+        servers = self.offer["failoverServers"]
         if servers:
             items += [encode_symbol("failover-server-list"), encode_value([failover(server) for server in servers])]
-        for key, value in self.listener["openProperties"].items():
+        for key, value in self.offer["openProperties"].items():
             items += [encode_symbol(key), encode_value(value)]
         return items
 
     def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> Session:
-        return Session(connection, channel, items, self, window=self.listener["maxSessionFrames"] or 0)
+        return Session(connection, channel, items, self, window=self.offer["maxSessionFrames"] or 0)
 
     def on_attach(self, session: Session, items: list[bytes]) -> Any:
         check_attach(items)
@@ -155,6 +192,7 @@ class Client:
     def on_closing(self, connection: Connection, error: tuple[str, str] | None) -> bool:
         """The peer closed. With consumers, the answer waits until no worker sends to them any more."""
         confirm = self.had_consumers
+        self.graceful = connection.remote_open is not None
         self._tell_closed(error, confirm)
         return confirm
 
@@ -168,14 +206,15 @@ class Client:
     def _tell_closed(self, error: tuple[str, str] | None, confirm: bool) -> None:
         if not self.told_closed:
             self.told_closed = True
-            self.worker.control.tell(
-                {
-                    "t": control.CLOSED,
-                    "conn": self.number,
-                    "error": list(error) if error is not None else None,
-                    "confirm": confirm,
-                }
-            )
+            message = {
+                "t": control.CLOSED,
+                "conn": self.number,
+                "error": list(error) if error is not None else None,
+                "confirm": confirm,
+            }
+            if self.initiate is not None:
+                message["graceful"] = self.graceful
+            self.worker.control.tell(message)
 
     # -- the supervisor's answers -------------------------------------------------------------------------------------
 
@@ -199,6 +238,7 @@ class Client:
         if message.get("silent"):
             self.connection.drop_silently()
         else:
+            self.graceful = True
             self.connection.close(message.get("condition"), message.get("description"))
 
     def forget(self, record: LinkRecord, last: int, *, confirm: bool) -> bool:

@@ -73,18 +73,18 @@ class LinkRecord:
         self.outgoing = decode_one(items[ROLE]) is True
         self.source: Terminus | None = Terminus(items[SOURCE_FIELD])
         self.target: Terminus | None = Terminus(items[TARGET_FIELD])
-        listener = client.listener
+        offer = client.offer
         if self.outgoing:
             self.link = OutgoingLink(
-                capacity=listener["linkCapacity"],
+                capacity=offer["linkCapacity"],
                 settles=self._mode(SND_MODE) == SND_SETTLED,
-                annotations=not listener["stripAnnotationsOut"],
+                annotations=not offer["stripAnnotationsOut"],
             )
         else:
             count = decode_one(items[INITIAL_COUNT])
             if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 0xFFFFFFFF:
                 count = 0
-            self.link = IncomingLink(capacity=listener["linkCapacity"], initial_delivery_count=count)
+            self.link = IncomingLink(capacity=offer["linkCapacity"], initial_delivery_count=count)
         self.link.context = self
         session.add_link(self.link, decode_one(items[NAME]), decode_one(items[HANDLE]), not self.outgoing)
         self.slot = client.worker.claim_slot(self.link, client.route_container)
@@ -136,7 +136,7 @@ class LinkRecord:
             self._route(
                 AnonymousRoute(
                     worker.table,
-                    honour=not self.client.listener["stripAnnotationsIn"],
+                    honour=not self.client.offer["stripAnnotationsIn"],
                     tenant=self.client.tenant,
                     container=self.client.route_container,
                 )
@@ -150,7 +150,7 @@ class LinkRecord:
                     address,
                     to=answer.get("to"),
                     phase=answer.get("phase") or 0,
-                    honour=not self.client.listener["stripAnnotationsIn"],
+                    honour=not self.client.offer["stripAnnotationsIn"],
                     tenant=self.client.tenant,
                     from_fallback=answer.get("fallback") is False,
                     container=self.client.route_container,

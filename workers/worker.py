@@ -59,7 +59,7 @@ class Worker:
         self.table = Table(
             self.region, setup.worker, setup.router["id"], self.ports, self.links, self.in_process.accept
         )
-        self.listeners: dict[str, dict[str, Any]] = {}
+        self.offers: dict[str, dict[str, Any]] = {}
         self.clients: dict[int, Client] = {}
         self.stuck = StuckScan(self)
         self.tracing = Tracing(self)
@@ -131,7 +131,7 @@ class Worker:
     # -- table --------------------------------------------------------------------------------------------------------
 
     def on_snapshot(self, message: Message, raw: bytes | None) -> None:
-        self.listeners = {}
+        self.offers = {}
         ops = message["ops"]
         up = {op[1]: op[2] for op in ops if op[0] == control.OP_WORKER and op[3] == "up"}
         gone = [port for port in self.ports if port is not None and port.alive and up.get(port.peer) != port.generation]
@@ -162,10 +162,10 @@ class Worker:
 
     def _apply(self, epoch: int, ops: list[list[Any]], change: Callable[[int, list[list[Any]]], None]) -> None:
         for op in ops:
-            if op[0] == control.OP_LISTENER:
-                self.listeners[op[1]] = op[2]
-            elif op[0] == control.OP_LISTENER_GONE:
-                self.listeners.pop(op[1], None)
+            if op[0] == control.OP_OFFER:
+                self.offers[op[1]] = op[2]
+            elif op[0] == control.OP_OFFER_GONE:
+                self.offers.pop(op[1], None)
             elif op[0] == control.OP_LOG:
                 self.use_log(op[1], op[2])
             elif op[0] == control.OP_WORKER and op[3] == "up":
@@ -195,19 +195,23 @@ class Worker:
     # -- connections --------------------------------------------------------------------------------------------------
 
     def adopt(self, message: Message, descriptor: int) -> None:
-        """A connection that the supervisor accepted."""
-        listener = self.listeners.get(message["listener"])
-        if descriptor < 0 or listener is None:
-            reason = "no descriptor is free" if descriptor < 0 else f"listener {message['listener']} is not known"
-            self.log.error("SERVER", f"[C{message['conn']}] Connection from {message['peer']} dropped: {reason}")
+        """A connection that the supervisor accepted or opened."""
+        offer = self.offers.get(message["offer"])
+        initiate = message.get("initiate")
+        if descriptor < 0 or offer is None:
+            reason = "no descriptor is free" if descriptor < 0 else f"offer {message['offer']} is not known"
+            way = "from" if initiate is None else "to"
+            self.log.error("SERVER", f"[C{message['conn']}] Connection {way} {message['peer']} dropped: {reason}")
             if descriptor >= 0:
                 self.loop.close_descriptor(descriptor)
             self.control.tell({"t": control.CLOSED, "conn": message["conn"], "error": None})
             return
-        client = Client(self, message["conn"], listener)
+        client = Client(self, message["conn"], offer, initiate)
         client.transport = Transport(self.loop, descriptor, client.connection)
         self.clients[client.number] = client
         self.loop.add(descriptor, client.transport)
+        if initiate is not None:
+            client.connection.start()
         client.transport.schedule()
 
     def forget_client(self, client: Client) -> None:

@@ -50,6 +50,8 @@ cdef class Channel:
     cdef int flush(self) except -1
     cdef int end(self) except -1
     cdef int lost(self) except -1
+    cdef readonly bint unanswered           # we began it, and the peer has not yet
+    cdef int answered(self, uint16_t number, list items) except -1
 
 # Owner: the worker's event loop (one transport each). All methods run in that process's only thread.
 cdef class Connection:
@@ -96,13 +98,15 @@ cdef class Connection:
     cdef int sasl_frame(self, const uint8_t* frame, uint32_t size) except -1
     cdef int read_open(self, list items) except -1
     cdef int peer_closed(self, list items) except -1
+    cdef int answered_header(self, bytes text) except -1
     cdef int lose_channels(self) except -1
-    cdef int drop(self) except -1
+    cdef int drop(self, object error=*) except -1
     cdef int finish(self, object error) except -1
     cdef int show_received(self, const uint8_t* data, size_t size) except -1
     cdef int show_sent(self) except -1
     cdef void sent(self, size_t octets) noexcept
     cdef int begin(self, uint16_t number, list items) except -1
+    cdef bint begun(self, uint16_t number, bytes ours, list items) except *
     cdef int forget_channel(self, Channel channel) except -1
     cdef int write(self, bytes octets) except -1
     cdef int prepare(self) except -1

@@ -8,8 +8,9 @@ Bytes go in by `receive`, come out of `out` after `prepare`; cold events go to a
                                                                 answer waits until `connection.answer_close()`
     on_closed(connection, error)                                (condition, description) or None: nothing more is said
     authenticator() -> SaslServer | None                        a peer wants the SASL layer; None: not allowed
+                                                                (as initiator: SaslClient, for `start`)
     allow_plain(connection) -> bool                             a peer starts without the SASL layer
-    on_authenticated(connection, user)                          SASL is through
+    on_authenticated(connection, user)                          SASL is through (as initiator: send the open now)
     on_fault(connection, exception)                             we erred: to be logged; the connection is closed
     on_frame(connection, received, octets, size)                while `traced`: a frame (its first TRACE_OCTETS octets)
                                                                 or a protocol header, received or about to be sent
@@ -18,6 +19,8 @@ States, and the event that leads on (any error leads to CLOSED after a close fra
 
     HEADER --"AMQP" 3 1 0 0--> SASL --outcome ok--> HEADER2 --"AMQP" 0 1 0 0--> OPENING --open--> OPEN --close--> CLOSED
     HEADER --"AMQP" 0 1 0 0--> OPENING
+
+As initiator, after `start`, the same way with SASL; our AMQP header and open follow the outcome at once.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memcpy
@@ -49,6 +52,12 @@ cdef bytes AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 cdef bytes SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 cdef bytes TLS_HEADER = b"AMQP\x02\x01\x00\x00"
 cdef bytes EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
+
+# Why a connection of ours failed, in the words of Dispatch (brokers-and-edge.md, C-7).
+IDLE = (RESOURCE_LIMIT, "local-idle-timeout expired")
+NO_HEADER = (FRAMING_ERROR, "Expected AMQP protocol header: no protocol header found (connection aborted)")
+ABORTED = (FRAMING_ERROR, "connection aborted")
+MALFORMED_SASL = (FRAMING_ERROR, "malformed SASL frame")
 
 cdef enum:
     CHANNEL_MAX_LIMIT = 32767  # of Dispatch: maxSessions is at most 32768
@@ -92,6 +101,9 @@ cdef class Channel:
     cdef int lost(self) except -1:
         raise NotImplementedError
 
+    cdef int answered(self, uint16_t number, list items) except -1:
+        raise NotImplementedError
+
 
 cdef class Connection:
     """One AMQP connection. Owner: the worker."""
@@ -114,6 +126,11 @@ cdef class Connection:
 
     def __dealloc__(self):
         buffer_release(&self.out)
+
+    def start(self):
+        """As initiator: ask for the SASL layer."""
+        self.sasl = self.handler.authenticator()
+        self.write(SASL_HEADER)
 
     # -- input --------------------------------------------------------------------------------------------------------
 
@@ -203,6 +220,9 @@ cdef class Connection:
             self.read_open(split_fields(p, end))
             self.handler.on_open(self, self.remote_open)
             return 0
+        if code == P_CLOSE and self.state == OPENING and self.initiator:
+            self.peer_closed(split_fields(p, end))  # refuses us without an open of its own
+            return 0
         if self.state != OPEN or code < P_OPEN or code > P_CLOSE or code == P_OPEN:
             raise RemoteError("connection", NOT_ALLOWED,
                               f"performative 0x{code:02x} is not allowed in state {STATES[self.state]}")
@@ -215,7 +235,9 @@ cdef class Connection:
         if code == P_BEGIN:
             if channel is not None:
                 raise RemoteError("connection", NOT_ALLOWED, f"channel {number} already has a session")
-            self.begin(number, split_fields(p, end))
+            items = split_fields(p, end)
+            if not items or not self.begun(number, items[0], items):
+                self.begin(number, items)
             return 0
         if channel is None:
             raise RemoteError("connection", NOT_ALLOWED, f"no such channel: {number}")
@@ -224,11 +246,12 @@ cdef class Connection:
 
     cdef int protocol_header(self, const uint8_t* p) except -1:
         cdef bytes text = PyBytes_FromStringAndSize(<const char*>p, FRAME_HEADER)
+        if self.initiator:
+            return self.answered_header(text)
         if self.state == HEADER2:
             if text != AMQP_HEADER:
                 raise bad_header(text)
-            if not self.initiator:
-                self.write(AMQP_HEADER)
+            self.write(AMQP_HEADER)
             self.state = OPENING
         elif text == SASL_HEADER:
             self.sasl = self.handler.authenticator()
@@ -248,10 +271,20 @@ cdef class Connection:
             raise bad_header(text)
         return 0
 
+    cdef int answered_header(self, bytes text) except -1:
+        """The header of a peer that we connected to."""
+        expected = AMQP_HEADER if self.state == HEADER2 else SASL_HEADER
+        if text != expected:
+            layer = "AMQP" if self.state == HEADER2 else "SASL"
+            raise RemoteError("transport", FRAMING_ERROR,
+                              f"Expected {layer} protocol header got: {protocol_name(text)} ['{shown_octets(text)}']")
+        self.state = OPENING if self.state == HEADER2 else SASL
+        return 0
+
     cdef int sasl_frame(self, const uint8_t* frame, uint32_t size) except -1:
         cdef uint32_t offset = 4 * <uint32_t>frame[4]
         if frame[5] != FRAME_SASL or offset < FRAME_HEADER or offset > size or size > MIN_MAX_FRAME_SIZE:
-            return self.drop()
+            return self.drop(MALFORMED_SASL)
         if offset == size:
             return 0
         body = PyBytes_FromStringAndSize(<const char*>(frame + offset), size - offset)
@@ -259,14 +292,18 @@ cdef class Connection:
             answer = self.sasl.step(body)
         except AmqpError:
             # Nothing but an outcome may be said in this layer, and its codes do not name a malformed frame.
-            return self.drop()
-        self.write(answer)
+            return self.drop(MALFORMED_SASL)
+        if answer:
+            self.write(answer)
         if self.sasl.done:
             if self.sasl.user is None:
-                return self.finish(None)
-            self.handler.on_authenticated(self, self.sasl.user)
-            self.sasl = None
+                return self.finish(self.sasl.error)
             self.state = HEADER2
+            user = self.sasl.user
+            self.sasl = None
+            if self.initiator:
+                self.write(AMQP_HEADER)
+            self.handler.on_authenticated(self, user)
         return 0
 
     # -- open and close -----------------------------------------------------------------------------------------------
@@ -330,9 +367,11 @@ cdef class Connection:
         try:
             if not self.close_sent and not self.finished:
                 self.close_sent = True
-                if self.state == HEADER:
+                if self.initiator and self.state in (HEADER, SASL):
+                    self.silent = True
+                elif self.state == HEADER:
                     self.write(AMQP_HEADER)
-                if self.state in (HEADER, HEADER2, OPENING):
+                if self.state in (HEADER, HEADER2, OPENING) and not self.initiator:
                     self.send_frame(0, codec.encode_described(P_OPEN, [codec.encode_string("")]))
                 if self.state != SASL:
                     self.send_frame(0, codec.encode_described(
@@ -345,6 +384,9 @@ cdef class Connection:
         """Close from our side; the transport ends when the frame is out."""
         if self.close_sent or self.finished:
             return
+        if self.initiator and self.state in (HEADER, SASL):
+            self.drop()
+            return
         self.close_sent = True
         self.send_frame(0, codec.encode_described(
             P_CLOSE, [codec.encode_error(condition, description)] if condition else []))
@@ -354,14 +396,13 @@ cdef class Connection:
         """The socket closes without any frame."""
         self.drop()
 
-    cdef int drop(self) except -1:
+    cdef int drop(self, object error=None) except -1:
         self.silent = True
-        return self.finish(None)
+        return self.finish(error if self.initiator else None)
 
     def transport_lost(self):
         """The socket is gone."""
-        self.silent = True
-        self.finish(None)
+        self.drop(None if self.state == CLOSED else NO_HEADER if self.state < OPENING else ABORTED)
 
     @property
     def ended(self):
@@ -384,7 +425,7 @@ cdef class Connection:
     cdef int lose_channels(self) except -1:
         """The connection has ended for its sessions."""
         cdef Channel channel
-        cdef list channels = self.channels.values()
+        cdef list channels = self.local_channels.values()
         self.state = CLOSED
         self.channels = NumberTable()
         for channel in channels:
@@ -400,16 +441,30 @@ cdef class Connection:
         cdef Channel channel = self.handler.on_begin(self, number, items)
         return self.channels.put(number, channel)
 
-    def assign_channel(self, Channel channel not None, uint16_t remote_channel):
-        """A local channel for a session: the peer's number when it is free."""
-        cdef uint32_t number = remote_channel
+    cdef bint begun(self, uint16_t number, bytes ours, list items) except *:
+        """The peer's begin on channel `number` may answer one of ours, on channel `ours` (encoded). False: it does not."""
+        cdef Channel channel = None
+        value = codec.decode_one(ours)
+        if isinstance(value, int):
+            channel = number_get(self.local_channels, value)
+        if channel is None or not channel.unanswered:
+            return False
+        channel.unanswered = False
+        channel.remote_channel = number
+        self.channels.put(number, channel)
+        channel.answered(number, items)
+        return True
+
+    def assign_channel(self, Channel channel not None, remote_channel):
+        """A local channel for a session: the peer's number (None: it has none yet) when it is free."""
+        cdef uint32_t number = remote_channel or 0
         if number > self.remote_channel_max or number_get(self.local_channels, number) is not None:
             number = self.local_channels.lowest_free()
         if number > self.remote_channel_max:
             raise RemoteError("connection", RESOURCE_LIMIT, "no channel left for a session")
         self.local_channels.put(number, channel)
         channel.local_channel = number
-        channel.remote_channel = remote_channel
+        channel.remote_channel = remote_channel or 0
 
     cdef int forget_channel(self, Channel channel) except -1:
         return self.local_channels.remove(channel.local_channel)
@@ -554,7 +609,7 @@ cdef class Connection:
             return 0
         if self.handshake_deadline:
             if now >= self.handshake_deadline:
-                self.drop()
+                self.drop(IDLE)
                 return 0
             due = self.handshake_deadline
         if self.state == OPEN and self.local_idle:
@@ -596,8 +651,18 @@ cdef class Connection:
         return data
 
 
+cdef str shown_octets(bytes text):
+    return "".join(chr(c) if 32 <= c < 127 else f"\\x{c:02x}" for c in text)
+
+
+cdef str protocol_name(bytes text):
+    """What a peer seems to speak."""
+    layers = {AMQP_HEADER: "AMQP 1.0 layer", SASL_HEADER: "AMQP SASL layer", TLS_HEADER: "AMQP TLS layer"}
+    return layers.get(text) or ("Unknown AMQP connection" if text[:4] == b"AMQP" else "Unknown protocol")
+
+
 cdef object bad_header(bytes text):
-    shown = "".join(chr(c) if 32 <= c < 127 else f"\\x{c:02x}" for c in text)
+    shown = shown_octets(text)
     if text[:4] == b"AMQP" and text[4] in (0, 1, 2, 3):
         return RemoteError("transport", FRAMING_ERROR, f"Incompatible AMQP connection detected: '{shown}'")
     return RemoteError("transport", FRAMING_ERROR, f"Unknown protocol detected: '{shown}'")

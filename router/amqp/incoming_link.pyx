@@ -93,6 +93,10 @@ cdef class IncomingLink(Link):
         """What becomes of the link's deliveries."""
         self.deliveries = deliveries
 
+    def begin_at(self, uint32_t initial_delivery_count):
+        """The peer has answered our attach: this is where it begins to count."""
+        self.delivery_count = initial_delivery_count
+
     def decided(self):
         """The attach was answered: the peer's frames for the link are taken from now on."""
         self.pending = False

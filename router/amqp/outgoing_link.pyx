@@ -78,6 +78,10 @@ cdef class OutgoingLink(Link):
         self.slot_owner = private
         self.pending = True
 
+    def settle_all(self):
+        """The peer's answer to our attach asks for settled deliveries."""
+        self.settles = True
+
     def decided(self):
         """The attach was answered: deliveries may be written from now on."""
         self.pending = False

@@ -1,6 +1,7 @@
-"""SASL frames (part 5, 5.3): the server's side of the layer. Mechanisms live in workers/; this only frames them."""
+"""SASL frames (part 5, 5.3): both sides of the layer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from router.amqp import codec
 from router.amqp.errors import RemoteError
@@ -38,6 +39,8 @@ class SaslServer:
     mechanisms: name to a factory of one exchange, in the order of the offer.
     """
 
+    error: tuple[str, str] | None = None  # nothing is told about those who fail
+
     def __init__(self, mechanisms: dict[str, Callable[[], Mechanism]]) -> None:
         self.mechanisms = mechanisms
         self.running: Mechanism | None = None
@@ -73,3 +76,73 @@ class SaslServer:
         self.done = True
         self.user = user
         return frame(codec.encode_described(OUTCOME, [codec.encode_ubyte(OK if user is not None else AUTH)]))
+
+
+UNAUTHORIZED = "amqp:unauthorized-access"
+
+
+class ClientMechanism(NamedTuple):
+    """What a client says in a mechanism of one step, and who it is then."""
+
+    name: str
+    response: bytes
+    user: str
+
+
+def anonymous(host: str) -> ClientMechanism:
+    """RFC 4505, with where we are as the trace. host: name of this machine."""
+    return ClientMechanism("ANONYMOUS", f"anonymous@{host}".encode(), "anonymous")
+
+
+def plain(user: str, password: str) -> ClientMechanism:
+    """RFC 4616, acting as the user itself."""
+    return ClientMechanism("PLAIN", b"\0" + user.encode() + b"\0" + password.encode(), user)
+
+
+class SaslClient:
+    """Picks the first of our mechanisms that the peer offers. Owner: the connection while the layer runs.
+
+    Failures are told in the words of Dispatch (brokers-and-edge.md, C-7).
+    """
+
+    def __init__(self, mechanisms: Sequence[ClientMechanism], hostname: str) -> None:
+        """hostname: what the peer is called."""
+        self.mechanisms = mechanisms
+        self.hostname = hostname
+        self.picked: ClientMechanism | None = None
+        self.done = False
+        self.user: str | None = None
+        self.error: tuple[str, str] | None = None
+
+    @property
+    def mechanism(self) -> str | None:
+        """The name of the one that was picked."""
+        return None if self.picked is None else self.picked.name
+
+    def step(self, body: bytes) -> bytes:
+        """The peer's frame; the answer, which may be empty. Raises RemoteError on a frame that has no place here."""
+        code, items = codec.described_list(body)
+        if code == MECHANISMS and self.picked is None and items:
+            return self._pick(codec.decode_one(items[0]))
+        if code == OUTCOME and self.picked is not None and items:
+            self.done = True
+            if codec.decode_one(items[0]) == OK:
+                self.user = self.picked.user
+            else:
+                self.error = (UNAUTHORIZED, f"Authentication failed [mech={self.picked.name}]")
+            return b""
+        raise RemoteError("sasl", "amqp:not-allowed", f"SASL frame 0x{code:02x} is not expected")
+
+    def _pick(self, offer: object) -> bytes:
+        offered = [offer] if isinstance(offer, str) else offer if isinstance(offer, list) else []
+        self.picked = next((each for each in self.mechanisms if each.name in offered), None)
+        if self.picked is None:
+            self.done = True
+            self.error = (UNAUTHORIZED, "SASL(-4): no mechanism available:  (Authentication failed [mech=none])")
+            return b""
+        fields = [
+            codec.encode_symbol(self.picked.name),
+            codec.encode_binary(self.picked.response),
+            codec.encode_string(self.hostname),
+        ]
+        return frame(codec.encode_described(INIT, fields))

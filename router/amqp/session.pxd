@@ -26,6 +26,7 @@ cdef class Link(Endpoint):
     cdef readonly uint32_t remote_handle
     cdef readonly bint incoming            # the peer sends
     cdef bint pending                      # its attach is being decided: no transfer or detach yet
+    cdef readonly bint initiated           # the router attached it
     cdef bint detached                     # detach sent: frames for the handle are absorbed until the peer's comes
     cdef bint needs_flow
     cdef int on_transfer(self, const Transfer* t) except -1
@@ -34,6 +35,7 @@ cdef class Link(Endpoint):
     cdef int delivery_update(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
     cdef bint answers_later                # the peer's detach (or end) waits for answer_detach
     cdef readonly bint answer_closed       # the link was closed, not only detached
+    cdef readonly bytes detach_error       # of the peer's detach, encoded; None: there was none
     # Count as stuck what came before that time (ns), is neither sent nor settled and was not counted yet; how many.
     cdef uint32_t mark_stuck(self, uint64_t before) noexcept
     # While `logged`: show the handler a message that came (or is about to leave) here.
@@ -72,6 +74,7 @@ cdef class Session(Channel):
     cdef list by_handle
     cdef list free_handles                 # heap of ours below len(by_handle)
     cdef set names                         # (name, incoming) of links that are attached
+    cdef dict attaching                    # (name, incoming) -> Link that we attached and the peer has not answered
     cdef list flows                        # Links with credit to grant
     cdef readonly bint ended
     cdef uint32_t answers                  # links whose end the peer's `end` waits for
@@ -87,6 +90,7 @@ cdef class Session(Channel):
     cdef int apply_received(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
                             bint settled) except -1
     cdef int attach(self, const uint8_t* p, const uint8_t* end) except -1
+    cdef int take_begin(self, list begin) except -1
     cdef int detach(self, const uint8_t* p, const uint8_t* end) except -1
     cdef Link link_of(self, uint32_t handle)
     cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1

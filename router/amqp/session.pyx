@@ -3,6 +3,8 @@
 Cold events go to a handler, a Python object with
 
     on_attach(session, fields) -> Link    the peer's attach (encoded items)
+    on_attached(link, fields)             the peer's answer to an attach of ours; frames for an outgoing link wait until
+                                          `link.decided()`
     on_detached(link) -> bool             the link is gone: detached, or lost with its session. True: the answer to the
                                           peer's detach or end waits until `link.answer_detach()`
     on_message(link, octets)              while `link.logged`: the first MESSAGE_OCTETS octets of a message
@@ -61,6 +63,10 @@ cdef class Link(Endpoint):
         self.session.handler.on_message(self, data[:size if size < MESSAGE_OCTETS else MESSAGE_OCTETS])
         return 0
 
+    def close_on_detach(self):
+        """Whatever the peer's detach says, the answer is to close the link: it is over."""
+        self.answer_closed = True
+
     def answer_detach(self):
         """What on_detached asked to wait for has happened: answer the peer."""
         cdef Session session = self.session
@@ -86,31 +92,50 @@ cdef void meter_freed(void* owner) noexcept:
 cdef class Session(Channel):
     """One session. Owner: its connection."""
 
-    def __cinit__(self, Connection connection not None, remote_channel, list begin not None, handler, *, window=0):
-        """begin: items of the peer's begin, encoded. window: frames, 0 for unbounded. Writes the answering begin."""
-        cdef list values = [codec.decode_one(item) for item in begin[:5]]
-        values += [None] * (5 - len(values))
-        for index, name in ((1, "next-outgoing-id"), (2, "incoming-window"), (3, "outgoing-window")):
-            if not isinstance(values[index], int) or not 0 <= values[index] <= 0xFFFFFFFF:
-                raise RemoteError("session", INVALID_FIELD, f"begin: {name} is missing or not a uint")
+    def __cinit__(self, Connection connection not None, remote_channel, list begin, handler, *, window=0):
+        """begin: items of the peer's begin, encoded; None: we begin, and there is no remote channel yet. window: frames,
+        0 for unbounded. Writes our begin."""
         self.connection = connection
         self.handler = handler
         self.by_remote_handle = NumberTable()
         self.by_handle = []
         self.free_handles = []
         self.names = set()
+        self.attaching = {}
         self.flows = []
-        self.next_incoming_id = values[1]
-        self.remote_incoming_window = values[2]
         self.bounded = self.strict = window > 0
         self.incoming_window = window or max(WINDOW_OCTETS // connection.local_max_frame, 2)
-        self.incoming_limit = self.next_incoming_id + self.incoming_window
+        if begin is None:
+            self.unanswered = True
+        else:
+            self.take_begin(begin)
         connection.assign_channel(self, remote_channel)
         connection.send_frame(self.local_channel, codec.encode_described(P_BEGIN, [
-            codec.encode_ushort(remote_channel), codec.encode_uint(0),
+            b"\x40" if begin is None else codec.encode_ushort(remote_channel), codec.encode_uint(0),
             codec.encode_uint(window or WINDOW_OPEN), codec.encode_uint(WINDOW_OPEN),
             # Some clients index the rest of the list without looking at its length.
             b"\x40", b"\x40", b"\x40", b"\x40"]))
+
+    cdef int take_begin(self, list begin) except -1:
+        """What the peer says in its begin."""
+        cdef list values = [codec.decode_one(item) for item in begin[:5]]
+        values += [None] * (5 - len(values))
+        for index, name in ((1, "next-outgoing-id"), (2, "incoming-window"), (3, "outgoing-window")):
+            if not isinstance(values[index], int) or not 0 <= values[index] <= 0xFFFFFFFF:
+                raise RemoteError("session", INVALID_FIELD, f"begin: {name} is missing or not a uint")
+        self.next_incoming_id = values[1]
+        self.remote_incoming_window = values[2]
+        self.incoming_limit = self.next_incoming_id + self.incoming_window
+        return 0
+
+    cdef int answered(self, uint16_t number, list items) except -1:
+        """The peer has answered our begin."""
+        cdef Link link
+        self.take_begin(items)
+        for link in self.by_handle:
+            if link is not None:
+                link.window_opened()
+        return 0
 
     def __dealloc__(self):
         map_free(&self.sent)
@@ -407,6 +432,13 @@ cdef class Session(Channel):
             raise RemoteError("link", FRAMING_ERROR, f"handle {handle} is above handle-max {HANDLE_MAX}")
         if number_get(self.by_remote_handle, handle) is not None:
             raise RemoteError("link", SESSION_HANDLE_IN_USE, f"handle {handle} is in use")
+        link = self.attaching.pop((name, not role), None)
+        if link is not None:
+            link.remote_handle = handle
+            self.by_remote_handle.put(handle, link)
+            if not link.detached:
+                self.handler.on_attached(link, items)
+            return FRAME_TAKEN
         if (name, not role) in self.names:
             raise RemoteError("link", INVALID_FIELD, f"link name already attached: {name}")
         link = self.handler.on_attach(self, items)
@@ -414,7 +446,7 @@ cdef class Session(Channel):
         return FRAME_TAKEN
 
     def add_link(self, Link link not None, name, remote_handle, incoming):
-        """Give a new link its (lowest free) handle."""
+        """Give a new link its (lowest free) handle. remote_handle None: we attach it."""
         if self.free_handles:
             handle = heapq.heappop(self.free_handles)
             self.by_handle[handle] = link
@@ -425,8 +457,12 @@ cdef class Session(Channel):
         link.session = self
         link.name = name
         link.handle = handle
-        link.remote_handle = remote_handle
         link.incoming = incoming
+        link.initiated = remote_handle is None
+        if link.initiated:
+            self.attaching[name, incoming] = link
+        else:
+            link.remote_handle = remote_handle
 
     cdef int detach(self, const uint8_t* p, const uint8_t* end) except -1:
         cdef list items = split_fields(p, end)
@@ -443,11 +479,12 @@ cdef class Session(Channel):
             return FRAME_WAITS
         self.by_remote_handle.remove(handle)
         link.answer_closed = closed
+        link.detach_error = items[2] if len(items) > 2 and items[2] != b"\x40" else None
         if link.detached:
             return self.release(link)
         link.lost()
         if not link.answers_later:
-            self.send_detach(link.handle, closed)
+            self.send_detach(link.handle, link.answer_closed)
             self.release(link)
         return FRAME_TAKEN
 
@@ -504,6 +541,7 @@ cdef class Session(Channel):
                     link.lost()
         self.by_handle = []
         self.by_remote_handle = NumberTable()
+        self.attaching = {}
         self.flows = []
         return 0
 

@@ -9,11 +9,14 @@ import secrets
 import socket
 import string
 import unicodedata
+from collections.abc import Sequence
+from typing import Any
 
 from router.config.entities import (
     DEFAULT_LINK_CAPACITY,
     MAX_SESSIONS,
     MIN_FRAME_SIZE,
+    ConnectorConfig,
     ConsoleConfig,
     DummyConfig,
     FailoverServer,
@@ -33,7 +36,8 @@ CLIENT_ROLES = ("normal", "route-container")  # listeners that work without a ne
 PORTS = {"amqp": 5672, "amqps": 5671}  # IANA; known even where /etc/services is missing
 MAX_PORT = 65535
 MAX_WORKERS = 64  # workers that the shared memory has room for
-MECHANISMS = ("ANONYMOUS",)  # SASL mechanisms built in this version
+MECHANISMS = ("ANONYMOUS",)  # SASL mechanisms that listeners have in this version
+CONNECTOR_MECHANISMS = ("PLAIN", "ANONYMOUS")  # … and connectors, the better one first
 RESERVED_PROPERTIES = frozenset({"product", "version", "failover-server-list", "network-host", "port"})
 RESERVED_PREFIXES = ("qd.", "x-opt-qd.")
 # Values of log module DEFAULT; the attributes of the other modules are absent and follow these.
@@ -108,45 +112,62 @@ def _check_timestamp_format(entity: Entity, problems: Problems) -> None:
 
 def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
     """Return one listener. Its role is judged by `check_role`."""
-    host, port_text = entity.text("host").strip(), entity.text("port").strip()
-    name = entity.optional_text("name")
-    identity = f"listener/{host}:{port_text}" + (f":{name}" if name else "")
-    _check_open_properties(entity, problems)
-    strip = entity.text("stripAnnotations")
-    max_sessions = entity.number("maxSessions")
     return ListenerConfig(
-        name=name or identity,
-        identity=identity,
-        named=bool(name),
-        line=entity.line or None,
-        values=entity.values,
-        host=host,
-        port=_port(port_text, entity, problems),
-        port_text=port_text,
+        **_endpoint(entity, MECHANISMS, problems),
+        port=_port(entity.text("port").strip(), entity, problems),
         family=entity.optional_text("socketAddressFamily"),
-        role=entity.text("role"),
-        cost=entity.number("cost"),
-        sasl_mechanisms=_mechanisms(entity, problems),
-        max_frame_size=max(entity.number("maxFrameSize"), MIN_FRAME_SIZE),
-        max_sessions=max_sessions if 0 < max_sessions <= MAX_SESSIONS else MAX_SESSIONS,
-        max_session_frames=entity.optional_number("maxSessionFrames") or None,
-        idle_timeout_seconds=entity.number("idleTimeoutSeconds"),
         initial_handshake_timeout_seconds=entity.number("initialHandshakeTimeoutSeconds"),
-        strip_annotations_in=strip in ("in", "both"),
-        strip_annotations_out=strip in ("out", "both"),
-        link_capacity=entity.optional_number("linkCapacity") or DEFAULT_LINK_CAPACITY,
         multi_tenant=entity.flag("multiTenant"),
         failover_servers=_failover_servers(entity, problems),
-        open_properties=entity.map("openProperties"),
-        message_components=_message_components(entity, problems),
         http=entity.flag("http"),
         healthz=entity.flag("healthz"),
         metrics=entity.flag("metrics"),
     )
 
 
+def build_connector(entity: Entity, problems: Problems) -> ConnectorConfig:
+    """Return one connector. Its role is judged by `check_role`; whether its host and port exist shows at run time."""
+    return ConnectorConfig(
+        **_endpoint(entity, CONNECTOR_MECHANISMS, problems),
+        family=entity.optional_text("protocolFamily"),
+        sasl_username=entity.optional_text("saslUsername") or None,
+        sasl_password=entity.optional_text("saslPassword"),
+    )
+
+
+def _endpoint(entity: Entity, mechanisms: Sequence[str], problems: Problems) -> dict[str, Any]:
+    """Return what listeners and connectors have in common; `mechanisms`: of SASL, those that are built."""
+    host, port = entity.text("host").strip(), entity.text("port").strip()
+    name = entity.optional_text("name")
+    identity = f"{entity.type.name}/{host}:{port}" + (f":{name}" if name else "")
+    _check_open_properties(entity, problems)
+    strip = entity.text("stripAnnotations")
+    max_sessions = entity.number("maxSessions")
+    return {
+        "name": name or identity,
+        "identity": identity,
+        "named": bool(name),
+        "line": entity.line or None,
+        "values": entity.values,
+        "host": host,
+        "port_text": port,
+        "role": entity.text("role"),
+        "cost": entity.number("cost"),
+        "sasl_mechanisms": _mechanisms(entity, mechanisms, problems),
+        "max_frame_size": max(entity.number("maxFrameSize"), MIN_FRAME_SIZE),
+        "max_sessions": max_sessions if 0 < max_sessions <= MAX_SESSIONS else MAX_SESSIONS,
+        "max_session_frames": entity.optional_number("maxSessionFrames") or None,
+        "idle_timeout_seconds": entity.number("idleTimeoutSeconds"),
+        "strip_annotations_in": strip in ("in", "both"),
+        "strip_annotations_out": strip in ("out", "both"),
+        "link_capacity": entity.optional_number("linkCapacity") or DEFAULT_LINK_CAPACITY,
+        "open_properties": entity.map("openProperties"),
+        "message_components": _message_components(entity, problems),
+    }
+
+
 def check_role(listener: Entity, mode: str | None, problems: Problems) -> None:
-    """Refuse a listener for other routers in a router of `mode`; None: a mode that is not built, or not known."""
+    """Refuse a listener or connector for other routers in a router of `mode`; None: one not built, or not known."""
     role = listener.text("role")
     if role in CLIENT_ROLES:
         return
@@ -171,20 +192,22 @@ def _port(text: str, entity: Entity, problems: Problems) -> int:
         return 0
 
 
-def _mechanisms(entity: Entity, problems: Problems) -> tuple[str, ...]:
-    """Return the SASL mechanisms to offer: those asked for, as far as this version has them."""
+def _mechanisms(entity: Entity, built: Sequence[str], problems: Problems) -> tuple[str, ...]:
+    """Return the SASL mechanisms to offer, or to use: those asked for, as far as they are `built`."""
     text = entity.optional_text("saslMechanisms")
     if text is None:
-        return MECHANISMS
+        return tuple(built)
     line = entity.line_of("saslMechanisms")
     asked = text.replace(",", " ").split()
-    offered = tuple(each for each in MECHANISMS if each in asked)
-    if not offered:
-        text = f"value '{text}' of attribute 'saslMechanisms' is not supported yet (it must include ANONYMOUS)"
+    found = tuple(each for each in built if each in asked)
+    if not found:
+        needed = " or ".join(built)
+        text = f"value '{text}' of attribute 'saslMechanisms' is not supported yet (it must include {needed})"
         problems.error(line, f"{entity.type.long_name}: {text}")
-    elif missing := [each for each in asked if each not in MECHANISMS]:
-        problems.warn("AUTHSERVICE", line, f"SASL mechanisms not supported yet, not offered: {' '.join(missing)}")
-    return offered
+    elif missing := [each for each in asked if each not in built]:
+        what = "offered" if entity.type.name == ListenerConfig.type else "used"
+        problems.warn("AUTHSERVICE", line, f"SASL mechanisms not supported yet, not {what}: {' '.join(missing)}")
+    return found
 
 
 def _message_components(entity: Entity, problems: Problems) -> str:

@@ -14,6 +14,7 @@ from router.config.entities import (
     AddressConfig,
     BindingConfig,
     Configuration,
+    ConnectorConfig,
     DummyConfig,
     EntityConfig,
     ExchangeConfig,
@@ -270,6 +271,8 @@ def describe(entity: EntityConfig) -> str:
             return f"({entity.exchange_name}: {entity.binding_key} to {entity.next_hop_address})"
         case ListenerConfig():
             return f"{entity.host or '*'}:{entity.port_text}"
+        case ConnectorConfig():
+            return entity.place
     return entity.identity
 
 
@@ -284,7 +287,7 @@ def _nature_key(entity: EntityConfig) -> _Key:
             key = (entity.address,)
         case BindingConfig():
             key = (entity.exchange_name, entity.binding_key, entity.next_hop_address, entity.next_hop_phase)
-        case ListenerConfig():
+        case ListenerConfig() | ConnectorConfig():
             key = (entity.host, entity.port_text)
         case _:
             key = () if entity.type in _SINGLE else (entity.identity,)

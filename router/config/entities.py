@@ -80,15 +80,12 @@ class FailoverServer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListenerConfig(EntityConfig):
-    """A listener section. `port` 0: the kernel chooses. `port_text` is the port as written, for log and identity."""
-
-    type: ClassVar[str] = "listener"
+class EndpointConfig(EntityConfig):
+    """What listeners and connectors have in common. `port_text` is the port as written."""
 
     host: str
-    port: int
     port_text: str
-    family: str | None  # IPv4, IPv6 or None: whatever the host has
+    family: str | None  # IPv4, IPv6 or None
     role: str
     cost: int
     sasl_mechanisms: tuple[str, ...]
@@ -96,14 +93,38 @@ class ListenerConfig(EntityConfig):
     max_sessions: int  # 1..MAX_SESSIONS
     max_session_frames: int | None  # None: practically unlimited
     idle_timeout_seconds: int  # 0: never
-    initial_handshake_timeout_seconds: int  # 0: never
     strip_annotations_in: bool
     strip_annotations_out: bool
     link_capacity: int  # deliveries
-    multi_tenant: bool
-    failover_servers: tuple[FailoverServer, ...]
     open_properties: Mapping[str, JsonValue]
     message_components: str  # parts of messages that log module MESSAGE writes: names by commas, `all` or `none`
+    multi_tenant: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectorConfig(EndpointConfig):
+    """A connector section. `sasl_password` as written: where the password is, or itself."""
+
+    type: ClassVar[str] = "connector"
+
+    sasl_username: str | None
+    sasl_password: str | None = field(repr=False)
+
+    @property
+    def place(self) -> str:
+        """Return what it connects to, as the log shows it."""
+        return f"{self.host}:{self.port_text}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenerConfig(EndpointConfig):
+    """A listener section. `port` 0: the kernel chooses."""
+
+    type: ClassVar[str] = "listener"
+
+    port: int
+    initial_handshake_timeout_seconds: int  # 0: never
+    failover_servers: tuple[FailoverServer, ...]
     http: bool  # speaks HTTP instead of AMQP
     healthz: bool  # with `http`: serves health checks
     metrics: bool  # with `http`: serves metrics
@@ -207,6 +228,7 @@ class Configuration:
     path: str
     router: RouterConfig
     policy: PolicyConfig
+    connectors: tuple[ConnectorConfig, ...]
     listeners: tuple[ListenerConfig, ...]
     addresses: tuple[AddressConfig, ...]
     logs: tuple[LogConfig, ...]
@@ -236,6 +258,7 @@ class Configuration:
         yield from self.exchanges
         yield from self.bindings
         yield from self.others
+        yield from self.connectors
         yield from self.listeners
 
     def log_settings(self) -> LogSettings:
@@ -255,6 +278,7 @@ _FIELDS = {
     "router.config.address": "addresses",
     "router.config.exchange": "exchanges",
     "router.config.binding": "bindings",
+    "connector": "connectors",
     "listener": "listeners",
     "": "others",
 }

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from router.config.build import (
+    build_connector,
     build_console,
     build_dummy,
     build_listener,
@@ -60,7 +61,7 @@ def load_text(path: str, text: str) -> Configuration:
     router = build_router(router_entity, problems)
     # A mode that was refused says nothing about the roles of listeners.
     mode = None if "mode" in router_entity.refused else router.mode
-    for entity in entities.get("listener", []):
+    for entity in (*entities.get("connector", []), *entities.get("listener", [])):
         check_role(entity, mode, problems)
     built: list[EntityConfig] = [
         *_logs(entities.get("log", []), problems),
@@ -69,6 +70,7 @@ def load_text(path: str, text: str) -> Configuration:
         *_core_entities(entities, problems),
         *(build_console(entity, number, problems) for number, entity in enumerate(entities.get("console", []))),
         *(build_dummy(entity, number) for number, entity in enumerate(entities.get("dummy", []))),
+        *(build_connector(entity, problems) for entity in entities.get("connector", [])),
         *(build_listener(entity, problems) for entity in entities.get("listener", [])),
     ]
     unsound = {entity.line for same in entities.values() for entity in same if entity.refused}

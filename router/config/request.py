@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Collection, Mapping
 
 from router.amqp.codec import Char, Described, Timestamp
-from router.config.build import build_dummy, build_listener, build_log, check_role
+from router.config.build import build_connector, build_dummy, build_listener, build_log, check_role
 from router.config.build_core import Refused, build_address, build_binding, build_exchange
 from router.config.entities import (
     AddressConfig,
@@ -219,6 +219,9 @@ def _built(entity: Entity, configuration: Configuration, number: int, problems: 
         case "listener":
             check_role(entity, configuration.router.mode, problems)
             config = build_listener(entity, problems)
+        case "connector":
+            check_role(entity, configuration.router.mode, problems)
+            config = build_connector(entity, problems)
         case LogConfig.type:
             config = build_log(entity, problems)
         case DummyConfig.type:

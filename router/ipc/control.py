@@ -15,8 +15,8 @@ Op = list[Any]  # ["addr", id, ...]: see OP_ names
 
 DELTA_TOPIC = b"d"  # first octet of each delta, and what a worker subscribes to for them
 
-OP_LISTENER = "listener"
-OP_LISTENER_GONE = "unlistener"
+OP_OFFER = "offer"
+OP_OFFER_GONE = "-offer"
 OP_SETTINGS = "settings"
 OP_SETTING = "setting"
 OP_DEFAULT = "default"
@@ -124,6 +124,7 @@ class Closed(TypedDict):
     conn: int
     error: list[str] | None
     confirm: NotRequired[bool]
+    graceful: NotRequired[bool]  # closed by AMQP, by either side; told of connections of ours
 
 
 class Attach(TypedDict):
@@ -321,11 +322,21 @@ class Delta(TypedDict):
 
 
 class Handover(TypedDict):
-    """Supervisor to worker, with the descriptor of an accepted connection. `peer`: "ip:port"."""
+    """Supervisor to worker, with the descriptor of a TCP connection. `offer`: what listener or connector is known by.
+    `peer`: "ip:port", or "host:port" of a connector. `initiate`: the connection is ours."""
 
     conn: int
-    listener: str
+    offer: str
     peer: str
+    initiate: NotRequired["Initiate"]
+
+
+class Initiate(TypedDict):
+    """Of a connection that we open: the peer's host, and who we are. `password`: with `user`, for SASL PLAIN."""
+
+    host: str
+    user: str | None
+    password: NotRequired[str]
 
 
 class ForkRequest(TypedDict):

@@ -25,6 +25,7 @@ from router.config.schema import SCHEMA, EntityType
 from router.log import DEBUG, Log, LogError
 from supervisor.acceptor import Acceptor, ListenError
 from supervisor.configure import address_entry
+from supervisor.connectors.connectors import Connectors
 from supervisor.core import Core
 from supervisor.exchanges import ExchangeError
 from supervisor.live.errors import ChangeError
@@ -56,6 +57,7 @@ class LiveConfiguration:
         core: Core,
         acceptor: Acceptor,
         listening: Listening,
+        connectors: Connectors,
         log: Log,
         changed: Callable[[], object],
     ) -> None:
@@ -63,6 +65,7 @@ class LiveConfiguration:
         self._core: Final = core
         self._acceptor: Final = acceptor
         self._listening: Final = listening
+        self.connectors: Final = connectors
         self._log: Final = log
         self._changed: Final = changed
         # The core has logged what it refuses.
@@ -244,6 +247,7 @@ class LiveConfiguration:
             for text in self._core.exchanges.replace(reached.exchanges, reached.bindings):
                 self._log.error("ROUTER_CORE", text)
         self._listening.commit(listeners)
+        self.connectors.replace(reached.connectors)
         self._acceptor.limit = reached.policy.max_connections
         if plan.changes:
             self._configuration = reached

@@ -12,6 +12,8 @@ from supervisor.management.response import BAD_REQUEST, FORBIDDEN, NOT_FOUND, Re
 
 FORCED: Final = "amqp:connection:forced"
 FORCED_TEXT: Final = "Connection forced-closed by management request"
+_IN: Final = values.string("in")
+_OUT: Final = values.string("out")
 # Connections that management does not close: those of other routers.
 _PROTECTED: Final = ("inter-router", "edge")
 
@@ -46,7 +48,7 @@ class Connections(CoreType):
         "host": lambda row: values.string(row.connection.peer),
         "role": lambda row: values.string(row.connection.origin.role),
         "protocol": constant(values.string("amqp")),
-        "dir": constant(values.string("in")),
+        "dir": lambda row: _IN if row.connection.initiator is None else _OUT,
         "container": lambda row: values.string(row.connection.container),
         "sasl": lambda row: values.string(row.connection.mechanism),
         "isAuthenticated": lambda row: values.boolean(row.connection.mechanism is not None),

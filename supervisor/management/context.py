@@ -4,12 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from router.config.entities import Configuration, EntityConfig
+from router.config.entities import Configuration, ConnectorConfig, EntityConfig
 from router.ipc.layout import Region
 from router.log import Log
 from supervisor.core import Core
 from supervisor.management.request import Request
 from supervisor.management.response import Response
+
+
+class Shown(Protocol):
+    """Where live attributes of configured entities come from."""
+
+    def shown(self, config: ConnectorConfig) -> Mapping[str, Any]:
+        """Those of a connector."""
 
 
 class Changes(Protocol):
@@ -18,6 +25,10 @@ class Changes(Protocol):
     @property
     def configuration(self) -> Configuration:
         """The configuration in force."""
+
+    @property
+    def connectors(self) -> Shown:
+        """What connectors show besides."""
 
     def entities(self, entity_type: str) -> Sequence[EntityConfig]:
         """All entities of a type, in order of creation."""

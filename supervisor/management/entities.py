@@ -103,6 +103,11 @@ def _policy(context: Context) -> Iterator[Entity]:
         yield shown(config, {"maxConnections": MAX_CONNECTIONS, **live})
 
 
+def _connectors(context: Context) -> Iterator[Entity]:
+    for config in context.changes.configuration.connectors:
+        yield shown(config, context.changes.connectors.shown(config))
+
+
 def _allocator(context: Context) -> Iterator[Entity]:
     for name, own in pools(context.region, context.core.table.ids_used).items():
         identity = f"allocator/{name}"
@@ -122,7 +127,9 @@ _SOURCES: Final[Mapping[str, Source]] = {
     "management": lambda context: (management(context),),
     "policy": _policy,
     **{kind: _from_file(kind) for kind in ("router.config.address", "router.config.exchange", "router.config.binding")},
-    **{kind: _configured(kind) for kind in ("console", "dummy", "listener")},
+    **{kind: _configured(kind) for kind in ("console", "dummy")},
+    "connector": _connectors,
+    "listener": _configured("listener"),
     "allocator": _allocator,
     "logStats": _log_stats,
 }

@@ -6,6 +6,7 @@ read; nothing is ever sent that the test did not ask for.
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import Any
 
@@ -419,7 +420,9 @@ class Session:
 class Peer(Wire):
     """A connection. `Peer(port)` only connects; `Peer.opened(port)` also does headers, SASL and open."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", receive_buffer: int | None = None) -> None:
+    def __init__(
+        self, port: int | socket.socket, host: str = "127.0.0.1", receive_buffer: int | None = None
+    ) -> None:
         super().__init__(port, host, receive_buffer)
         self.on_frame = self._track
         self.remote_open: Frame | None = None

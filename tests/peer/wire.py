@@ -38,12 +38,16 @@ class StreamEnd(PeerError):
 class Wire:
     """A blocking socket that speaks frames. `frames` keeps everything received, `inbox` what no `expect` has taken."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", receive_buffer: int | None = None) -> None:
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    def __init__(
+        self, port: int | socket.socket, host: str = "127.0.0.1", receive_buffer: int | None = None
+    ) -> None:
+        """Connect to `port`, or speak over a socket that is connected."""
+        self.socket = port if isinstance(port, socket.socket) else socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(TIMEOUT)
-        self.socket.connect((host, port))
+        if isinstance(port, int):
+            self.socket.connect((host, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
         self.inbox: list[Frame] = []

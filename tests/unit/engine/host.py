@@ -136,7 +136,7 @@ class InProcessWorker(Worker):
         ]
         self.in_process = InProcess(self)
         self.table = Table(self.region, number, "QDR", self.ports, self.links, self.in_process.accept)
-        self.listeners = {}
+        self.offers = {}
         self.clients = {}
         self.stuck = StuckScan(self)
         self.tracing = Tracing(self)
@@ -180,7 +180,7 @@ class Peer:
         self.host = host
         self.worker = worker
         self.known = known
-        self.client = Client(worker, known.number, worker.listeners[listener])
+        self.client = Client(worker, known.number, worker.offers[listener])
         self.connection = self.client.connection
         self.connection.owner = self
         self.client.transport = self

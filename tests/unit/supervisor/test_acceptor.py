@@ -105,7 +105,7 @@ def test_a_connection_goes_to_a_worker_as_it_came():
         _, writer = await setup.connect()
         message, given = await setup.receive(0)
         host, port = writer.get_extra_info("sockname")
-        assert message == {"conn": 1, "listener": "main", "peer": f"{host}:{port}"}
+        assert message == {"conn": 1, "offer": "main", "peer": f"{host}:{port}"}
         with given:
             assert given.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
             assert not os.get_blocking(given.fileno())

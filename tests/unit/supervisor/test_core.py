@@ -322,7 +322,7 @@ def test_snapshot_holds_listeners_settings_and_exchanges():
     )
     router = Router(2, text)
     ops = router.replicas[0].ops
-    (listener,) = [op for op in ops if op[0] == "listener"]
+    (listener,) = [op for op in ops if op[0] == "offer"]
     assert (listener[1], listener[2]["linkCapacity"], listener[2]["role"]) == ("main", 250, "normal")
     (patterns,) = [op[1:] for op in ops if op[0] == "settings"]
     assert patterns[0][0][0] == "fallback/#"

@@ -33,7 +33,7 @@ def setup():
 def test_a_new_offer_is_announced_beside_the_old_one(setup):
     offer, epoch = setup.offers.add(replace(LISTENER, link_capacity=7))
     assert epoch == setup.table.next_epoch
-    assert setup.delta() == [["listener", offer]]
+    assert setup.delta() == [["offer", offer]]
     assert setup.keys() == ["main", offer]
     assert [op[2]["linkCapacity"] for op in setup.offers.ops()] == [250, 7]
 
@@ -47,7 +47,7 @@ def test_an_offer_goes_with_its_last_connection(setup):
     assert setup.delta() == []
     setup.offers.leave("main")
     assert setup.keys() == []
-    assert setup.delta() == [["unlistener", "main"]]
+    assert setup.delta() == [["-offer", "main"]]
 
 
 def test_an_unused_offer_goes_at_once_and_its_key_is_not_used_again(setup):

@@ -85,13 +85,13 @@ def test_delta() -> None:
 
 
 def test_handover_and_fork() -> None:
-    handover = control.Handover(conn=1, listener="amqp", peer="127.0.0.1:5")
+    handover = control.Handover(conn=1, offer="amqp", peer="127.0.0.1:5")
     assert control.decode_handover(control.encode_handover(handover)) == handover
     request = control.ForkRequest(worker=1, generation=2)
     assert control.decode_fork_request(control.encode_fork(request)) == request
     answer = control.ForkAnswer(pid=3)
     assert control.decode_fork_answer(control.encode_fork(answer)) == answer
-    with pytest.raises(ControlError, match="hand-over: no conn, listener, peer"):
+    with pytest.raises(ControlError, match="hand-over: no conn, offer, peer"):
         control.decode_handover(b"{}")
     with pytest.raises(ControlError, match="fork answer: a list where an object is expected"):
         control.decode_fork_answer(b"[]")

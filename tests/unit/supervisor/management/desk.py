@@ -11,6 +11,7 @@ from router.ipc.testing import claim_link, set_worker
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.acceptor import Acceptor
 from supervisor.connections import Connection
+from supervisor.connectors.connectors import Connectors
 from supervisor.core import Core
 from supervisor.inprocess import LocalMessage
 from supervisor.live.configuration import LiveConfiguration
@@ -90,9 +91,10 @@ class Desk:
         self.later: deque[Callable[[], None]] = deque()
         self.loop = asyncio.new_event_loop()
         acceptor = Acceptor(self.loop, self.core, self.log)
+        connectors = Connectors(self.loop, self.core, acceptor, self.log, lambda: None)
         listening = Listening(acceptor, lambda: None, _no_http, self.core, self.log, lambda listener: None)
         self.live = LiveConfiguration(
-            self.loop, self.configuration, self.core, acceptor, listening, self.log, lambda: None
+            self.loop, self.configuration, self.core, acceptor, listening, connectors, self.log, lambda: None
         )
         self.went_on = 0
         self.agent = Agent(

@@ -1,0 +1,36 @@
+"""Passwords of connectors: where `saslPassword` says that they are (management specification 2.9)."""
+import os
+from typing import Final, NamedTuple
+
+MAX_OCTETS: Final = 199  # of the first line of a password file, as in Dispatch
+PLAIN_TEXT: Final = "It is unsafe to provide plain text passwords in the config file"
+
+
+class Password(NamedTuple):
+    """A password, and what is to be said about it: (log module, level, text), if anything."""
+
+    text: str
+    remark: tuple[str, str, str] | None
+
+
+def find(written: str) -> Password:
+    """The password that `written` stands for; where it cannot be found, what is written itself."""
+    form, colon, rest = written.partition(":")
+    if colon and form == "env":
+        value = os.environ.get(rest.lstrip())
+        if value is None:
+            return Password(written, ("ERROR", "error", "Failed to find a password in the environment variable"))
+        return Password(value, None)
+    if colon and form == "file":
+        return _in_file(written, rest)
+    return Password(rest if colon and form == "pass" else written, ("CONN_MGR", "warning", PLAIN_TEXT))
+
+
+def _in_file(written: str, path: str) -> Password:
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(MAX_OCTETS)
+        return Password(line.rstrip(b"\r\n").decode(), None)
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a NUL in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        return Password(written, ("CONN_MGR", "error", f"Unable to open password file {path}, error: {reason}"))

@@ -1,0 +1,97 @@
+"""The addresses that a connector tries: the configured one, and those that the peer named (brokers-and-edge.md, 2.4).
+
+No input or output here.
+"""
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+FAILOVER_PROPERTY: Final = "failover-server-list"
+TRIES: Final = 2  # transport errors in a row after which the next entry is tried
+MAX_LEARNED: Final = 64  # entries that a peer may name; more are ignored
+_DEFAULT_PORT: Final = "5672"
+_MOST: Final = 255  # characters of a host name
+
+
+class Entry(NamedTuple):
+    """An address to connect to; `port` may be the name of a service."""
+
+    scheme: str
+    host: str
+    port: str
+
+    @property
+    def place(self) -> str:
+        """Host and port."""
+        return f"{self.host}:{self.port}"
+
+
+class Ring:
+    """Where to connect to, in turn. Owner: a connector's state."""
+
+    __slots__ = ("_configured", "_entries", "_errors", "_index")
+
+    def __init__(self, host: str, port: str) -> None:
+        self._configured = Entry("amqp", host, port)
+        self._entries = [self._configured]
+        self._index = 0
+        self._errors = 0  # in a row, of the current entry
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def current(self) -> Entry:
+        """The entry that is connected to, or is tried next."""
+        return self._entries[self._index]
+
+    @property
+    def urls(self) -> str:
+        """All entries from the current one on, as management shows them."""
+        turned = self._entries[self._index :] + self._entries[: self._index]
+        return ", ".join(f"{entry.scheme}://{entry.place}" for entry in turned)
+
+    def failed(self) -> None:
+        """A transport error: the current entry was not reached, or lost."""
+        self._errors += 1
+        if self._errors >= TRIES:
+            self._errors = 0
+            self._index = (self._index + 1) % len(self._entries)
+
+    def succeeded(self) -> None:
+        """The current entry was reached."""
+        self._errors = 0
+
+    def learn(self, properties: Mapping[str, Any] | None) -> None:
+        """Take over the list in a peer's connection properties, if there is one."""
+        listed = None if properties is None else properties.get(FAILOVER_PROPERTY)
+        if not isinstance(listed, list):
+            return
+        wanted = [entry for entry in map(_entry, listed[:MAX_LEARNED]) if entry is not None]
+        places = {entry.place for entry in wanted}
+        current = self.current
+        kept = [
+            entry
+            for entry in self._entries
+            if entry is self._configured or entry is current or entry.place in places
+        ]
+        present = {entry.place for entry in kept}
+        for entry in wanted:
+            if entry.place not in present:
+                present.add(entry.place)
+                kept.append(entry)
+        self._entries = kept
+        self._index = kept.index(current)
+
+
+def _entry(item: Any) -> Entry | None:
+    """One map of the list; None when it names no host."""
+    if not isinstance(item, dict):
+        return None
+    host, port, scheme = (item.get(name) for name in ("network-host", "port", "scheme"))
+    if not isinstance(host, str) or not 0 < len(host) <= _MOST:
+        return None
+    if isinstance(port, int) and not isinstance(port, bool):
+        port = str(port)
+    if not isinstance(port, str) or not 0 < len(port) <= _MOST:
+        port = _DEFAULT_PORT
+    return Entry(scheme if isinstance(scheme, str) and 0 < len(scheme) <= _MOST else "amqp", host, port)

@@ -1,0 +1,95 @@
+"""The life of one connector: what it tries and when, and what management shows of it (brokers-and-edge.md, 2.2 to 2.4).
+
+No input or output here: events come in as method calls, which return in how many seconds to try again.
+"""
+import random
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final
+
+from supervisor.connectors.ring import Entry, Ring
+
+AFTER_FAILURE: Final = 5.0  # seconds until the next attempt
+AFTER_END: Final = 2.0  # … when the connection was open
+WITH_FAILOVER: Final = 1.0  # … while there is more than one address
+AFTER_WORKER: Final = 0.05  # … when a worker died with the connection: the peer has nothing to do with it
+# Part of the delay by which it varies, so that many routers do not come back to a broker all at once.
+JITTER: Final = 0.1
+
+
+class Status(Enum):
+    """What management shows. SUCCESS is set when an attempt starts, and no proof of an open connection (C-5)."""
+
+    INITIALIZING = "INITIALIZING"
+    CONNECTING = "CONNECTING"
+    SUCCESS = "SUCCESS"
+    FAILED = "FAILED"
+    CLOSING = "CLOSING"
+
+
+class ConnectorState:
+    """One connector. Owner: the connectors."""
+
+    __slots__ = ("_opened", "_random", "host", "message", "port", "ring", "status")
+
+    def __init__(self, host: str, port: str, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        """`uniform` makes the jitter, a number between two others."""
+        self.host = host
+        self.port = port
+        self.ring = Ring(host, port)
+        self.status = Status.INITIALIZING
+        self.message = ""
+        self._opened = False
+        self._random = uniform
+
+    @property
+    def place(self) -> str:
+        """What is configured, whatever is tried now."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def closing(self) -> bool:
+        """Whether it is being deleted: nothing is tried any more."""
+        return self.status is Status.CLOSING
+
+    def begin(self) -> Entry:
+        """An attempt starts; where to."""
+        self.status = Status.SUCCESS
+        self._opened = False
+        return self.ring.current
+
+    def opened(self, text: str, properties: Mapping[str, Any] | None) -> None:
+        """The connection is open. properties: the peer's, which may name further addresses."""
+        self._opened = True
+        self.message = text
+        self.ring.succeeded()
+        self.ring.learn(properties)
+
+    def failed(self, text: str) -> float:
+        """The attempt failed, or the connection was lost; seconds until the next attempt."""
+        self.message = text
+        self.ring.failed()
+        return self._wait()
+
+    def ended(self) -> float:
+        """The peer closed the open connection, which is no fault; seconds until the next attempt."""
+        return self._wait()
+
+    def worker_died(self) -> float:
+        """The worker that had the connection died; seconds until the next attempt."""
+        self._wait()
+        return self._vary(AFTER_WORKER)
+
+    def delete(self) -> None:
+        """Nothing is tried any more."""
+        self.status = Status.CLOSING
+
+    def _wait(self) -> float:
+        if not self.closing:
+            self.status = Status.CONNECTING
+        if len(self.ring) > 1:
+            return self._vary(WITH_FAILOVER)
+        return self._vary(AFTER_END if self._opened else AFTER_FAILURE)
+
+    def _vary(self, seconds: float) -> float:
+        return seconds * self._random(1 - JITTER, 1 + JITTER)

@@ -1,0 +1,136 @@
+"""The other end of a connector, under the test's control: a listening socket, and a peer that answers.
+
+Sessions and links that the router begins are answered only when the test says so.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tests.peer import frames
+from tests.peer.frames import AMQP_HEADER, SASL_HEADER, Frame
+from tests.peer.peer import WIDE, Peer, Receiver, Sender, Session
+from tests.peer.types import Array, Symbol
+from tests.peer.wire import TIMEOUT
+
+#: What an answering open says when the test says nothing else.
+NAME = "broker"
+
+
+class Container(Peer):
+    """An accepted connection."""
+
+    #: the router's sasl-init
+    init: Frame
+
+    def serve(self, mechanisms: Sequence[str] = ("ANONYMOUS",), code: int = 0, **fields: Any) -> Container:
+        """Headers, SASL and open as a broker does them; a `code` other than 0 refuses. Keywords are open fields."""
+        self.offer(mechanisms)
+        self.frame("sasl-outcome", code=code)
+        if code:
+            return self
+        self._expect_header(AMQP_HEADER)
+        self.raw(AMQP_HEADER)
+        self.remote_open = self.expect("open")
+        self.frame("open", **{"container_id": NAME, "max_frame_size": 65536, **fields})
+        return self
+
+    def offer(self, mechanisms: Sequence[str] = ("ANONYMOUS",)) -> None:
+        """The SASL header, mechanisms, and the router's choice."""
+        self._expect_header(SASL_HEADER)
+        self.raw(SASL_HEADER)
+        self.frame("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol(name) for name in mechanisms]))
+        self.init = self.expect("sasl-init")
+
+    def session_begun(self, timeout: float = TIMEOUT, **fields: Any) -> Session:
+        """Wait for a session that the router begins, and answer."""
+        begin = self.expect("begin", timeout)
+        session = Session(self, begin.channel, 0, WIDE)
+        session.remote, session.remote_channel = begin, begin.channel
+        session.next_incoming_id, session.remote_window = begin.next_outgoing_id, begin.incoming_window
+        self.sessions.append(session)
+        given = {"next_outgoing_id": 0, "incoming_window": WIDE, "outgoing_window": WIDE}
+        session.frame("begin", **{"remote_channel": begin.channel, **given, **fields})
+        return session
+
+    def link_attached(self, answer: bool = True, timeout: float = TIMEOUT, **where: Any) -> Sender | Receiver:
+        """Wait for a link that the router attaches, and answer with its own termini (`accept`) unless told not to."""
+        attach = self.expect("attach", timeout, **where)
+        session = next(each for each in reversed(self.sessions) if each.remote_channel == attach.channel)
+        kind = Sender if attach.role else Receiver
+        link = kind(session, attach.fields["name"], session.fresh_handle())
+        link.remote, link.remote_handle = attach, attach.handle
+        session.links.append(link)
+        if answer:
+            accept(link)
+        return link
+
+
+def accept(link: Sender | Receiver, **fields: Any) -> None:
+    """Answer the router's attach; keywords are attach fields, those of the router's stand for what is not given."""
+    asked = link.remote
+    assert asked is not None
+    given = {
+        "role": not asked.role,
+        "source": asked.source,
+        "target": asked.target,
+        "initial_delivery_count": 0 if isinstance(link, Sender) else None,
+    }
+    link.session.frame("attach", name=link.name, handle=link.handle, **{**given, **fields})
+
+
+def refuse(link: Sender | Receiver, condition: str, description: str) -> None:
+    """Answer the router's attach with no terminus of ours, then detach with an error."""
+    accept(link, **{"source" if isinstance(link, Sender) else "target": None})
+    link.send_detach(error=frames.error(condition, description))
+
+
+class Broker:
+    """A listening socket where a connector may come. It can be closed and opened again on the same port."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.accepted: list[Container] = []
+        self._socket: socket.socket | None = None
+        self.listen()
+
+    def listen(self) -> None:
+        """Take connections (again)."""
+        self._socket = socket.create_server(("127.0.0.1", self.port), backlog=8)
+        self.port = self._socket.getsockname()[1]
+
+    def refuse(self) -> None:
+        """Take no connections any more; the port stays ours to use."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def accept(self, timeout: float = TIMEOUT) -> Container:
+        """The next connection, nothing said yet. Raises TimeoutError."""
+        assert self._socket is not None
+        self._socket.settimeout(timeout)
+        container = Container(self._socket.accept()[0])
+        self.accepted.append(container)
+        return container
+
+    def serve(self, timeout: float = TIMEOUT, **fields: Any) -> Container:
+        """The next connection, opened; keywords as those of Container.serve."""
+        return self.accept(timeout).serve(**fields)
+
+    def quiet(self, seconds: float) -> bool:
+        """Whether nobody connects for a while."""
+        deadline = time.monotonic() + seconds
+        try:
+            self.accept(max(0.01, deadline - time.monotonic()))
+        except TimeoutError:
+            return True
+        return False
+
+    def close(self) -> None:
+        """Close everything."""
+        self.refuse()
+        for container in self.accepted:
+            container.drop()

@@ -1,0 +1,364 @@
+"""Connectors: the life of an outgoing connection, with a scripted peer as the broker."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.peer import frames
+from tests.peer.container import Broker
+from tests.peer.frames import AMQP_HEADER, SASL_HEADER
+from tests.peer.management import Management, ManagementError
+from tests.peer.peer import Peer
+from tests.peer.types import Map, Symbol
+from tests.system.fixtures import Start
+from tests.system.router import Router, Section, listener, poll
+
+ROUTER = "QDR"
+#: Seconds by which a retry may be late on a busy machine; C-8 allows one.
+LATE = 1.5
+CONNECTOR = "connector"
+
+
+class Rig:
+    """A router with a management client."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self.peer = Peer.opened(next(iter(router.ports.values())))
+        self.management = Management(self.peer)
+
+    def row(self, name: str = "broker") -> dict[str, Any]:
+        return self.management.one(CONNECTOR, name=name)
+
+    def wait(self, condition: Callable[[dict[str, Any]], Any], what: str, name: str = "broker") -> dict[str, Any]:
+        def found() -> dict[str, Any] | None:
+            row = self.row(name)
+            return row if condition(row) else None
+
+        row: dict[str, Any] = poll(found, what)
+        return row
+
+    def connections(self) -> list[dict[str, Any]]:
+        """Rows of outgoing connections."""
+        return [row for row in self.management.query("connection") if row["dir"] == "out"]
+
+
+@pytest.fixture
+def brokers() -> Iterator[Callable[[], Broker]]:
+    made: list[Broker] = []
+
+    def make() -> Broker:
+        made.append(Broker())
+        return made[-1]
+
+    yield make
+    for broker in made:
+        broker.close()
+
+
+@pytest.fixture
+def broker(brokers: Callable[[], Broker]) -> Broker:
+    return brokers()
+
+
+@pytest.fixture
+def rig(start: Start, workers: int, broker: Broker) -> Callable[..., Rig]:
+    """Starts a router with a connector to the broker."""
+    made = []
+
+    def begin(sections: list[Section] | None = None, **attributes: Any) -> Rig:
+        made.append(Rig(start([*(sections or []), connector(broker, **attributes), listener()], workers)))
+        return made[-1]
+
+    return begin
+
+
+def connector(broker: Broker, name: str = "broker", **attributes: Any) -> Section:
+    return CONNECTOR, {"name": name, "host": "127.0.0.1", "port": broker.port, **attributes}
+
+
+def test_what_the_router_says_first(rig: Callable[..., Rig], broker: Broker) -> None:
+    rig(
+        role="route-container",
+        maxFrameSize=2048,
+        maxSessions=10,
+        idleTimeoutSeconds=20,
+        openProperties={"color": "red", "size": 3},
+    )
+    container = broker.serve()
+    said = container.remote_open
+    assert said is not None
+    assert (said.container_id, said.hostname) == (ROUTER, "127.0.0.1")
+    assert (said.max_frame_size, said.channel_max, said.idle_time_out) == (2048, 9, 10000)
+    assert [str(each) for each in said.offered_capabilities] == ["ANONYMOUS-RELAY", "qd.streaming-links"]
+    properties = dict(said.properties.items())
+    assert isinstance(properties.pop("qd.conn-id"), int)
+    assert properties.pop("product")
+    assert properties.pop("version")
+    assert properties == {"color": "red", "size": 3}
+    assert container.init.mechanism == "ANONYMOUS"
+    assert container.init.initial_response.startswith(b"anonymous@")
+    assert container.init.hostname == "127.0.0.1"
+
+
+def test_rows_and_log_of_an_open_connection(rig: Callable[..., Rig], broker: Broker) -> None:
+    own = rig(role="route-container", saslUsername="somebody")
+    broker.serve(container_id="the-broker", properties=Map([(Symbol("product"), "x")]))
+    row = own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
+    (connection,) = own.connections()
+    number, place = connection["identity"], f"127.0.0.1:{broker.port}"
+    text = (
+        f"[C{number}] Connection Opened: dir=out host={place} vhost= encrypted=no auth=ANONYMOUS user=somebody "
+        "container_id=the-broker"
+    )
+    assert (row["connectionStatus"], row["connectionMsg"]) == ("SUCCESS", text)
+    assert row["failoverUrls"] == f"amqp://{place}"
+    assert row["saslUsername"] == "somebody"
+    wanted = {
+        "name": f"connection/{place}",
+        "host": place,
+        "role": "route-container",
+        "container": "the-broker",
+        "sasl": "ANONYMOUS",
+        "user": "somebody",
+        "isAuthenticated": True,
+        "opened": True,
+        "properties": {"product": "x"},
+    }
+    assert {key: connection[key] for key in wanted} == wanted
+    own.router.wait_log(re.escape(f'{text} props={{:product="x"}}'))
+    own.router.wait_log(f"Configured Connector: {place} proto=any, role=route-container")
+
+
+def test_clients_of_the_router_may_be_at_the_other_end(rig: Callable[..., Rig], broker: Broker) -> None:
+    """Role normal: the peer attaches links as any client does."""
+    own = rig()
+    container = broker.serve()
+    receiver = container.receiver("queue", credit=10)
+    sender = own.peer.sender("queue")
+    number = sender.send(b"\x00\x53\x75\xa0\x01x")
+    receiver.next().settle()
+    assert sender.outcome(number).name == "accepted"
+
+
+def test_plain(rig: Callable[..., Rig], broker: Broker) -> None:
+    own = rig(saslUsername="user", saslPassword="pass:se cret")
+    container = broker.serve(mechanisms=("SCRAM-SHA-256", "ANONYMOUS", "PLAIN"))
+    assert (container.init.mechanism, container.init.initial_response) == ("PLAIN", b"\x00user\x00se cret")
+    assert own.row()["saslPassword"] == "pass:se cret"
+    assert [(row["sasl"], row["user"]) for row in own.connections()] == [("PLAIN", "user")]
+    own.router.wait_log("It is unsafe to provide plain text passwords in the config file")
+
+
+def test_without_a_password_or_an_offer_of_plain_it_is_anonymous(rig: Callable[..., Rig], broker: Broker) -> None:
+    rig(saslUsername="user", saslPassword="secret")
+    assert broker.serve(mechanisms=("ANONYMOUS",)).init.mechanism == "ANONYMOUS"
+
+
+def failure(own: Rig, tail: str) -> None:
+    """The connector shows a failure and tries again."""
+    row = own.wait(lambda row: row["connectionMsg"], "an attempt fails")
+    head, _, told = row["connectionMsg"].partition(" failed: ")
+    assert head.endswith(f"] Connection to 127.0.0.1:{row['port']}")
+    assert told == tail
+    assert row["connectionStatus"] == "CONNECTING"
+    own.router.wait_log(re.escape(row["connectionMsg"]))
+
+
+def test_authentication_fails(rig: Callable[..., Rig], broker: Broker) -> None:
+    own = rig(saslUsername="user", saslPassword="wrong", saslMechanisms="PLAIN")
+    container = broker.serve(mechanisms=("PLAIN",), code=1)
+    assert container.read_rest() == b""
+    failure(own, "amqp:unauthorized-access Authentication failed [mech=PLAIN]")
+
+
+def test_no_mechanism_in_common(rig: Callable[..., Rig], broker: Broker) -> None:
+    own = rig()
+    container = broker.accept()
+    container.raw(SASL_HEADER)
+    container.frame("sasl-mechanisms", sasl_server_mechanisms=Symbol("EXTERNAL"))
+    assert container.read_rest() == SASL_HEADER
+    failure(
+        own, "amqp:unauthorized-access SASL(-4): no mechanism available:  (Authentication failed [mech=none])"
+    )
+
+
+def test_the_peer_does_not_speak_sasl(rig: Callable[..., Rig], broker: Broker) -> None:
+    own = rig()
+    container = broker.accept()
+    assert container.read_octets(8) == SASL_HEADER
+    container.raw(AMQP_HEADER)
+    assert container.read_rest() == b""
+    failure(
+        own,
+        "amqp:connection:framing-error Expected SASL protocol header got: AMQP 1.0 layer "
+        "['AMQP\\x00\\x01\\x00\\x00']",
+    )
+
+
+@pytest.mark.parametrize("after", ["nothing", "sasl"])
+def test_the_peer_goes_away_before_its_header(rig: Callable[..., Rig], broker: Broker, after: str) -> None:
+    own = rig()
+    container = broker.accept()
+    if after == "sasl":
+        container.offer()
+        container.frame("sasl-outcome", code=0)
+    container.drop()
+    failure(
+        own,
+        "amqp:connection:framing-error Expected AMQP protocol header: no protocol header found (connection aborted)",
+    )
+
+
+def test_the_peer_refuses_with_a_close(rig: Callable[..., Rig], broker: Broker) -> None:
+    own = rig()
+    container = broker.accept()
+    container.offer()
+    container.frame("sasl-outcome", code=0)
+    container.raw(AMQP_HEADER)
+    container.frame("close", error=frames.error("amqp:not-allowed", "not today"))
+    failure(own, "amqp:not-allowed not today")
+
+
+def test_nobody_listens_and_then_somebody_does(rig: Callable[..., Rig], broker: Broker) -> None:
+    broker.refuse()
+    own = rig()
+    failure(own, f"proton:io Connection refused - disconnected 127.0.0.1:{broker.port}")
+    broker.listen()
+    broker.serve(timeout=10)
+    own.wait(lambda row: "Connection Opened" in row["connectionMsg"], "the connection opens")
+
+
+def test_a_name_that_does_not_exist(start: Start, broker: Broker) -> None:
+    section = (CONNECTOR, {"name": "broker", "host": "nosuch.invalid", "port": "amqp"})
+    own = Rig(start([section, listener()], 1))
+    row = own.wait(lambda row: row["connectionMsg"], "an attempt fails")
+    assert "Connection to nosuch.invalid:amqp failed: proton:io " in row["connectionMsg"]
+    assert row["connectionMsg"].endswith(" - connect to  nosuch.invalid:amqp")
+
+
+def test_a_silent_peer(rig: Callable[..., Rig], broker: Broker) -> None:
+    own = rig(idleTimeoutSeconds=1)
+    container = broker.serve()
+    assert container.expect_close() == ("amqp:resource-limit-exceeded", "local-idle-timeout expired")
+    row = own.wait(lambda row: "failed" in row["connectionMsg"], "the connection ends")
+    assert row["connectionMsg"].endswith(" failed: amqp:resource-limit-exceeded local-idle-timeout expired")
+    broker.serve(timeout=2 + LATE)
+
+
+def test_heartbeats_for_a_peer_that_wants_them(rig: Callable[..., Rig], broker: Broker) -> None:
+    rig()
+    container = broker.serve(idle_time_out=400)
+    for _ in range(3):
+        assert container.read_frame(timeout=1).performative is None
+
+
+def test_a_close_of_the_peer_is_answered_and_no_failure(rig: Callable[..., Rig], broker: Broker) -> None:
+    own = rig()
+    container = broker.serve()
+    own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
+    container.frame("close", error=frames.error("amqp:connection:forced", "maintenance"))
+    assert container.expect_close() is None
+    ended = time.monotonic()
+    row = own.wait(lambda row: row["connectionStatus"] == "CONNECTING", "the connection ends")
+    assert "Connection Opened" in row["connectionMsg"]
+    again = broker.accept(timeout=2 + LATE)
+    assert time.monotonic() - ended > 1
+    again.serve()
+
+
+def test_a_lost_connection_is_a_failure(rig: Callable[..., Rig], broker: Broker) -> None:
+    own = rig()
+    container = broker.serve()
+    own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
+    container.drop()
+    row = own.wait(lambda row: "failed" in row["connectionMsg"], "the connection ends")
+    assert row["connectionMsg"].endswith(" failed: amqp:connection:framing-error connection aborted")
+    broker.serve(timeout=2 + LATE)
+
+
+def test_the_next_address_after_two_errors(rig: Callable[..., Rig], broker: Broker, brokers: Any) -> None:
+    second: Broker = brokers()
+    own = rig()
+    key, place = Symbol, f"127.0.0.1:{broker.port}"
+    server = Map([(key("network-host"), "127.0.0.1"), (key("port"), str(second.port))])
+    container = broker.serve(properties=Map([(key("failover-server-list"), [server])]))
+    other = f"amqp://127.0.0.1:{second.port}"
+    own.wait(lambda row: row["failoverUrls"] == f"amqp://{place}, {other}", "the list is learned")
+    broker.refuse()
+    container.drop()
+    second.serve(timeout=2 * 1 + LATE)
+    own.wait(lambda row: row["failoverUrls"] == f"{other}, amqp://{place}", "the other one is the current one")
+    assert [row["host"] for row in own.connections()] == [place], "that of the configuration"
+
+
+def test_delete_closes_the_connection_and_ends_the_retries(rig: Callable[..., Rig], broker: Broker) -> None:
+    own = rig()
+    container = broker.serve()
+    own.management.delete(CONNECTOR, "broker")
+    assert container.expect_close() is None
+    assert own.management.query(CONNECTOR) == []
+    assert broker.quiet(3)
+
+
+def test_create(start: Start, workers: int, broker: Broker) -> None:
+    own = Rig(start([listener()], workers))
+    own.management.create(CONNECTOR, "broker", host="127.0.0.1", port=str(broker.port), role="route-container")
+    broker.serve(timeout=2)
+    own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
+    with pytest.raises(ManagementError, match="sslProfile"):
+        own.management.create(CONNECTOR, "other", sslProfile="x")
+    assert [row["name"] for row in own.management.query(CONNECTOR)] == ["broker"]
+
+
+def test_a_worker_dies(start: Start, brokers: Callable[[], Broker]) -> None:
+    made = [brokers() for _ in range(6)]
+    sections = [connector(broker, f"broker{number}") for number, broker in enumerate(made)]
+    router = start([*sections, listener()], 3)
+    first = [broker.serve() for broker in made]
+    for victim in router.worker_pids():
+        os.kill(victim, signal.SIGKILL)
+    for broker, container in zip(made, first, strict=True):
+        container.expect_end()
+        broker.serve(timeout=5)
+
+
+def test_reload_of_host_and_port_moves_that_connector_only(
+    start: Start, workers: int, brokers: Callable[[], Broker]
+) -> None:
+    one, two, other = brokers(), brokers(), brokers()
+    router = start([connector(one), connector(other, "other"), listener()], workers)
+    own = Rig(router)
+    before, stays = one.serve(), other.serve()
+    router.configure([connector(two), connector(other, "other"), listener()])
+    own.management.call("RELOAD")
+    assert before.expect_close() is None
+    two.serve(timeout=3)
+    own.wait(lambda row: f":{two.port} " in row["connectionMsg"], "the connection opens")
+    stays.barrier()
+    router.configure([connector(two), listener()])
+    own.management.call("RELOAD")
+    assert stays.expect_close() is None
+    assert [row["name"] for row in own.management.query(CONNECTOR)] == ["broker"]
+
+
+def test_other_attributes_count_from_the_next_connection_on(start: Start, workers: int, broker: Broker) -> None:
+    router = start([connector(broker), listener()], workers)
+    own = Rig(router)
+    container = broker.serve()
+    router.configure([connector(broker, maxFrameSize=1024), listener()])
+    plan = own.management.call("RELOAD")
+    assert [(change["kind"], change["effect"]) for change in plan["changes"]] == [("update", "reconnect")]
+    container.barrier()
+    container.frame("close")
+    container.expect_close()
+    again = broker.serve(timeout=2 + LATE).remote_open
+    assert again is not None
+    assert again.max_frame_size == 1024

@@ -1,0 +1,45 @@
+"""Where the password of a connector is found, and what is said about that."""
+
+import pytest
+
+from supervisor.connectors.password import PLAIN_TEXT, find
+
+UNSAFE = ("CONN_MGR", "warning", PLAIN_TEXT)
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [("secret", "secret"), ("pass:secret", "secret"), ("pass:", ""), ("literal:x", "literal:x"), ("env", "env")],
+)
+def test_a_password_in_the_file_is_unsafe(written, text):
+    assert find(written) == (text, UNSAFE)
+
+
+def test_a_variable(monkeypatch):
+    monkeypatch.setenv("SLUICE_TEST_PASSWORD", "secret")
+    assert find("env:  SLUICE_TEST_PASSWORD") == ("secret", None)
+
+
+def test_a_variable_that_is_not_set(monkeypatch):
+    monkeypatch.delenv("SLUICE_TEST_PASSWORD", raising=False)
+    remark = ("ERROR", "error", "Failed to find a password in the environment variable")
+    assert find("env:SLUICE_TEST_PASSWORD") == ("env:SLUICE_TEST_PASSWORD", remark)
+
+
+@pytest.mark.parametrize("octets", [b"secret", b"secret\n", b"secret\r\nnot this\n"])
+def test_the_first_line_of_a_file(tmp_path, octets):
+    path = tmp_path / "password"
+    path.write_bytes(octets)
+    assert find(f"file:{path}") == ("secret", None)
+
+
+def test_a_line_that_is_too_long_is_cut(tmp_path):
+    path = tmp_path / "password"
+    path.write_bytes(b"x" * 500)
+    assert find(f"file:{path}").text == "x" * 199
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    path = tmp_path / "none"
+    text = f"Unable to open password file {path}, error: No such file or directory"
+    assert find(f"file:{path}") == (f"file:{path}", ("CONN_MGR", "error", text))

@@ -1,0 +1,151 @@
+"""What a connector tries, and when; what it shows."""
+
+import pytest
+
+from supervisor.connectors.ring import MAX_LEARNED
+from supervisor.connectors.state import (
+    AFTER_END,
+    AFTER_FAILURE,
+    AFTER_WORKER,
+    JITTER,
+    WITH_FAILOVER,
+    ConnectorState,
+    Status,
+)
+
+LIST = "failover-server-list"
+
+
+@pytest.fixture
+def state():
+    return ConnectorState("one", "amqp", uniform=lambda low, high: 1.0)
+
+
+def servers(*places):
+    return {LIST: [{"network-host": host, "port": port} for host, port in (place.split(":") for place in places)]}
+
+
+def connect(state, properties=None, text="opened"):
+    entry = state.begin()
+    state.opened(text, properties)
+    return entry.place
+
+
+def test_a_new_connector_has_done_nothing(state):
+    assert (state.status, state.message, state.ring.urls) == (Status.INITIALIZING, "", "amqp://one:amqp")
+
+
+def test_success_shows_from_the_start_of_an_attempt_and_the_message_at_its_end(state):
+    assert state.begin().place == "one:amqp"
+    assert (state.status, state.message) == (Status.SUCCESS, "")
+    state.opened("it is open", None)
+    assert (state.status, state.message) == (Status.SUCCESS, "it is open")
+
+
+def test_a_failed_attempt_waits_longer_than_the_end_of_a_connection(state):
+    state.begin()
+    assert state.failed("why") == AFTER_FAILURE
+    assert (state.status, state.message) == (Status.CONNECTING, "why")
+    connect(state)
+    assert state.failed("lost") == AFTER_END
+    assert state.message == "lost"
+
+
+def test_a_close_of_the_peer_is_no_failure(state):
+    connect(state, text="it was open")
+    assert state.ended() == AFTER_END
+    assert (state.status, state.message) == (Status.CONNECTING, "it was open")
+
+
+def test_an_attempt_after_an_open_connection_that_fails_waits_long_again(state):
+    connect(state)
+    state.ended()
+    state.begin()
+    assert state.failed("refused") == AFTER_FAILURE
+
+
+def test_after_the_death_of_a_worker_the_peer_is_tried_at_once(state):
+    connect(state, servers("two:2"))
+    assert state.worker_died() == AFTER_WORKER
+    assert state.status is Status.CONNECTING
+    assert state.begin().place == "one:amqp"
+
+
+def test_the_wait_varies_within_the_tolerance():
+    low = ConnectorState("one", "1", uniform=lambda low, high: low)
+    high = ConnectorState("one", "1", uniform=lambda low, high: high)
+    assert low.failed("") == pytest.approx(AFTER_FAILURE * (1 - JITTER))
+    assert high.failed("") == pytest.approx(AFTER_FAILURE * (1 + JITTER))
+    assert JITTER * AFTER_FAILURE <= 1, "C-8 allows a second"
+
+
+def test_a_deleted_connector_stays_so(state):
+    connect(state)
+    state.delete()
+    assert state.closing
+    state.failed("late")
+    assert state.status is Status.CLOSING
+
+
+def test_listed_addresses_are_added_in_order_behind_the_configured_one(state):
+    connect(state, servers("two:2", "one:amqp", "three:3", "two:2"))
+    assert state.ring.urls == "amqp://one:amqp, amqp://two:2, amqp://three:3"
+    assert state.failed("") == WITH_FAILOVER
+    assert state.ended() == WITH_FAILOVER
+
+
+def test_an_address_is_left_after_two_errors_in_a_row_and_the_list_is_a_ring(state):
+    connect(state, servers("two:2"))
+    tried = []
+    for _ in range(6):
+        state.failed("")
+        tried.append(state.begin().place)
+    assert tried == ["one:amqp", "two:2", "two:2", "one:amqp", "one:amqp", "two:2"]
+
+
+def test_an_open_connection_resets_the_count_and_a_close_leaves_the_address(state):
+    connect(state, servers("two:2"))
+    state.failed("")
+    assert connect(state) == "one:amqp"
+    state.failed("")
+    assert connect(state) == "one:amqp"
+    for _ in range(5):
+        state.ended()
+        assert connect(state) == "one:amqp"
+
+
+def test_a_new_list_drops_what_is_neither_listed_nor_current_nor_configured(state):
+    connect(state, servers("two:2", "three:3", "four:4"))
+    state.failed("")
+    state.failed("")
+    assert connect(state, servers("four:4", "five:5")) == "two:2"
+    assert state.ring.urls == "amqp://two:2, amqp://four:4, amqp://five:5, amqp://one:amqp"
+
+
+def test_without_a_list_nothing_changes_and_an_empty_one_forgets_the_others(state):
+    connect(state, servers("two:2", "three:3"))
+    connect(state, {"product": "broker"})
+    connect(state, None)
+    connect(state, {LIST: "text"})
+    assert len(state.ring) == 3
+    connect(state, {LIST: []})
+    assert state.ring.urls == "amqp://one:amqp"
+
+
+def test_what_a_list_leaves_out_and_gets_wrong(state):
+    items = [
+        {"network-host": "two"},
+        {"network-host": "three", "port": 3, "scheme": "amqps", "hostname": "ignored"},
+        {"port": 4},
+        {"network-host": ""},
+        {"network-host": 5},
+        "six:6",
+        {"network-host": "seven", "port": [7], "scheme": 8},
+    ]
+    connect(state, {LIST: items})
+    assert state.ring.urls == "amqp://one:amqp, amqp://two:5672, amqps://three:3, amqp://seven:5672"
+
+
+def test_a_peer_cannot_name_addresses_without_end(state):
+    connect(state, servers(*(f"host{number}:1" for number in range(10 * MAX_LEARNED))))
+    assert len(state.ring) == 1 + MAX_LEARNED
