@@ -83,7 +83,7 @@ class Client:
     @property
     def route_container(self) -> bool:
         """Whether the peer is one: its deliveries are counted as such."""
-        return bool(self.listener["role"] == "route-container")
+        return bool(self.offer["role"] == "route-container")
 
     # -- the engine's events ------------------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ def test_bad_listeners(management: Management, body: dict[str, object], status: 
     assert management.ask("READ", name="bad").status == 404
 
 
-@pytest.mark.parametrize("kind", ["sslProfile", "authServicePlugin", "connector", "vhost"])
+@pytest.mark.parametrize("kind", ["sslProfile", "authServicePlugin", "vhost"])
 def test_types_that_are_not_built(management: Management, kind: str) -> None:
     answer = management.ask("CREATE", {"host": "h", "port": "1"}, type=kind, name="x")
     assert answer.status == 501

@@ -44,7 +44,7 @@ class Shell:
         (package / "__init__.py").touch()
         (package / "main.py").write_text(RECORDER)
         (folder / "good.conf").write_text("router {\n  id: A\n}\n")
-        (folder / "bad.conf").write_text("router {\n  id: A\n  nonsense: 1\n}\nconnector {\n}\n")
+        (folder / "bad.conf").write_text("router {\n  id: A\n  nonsense: 1\n}\nauthServicePlugin {\n  name: x\n}\n")
 
     def __call__(self, command, *words):
         module = {"sluice": "main", "qdrouterd": "qdrouterd"}[command]
@@ -157,7 +157,7 @@ def test_bad_configuration(shell, command):
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} [+-]\d{4} "
     assert [re.sub(stamp, "", line) for line in lines] == [
         f"ERROR (error) {place} {unknown}",
-        f"ERROR (error) {place} entity 'connector' is not supported yet (line 5)",
+        f"ERROR (error) {place} entity 'authServicePlugin' is not supported yet (line 5)",
         f"MAIN (critical) Router start-up failed: {place} {unknown}",
         f"bin/{command[0]}: {place} {unknown}",
     ]
@@ -276,7 +276,7 @@ def test_sluice_check(shell):
     long_name = "org.apache.qpid.dispatch.router"
     assert done.stderr.splitlines() == [
         f"bad.conf:3: {long_name}: Unknown attribute 'nonsense' for '{long_name}'",
-        "bad.conf:5: entity 'connector' is not supported yet",
+        "bad.conf:5: entity 'authServicePlugin' is not supported yet",
         "none.conf: the configuration file cannot be opened: No such file or directory",
         "warning: Must set either 'prefix' or 'pattern' attribute: ignoring configured address (odd.conf:1)",
     ]

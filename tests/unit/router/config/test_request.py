@@ -153,7 +153,7 @@ def test_old_names_are_told():
             f"{LONG}listener: value 'x' of attribute 'sslProfile' is not supported yet (leave the attribute out)",
         ),
         ("listener", {"websockets": True}, 501, None),
-        ("connector", {"port": 1}, 501, "entity 'connector' is not supported yet"),
+        ("authServicePlugin", {"port": 1}, 501, "entity 'authServicePlugin' is not supported yet"),
         ("router.config.linkRoute", {}, 501, "entity 'linkRoute' is not supported yet"),
         ("vhost", {"hostname": "v"}, 501, "entity 'vhost' is not supported yet"),
         ("log", {"module": "SERVER"}, 501, f"Operation 'CREATE' not implemented for '{LONG}log' ['UPDATE', 'READ']"),
