@@ -442,7 +442,7 @@ cdef class Connection:
         return self.channels.put(number, channel)
 
     cdef bint begun(self, uint16_t number, bytes ours, list items) except *:
-        """The peer's begin on channel `number` may answer one of ours, on channel `ours` (encoded). False: it does not."""
+        """Whether the peer's begin on channel `number` answers one of ours, on channel `ours` (encoded)."""
         cdef Channel channel = None
         value = codec.decode_one(ours)
         if isinstance(value, int):

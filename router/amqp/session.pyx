@@ -93,8 +93,8 @@ cdef class Session(Channel):
     """One session. Owner: its connection."""
 
     def __cinit__(self, Connection connection not None, remote_channel, list begin, handler, *, window=0):
-        """begin: items of the peer's begin, encoded; None: we begin, and there is no remote channel yet. window: frames,
-        0 for unbounded. Writes our begin."""
+        """begin: items of the peer's begin, encoded; None: we begin, and there is no remote channel yet.
+        window: frames, 0 for unbounded. Writes our begin."""
         self.connection = connection
         self.handler = handler
         self.by_remote_handle = NumberTable()
