@@ -1,0 +1,96 @@
+"""Fixtures: one router a module and worker count, with everything logged as Dispatch's own tests have it.
+
+A module sets `SECTIONS` (added to the configuration) and `WORKERS` (worker counts; default 1 and 3).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.dispatch.node import Node
+from tests.interop.dispatch.programs import Manage, Stat
+from tests.system.router import SETTINGS, Router, Section, listener
+
+#: What Dispatch's tests configure for every router.
+LOG: Section = ("log", {"module": "DEFAULT", "enable": "trace+", "includeSource": True, "outputFile": "stderr"})
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests of the shared router with each worker count of their module."""
+    if "site" in metafunc.fixturenames:
+        counts = getattr(metafunc.module, "WORKERS", [1, 3])
+        ids = [f"{count}-worker{'s' if count > 1 else ''}" for count in counts]
+        metafunc.parametrize("site", counts, ids=ids, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_certificates() -> Iterator[None]:
+    """Keep proton from reading the system's certificates for each connection: 40 ms, and nothing here uses TLS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", os.devnull)
+        yield
+
+
+@pytest.fixture(scope="module")
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+    """The router of this module."""
+    sections = [listener(idleTimeoutSeconds=120), *SETTINGS, LOG, *getattr(request.module, "SECTIONS", [])]
+    router = Router(tmp_path_factory.mktemp("site"), sections, request.param)
+    router.start()
+    yield router
+    router.stop()
+
+
+@pytest.fixture
+def node(site: Router) -> Iterator[Node]:
+    """A management client of the shared router."""
+    node = Node.connect(site.port)
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def qdmanage(site: Router) -> Manage:
+    """qdmanage for the shared router."""
+    return Manage(site.port)
+
+
+@pytest.fixture
+def qdstat(site: Router) -> Stat:
+    """qdstat for the shared router."""
+    return Stat(site.port)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Router]]:
+    """Start routers of a test's own: start(sections, workers=1, text=None); stopped, with all checks, after it."""
+    routers: list[Router] = []
+
+    def begin(sections: list[Section] | None = None, workers: int = 1, text: str | None = None) -> Router:
+        directory = tmp_path / f"router{len(routers)}"
+        directory.mkdir()
+        router = Router(directory, [listener()] if sections is None else sections, workers, text)
+        routers.append(router)
+        router.start()
+        return router
+
+    yield begin
+    for router in routers:
+        if router.alive:
+            router.stop()
+        else:
+            router.kill()
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def fresh() -> Callable[[str], str]:
+    """fresh(prefix): a name that no test has used."""
+    return lambda prefix: f"{prefix}{next(_numbers)}"

@@ -1,0 +1,88 @@
+"""The table `types.txt` beside this file, and how AMQP types look after proton has read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import proton
+
+from tests.interop.dispatch.node import PREFIX
+
+_TABLE = Path(__file__).with_name("types.txt")
+#: What every type has besides its own attributes, in this order.
+COMMON = ["name", "identity", "type"]
+
+#: AMQP type of a column -> the exact class of the value that proton gives.
+_CLASSES: dict[str, type] = {
+    "string": str,
+    "boolean": bool,
+    "int": proton.int32,
+    "uint": proton.uint,
+    "long": int,
+    "ulong": proton.ulong,
+    "map": dict,
+}
+
+
+@dataclass
+class Kind:
+    """One entity type, by its short name."""
+
+    name: str
+    bases: list[str] = field(default_factory=list)
+    operations: list[str] = field(default_factory=list)
+    attributes: list[str] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+
+    @property
+    def long_name(self) -> str:
+        """The name with prefix."""
+        return PREFIX + self.name
+
+    @property
+    def column_names(self) -> list[str]:
+        """Columns of a QUERY without their types."""
+        return [column.partition(":")[0] for column in self.columns]
+
+    def misfit(self, row: dict[str, Any]) -> list[str]:
+        """What is wrong with the types of a row of this kind."""
+        wrong = []
+        for column in self.columns:
+            name, _, written = column.partition(":")
+            if not fits(row[name], written):
+                wrong.append(f"{name}: {row[name]!r} ({type(row[name]).__name__}) is no {written}")
+        return wrong
+
+
+def fits(value: Any, written: str) -> bool:
+    """Whether a value that proton read is of a type as `types.txt` writes it."""
+    if value is None:
+        return written.endswith("?")
+    written = written.rstrip("?")
+    if written.startswith("list-of-"):
+        members = _CLASSES[written.removeprefix("list-of-")]
+        return type(value) is list and all(type(item) is members for item in value)
+    return type(value) is _CLASSES[written]
+
+
+def _read() -> dict[str, Kind]:
+    kinds: dict[str, Kind] = {}
+    current: list[str] = []
+    for line in _TABLE.read_text().splitlines():
+        if not line or line.startswith("#"):
+            continue
+        if not line.startswith(" "):
+            kind = kinds[line] = Kind(line)
+            continue
+        words = line.split()
+        if words[0].rstrip(":") in ("bases", "operations", "attributes", "columns") and words[0].endswith(":"):
+            current = getattr(kind, words.pop(0).rstrip(":"))
+        current.extend(words)
+    return kinds
+
+
+KINDS = _read()
+#: Types that are answered from live state, by long name.
+CORE = [kind for kind in KINDS.values() if kind.columns]

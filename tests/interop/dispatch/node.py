@@ -1,0 +1,232 @@
+"""A management client that talks the way the Python client of Dispatch's own tools and tests talks.
+
+One blocking proton connection, without a SASL layer unless asked for; one sender to the management address and one
+dynamic receiver with a credit of one; requests one at a time, matched by a text correlation-id; management operations
+carry `name: self` and `type: org.amqp.management`; queries go in pages of 500 rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from proton import Message, Url
+from proton.utils import BlockingConnection, SyncRequestResponse
+
+PREFIX = "org.apache.qpid.dispatch."
+#: Rows that the original client asks for at once.
+PAGE = 500
+#: Seconds for one answer; the original's default is 10.
+TIMEOUT = 10.0
+#: Pages after which a query is considered endless (a router that ignores `offset` answers for ever).
+MOST_PAGES = 100
+
+OK, CREATED, NO_CONTENT = 200, 201, 204
+
+
+class StatusError(Exception):
+    """An answer with an error status."""
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(f"{code} {description}")
+        self.code = code
+        self.description = description
+
+
+def long(kind: str) -> str:
+    """The long name of a type given by its short one."""
+    return kind if kind.startswith(PREFIX) else PREFIX + kind
+
+
+class Entity:
+    """A proxy of one entity: attributes as Python attributes and items; read, update, delete as methods."""
+
+    def __init__(self, node: Node, attributes: dict[str, Any]) -> None:
+        self.__dict__.update(node=node, attributes=dict(attributes))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.attributes[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.attributes[name] = value
+
+    def __getitem__(self, name: str) -> Any:
+        return self.attributes[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.attributes
+
+    def call(self, operation: str, expect: int = OK, **arguments: Any) -> Any:
+        """Any operation on this entity, found by type and identity; gives the body of the answer."""
+        request = self.node.request(operation=operation, type=self.type, identity=self.identity, **arguments)
+        return self.node.call(request, expect).body
+
+    def read(self) -> None:
+        """Fetch the attributes again."""
+        self.__dict__["attributes"] = self.call("READ")
+
+    def update(self) -> None:
+        """Send all attributes, changed or not, and take what comes back."""
+        self.__dict__["attributes"] = self.call("UPDATE", body=dict(self.attributes))
+
+    def delete(self) -> None:
+        """Delete the entity."""
+        self.call("DELETE", NO_CONTENT)
+
+
+class Rows:
+    """The answer of a query: column names and rows."""
+
+    def __init__(self, node: Node, names: list[str], results: list[list[Any]]) -> None:
+        self.node = node
+        self.names = names
+        self.results = results
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """Rows as maps; fails where a row is not as long as the list of columns."""
+        return [dict(zip(self.names, row, strict=True)) for row in self.results]
+
+    def entities(self) -> Iterator[Entity]:
+        """Rows as proxies."""
+        return (Entity(self.node, row) for row in self.dicts())
+
+
+class Node:
+    """A management node: connect with `Node.connect(port)`."""
+
+    def __init__(self, connection: BlockingConnection, address: str) -> None:
+        self.connection = connection
+        self.address = address
+        self.client = SyncRequestResponse(connection, address)
+
+    @classmethod
+    def connect(
+        cls, port: int, router: str | None = None, address: str = "$management", sasl: bool = False, **options: Any
+    ) -> Node:
+        """Connect to a port of this machine; `router`: the id of the router to ask."""
+        if router is not None:
+            address = f"_topo/0/{router}/$management"
+        url = Url(f"127.0.0.1:{port}")
+        options.setdefault("timeout", TIMEOUT)
+        return cls(BlockingConnection(url, sasl_enabled=sasl, **options), address)
+
+    def close(self) -> None:
+        """Close the connection. (The original's programs just drop it.)"""
+        self.connection.close()
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def request(self, body: Any = None, **properties: Any) -> Message:
+        """A request message; properties that are None are left out."""
+        given = {key: value for key, value in properties.items() if value is not None}
+        return Message(address=self.address, properties=given, body={} if body is None else body)
+
+    def node_request(self, body: Any = None, **properties: Any) -> Message:
+        """A request to the management node itself."""
+        return self.request(body, name="self", type="org.amqp.management", **properties)
+
+    def call(self, request: Message, expect: int = OK) -> Any:
+        """Send a request, return the answer; raises StatusError for another status than the expected one."""
+        response: Any = self.client.call(request)
+        code = response.properties["statusCode"]
+        if code != expect:
+            if OK <= code < 300:
+                raise ValueError(f"Response was {code} but expected {expect}")
+            raise StatusError(code, response.properties["statusDescription"])
+        return response
+
+    # --- operations -----------------------------------------------------------------------------------------------
+
+    def page(self, kind: str | None, names: list[str] | None, offset: int, count: int) -> Rows:
+        """One QUERY, as given."""
+        kind = None if kind is None else long(kind)
+        request = self.node_request(
+            {"attributeNames": names or []}, operation="QUERY", entityType=kind, offset=offset, count=count
+        )
+        body = self.call(request).body
+        return Rows(self, body["attributeNames"], body["results"])
+
+    def query(self, kind: str | None = None, names: list[str] | None = None, count: int = 0) -> Rows:
+        """All rows of a type, or `count` of them, page by page."""
+        columns: list[str] = []
+        results: list[list[Any]] = []
+        wanted = min(PAGE, count) if count else PAGE
+        offset = 0
+        for _ in range(MOST_PAGES):
+            rows = self.page(kind, names, offset, wanted)
+            columns = columns or rows.names
+            results += rows.results
+            if len(rows.results) < wanted or (count and len(results) >= count):
+                return Rows(self, columns, results)
+            offset += wanted
+            if count:
+                wanted = min(wanted, count - len(results))
+        raise AssertionError(f"the query of {kind} does not end: {len(results)} rows")
+
+    def rows(self, kind: str | None = None, **where: Any) -> list[dict[str, Any]]:
+        """Rows of a type whose columns equal `where`."""
+        found = self.query(kind).dicts()
+        return [row for row in found if all(row.get(name) == value for name, value in where.items())]
+
+    def one(self, kind: str, **where: Any) -> dict[str, Any]:
+        """The only row whose columns equal `where`."""
+        rows = self.rows(kind, **where)
+        assert len(rows) == 1, f"{len(rows)} rows of {kind} with {where}"
+        return rows[0]
+
+    def create(self, kind: str | None, name: str | None = None, **attributes: Any) -> Entity:
+        """CREATE; as the original does, type and name go into the properties and into the body."""
+        body = dict(attributes)
+        if kind is not None:
+            body["type"] = long(kind)
+        if name is not None:
+            body["name"] = name
+        request = self.request(body, operation="CREATE", type=body.get("type"), name=name)
+        return Entity(self, self.call(request, CREATED).body)
+
+    def read(self, kind: str | None = None, name: str | None = None, identity: str | None = None) -> Entity:
+        """READ by name or identity, with or without a type."""
+        kind = None if kind is None else long(kind)
+        request = self.request(operation="READ", type=kind, name=name, identity=identity)
+        return Entity(self, self.call(request).body)
+
+    def update(
+        self, attributes: Any, kind: str | None = None, name: str | None = None, identity: str | None = None
+    ) -> Entity:
+        """UPDATE by name or identity."""
+        kind = None if kind is None else long(kind)
+        request = self.request(attributes, operation="UPDATE", type=kind, name=name, identity=identity)
+        return Entity(self, self.call(request).body)
+
+    def delete(self, kind: str | None = None, name: str | None = None, identity: str | None = None) -> None:
+        """DELETE by name or identity."""
+        kind = None if kind is None else long(kind)
+        request = self.request(operation="DELETE", type=kind, name=name, identity=identity)
+        assert self.call(request, NO_CONTENT).body == {}
+
+    def ask(self, operation: str, **properties: Any) -> Any:
+        """An operation of the management node itself (GET-TYPES, GET-LOG, ...); gives the body of the answer."""
+        return self.call(self.node_request(operation=operation, **properties)).body
+
+    def log(self, limit: int | None = None) -> list[list[Any]]:
+        """Entries of GET-LOG."""
+        entries: list[list[Any]] = self.ask("GET-LOG", limit=limit)
+        return entries
+
+
+def attempt(request: Any, *arguments: Any, **options: Any) -> Any:
+    """What a call gives: its answer, or status code and description as a tuple."""
+    try:
+        return request(*arguments, **options)
+    except StatusError as error:
+        return error.code, error.description
+
+
+def refused(request: Any, *arguments: Any, **options: Any) -> tuple[int, str]:
+    """Status code and description of a call that has to fail."""
+    answer = attempt(request, *arguments, **options)
+    assert isinstance(answer, tuple), f"was not refused, but answered {answer!r}"
+    return answer[0], answer[1]

@@ -1,0 +1,244 @@
+"""qdrouterd's options, exit codes, detaching and signals (management specification, chapter 3)."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.interop.dispatch.node import Node
+from tests.interop.dispatch.programs import program, run
+from tests.system.router import Router, free_port, listener, poll
+
+Start = Callable[..., Router]
+
+
+@pytest.mark.parametrize("option", ["-v", "--version", "--vers"])
+def test_version(option: str) -> None:
+    ran = run("qdrouterd", option)
+    assert ran.code == 0
+    assert re.fullmatch(r"\d+\.\d+\S*\n", ran.out)
+    assert ran.err == ""
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help(option: str) -> None:
+    ran = run("qdrouterd", option)
+    assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert lines[0] == f"Usage: {program('qdrouterd')} [OPTIONS]"
+    assert lines[1] == ""
+    order = ["--config", "--include", "--daemon", "--pidfile", "--user", "--test-hooks", "--version", "--help"]
+    places = [ran.out.index(option) for option in order]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--nosuch"], "unrecognized option '--nosuch'"),
+        (["-x"], "invalid option -- 'x'"),
+        (["-c"], "option requires an argument -- 'c'"),
+        (["--config"], "option '--config' requires an argument"),
+        (["a", "b"], "Unexpected arguments: a b"),
+    ],
+)
+def test_wrong_command_line(arguments: list[str], said: str) -> None:
+    ran = run("qdrouterd", *arguments)
+    assert ran.code == 1
+    assert said in ran.err
+    assert ran.out.startswith(f"Usage: {program('qdrouterd')} [OPTIONS]\n\n")
+
+
+def test_options_act_from_left_to_right() -> None:
+    assert run("qdrouterd", "-v", "--nosuch").code == 0
+    assert run("qdrouterd", "--nosuch", "-v").code == 1
+
+
+def test_library_path(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    ran = run("qdrouterd", "-I", str(gone))
+    assert ran.code == 1
+    assert ran.last_error.startswith(f"{program('qdrouterd')}: Cannot find Python library path '{gone}'")
+    file = tmp_path / "file"
+    file.write_text("")
+    ran = run("qdrouterd", "-I", str(file))
+    assert ran.code == 1
+    said = f"{program('qdrouterd')}: Run Time: Python library path '{file}' not a directory"
+    assert ran.last_error.startswith(said)
+
+
+def end(pid: int) -> None:
+    """Stop a detached router, if it still runs, and wait for its end."""
+    try:
+        process = psutil.Process(pid)
+        process.terminate()
+    except psutil.NoSuchProcess:
+        return
+    poll(lambda: not process.is_running(), "the detached router ended", 15)
+
+
+# --- detached -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def detached(tmp_path: Path) -> Iterator[Callable[..., int]]:
+    """detached(*options): run qdrouterd with -d and -P, insist on 0, give the pid; ended after the test."""
+    found: list[int] = []
+
+    def begin(*options: str, cwd: Path | None = None) -> int:
+        pidfile = tmp_path / "router.pid"
+        ran = run("qdrouterd", "-d", "-P", str(pidfile), *options, cwd=cwd)
+        if pidfile.exists():
+            found.append(int(pidfile.read_text()))
+        assert (ran.code, ran.out, ran.err) == (0, "", "")
+        return found[-1]
+
+    yield begin
+    for pid in found:
+        end(pid)
+
+
+def config_file(directory: Path, port: int, log: str) -> Path:
+    """A file for a detached router."""
+    path = directory / "detached.conf"
+    path.write_text(
+        f"listener {{\n    host: 127.0.0.1\n    port: {port}\n}}\n"
+        f"log {{\n    module: DEFAULT\n    enable: info+\n    outputFile: {log}\n}}\n"
+    )
+    return path
+
+
+def test_detached(tmp_path: Path, detached: Callable[..., int]) -> None:
+    """Exit 0 when the configuration stands; own session, cwd /, null devices; pid file of mode 0666 that stays."""
+    port = free_port()
+    path = config_file(tmp_path, port, str(tmp_path / "router.log"))
+    pid = detached("-c", path.name, cwd=tmp_path)
+    pidfile = tmp_path / "router.pid"
+    assert pidfile.read_text() == f"{pid}\n"
+    assert stat.S_IMODE(pidfile.stat().st_mode) == 0o666
+    process = psutil.Process(pid)
+    assert process.cwd() == "/"
+    assert os.getsid(pid) != os.getsid(0)
+    assert [os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)] == ["/dev/null"] * 3
+    poll(lambda: "Listening on" in (tmp_path / "router.log").read_text(), "the detached router listens", 15)
+    node = Node.connect(port)
+    assert node.one("router")["mode"] == "standalone"
+    node.close()
+    process.terminate()
+    poll(lambda: not process.is_running(), "the detached router ended", 15)
+    assert pidfile.exists()
+
+
+def test_detached_with_a_bad_file(tmp_path: Path) -> None:
+    """One line on stderr, exit 1, and the pid file is there nevertheless."""
+    path = tmp_path / "bad.conf"
+    path.write_text("nosuch {\n}\n")
+    pidfile = tmp_path / "bad.pid"
+    ran = run("qdrouterd", "-d", "-c", str(path), "-P", str(pidfile))
+    assert ran.code == 1
+    assert len(ran.err.splitlines()) == 1
+    assert ran.err.startswith(f"{program('qdrouterd')}: ")
+    assert "No such entity type 'org.apache.qpid.dispatch.nosuch'" in ran.err
+    assert pidfile.exists()
+
+
+def test_detached_without_a_place_for_the_pid(tmp_path: Path) -> None:
+    path = config_file(tmp_path, 0, str(tmp_path / "router.log"))
+    assert run("qdrouterd", "-d", "-c", str(path), "-P", "/nonexistent/dir/pid").code == 1
+    assert run("qdrouterd", "-d", "-c", str(path), "-U", "no-such-user-here").code == 1
+
+
+# --- output and signals -------------------------------------------------------------------------------------------
+
+#: Lines at start, in order.
+FIRST_LINES = [
+    r"SERVER \(info\) Container Name: QDR",
+    r"ROUTER \(info\) Router started in Standalone mode",
+    r"ROUTER \(info\) Version: ",
+    r"ROUTER_CORE \(info\) Router Core thread running. 0/QDR",
+    r"AGENT \(info\) Activating management agent on \$_management_internal",
+    r"POLICY \(info\) Policy configured maxConnections: 65535, policyDir: '',access rules enabled: 'false', "
+    r"use hostname patterns: 'false'",
+    r"CONN_MGR \(info\) Configured Listener: 127.0.0.1:0 proto=any, role=normal",
+    r"SERVER \(notice\) Operational, 3 Threads Running \(process ID \d+\)",
+    r"SERVER \(notice\) Process VmSize \S+ \S+ \(\S+ \S+ available memory\)",
+    r"SERVER \(notice\) Listening on 127.0.0.1:",
+]
+
+
+def test_first_lines(start: Start) -> None:
+    router = start(workers=3)
+    stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} [+-]\d{4} "
+    places = []
+    for wanted in FIRST_LINES:
+        found = [number for number, line in enumerate(router.lines) if re.match(stamp + wanted, line)]
+        assert found, f"no line {wanted!r} in\n{router.log}"
+        places.append(found[0])
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGQUIT, 0), (signal.SIGINT, -signal.SIGINT)], ids=str
+)
+def test_orderly_stop(start: Start, number: int, code: int) -> None:
+    """Says so, closes connections, leaves nothing behind; SIGINT shows as such to the shell."""
+    router = start(workers=2)
+    node = Node.connect(router.port)
+    os.kill(router.pid, number)
+    assert router.wait_exit() == code
+    assert re.search(r"SERVER \(notice\) Shut Down", router.log)
+    assert re.search(r"SERVER \(info\) \[C1\] Closing connection on shutdown", router.log)
+    assert re.search(r"ROUTER_CORE \(info\) Router Core thread exited", router.log)
+    router.check_nothing_left()
+    connection: Any = node.connection.conn
+    connection.free()
+
+
+def test_hangup_does_no_harm(start: Start) -> None:
+    router = start(workers=2)
+    os.kill(router.pid, signal.SIGHUP)
+    node = Node.connect(router.port)
+    assert node.one("router")["id"] == "QDR"
+    node.close()
+    router.stop()
+
+
+def test_required_listener_cannot_open(start: Start, tmp_path: Path) -> None:
+    """A port that is taken: error, critical, exit 1."""
+    holder = start()
+    path = tmp_path / "second.conf"
+    path.write_text(f"listener {{\n    host: 127.0.0.1\n    port: {holder.port}\n}}\n")
+    ran = run("qdrouterd", "-c", str(path))
+    assert ran.code == 1
+    where = f"127.0.0.1:{holder.port}"
+    assert re.search(rf"SERVER \(error\) Listener error on {where}: ", ran.err)
+    assert re.search(rf"SERVER \(critical\) Shutting down, required listener failed {where}", ran.err)
+
+
+def test_later_listener_cannot_open(start: Start) -> None:
+    """Only the first listener is required (docs/decisions/0009); the rest of the router works."""
+    holder = start()
+    sections = [listener(), ("listener", {"host": "127.0.0.1", "port": holder.port, "name": "taken"})]
+    directory = holder.directory.parent / "second"
+    directory.mkdir()
+    router = Router(directory, sections)
+    router.spawn()
+    router.wait_log(rf"SERVER \(error\) Listener error on 127.0.0.1:{holder.port}: ")
+    port = int(router.wait_log(r"Listening on \S*?:(\d+)")[1])
+    node = Node.connect(port)
+    assert len(node.rows("listener")) == 2
+    node.close()
+    router.stop()
+
+
+def test_named_listener_in_the_log(start: Start) -> None:
+    router = start([listener("l0"), listener("l1")])
+    assert set(router.ports) == {"l0", "l1"}

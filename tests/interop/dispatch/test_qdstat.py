@@ -1,0 +1,349 @@
+"""qdstat: every display as people and scripts read it; exit codes and errors."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+
+import pytest
+from proton import Message
+from proton.reactor import AtMostOnce
+from proton.utils import BlockingConnection
+
+from tests.interop.dispatch.programs import Stat, run
+from tests.system.router import Router, Section, free_port, poll
+
+WORKERS = [3]
+SECTIONS: list[Section] = [("router", {"metadata": "m"}), ("address", {"prefix": "urgent", "priority": 7})]
+
+HEADING = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} UTC")
+DURATION = r"\d{3}:\d\d:\d\d:\d\d"
+NUMBER = r"\d+"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traffic(site: Router) -> Iterator[None]:
+    """Clients that stay: three messages to two consumers, a priority address, a SASL connection."""
+    clients = [BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=sasl, timeout=10) for sasl in (True, False)]
+    receivers = [client.create_receiver("multicast/show", credit=10) for client in clients]
+    sender = clients[0].create_sender("multicast/show", options=AtMostOnce())
+    for number in range(3):
+        sender.send(Message(body=number))
+    urgent = clients[1].create_receiver("urgent/show")
+    for receiver in receivers:
+        assert [receiver.receive(timeout=10).body for _ in range(3)] == [0, 1, 2]
+    assert urgent
+    yield
+    for client in clients:
+        client.close()
+
+
+def body(out: str) -> list[str]:
+    """Lines below the heading, which is checked."""
+    lines = out.splitlines()
+    assert HEADING.fullmatch(lines[0])
+    assert lines[1] == "QDR"
+    assert lines[2] == ""
+    return lines[3:]
+
+
+def columns(line: str) -> list[str]:
+    """Names of a header line."""
+    assert line.startswith("  ")
+    return re.split(r"  +", line.strip())
+
+
+# --- general ------------------------------------------------------------------------------------------------------
+
+GENERAL = [
+    "Version", "Mode", "Router Id", "Worker Threads", "Uptime", "VmSize", "Area", "Link Routes", "Auto Links", "Links",
+    "Nodes", "Addresses", "Connections", "Presettled Count", "Dropped Presettled Count", "Accepted Count",
+    "Rejected Count", "Released Count", "Modified Count", "Deliveries Delayed > 1sec", "Deliveries Delayed > 10sec",
+    "Deliveries Stuck > 10sec", "Deliveries to Fallback", "Links Blocked", "Ingress Count", "Egress Count",
+    "Transit Count", "Deliveries from Route Container", "Deliveries to Route Container",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [[], ["-g"], ["--general"], ["--gen"]])
+def test_general(options: list[str], qdstat: Stat) -> None:
+    lines = body(qdstat(*options))
+    assert lines[0] == "Router Statistics"
+    assert columns(lines[1]) == ["attr", "value"]
+    assert re.fullmatch(r"  =+", lines[2])
+    rows = {line[2:34].strip(): line[34:].strip() for line in lines[3:] if line}
+    assert list(rows) == GENERAL
+    assert (rows["Mode"], rows["Router Id"], rows["Worker Threads"], rows["Area"]) == ("standalone", "QDR", "3", "0")
+    assert re.fullmatch(DURATION, rows["Uptime"])
+    assert re.fullmatch(r"[\d.]+ [KMG]iB", rows["VmSize"])
+    assert rows["Presettled Count"] == "3"
+    for name in GENERAL[7:]:
+        assert re.fullmatch(NUMBER, rows[name]), (name, rows[name])
+
+
+def test_general_csv(qdstat: Stat) -> None:
+    lines = body(qdstat("-g", "--csv"))
+    assert lines[0] == "Router Statistics"
+    rows = list(csv.reader(lines[1:]))
+    assert rows[0] == ["attr", "value"]
+    assert [row[0] for row in rows[1:] if row] == GENERAL
+    assert ["Mode", "standalone"] in rows
+    assert '"Router Id","QDR"' in lines
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+LINKS = ["type", "dir", "conn id", "id", "peer", "class", "addr", "phs", "cap", "pri", "undel", "unsett", "deliv",
+         "presett", "psdrop", "acc", "rej", "rel", "mod", "delay", "rate", "stuck", "cred", "blkd"]  # fmt: skip
+ADDRESSES = ["class", "addr", "phs", "distrib", "pri", "local", "remote", "in", "out", "thru", "fallback"]
+TABLES: dict[str, tuple[str, list[str]]] = {
+    "-c": (
+        "Connections",
+        [
+            "id", "host", "container", "role", "proto", "dir", "security", "authentication", "tenant", "last dlv",
+            "uptime",
+        ],
+    ),
+    "-l": ("Router Links", LINKS),
+    "-l -v": ("Router Links", [*LINKS, "admin", "oper", "name"]),
+    "-a": ("Router Addresses", ADDRESSES),
+    "-a -v": (
+        "Router Addresses",
+        [*ADDRESSES[:5], "in-proc", *ADDRESSES[5:], "to-proc", "from-proc"],
+    ),
+    "-p": ("Policy Configuration", ["attr", "value"]),
+}
+
+
+@pytest.mark.parametrize("options", TABLES)
+def test_table(options: str, qdstat: Stat) -> None:
+    """Title, exact columns, a line of `=` as wide as all; in CSV the same cells."""
+    title, names = TABLES[options]
+    lines = body(qdstat(*options.split()))
+    assert lines[0] == title
+    assert columns(lines[1]) == names
+    assert re.fullmatch(r"  =+", lines[2])
+    assert lines[3].startswith("  ")
+    quoted = body(qdstat(*options.split(), "--csv"))
+    assert quoted[0] == title
+    assert next(csv.reader(quoted[1:])) == names
+
+
+@pytest.mark.parametrize(
+    ("short", "long"), [("-c", "--connections"), ("-l", "--links"), ("-a", "--address"), ("-p", "--policy")]
+)
+def test_long_options(short: str, long: str, qdstat: Stat) -> None:
+    assert body(qdstat(short))[:2] == body(qdstat(long))[:2]
+
+
+def test_connections(qdstat: Stat) -> None:
+    rows = qdstat.table("-c")
+    assert len(rows) == 3
+    assert [row["id"] for row in rows] == sorted((row["id"] for row in rows), key=int)
+    for row in rows:
+        assert (row["role"], row["proto"], row["dir"], row["security"]) == ("normal", "amqp", "in", "no-security")
+        assert re.fullmatch(r"127\.0\.0\.1:\d+", row["host"])
+        assert re.fullmatch(DURATION, row["uptime"])
+        assert row["tenant"] == ""
+    assert [row["authentication"] for row in rows] == ["anonymous-user", "no-auth", "no-auth"]
+    assert re.fullmatch(DURATION, rows[0]["last dlv"])
+
+
+def test_links(qdstat: Stat) -> None:
+    rows = [row for row in qdstat.table("-l") if row["addr"] == "multicast/show"]
+    assert [row["dir"] for row in rows] == ["out", "out", "in"]
+    for row in rows:
+        assert (row["type"], row["class"], row["phs"], row["peer"]) == ("endpoint", "mobile", "0", "")
+        assert (row["cap"], row["pri"], row["undel"], row["unsett"]) == ("250", "4", "0", "0")
+        assert (row["deliv"], row["presett"], row["acc"], row["delay"], row["stuck"]) == ("3", "3", "0", "0", "0")
+        assert row["conn id"].isdecimal()
+        assert row["id"].isdecimal()
+        assert row["blkd"] == "-" or re.fullmatch(r"\d\d:\d\d:\d\d", row["blkd"])
+    temporary = [row for row in qdstat.table("-l") if row["addr"].startswith("temp.")]
+    assert [(row["class"], row["phs"]) for row in temporary] == [("local", "")]
+
+
+def test_addresses(qdstat: Stat) -> None:
+    rows = qdstat.table("-a")
+    assert [row["addr"] for row in rows] == sorted(row["addr"] for row in rows)
+    shown = next(row for row in rows if row["addr"] == "multicast/show")
+    assert (shown["class"], shown["phs"], shown["distrib"], shown["pri"]) == ("mobile", "0", "multicast", "-")
+    assert (shown["local"], shown["remote"], shown["in"], shown["out"], shown["thru"]) == ("2", "0", "3", "6", "0")
+    urgent = next(row for row in rows if row["addr"] == "urgent/show")
+    assert (urgent["pri"], urgent["local"], urgent["fallback"]) == ("7", "1", "0")
+    assert {(row["class"], row["addr"]) for row in rows} >= {("mobile", "$management"), ("local", "$management")}
+
+
+def test_priorities_as_dispatchs_own_tests_read_them(qdstat: Stat) -> None:
+    """The column `pri` starts where its header does; a hyphen or a number up to 9."""
+    for option in ("--address", "--links"):
+        lines = qdstat(option).split("\n")
+        start = re.search("pri", lines[4])
+        assert start is not None
+        for line in lines[6:-1]:
+            if not line.strip():
+                break
+            found = re.findall(r"[-\d]+", line[start.start() :])[0]
+            assert found == "-" or 0 <= int(found) <= 9
+
+
+def test_thousands_separators_only_where_they_belong(site: Router, qdstat: Stat) -> None:
+    """Commas in the counts of addresses, none in those of links."""
+    client = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)
+    receiver = client.create_receiver("balanced/thousands", credit=2000)
+    sender = client.create_sender("balanced/thousands", options=AtMostOnce())
+    for number in range(1200):
+        sender.send(Message(body=number))
+        if number % 100 == 99:
+            for _ in range(100):
+                receiver.receive(timeout=10)
+    row = next(row for row in qdstat.table("-a") if row["addr"] == "balanced/thousands")
+    assert (row["in"], row["out"]) == ("1,200", "1,200")
+    link = next(row for row in qdstat.table("-l") if row["addr"] == "balanced/thousands" and row["dir"] == "in")
+    assert link["deliv"] == "1200"
+    client.close()
+
+
+def test_policy(qdstat: Stat) -> None:
+    lines = body(qdstat("-p"))
+    empty = lines.index("")
+    assert lines[empty + 1] == "Policy Status"
+    configuration = [line[2:].split("  ")[0] for line in lines[3:empty]]
+    assert configuration == ["Maximum Concurrent Connections", "Maximum Message Size", "Enable Vhost Policy",
+                             "Enable Vhost Name Patterns", "Policy Directory", "Default Vhost"]  # fmt: skip
+    assert re.fullmatch(r"  Maximum Concurrent Connections +65535", lines[3])
+    status = {line[2:31].strip(): line[31:].strip() for line in lines[empty + 4 :] if line}
+    assert list(status) == ["Connections Processed", "Connections Denied", "Connections Current", "Links Denied",
+                            "Maximum Message Size Denied", "Total Denials"]  # fmt: skip
+    assert int(status["Connections Current"]) >= 2
+    assert int(status["Connections Processed"]) >= int(status["Connections Current"])
+
+
+def test_memory(qdstat: Stat) -> None:
+    """Pools of the router's own, or the words that there are none."""
+    lines = body(qdstat("-m"))
+    if lines[0] == "No memory statistics available":
+        return
+    assert lines[0] == "Memory Pools"
+    names = ["type", "size", "batch", "thread-max", "total", "in-threads", "rebal-in", "rebal-out"]
+    assert columns(lines[1]) == names
+    rows = qdstat.table("-m")
+    assert [row["type"] for row in rows] == sorted(row["type"] for row in rows)
+    for row in rows:
+        assert re.fullmatch(r"\d+", row["batch"])
+        assert all(re.fullmatch(r"\d{1,3}(,\d{3})*", row[name]) for name in names[1:] if name != "batch"), row
+    summary = lines.index("Memory Summary")
+    assert lines[summary - 1] == ""
+    assert columns(lines[summary + 1]) == ["VmSize", "Pooled"]
+
+
+# --- displays without rows ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "lines"),
+    [
+        ("-n", ["Router is Standalone - No Router List"]),
+        ("--nodes", ["Router is Standalone - No Router List"]),
+        ("-e", []),
+        ("--autolinks", ["AutoLinks", "No AutoLinks found"]),
+        ("--linkroutes", ["Link Routes", "No Link Routes found"]),
+    ],
+)
+def test_nothing_to_show(option: str, lines: list[str], qdstat: Stat) -> None:
+    assert [line for line in body(qdstat(option)) if line] == lines
+
+
+@pytest.mark.parametrize(
+    ("option", "text"), [("--vhosts", "No Vhosts"), ("--vhostgroups", "No Vhosts"), ("--vhoststats", "No Vhost Stats")]
+)
+def test_nothing_to_show_without_heading(option: str, text: str, qdstat: Stat) -> None:
+    assert qdstat(option).strip() == text
+
+
+def test_all_entities(qdstat: Stat) -> None:
+    out = qdstat("--all-entities")
+    titles = ["Router Links", "Router Addresses", "Connections", "AutoLinks", "Link Routes", "Router Statistics"]
+    places = [out.index(f"\n{title}\n") for title in titles]
+    assert places == sorted(places)
+    assert out.index("Policy Configuration") > places[-1]
+    assert out.index("No Vhosts") > out.index("Policy Configuration")
+
+
+# --- log and limits -----------------------------------------------------------------------------------------------
+
+
+def test_log(qdstat: Stat) -> None:
+    """The request for the log is among its last lines (AGENT at debug)."""
+    out = qdstat("--log", "--limit=5")
+    assert re.search(r"^\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4} AGENT \(debug\) .*GET-LOG", out, re.MULTILINE)
+    heads = re.findall(r"^\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} [A-Z_]+ \(\w+\) ", out, re.MULTILINE)
+    assert len(heads) == 5
+
+
+@pytest.mark.parametrize("option", ["-c", "-l", "-a"])
+def test_limit(option: str, qdstat: Stat) -> None:
+    assert len(qdstat.table(option, "--limit", "1")) == 1
+    assert len(qdstat.table(option, "--limit", "2")) == 2
+    assert len(qdstat.table(option, "--limit", "0")) > 2
+
+
+# --- targets ------------------------------------------------------------------------------------------------------
+
+
+def test_this_router_by_name(qdstat: Stat) -> None:
+    assert body(qdstat("-r", "QDR", "-g"))[0] == "Router Statistics"
+    assert body(qdstat("--router=QDR", "-c"))[0] == "Connections"
+
+
+def test_all_routers_of_a_standalone_one(qdstat: Stat) -> None:
+    """Fewer than two routers: the option is ignored."""
+    assert body(qdstat("--all-routers", "-a"))[0] == "Router Addresses"
+
+
+def test_unknown_router(qdstat: Stat) -> None:
+    done = qdstat.run("-r", "NOPE", "-t", "0.5")
+    assert done.code == 1
+    assert re.match(r"Timeout: Connection amqp://127.0.0.1:\d+\S* timed out: ", done.out)
+
+
+def test_no_router() -> None:
+    port = free_port()
+    done = run("qdstat", "-b", f"127.0.0.1:{port}")
+    assert done.code == 1
+    assert done.out.startswith("ConnectionException: Connection amqp://127.0.0.1:")
+    assert "Connection refused" in done.out
+
+
+def test_address_forms_of_the_bus(site: Router) -> None:
+    for bus in (f"127.0.0.1:{site.port}", f"amqp://127.0.0.1:{site.port}", f"amqp://127.0.0.1:{site.port}/$management"):
+        assert run("qdstat", "-b", bus).code == 0
+
+
+def test_with_sasl(qdstat: Stat) -> None:
+    assert body(qdstat("--sasl-mechanisms", "ANONYMOUS", "-c"))[0] == "Connections"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-c", "-l"], ["extra"], ["--nosuch"], ["--limit", "x"], ["-r", "A", "--all-routers"], ["-t", "x"]]
+)
+def test_wrong_usage(arguments: list[str], qdstat: Stat) -> None:
+    done = qdstat.run(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err.lower().startswith("usage: ")
+    assert "qdstat: error: " in done.err
+
+
+@pytest.mark.parametrize("option", ["-h", "--help", "--version"])
+def test_help(option: str) -> None:
+    done = run("qdstat", option)
+    assert done.code == 0
+    assert done.out
+    assert done.err == ""
+
+
+def test_connections_end_with_the_program(site: Router, qdstat: Stat) -> None:
+    before = len(qdstat.table("-c"))
+    qdstat("-g")
+    poll(lambda: len(qdstat.table("-c")) == before, "the connection of the program is gone")

@@ -1,0 +1,282 @@
+"""QUERY: columns and their AMQP types, chosen columns, pages, errors, and the untyped query of the tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from proton import symbol
+from proton.utils import BlockingConnection
+
+from tests.interop.dispatch.expected import COMMON, CORE, KINDS, Kind
+from tests.interop.dispatch.node import PREFIX, Node, attempt, long, refused
+from tests.system.router import Router, Section
+
+SECTIONS: list[Section] = [
+    ("router", {"metadata": "about this one", "helloIntervalSeconds": 2}),
+    ("address", {"pattern": "p/#", "distribution": "closest", "name": "patterned", "priority": 3, "waypoint": True}),
+    ("exchange", {"name": "ex", "address": "ex/in", "alternateAddress": "ex/other"}),
+    ("binding", {"exchangeName": "ex", "bindingKey": "a.b", "nextHopAddress": "ex/out", "name": "bound"}),
+]
+
+#: Core types that have rows here, and the least number of them.
+WITH_ROWS = {"router": 1, "router.address": 4, "router.link": 2, "connection": 1, "router.config.address": 5,
+             "router.config.exchange": 1, "router.config.binding": 1}  # fmt: skip
+#: Types of the store that always have entities.
+STORED = ["listener", "log", "logStats", "management", "policy", "router"]
+#: Log modules that have an entity.
+MODULES = [
+    "ROUTER", "ROUTER_CORE", "ROUTER_HELLO", "ROUTER_LS", "ROUTER_MA", "MESSAGE", "SERVER", "AGENT", "AUTHSERVICE",
+    "CONTAINER", "ERROR", "POLICY", "HTTP", "CONN_MGR", "PYTHON", "PROTOCOL", "DEFAULT",
+]  # fmt: skip
+
+
+@pytest.fixture
+def clients(site: Router) -> Iterator[list[BlockingConnection]]:
+    """A connection with a sender and a receiver, so that there is something to see."""
+    made = [BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)]
+    made[0].create_receiver("balanced/seen", name="seen")
+    made[0].create_sender("balanced/seen")
+    yield made
+    for connection in made:
+        connection.close()
+
+
+@pytest.mark.parametrize("kind", CORE, ids=lambda kind: kind.name)
+def test_core_columns(kind: Kind, node: Node, clients: list[BlockingConnection]) -> None:
+    """All columns in their fixed order, each value of its type."""
+    rows = node.query(kind.name)
+    assert rows.names == kind.column_names
+    assert len(rows.results) >= WITH_ROWS.get(kind.name, 0)
+    wrong = [each for row in rows.dicts() for each in kind.misfit(row)]
+    assert not wrong
+    for row in rows.dicts():
+        assert row.get("type", kind.long_name) == kind.long_name
+
+
+@pytest.mark.parametrize("kind", CORE, ids=lambda kind: kind.name)
+def test_core_columns_chosen(kind: Kind, node: Node, clients: list[BlockingConnection]) -> None:
+    """Exactly those asked for, in that order, repetitions included."""
+    names = [*reversed(kind.column_names), "identity", "identity"]
+    rows = node.query(kind.name, names)
+    assert rows.names == names
+    assert all(len(row) == len(names) for row in rows.results)
+
+
+@pytest.mark.parametrize("kind", CORE, ids=lambda kind: kind.name)
+def test_unknown_column_shifts_nothing(kind: Kind, node: Node) -> None:
+    rows = attempt(node.query, kind.name, ["identity", "bogus", "name"])
+    if isinstance(rows, tuple):
+        assert rows == (404, f"Unknown attributes ['bogus'] for type {kind.long_name}.")
+        return
+    assert rows.names == ["identity", "bogus", "name"]
+    assert all(row[1] is None for row in rows.results)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_type_can_be_queried(kind: Kind, node: Node) -> None:
+    """Every type answers; entities have the type asked for or one derived from it."""
+    if kind.name == "console":
+        assert refused(node.query, "console") == (403, "Forbidden")
+        return
+    rows = node.query(kind.name)
+    assert len(set(rows.names)) == len(rows.names)
+    derived = {kind.long_name} | {each.long_name for each in KINDS.values() if kind.name in each.bases}
+    if "type" in rows.names:
+        assert {row["type"] for row in rows.dicts()} <= derived
+    if not kind.columns:
+        assert rows.names[-3:] == COMMON
+        own = KINDS[kind.name].attributes
+        assert [name for name in rows.names if name in own] == own
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_stored_entities(kind: str, node: Node) -> None:
+    """Name, identity and type are always there; identities begin with the short type."""
+    query = node.query(kind) if kind != "router" else node.query()
+    rows = [row for row in query.dicts() if row["type"] == long(kind)]
+    assert rows
+    for row in rows:
+        assert row["name"]
+        assert row["identity"] == "self" if kind == "management" else row["identity"].startswith(kind + "/")
+
+
+def test_untyped(node: Node) -> None:
+    """What `qdmanage query` shows: store entities, no links, addresses or connections."""
+    rows = node.query().dicts()
+    types = {row["type"].removeprefix(PREFIX) for row in rows}
+    assert {"listener", "log", "logStats", "router", "policy", "management"} <= types
+    assert not types & {"router.link", "router.address", "connection"}
+    identities = [row["identity"] for row in rows]
+    assert len(set(identities)) == len(identities)
+    short = {(row["name"], row["type"]) for row in node.query(names=["type", "name"]).dicts()}
+    assert short == {(row["name"], row["type"]) for row in rows}
+
+
+def test_untyped_columns_are_all_attributes(node: Node) -> None:
+    names = set(node.query().names)
+    for kind in KINDS.values():
+        assert names >= {*kind.attributes, *COMMON}, kind.name
+
+
+def test_stored_router(node: Node) -> None:
+    """The configuration of the router is in its store form."""
+    entity = node.read(identity="router/QDR")
+    assert (entity.name, entity.type) == ("router/QDR", PREFIX + "router")
+    assert (entity.id, entity.mode, entity.area) == ("QDR", "standalone", "0")
+    assert entity.helloIntervalSeconds == 2
+    assert entity.metadata == "about this one"
+    assert entity.defaultDistribution == "balanced"
+    assert entity.hostName
+    assert entity.nodeCount == 0
+
+
+def test_core_router(node: Node, site: Router) -> None:
+    row = node.one("router")
+    assert (row["name"], row["id"], row["identity"]) == ("QDR", "QDR", "1")
+    assert (row["mode"], row["area"], row["metadata"]) == ("standalone", "0", "about this one")
+    assert row["workerThreads"] == site.workers
+    assert row["version"]
+    assert row["connectionCount"] >= 1
+    assert row["linkCount"] >= 2
+    assert row["memoryUsage"] > 0
+    assert (row["nodeCount"], row["linkRouteCount"], row["autoLinkCount"]) == (0, 0, 0)
+
+
+def test_log_entities(node: Node) -> None:
+    """One for each module; logStats for each source."""
+    logs = node.rows("log")
+    assert sorted(row["identity"] for row in logs) == sorted(f"log/{module}" for module in MODULES)
+    assert all(row["name"] == row["identity"] for row in logs)
+    default = node.read(identity="log/DEFAULT")
+    assert default.attributes == {
+        "module": "DEFAULT", "enable": "trace+", "includeTimestamp": True, "includeSource": True,
+        "outputFile": "stderr", "name": "log/DEFAULT", "identity": "log/DEFAULT", "type": PREFIX + "log",
+    }  # fmt: skip
+    stats = node.rows("logStats")
+    assert {row["name"] for row in stats} >= {*MODULES, "MAIN"}
+    assert all(row["identity"] == f"logStats/{row['name']}" for row in stats)
+    core = next(row for row in stats if row["name"] == "ROUTER_CORE")
+    assert core["infoCount"] > 0
+    own = next(row for row in stats if row["name"] == "DEFAULT")
+    assert [own[f"{level}Count"] for level in ("trace", "debug", "info", "notice", "warning", "error")] == [0] * 6
+
+
+@pytest.mark.parametrize("kind", ["router.address", "router.config.address", "log", "logStats", None])
+def test_pages(kind: str | None, node: Node) -> None:
+    """`offset` and `count` of every type; the pages together are the whole."""
+    whole = node.query(kind, ["identity"]).results
+    assert len(whole) > 4
+    pages: list[Any] = []
+    for offset in range(0, len(whole) + 2, 2):
+        page = node.page(kind, ["identity"], offset, 2).results
+        assert len(page) == min(2, max(0, len(whole) - offset))
+        pages += page
+    assert pages == whole
+    assert node.page(kind, ["identity"], len(whole), 500).results == []
+    assert node.page(kind, ["identity"], 1, 0).results == whole[1:]
+    assert node.query(kind, ["identity"], count=3).results == whole[:3]
+
+
+def test_offset_and_count_as_text(node: Node) -> None:
+    request = node.node_request({}, operation="QUERY", entityType=PREFIX + "router.address", offset="1", count="2")
+    assert len(node.call(request).body["results"]) == 2
+
+
+def test_negative_offset(node: Node) -> None:
+    assert node.page("router.address", [], -1, 10).results == []
+
+
+@pytest.mark.parametrize("body", [{}, {"attributeNames": []}, {"attributeNames": "name"}, {"attributeNames": None}])
+def test_no_column_asked_for(body: Any, node: Node) -> None:
+    for kind in ("router.address", "log"):
+        answer = node.call(node.node_request(body, operation="QUERY", entityType=PREFIX + kind)).body
+        assert set(COMMON) <= set(answer["attributeNames"])
+        assert answer["results"]
+
+
+def test_symbols_for_strings(node: Node) -> None:
+    request = node.node_request({}, operation=symbol("QUERY"), entityType=symbol(PREFIX + "listener"))
+    assert len(node.call(request).body["results"]) == 1
+
+
+def test_refused_queries(node: Node) -> None:
+    assert refused(node.query, "nosuch") == (400, f"No such entity type '{PREFIX}nosuch'")
+    text = f"Unknown attributes ['bogus', 'other'] for type {PREFIX}listener."
+    assert refused(node.query, "listener", ["bogus", "name", "other"]) == (404, text)
+    assert refused(node.query, None, ["bogus", "name"]) == (404, "Unknown attributes ['bogus'].")
+
+
+def test_rows_without_any_value_are_left_out(node: Node) -> None:
+    rows = node.query(names=["bindingKey", "arg1"])
+    assert all(any(value is not None for value in row) for row in rows.results)
+
+
+def test_no_nodes_on_a_standalone_router(node: Node) -> None:
+    assert node.query("router.node").results == []
+
+
+# --- the entities of this configuration ----------------------------------------------------------------------------
+
+
+def test_configured_entities(node: Node) -> None:
+    address = node.one("router.config.address", name="patterned")
+    assert {name: address[name] for name in KINDS["router.config.address"].column_names if name != "identity"} == {
+        "name": "patterned", "type": PREFIX + "router.config.address", "prefix": None, "pattern": "p/#",
+        "distribution": "closest", "waypoint": True, "ingressPhase": 0, "egressPhase": 1, "priority": 3,
+        "fallback": False,
+    }  # fmt: skip
+    unavailable = node.one("router.config.address", prefix="unavailable")
+    assert unavailable["distribution"] is None
+    exchange = node.one("router.config.exchange")
+    assert (exchange["name"], exchange["address"], exchange["alternateAddress"]) == ("ex", "ex/in", "ex/other")
+    assert (exchange["matchMethod"], exchange["phase"], exchange["bindingCount"]) == ("amqp", 0, 1)
+    binding = node.one("router.config.binding")
+    assert (binding["exchangeName"], binding["bindingKey"], binding["nextHopAddress"]) == ("ex", "a.b", "ex/out")
+    assert (binding["name"], binding["nextHopPhase"], binding["matchedCount"]) == ("bound", 0, 0)
+
+
+def test_identities_are_of_one_counter(node: Node, clients: list[BlockingConnection]) -> None:
+    """Links, configured addresses, exchanges and bindings share their numbers."""
+    kinds = ["router.link", "router.config.address", "router.config.exchange", "router.config.binding"]
+    identities = [row["identity"] for kind in kinds for row in node.rows(kind)]
+    assert all(identity.isdecimal() and int(identity) > 0 for identity in identities)
+    assert len(set(identities)) == len(identities)
+
+
+def test_read_like_query(node: Node, clients: list[BlockingConnection], fresh: Callable[[str], str]) -> None:
+    """READ of a core entity by identity, and by name where that is allowed: all columns, nulls too."""
+    for kind in ("router.config.address", "router.config.exchange", "router.config.binding", "router.address"):
+        for row in node.rows(kind)[:3]:
+            for key in ("identity", "name"):
+                if row[key] is not None:
+                    assert set(node.read(kind, **{key: row[key]}).attributes) == set(row)
+    connection = node.rows("connection")[0]
+    assert node.read("connection", identity=connection["identity"]).container == connection["container"]
+    link = node.rows("router.link")[0]
+    assert node.read("router.link", identity=link["identity"]).linkName == link["linkName"]
+
+
+def test_refused_reads(node: Node) -> None:
+    """One by one as 5.4 and 5.5 of the management specification have them."""
+    assert refused(node.read, "router", identity="1") == (403, "Forbidden")
+    assert refused(node.read, "console", identity="1") == (403, "Forbidden")
+    assert refused(node.read, "router.address") == (404, "Not Found")
+    assert refused(node.read, "router.address", identity="M0none") == (404, "Not Found")
+    assert refused(node.read, "router.link", identity="999999") == (404, "Not Found")
+    assert refused(node.read, "connection", name="x") == (400, "Name not supported. Identity required")
+    assert refused(node.read, "connection", identity="999999") == (404, "Not Found")
+    for kind in ("address", "linkRoute", "autoLink", "exchange"):
+        assert refused(node.read, f"router.config.{kind}") == (400, "No name or identity provided")
+        assert refused(node.read, f"router.config.{kind}", name="none") == (404, "Not Found")
+    assert refused(node.read, "router.config.binding") == (400, "No binding name or identity provided")
+    assert refused(node.read, "router.config.binding", name="none") == (404, "Not Found")
+    assert refused(node.read, "router.connection.linkRoute") == (400, "No name or identity provided")
+    assert refused(node.read, "router.connection.linkRoute", name="none") == (404, "Not Found")
+    assert refused(node.read, "listener") == (400, f"{PREFIX}listener: No name or identity provided")
+    assert refused(node.read, "listener", name="x") == (404, "No entity with name=x")
+    assert refused(node.read, "listener", name="x", identity="y") == (404, "No entity with name=x identity=y")
+    text = f"Entity type '{PREFIX}log' does not extend requested type '{PREFIX}listener'"
+    assert refused(node.read, "listener", identity="log/AGENT") == (400, text)
+    assert refused(node.read, "nosuch", identity="x") == (400, f"No such entity type '{PREFIX}nosuch'")

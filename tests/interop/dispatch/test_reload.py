@@ -1,0 +1,199 @@
+"""Changes of a running router: files by SIGHUP and `sluice reload`, all or nothing, undo, under traffic."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.interop.dispatch.load import Load
+from tests.interop.dispatch.node import Node
+from tests.interop.dispatch.programs import Ran, run
+from tests.system.router import Router, Section, free_port, listener, poll
+
+Start = Callable[..., Router]
+
+#: Sizes of the test under load: pairs of clients, addresses whose treatment changes, reloads.
+SIZES = [(15, 100, 10)]
+
+
+def reload(router: Router, *options: str) -> Ran:
+    """`sluice reload`."""
+    return run("sluice", "reload", "-b", f"127.0.0.1:{next(iter(router.ports.values()))}", *options)
+
+
+def prefixes(node: Node) -> set[str]:
+    """Prefixes of all configured addresses."""
+    return {row["prefix"] for row in node.rows("router.config.address")}
+
+
+def base(*more: Section) -> list[Section]:
+    """A configuration with one address and what else is given."""
+    return [listener(idleTimeoutSeconds=120), ("address", {"prefix": "kept", "name": "kept"}), *more]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_hangup_reads_the_file_again(workers: int, start: Start) -> None:
+    """SIGHUP applies what has changed: addresses, listeners, log levels; connections stay."""
+    router = start(base(), workers)
+    node = Node.connect(router.port)
+    port = free_port()
+    new: list[Section] = [
+        ("address", {"prefix": "added", "distribution": "multicast"}),
+        ("listener", {"host": "127.0.0.1", "port": port, "name": "second"}),
+        ("log", {"module": "AGENT", "enable": "debug+"}),
+    ]
+    kept = node.one("router.config.address", prefix="kept")
+    router.configure(base(*new))
+    os.kill(router.pid, signal.SIGHUP)
+    poll(lambda: prefixes(node) == {"kept", "added"}, "the new address is there")
+    poll(lambda: len(node.rows("listener")) == 2, "the new listener is there")
+    other = Node.connect(port)
+    assert other.one("router.config.address", prefix="added")["distribution"] == "multicast"
+    assert node.one("router.config.address", prefix="kept") == kept
+    assert node.read(identity="log/AGENT").enable == "debug+"
+    router.configure(base())
+    os.kill(router.pid, signal.SIGHUP)
+    poll(lambda: prefixes(node) == {"kept"}, "the address is gone again")
+    assert other.one("router")["id"] == "QDR"
+    assert "enable" not in node.read(identity="log/AGENT")
+    other.close()
+    node.close()
+
+
+BAD_FILES: dict[str, tuple[Section, str]] = {
+    "unknown attribute": (("address", {"prefix": "x", "bogus": 1}), "Unknown attribute 'bogus'"),
+    "wrong value": (("address", {"prefix": "x", "distribution": "nowhere"}), "Invalid value for enum"),
+    "unknown section": (("nosuch", {}), "No such entity type"),
+    "same name": (("address", {"prefix": "x", "name": "kept"}), "duplicates unique attribute 'name'"),
+    "bad level": (("log", {"module": "AGENT", "enable": "loud"}), "'loud' is not a valid log level"),
+    "log file": (("log", {"module": "AGENT", "outputFile": "/nonexistent/x/log"}), "Failed to open log file"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_file_changes_nothing(name: str, start: Start) -> None:
+    """Says file and line and what is wrong; all stays as it was, also what was right in the file."""
+    section, said = BAD_FILES[name]
+    router = start(base())
+    node = Node.connect(router.port)
+    before = node.query().results
+    router.configure(base(("address", {"prefix": "right"}), section))
+    done = reload(router)
+    assert done.code == 1
+    text = done.out + done.err
+    assert said in text
+    if name != "log file":
+        assert str(router.config) in text
+        assert re.search(r"\bline \d+\b|:\d+\b", text)
+    mark = len(router.lines)
+    os.kill(router.pid, signal.SIGHUP)
+    router.wait_log(r"\((error|critical|warning)\) ", after=mark)
+    assert prefixes(node) == {"kept"}
+    assert len(node.query().results) == len(before)
+    node.close()
+
+
+def test_plan_and_undo(start: Start) -> None:
+    """The plan shows and does nothing; undo goes back to what was."""
+    router = start(base())
+    node = Node.connect(router.port)
+    router.configure(base(("address", {"prefix": "planned"})))
+    planned = reload(router, "--plan")
+    assert planned.code == 0
+    assert "planned" in planned.out
+    assert prefixes(node) == {"kept"}
+    assert reload(router).code == 0
+    assert prefixes(node) == {"kept", "planned"}
+    assert reload(router, "--undo").code == 0
+    assert prefixes(node) == {"kept"}
+    node.close()
+
+
+def test_reload_without_changes(start: Start) -> None:
+    router = start(base())
+    assert reload(router).code == 0
+    assert reload(router, "--plan").code == 0
+
+
+def test_what_needs_a_restart_is_said(start: Start) -> None:
+    """An attribute that cannot change is named, and nothing of the file is applied."""
+    router = start(base())
+    node = Node.connect(router.port)
+    router.configure([("router", {"id": "OTHER"}), *base(("address", {"prefix": "more"}))])
+    done = reload(router, "--plan")
+    assert "restart" in done.out + done.err
+    done = reload(router)
+    assert "restart" in done.out + done.err
+    row = node.one("router")
+    assert row["id"] == "QDR"
+    node.close()
+
+
+def test_management_and_file_together(start: Start) -> None:
+    """What management has created is not in the file; a reload says what it does with it and keeps the router whole."""
+    router = start(base())
+    node = Node.connect(router.port)
+    node.create("router.config.address", "made", prefix="made")
+    assert prefixes(node) == {"kept", "made"}
+    planned = reload(router, "--plan")
+    assert planned.code == 0
+    done = reload(router)
+    assert done.code == 0
+    left = prefixes(node)
+    assert "kept" in left
+    assert ("made" in left) == ("made" not in planned.out)
+    node.close()
+
+
+def wait_for_treatment(node: Node, kind: str) -> None:
+    """Wait until the addresses under load have a distribution."""
+    poll(lambda: node.one("router.config.address", prefix="load")["distribution"] == kind, "the file is in force")
+
+
+def wait_for_messages(load: Load, count: int) -> None:
+    """Wait until more than so many messages have arrived."""
+    poll(lambda: load.delivered > count, "messages go on")
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: "-".join(map(str, size)))
+@pytest.mark.parametrize("workers", [1, 3])
+def test_reload_under_load(workers: int, size: tuple[int, int, int], start: Start) -> None:
+    """No connection closes, nothing is lost, doubled, refused or out of order."""
+    pairs, addresses, times = size
+    extra = free_port()
+
+    def sections(turn: int) -> list[Section]:
+        kind = ("closest", "balanced")[turn % 2]
+        found = base(*(("address", {"prefix": f"a{number}", "distribution": kind}) for number in range(addresses)))
+        found.append(("address", {"prefix": "load", "distribution": kind}))
+        if turn % 2:
+            found.append(("listener", {"host": "127.0.0.1", "port": extra, "name": "extra"}))
+            found.append(("log", {"module": "ROUTER_CORE", "enable": "debug+"}))
+        return found
+
+    router = start(sections(0), workers)
+    load = Load(router.port, pairs)
+    load.start()
+    node = Node.connect(router.port)
+    for turn in range(1, times + 1):
+        before = load.delivered
+        router.configure(sections(turn))
+        if turn % 3:
+            done = reload(router)
+            assert done.code == 0, done.out + done.err
+        else:
+            os.kill(router.pid, signal.SIGHUP)
+        kind = ("closest", "balanced")[turn % 2]
+        wait_for_treatment(node, kind)
+        wait_for_messages(load, before + pairs)
+    rows = node.rows("router.config.address")
+    assert len(rows) == addresses + 2
+    assert {row["distribution"] for row in rows if row["prefix"] != "kept"} == {("closest", "balanced")[times % 2]}
+    assert len([row for row in node.rows("connection") if row["container"] == load.container.container_id]) == 2 * pairs
+    node.close()
+    assert load.finish() == []
+    assert load.delivered > pairs * times

@@ -1,0 +1,181 @@
+"""What the management node says about types, attributes, operations and the schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.interop.dispatch.expected import COMMON, KINDS, Kind
+from tests.interop.dispatch.node import PREFIX, Node, long, refused
+from tests.system.router import Router
+
+WORKERS = [1]
+
+#: Keys of the schema dump: short names without `router.config.`
+DUMP_KEYS = [name.removeprefix("router.config.") for name in KINDS]
+
+
+def in_order(wanted: list[str], given: list[str]) -> bool:
+    """Whether `wanted` is within `given`, in its order; we may have more than 1.19 had."""
+    rest = iter(given)
+    return all(name in rest for name in wanted)
+
+
+def test_get_types(node: Node) -> None:
+    types = node.ask("GET-TYPES")
+    assert list(types) == [kind.long_name for kind in KINDS.values()]
+    assert types == {kind.long_name: [long(base) for base in kind.bases] for kind in KINDS.values()}
+
+
+@pytest.mark.parametrize("base", ["listener", "configurationEntity", "org.amqp.management", "entity"])
+def test_get_types_of_a_base(base: str, node: Node) -> None:
+    """That type and all derived from it."""
+    types = node.ask("GET-TYPES", entityType=long(base))
+    assert set(types) == {long(base)} | {kind.long_name for kind in KINDS.values() if base in kind.bases}
+
+
+def test_get_types_by_short_name(node: Node) -> None:
+    assert node.ask("GET-TYPES", entityType="listener") == {
+        PREFIX + "listener": [PREFIX + "configurationEntity", PREFIX + "entity"]
+    }
+
+
+def test_get_operations(node: Node) -> None:
+    operations = node.ask("GET-OPERATIONS")
+    assert operations == {kind.long_name: kind.operations for kind in KINDS.values()}
+    assert node.ask("GET-OPERATIONS", entityType=PREFIX + "dummy") == {
+        PREFIX + "dummy": ["CREATE", "READ", "UPDATE", "DELETE", "CALLME"]
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_get_attributes(kind: Kind, node: Node) -> None:
+    """Own ones first, in order, then name, identity, type."""
+    attributes = node.ask("GET-ATTRIBUTES", entityType=kind.long_name)
+    assert list(attributes) == [kind.long_name]
+    names = attributes[kind.long_name]
+    assert in_order(kind.attributes, names), [name for name in kind.attributes if name not in names]
+    assert names[-3:] == COMMON
+    assert len(set(names)) == len(names)
+
+
+def test_get_attributes_of_all(node: Node) -> None:
+    everything = node.ask("GET-ATTRIBUTES")
+    assert list(everything) == [kind.long_name for kind in KINDS.values()]
+
+
+def test_get_annotations(node: Node) -> None:
+    assert node.ask("GET-ANNOTATIONS") == {}
+
+
+def test_get_mgmt_nodes(node: Node) -> None:
+    """A standalone router is in no network."""
+    assert node.ask("GET-MGMT-NODES") == []
+
+
+@pytest.mark.parametrize("operation", ["GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS"])
+def test_unknown_entity_type(operation: str, node: Node) -> None:
+    assert refused(node.ask, operation, entityType="nosuch") == (400, "No such entity type 'nosuch'")
+
+
+def test_operations_are_case_insensitive(node: Node) -> None:
+    assert node.ask("get-types") == node.ask("GET-TYPES")
+    code, said = refused(node.ask, "GET_TYPES")
+    assert code == 501
+    assert said.startswith(f"Operation 'GET_TYPES' not implemented for '{PREFIX}management' ['GET-SCHEMA', ")
+
+
+@pytest.mark.parametrize("operation", ["REGISTER", "DEREGISTER", "NOSUCH"])
+def test_operations_that_do_not_exist(operation: str, node: Node) -> None:
+    code, said = refused(node.ask, operation)
+    assert code == 501
+    assert said.startswith(f"Operation '{operation}' not implemented for '{PREFIX}management' [")
+
+
+# --- schema -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def schema(node: Node) -> dict[str, Any]:
+    """The body of GET-SCHEMA; found by identity alone."""
+    body: dict[str, Any] = node.call(node.request(operation="GET-SCHEMA", identity="self")).body
+    return body
+
+
+def test_schema_in_both_forms(node: Node, schema: dict[str, Any]) -> None:
+    text = node.call(node.request(operation="GET-JSON-SCHEMA", identity="self")).body
+    assert isinstance(text, str)
+    assert "\n" not in text
+    assert '": {"' in text
+    assert json.loads(text) == schema
+    indented = node.ask("GET-JSON-SCHEMA", indent=2)
+    assert indented.startswith("{\n  ")
+    assert json.loads(indented) == schema
+    assert json.loads(node.ask("GET-SCHEMA-JSON")) == schema
+    assert refused(node.ask, "GET-JSON-SCHEMA", indent="much")[0] == 500
+
+
+def test_schema_entity_types(schema: dict[str, Any]) -> None:
+    assert set(schema) == {"prefix", "entityTypes"}
+    assert schema["prefix"] == PREFIX.rstrip(".")
+    assert list(schema["entityTypes"]) == DUMP_KEYS
+    keys = ["attributes", "operations", "description", "fullyQualifiedType", "references", "deprecated", "singleton"]
+    for kind, key in zip(KINDS.values(), DUMP_KEYS, strict=True):
+        definition = schema["entityTypes"][key]
+        assert in_order(list(definition), keys)
+        assert definition["fullyQualifiedType"] == kind.long_name
+        assert in_order([*kind.attributes, "name", "identity"], list(definition["attributes"]))
+        assert "type" not in definition["attributes"]
+        assert definition.get("operations", []) == kind.operations
+
+
+def test_schema_flags(schema: dict[str, Any]) -> None:
+    types = schema["entityTypes"]
+    singletons = [key for key, definition in types.items() if definition.get("singleton")]
+    assert singletons == ["management", "router", "console", "policy"]
+    assert [key for key, definition in types.items() if definition.get("deprecated")] == ["console"]
+
+
+def test_schema_attributes(schema: dict[str, Any]) -> None:
+    """Type or list of values, default unless empty, required, unique, graph."""
+    types = schema["entityTypes"]
+    router = types["router"]["attributes"]
+    assert router["mode"]["type"] == ["standalone", "interior", "edge"]
+    assert router["mode"]["default"] == "standalone"
+    assert router["helloIntervalSeconds"]["default"] == 1
+    assert "default" not in router["allowUnsettledMulticast"]
+    assert router["acceptedDeliveries"]["graph"] is True
+    assert "graph" not in router["id"]
+    listener = types["listener"]["attributes"]
+    assert "default" not in listener["host"]
+    assert listener["port"]["default"] == "amqp"
+    assert listener["port"]["type"] == "string"
+    assert listener["name"]["unique"] is True
+    assert listener["identity"]["unique"] is True
+    assert types["log"]["attributes"]["module"]["required"] is True
+    assert types["vhost"]["attributes"]["hostname"]["required"] is True
+    assert types["vhostUserGroupSettings"]["attributes"]["maxSenders"]["default"] == 2147483647
+    for definition in types.values():
+        for attribute in definition["attributes"].values():
+            assert set(attribute) <= {"type", "default", "required", "unique", "deprecated", "description", "graph"}
+            assert attribute["description"]
+            assert all(attribute.values())
+
+
+# --- profile ------------------------------------------------------------------------------------------------------
+
+
+def test_profile(node: Node) -> None:
+    assert refused(node.ask, "PROFILE", stop=True) == (400, "Profiler not started")
+    assert node.ask("PROFILE", start=True) == {}
+    assert isinstance(node.ask("PROFILE", stop=True), str)
+
+
+def test_management_entity(node: Node, site: Router) -> None:
+    for entity in (node.read(identity="self"), node.read(kind="management", name="self")):
+        assert (entity.name, entity.identity, entity.type) == ("self", "self", PREFIX + "management")
+    answer = refused(node.read, kind="org.amqp.management", identity="self")
+    text = f"Entity type '{PREFIX}management' does match requested type '{PREFIX}org.amqp.management'"
+    assert answer == (404, text)
