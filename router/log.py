@@ -309,6 +309,10 @@ class Log:
         """Return whether lines of `module` at `level` (INFO, ...) are written."""
         return self._sources[module].mask & level != 0
 
+    def count(self, module: str, level: int) -> None:
+        """Count a line that nobody has made because its level is off."""
+        self._sources[module].counts[level.bit_length() - 1] += 1
+
     def trace(self, module: str, text: str) -> None:
         """Write a line at level trace. Raises KeyError for a module that does not exist, as all writers do."""
         source = self._sources[module]

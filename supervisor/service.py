@@ -312,6 +312,7 @@ class Supervisor:
         log.info("ROUTER_CORE", f"Router Core thread running. 0/{router.id}")
         for cls, name in IN_PROCESS:
             log.info("ROUTER_CORE", f"In-process subscription {cls}/{name}")
+        log.info("AGENT", "Activating management agent on $_management_internal")
         log.info(
             "POLICY",
             f"Policy configured maxConnections: {self._acceptor.limit}, policyDir: '',access rules enabled: 'false', "

@@ -229,7 +229,10 @@ def _built(entity: Entity, configuration: Configuration, number: int, problems: 
         case name:
             raise RequestError(501, f"entity '{name}' is not supported yet")
     if problems.errors:
-        raise RequestError(400, problems.errors[0].message)
+        text = problems.errors[0].message
+        if config.type == LogConfig.type:  # 1.19 looks at levels when it applies them: management.md 5.9
+            raise RequestError(500, f"CError: Configuration: {text}")
+        raise RequestError(400, text)
     return config
 
 

@@ -117,6 +117,8 @@ class Agent:
         request = decode(message.worker_index, message.connection_number, message.octets)
         if self._log.enabled("AGENT", DEBUG):
             self._log.debug("AGENT", f"Agent request {request}")
+        else:
+            self._log.count("AGENT", DEBUG)
         self._begin(request)
 
     def _begin(self, request: Request) -> None:
@@ -213,6 +215,8 @@ class Agent:
         if self._log.enabled("AGENT", DEBUG):
             shown = f"Message(status={response.status} {response.text!r}, body={response.body[:_SHOWN]!r})"
             self._log.debug("AGENT", f"Agent response:\n  {shown}\n  Responding to: \n  {request}")
+        else:
+            self._log.count("AGENT", DEBUG)
         self.answer(request, response)
 
     def answer(self, request: Request, response: Response) -> bool:

@@ -162,7 +162,7 @@ def find_type(request: Request, key: str) -> EntityType | None:
 
 def not_implemented(operation: str, kind: EntityType) -> StatusError:
     """The answer to an operation that a type does not have."""
-    text = f"Operation '{operation[:_SHOWN]}' not implemented for '{kind.long_name}' {list(kind.operations)}"
+    text = f"Operation '{operation[:_SHOWN].upper()}' not implemented for '{kind.long_name}' {list(kind.operations)}"
     return StatusError(NOT_IMPLEMENTED, text)
 
 

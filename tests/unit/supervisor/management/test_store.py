@@ -35,7 +35,7 @@ TARGETS = [
     ({"operation": "UPDATE", "name": "main"}, 501,
      f"Operation 'UPDATE' not implemented for '{PREFIX}listener' ['CREATE', 'DELETE', 'READ']"),
     ({"operation": "delete", "name": "log/AGENT"}, 501,
-     f"Operation 'delete' not implemented for '{PREFIX}log' {LOG_OPERATIONS}"),
+     f"Operation 'DELETE' not implemented for '{PREFIX}log' {LOG_OPERATIONS}"),
     ({"operation": "GET-TYPES", "name": "log/AGENT"}, 501,
      f"Operation 'GET-TYPES' not implemented for '{PREFIX}log' {LOG_OPERATIONS}"),
     ({"operation": "DELETE", "name": "AGENT"}, 501,
