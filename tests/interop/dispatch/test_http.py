@@ -75,6 +75,8 @@ def test_metrics(site: Router) -> None:
 
 
 def test_metrics_count(site: Router, node: Node) -> None:
+    links = node.one("router")["linkCount"]
+    poll(lambda: values(site.ports["web"])["qdr_links_total"] == links, "a page that is not of the moment before")
     before = values(site.ports["web"])
     client = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)
     receiver = client.create_receiver("balanced/metrics", credit=10)
