@@ -3,6 +3,7 @@
 # make test    lint, types and all tests
 # make build   the commands in .venv/bin         make build-debug   the debug flavour in build/debug
 # make bench   benchmarks, as tables             make fuzz          fuzz targets (SECONDS=60 for each)
+# make loadtest    locust's users for a minute (ARGS='--users 200 --seconds 300'; ARGS=--web: in the browser)
 # make lint    ruff, mypy, cython-lint           make docs          check the documentation
 # make clean   remove all that make made
 #
@@ -39,7 +40,7 @@ $(call remember,$(STAMPS)/cython-files,$(CYTHON))
 $(call remember,$(STAMPS)/python-files,$(PYTHON_FILES))
 $(call remember,$(STAMPS)/packages,$(PACKAGES))
 
-.PHONY: build build-debug run hello test test-unit test-debug test-fuzz test-system bench fuzz lint docs clean FORCE
+.PHONY: build build-debug run hello test test-unit test-debug test-fuzz test-system bench loadtest fuzz lint docs clean FORCE
 
 build: $(STAMPS)/release
 	@:
@@ -111,6 +112,9 @@ fuzz: build-debug .venv/test-dependencies
 
 bench: build wire-tools .venv/test-dependencies
 	@$(BIN)/python -m loadtests.bench $(ARGS)
+
+loadtest: build .venv/test-dependencies
+	@$(BIN)/python -m loadtests.load $(ARGS)
 
 # cython-lint looks for pycodestyle on the path.
 lint: .venv/test-dependencies

@@ -1,0 +1,1 @@
+"""Scenarios for locust: which users there are, in what proportion, with which addresses and rates."""

@@ -1,0 +1,27 @@
+"""Parameters of every scenario: on locust's command line, in its web UI, and sent to all its processes.
+
+Importing this module adds them. What is not given leaves what the scenario's classes say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from locust import events
+
+
+def _add(parser: Any) -> None:
+    group = parser.add_argument_group("AMQP", "for all senders and requesters of the scenario")
+    group.add_argument("--rate", default="", help="tasks a second for each of them; max: without pauses (the class's)")
+    group.add_argument("--body-size", type=int, default=0, help="octets of each body (the class's)")
+    group.add_argument("--window", type=int, default=0, help="unsettled messages a sender may have (the class's)")
+    group.add_argument(
+        "--settle",
+        choices=["", "unsettled", "presettled"],
+        default="",
+        help="how senders send (the class's)",
+    )
+    group.add_argument("--address-prefix", default="", help="put before every address, for example multicast/")
+
+
+events.init_command_line_parser.add_listener(_add)

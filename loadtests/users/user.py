@@ -1,0 +1,141 @@
+"""What every AMQP user does: keep a connection, report to locust's statistics, stop reporting when the test ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+from locust import User, constant_throughput, events
+
+from loadtests.users import options as options  # adds the command line options
+from loadtests.users.connection import Connection
+from loadtests.users.errors import AmqpError
+
+RECONNECT_DELAY = 1.0  # seconds between attempts of one user
+LINGER = 1.0  # seconds receivers stay when the test ends, until the senders of other processes have stopped too
+
+
+class Phase:
+    """Whether what happens counts: not before the start, and not what stopping users do to one another."""
+
+    running = False
+
+
+def _start(**_: object) -> None:
+    Phase.running = True
+
+
+def _stop(**_: object) -> None:
+    Phase.running = False
+
+
+events.test_start.add_listener(_start)
+events.test_stopping.add_listener(_stop)
+
+
+class AmqpUser(User):
+    """One connection to `host`, an URL like amqp://127.0.0.1:5672; made anew when it is lost.
+
+    Attributes that a scenario's class sets: `rate` (tasks a second; 0: as fast as it can), `weight`, `fixed_count`.
+    """
+
+    abstract = True
+    rate: float = 0.0
+    connection: Connection | None = None
+
+    def __init__(self, environment: Any) -> None:
+        super().__init__(environment)
+        given = self.option("rate")
+        self.rate = (0.0 if given == "max" else float(given)) if given else self.rate
+        self._pace = constant_throughput(self.rate) if self.rate else None
+
+    def wait_time(self) -> float:
+        """Seconds until the next task; a user that cannot keep its rate does not catch up."""
+        return float(self._pace(self)) if self._pace else 0.0
+
+    def option(self, name: str) -> Any:
+        """The command line's value, or None when it was left out."""
+        return getattr(self.environment.parsed_options, name, None) or None
+
+    def addressed(self, address: str) -> str:
+        """The address with the command line's prefix."""
+        return (self.option("address_prefix") or "") + address
+
+    # For the classes below.
+
+    def attach(self, connection: Connection) -> None:
+        """Attach the links of this user. Raises AmqpError."""
+
+    def ready(self) -> bool:
+        """Connect and attach if needed. False, after a pause, when that failed: it was reported."""
+        if self.connection is not None and self.connection.lost is None:
+            return True
+        started = time.monotonic()
+        connection = self.connection = Connection(self.host or "amqp://127.0.0.1:5672")
+        try:
+            connection.open()
+            self.attach(connection)
+        except AmqpError as error:
+            self.report("connect", "", started, error=error)
+            connection.abort()
+            gevent.sleep(RECONNECT_DELAY)
+            return False
+        self.report("connect", "", started)
+        return True
+
+    def drop(self) -> None:
+        """Give the connection up: the next task makes another."""
+        if self.connection is not None:
+            self.connection.abort()
+
+    def attempt(self, kind: str, name: str, action: Callable[[], None]) -> None:
+        """Do something on the connection; a failure is reported as one of `kind` and costs the connection."""
+        started = time.monotonic()
+        try:
+            action()
+        except AmqpError as error:
+            self.report(kind, name, started, error=error)
+            self.drop()
+            gevent.sleep(RECONNECT_DELAY)
+
+    def report(
+        self,
+        kind: str,
+        name: str,
+        started: float,
+        *,
+        octets: int = 0,
+        error: AmqpError | None = None,
+    ) -> None:
+        """Something took from `started` (time.monotonic) until now."""
+        self.report_latency(kind, name, (time.monotonic() - started) * 1000, octets=octets, error=error)
+
+    def report_latency(
+        self,
+        kind: str,
+        name: str,
+        milliseconds: float,
+        *,
+        octets: int = 0,
+        error: AmqpError | None = None,
+    ) -> None:
+        """Count it in locust's statistics under `kind` and `name` (the class's name when empty)."""
+        if Phase.running:
+            self.environment.events.request.fire(
+                request_type=kind,
+                name=name or type(self).__name__,
+                response_time=milliseconds,
+                response_length=octets,
+                exception=error,
+                context=self.context(),
+            )
+
+    def on_stop(self) -> None:
+        """Close; what the peer makes of it no longer counts."""
+        if self.connection is not None:
+            try:
+                self.connection.close()
+            except AmqpError:
+                self.connection.abort()

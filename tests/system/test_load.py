@@ -1,0 +1,61 @@
+"""locust's users: a short run of a scenario has sane statistics, and names failures as AMQP does.
+
+locust runs in a process of its own: it patches the standard library.
+"""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.system.router import ROOT, Router
+
+SECONDS = 3
+
+
+def run(router: Router, where: Path, *more: str) -> tuple[int, dict[tuple[str, str], int]]:
+    """Run the standalone scenario; gives locust's exit status and the number of reports of each type and name."""
+    scenario = ROOT / "loadtests" / "scenarios" / "standalone.py"
+    words = [sys.executable, "-m", "locust", "-f", str(scenario), "--headless", "--only-summary"]
+    words += ["--users", "19", "--spawn-rate", "19", "--run-time", f"{SECONDS}s", "--csv", str(where / "load")]
+    words += ["--host", f"amqp://127.0.0.1:{router.port}", *more]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, {key: int(row["Request Count"]) for key, row in rows(where / "load_stats.csv").items()}
+
+
+def rows(file: Path) -> dict[tuple[str, str], dict[str, str]]:
+    """A table of locust's by type (or method) and name."""
+    with file.open() as lines:
+        return {(row.get("Type") or row.get("Method") or "", row["Name"]): row for row in csv.DictReader(lines)}
+
+
+def test_statistics(router: Router, tmp_path: Path) -> None:
+    status, counts = run(router, tmp_path)
+    assert status == 0
+    assert rows(tmp_path / "load_failures.csv") == {}
+    sent, received = counts["send", "balanced/load"], counts["receive", "balanced/load"]
+    assert sent > 50
+    # What is on its way when the test ends counts on one side only.
+    assert abs(sent - received) <= 60
+    assert counts["receive", "multicast/load"] > counts["send", "multicast/load"]
+    assert counts["request", "closest/service"] > 10
+    assert counts["connect", "Visitor"] > 1
+    assert all(float(row["Max Response Time"]) < 30_000 for row in rows(tmp_path / "load_stats.csv").values())
+
+
+def test_several_processes(router: Router, tmp_path: Path) -> None:
+    status, counts = run(router, tmp_path, "--processes", "2", "--rate", "30")
+    assert status == 0
+    assert counts["send", "balanced/load"] > 50
+    assert counts["receive", "balanced/load"] > 50
+
+
+def test_failures_are_named(router: Router, tmp_path: Path) -> None:
+    status, _ = run(router, tmp_path, "--address-prefix", "unavailable/")
+    assert status == 1
+    failures = rows(tmp_path / "load_failures.csv")
+    assert {row["Error"] for row in failures.values()} == {"Refused('link detached: amqp:not-found: Node not found')"}
+    assert ("connect", "QueueSender") in failures
