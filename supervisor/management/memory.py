@@ -1,6 +1,7 @@
 """Memory that the router has for its own objects: rows of type allocator (management specification 6.8).
 
-All of it is shared memory, reserved at the start and real once it is used: what is used is what counts here.
+All of it is shared memory, reserved at the start and real once it is used: what is used is what counts here. Pools that
+have a counterpart in Dispatch are called as there, because scripts look for the names.
 """
 
 from typing import Any, Final
@@ -15,13 +16,13 @@ def pools(region: Region, addresses: int) -> dict[str, dict[str, Any]]:
     """Attributes of the pools by name. `addresses`: number of ids ever used."""
     workers = [region.worker_counters(index) for index in range(region.workers)]
     return {
-        "link_slot": _pool(
+        "qdr_link_t": _pool(
             region.link_stride,
             sum(worker["links_used_high"] for worker in workers),
             held=sum(worker["links"] for worker in workers),
             most=region.links_per_worker,
         ),
-        "address_slot": _pool(
+        "qdr_address_t": _pool(
             _ADDRESS_SLOT, addresses * region.workers, held=addresses * region.workers, most=region.addresses
         ),
         "ring_page": _ring_pages(region),

@@ -125,7 +125,7 @@ def test_base_types(desk):
     operational = {row["identity"] for row in desk.query("operationalEntity", "identity")}
     assert configured | operational == everything
     assert {"router/QDR", "log/AGENT", "policy/None", "listener/127.0.0.1:0:main", "address/0"} <= configured
-    assert {"self", "logStats/AGENT", "allocator/link_slot"} <= operational
+    assert {"self", "logStats/AGENT", "allocator/qdr_link_t"} <= operational
     answer = desk.ask("QUERY", entityType="entity")
     assert answer.body["attributeNames"] == ["name", "identity", "type"]
     assert [row[0] for row in desk.ask("QUERY", entityType="org.amqp.management").body["results"]] == ["self"]
@@ -183,7 +183,7 @@ def test_allocators_have_what_tools_need(desk):
     assert all(value is not None for row in rows for value in row.values())
     fresh = Desk()
     fresh.link(fresh.connection())
-    (slots,) = [row for row in fresh.query("allocator") if row["typeName"] == "link_slot"]
+    (slots,) = [row for row in fresh.query("allocator") if row["typeName"] == "qdr_link_t"]
     assert (slots["typeSize"], slots["totalAllocFromHeap"]) == (fresh.region.link_stride, 1)
 
 
