@@ -1,0 +1,183 @@
+"""The log as it is configured and changed while the router runs: levels, formats, frames, messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proton import Message
+from proton.reactor import AtMostOnce
+from proton.utils import BlockingConnection
+
+from tests.interop.dispatch.node import Node
+from tests.system.router import Router, Section, listener, poll
+
+Start = Callable[..., Router]
+
+
+def connection(router: Router, port: int | None = None) -> BlockingConnection:
+    """A client's connection."""
+    return BlockingConnection(f"127.0.0.1:{port or router.port}", sasl_enabled=False, timeout=10)
+
+
+@pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
+def traced(request: pytest.FixtureRequest, start: Start) -> Router:
+    """A router that logs everything."""
+    return start([listener(), ("log", {"module": "DEFAULT", "enable": "trace+"})], request.param)
+
+
+def frames(router: Router, after: int, number: str, performative: str) -> list[str]:
+    """Lines of frames of a connection."""
+    wanted = re.compile(rf"PROTOCOL \(trace\) \[C{number}\]:FRAME: .*@{performative}\(")
+    return [line for line in router.lines[after:] if wanted.search(line)]
+
+
+def number_of(node: Node, container: str) -> str:
+    """The n of [Cn] of a connection."""
+    return str(node.one("connection", container=container)["identity"])
+
+
+def test_frames_and_the_default_level(traced: Router) -> None:
+    """A receiver and a sender are four attach frames; with DEFAULT at info there are none; then some again."""
+    node = Node.connect(traced.port)
+
+    def seen() -> tuple[int, int]:
+        client = connection(traced)
+        number = number_of(node, client.container.container_id)
+        before = len(traced.lines)
+        receiver = client.create_receiver("log/a")
+        sender = client.create_sender("log/a", options=AtMostOnce())
+        sender.send(Message(body="x"))
+        assert receiver.receive(timeout=10).body == "x"
+        client.close()
+        poll(lambda: not node.rows("connection", identity=number), "the connection is gone")
+        return len(frames(traced, before, number, "attach")), len(frames(traced, before, number, "transfer"))
+
+    poll(lambda: seen() == (4, 2), "four attach frames and two transfers")
+    assert node.update({"enable": "info+"}, "log", name="log/DEFAULT").enable == "info+"
+    poll(lambda: seen() == (0, 0), "no frames any more")
+    node.update({"enable": "trace+"}, "log", name="log/PROTOCOL")
+    poll(lambda: seen() == (4, 2), "frames of module PROTOCOL alone")
+    node.update({"enable": "none"}, "log", name="log/PROTOCOL")
+    poll(lambda: seen() == (0, 0), "no frames of a module that is off")
+    node.close()
+
+
+def test_modules_that_inherit(start: Start) -> None:
+    """Only what a module does not say itself comes from DEFAULT."""
+    router = start(
+        [
+            listener(),
+            ("log", {"module": "DEFAULT", "enable": "info+", "includeSource": True}),
+            ("log", {"module": "AGENT", "enable": "debug"}),
+            ("log", {"module": "SERVER", "includeSource": False, "includeTimestamp": False}),
+        ]
+    )
+    node = Node.connect(router.port)
+    assert node.read(identity="log/AGENT").attributes == {
+        "module": "AGENT", "enable": "debug", "name": "log/AGENT", "identity": "log/AGENT",
+        "type": "org.apache.qpid.dispatch.log",
+    }  # fmt: skip
+    router.wait_log(r"^\d{4}-.* AGENT \(debug\) Agent request .* \(\S+:\d+\)$")
+    router.wait_log(r"^SERVER \(notice\) Listening on 127.0.0.1:\d+$")
+    node.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "pattern"),
+    [
+        ({"timestampFormat": "%T %%d"}, r"^\d\d:\d\d:\d\d \d+ SERVER \(notice\) Operational"),
+        ({"timestampFormat": "%Y/%m/%d.%%06lu"}, r"^\d{4}/\d\d/\d\d\.\d{6} SERVER \(notice\) Operational"),
+    ],
+)
+def test_timestamp_format(settings: dict[str, Any], pattern: str, start: Start) -> None:
+    start([listener(), ("router", settings)]).wait_log(pattern)
+
+
+def test_timestamps_in_utc(start: Start) -> None:
+    router = start([listener(), ("router", {"timestampsInUTC": True})])
+    match = router.wait_log(r"^(\S+ \S+) \+0000 SERVER \(notice\) Operational")
+    written = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
+    assert abs((datetime.now(UTC) - written).total_seconds()) < 60
+
+
+def test_files(start: Start, tmp_path: Path) -> None:
+    """Modules with a file of their own, relative to where the router was started; the rest elsewhere."""
+    router = start(
+        [
+            listener(),
+            ("log", {"module": "DEFAULT", "outputFile": "stderr"}),
+            ("log", {"module": "ROUTER_CORE", "outputFile": "core.log", "enable": "info+"}),
+            ("log", {"module": "PROTOCOL", "outputFile": str(tmp_path / "frames.log"), "enable": "trace+"}),
+        ],
+        3,
+    )
+    connection(router).close()
+    core, protocol = router.directory / "core.log", tmp_path / "frames.log"
+    poll(lambda: core.exists() and "Connection Opened" in core.read_text(), "ROUTER_CORE writes to its file")
+    poll(lambda: protocol.exists() and "@open(16)" in protocol.read_text(), "PROTOCOL writes to its file")
+    assert all(" PROTOCOL (trace) [C" in line for line in protocol.read_text().splitlines())
+    assert "ROUTER_CORE" not in router.log
+    assert "PROTOCOL" not in router.log
+
+
+@pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
+def shown(request: pytest.FixtureRequest, start: Start) -> Router:
+    """A router whose listeners show messages: all parts, some, none."""
+    sections: list[Section] = [
+        listener("all", messageLoggingComponents="all"),
+        listener("some", messageLoggingComponents="to,subject"),
+        listener("none"),
+        ("log", {"module": "MESSAGE", "enable": "trace+"}),
+    ]
+    return start(sections, request.param)
+
+
+def test_messages(shown: Router) -> None:
+    """`Received` where a message comes in, `Sent` where it goes out; the parts that the listener wants."""
+    receiver = connection(shown, shown.ports["some"]).create_receiver("shown/a", name="out-link")
+    for name in ("all", "some", "none"):
+        client = connection(shown, shown.ports[name])
+        sender = client.create_sender("shown/a", name=f"in-{name}", options=AtMostOnce())
+        properties = {"key": "value"}
+        sender.send(Message(body="x", address="shown/a", subject=f"from-{name}", reply_to="r", properties=properties))
+        client.create_sender(None)  # a round trip, so that proton has written the message
+        assert receiver.receive(timeout=10).subject == f"from-{name}"
+        client.close()
+    head = r"MESSAGE \(trace\) \[C\d+\]: "
+    line = shown.wait_log(head + r"Received Message\{(.*)\} on link 'in-all' \(.* -> .*\)")
+    assert 'to="shown/a"' in line[1]
+    assert 'reply-to="r"' in line[1]
+    assert "key" in line[1]
+    line = shown.wait_log(head + r"Received Message\{(.*)\} on link 'in-some' \(.* -> .*\)")
+    assert line[1] == 'to="shown/a", subject="from-some"'
+    for name in ("all", "some", "none"):
+        shown.wait_log(head + rf"Sent Message\{{to=\"shown/a\", subject=\"from-{name}\"\}} on link 'out-link' \(")
+    assert "on link 'in-none'" not in shown.log
+    receiver.connection.close()
+
+
+def test_connection_lines(traced: Router) -> None:
+    """What the log says of a connection's life, in its order."""
+    client = connection(traced)
+    client.create_receiver("lines/a")
+    number = traced.wait_log(r"SERVER \(info\) \[C(\d+)\] Accepted connection to 127.0.0.1:\d+ from 127.0.0.1:\d+")[1]
+    opened = traced.wait_log(
+        rf"ROUTER_CORE \(info\) \[C{number}\] Connection Opened: dir=in host=127.0.0.1:\d+ vhost= encrypted=no auth=no "
+        rf"user=\(null\) container_id={re.escape(client.container.container_id)} props="
+    )
+    assert opened
+    link = traced.wait_log(
+        rf"ROUTER_CORE \(info\) \[C{number}\]\[L(\d+)\] Link attached: dir=out source=\{{lines/a expire:sess\}} "
+        r"target=\{<none> expire:sess\}"
+    )[1]
+    client.close()
+    traced.wait_log(
+        rf"ROUTER_CORE \(info\) \[C{number}\]\[L{link}\] Link (lost|closed|detached): del=0 presett=0 psdrop=0 acc=0 "
+        r"rej=0 rel=0 mod=0 delay1=0 delay10=0 blocked=no"
+    )
+    traced.wait_log(rf"ROUTER_CORE \(info\) \[C{number}\] Connection Closed")
