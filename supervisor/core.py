@@ -14,6 +14,8 @@ from router.ipc.control import (
     DETACHED,
     FORWARDED,
     GONE,
+    INITIATED,
+    LINKED,
     LOCAL,
     LOG,
     LOGGED,
@@ -26,13 +28,14 @@ from router.ipc.control import (
     SNAPSHOT,
     TRACE,
     TRACED,
+    UNLINKED,
     Initiate,
     Message,
 )
 from router.log import DEBUG, LEVELS, MODULES, WARNING, Log, LogSettings
 from router.routing.address import LOCAL as LOCAL_CLASS
 from router.routing.address import MOBILE, key
-from supervisor.attach import Attaching, Refused
+from supervisor.attach import Accepted, Attaching, Refused
 from supervisor.configure import address_entries
 from supervisor.connections import (
     Connection,
@@ -50,6 +53,7 @@ from supervisor.epochs import Epochs
 from supervisor.exchanges import Exchanges
 from supervisor.inprocess import InProcess
 from supervisor.offers import Offers
+from supervisor.own_links import OwnLinks, own_link
 from supervisor.settings import Settings
 from supervisor.table import Op, Record, Table
 from supervisor.testhooks import add_test_hooks
@@ -88,7 +92,9 @@ class Core:
         self.workers: dict[int, Worker] = {}  # the current generation of each, dead or alive
         self.opened: dict[int, Connection] = {}  # connections with an AMQP open, by number, in order of opening
         self.links: dict[int, Link] = {}  # by identity, in order of attach
+        self.auto_links = 0  # configured
         self.containers = Containers()
+        self.own_links = OwnLinks(self.take_identity, self._tell_worker_of)
         self.started_at = time.monotonic()
         self.denied = 0  # sockets refused by the limit of all connections
         router = configuration.router
@@ -106,7 +112,13 @@ class Core:
         self._initiated: set[int] = set()  # numbers of our own connections that a worker has
         # Links share their numbers with the configured objects, which come first.
         self._next_identity = 1 + sum(
-            len(entities) for entities in (configuration.addresses, configuration.exchanges, configuration.bindings)
+            len(entities)
+            for entities in (
+                configuration.addresses,
+                configuration.auto_links,
+                configuration.exchanges,
+                configuration.bindings,
+            )
         )
         self._handlers: dict[str, Callable[[Worker, Message], None]] = {
             READY: self._ready,
@@ -116,6 +128,9 @@ class Core:
             CLOSED: self._closed,
             ATTACH: self._attach,
             DETACH: self._detach,
+            INITIATED: self._own_begun,
+            LINKED: self._own_answered,
+            UNLINKED: self._own_refused,
             FORWARDED: self._forwarded,
             LOG: self._log_line,
             LOGGED: self._logged,
@@ -380,6 +395,11 @@ class Core:
             link.up = True
             worker.outbox.append(answer)
             return
+        self._accept(worker, connection, link, record, decision, answer)
+
+    def _accept(
+        self, worker: Worker, connection: Connection, link: Link, record: Record, decision: Accepted, answer: Message
+    ) -> None:
         answer["kind"] = "address"
         answer["addr"] = record.id
         answer["generated"] = decision.generated
@@ -388,6 +408,29 @@ class Core:
         if not decision.fallback:
             answer["fallback"] = False
         self._bind(worker, connection, link, record, answer)
+
+    def _own_begun(self, worker: Worker, message: Message) -> None:
+        connection = worker.connections.get(message["conn"])
+        if connection is not None:
+            link = own_link(worker, connection, message)
+            connection.links[message["link"]] = self.links[link.identity] = link
+            log_attached(self._log, connection, link, message["text"])
+            self.own_links.begun(link)
+
+    def _own_answered(self, worker: Worker, message: Message) -> None:
+        connection = worker.connections.get(message["conn"])
+        link = None if connection is None else connection.links.get(message["link"])
+        if connection is None or link is None:
+            return
+        decision = self.own_links.answered(link, message["active"])
+        if decision is not None and decision.record is not None:
+            answer = {"t": ATTACHED, "conn": connection.number, "link": message["link"], "identity": link.identity}
+            self._accept(worker, connection, link, decision.record, decision, answer)
+
+    def _own_refused(self, worker: Worker, message: Message) -> None:
+        connection = worker.connections.get(message["conn"])
+        if connection is not None:
+            self.own_links.ended(connection, message["ref"], message["error"])
 
     def _bind(self, worker: Worker, connection: Connection, link: Link, record: Record, answer: Message) -> None:
         """Make a link a user of its address; the answer waits until the workers know."""
@@ -414,6 +457,8 @@ class Core:
         if link is not None and connection is not None:
             connection.last_delivery = max(connection.last_delivery, message.get("last", 0))
             self._drop_link(worker, link)
+            error = message.get("error")
+            self.own_links.ended(connection, link.identity, error[1] if error else None)
         if message.get("confirm"):
             self._confirm(worker, {"t": DETACHED, "conn": message["conn"], "link": message["link"]})
 
@@ -447,6 +492,7 @@ class Core:
         self._initiated.discard(connection.number)
         for link in connection.links.values():
             self._drop_link(worker, link)
+        self.own_links.gone(connection)
         self.containers.closed(connection)
 
     def _drop_link(self, worker: Worker, link: Link) -> None:

@@ -15,6 +15,7 @@ from router.ipc.scan import AddressCounters
 from router.log import Log
 from router.routing.address import key
 from supervisor.acceptor import Acceptor, Listener, ListenError
+from supervisor.autolinks import AutoLinks
 from supervisor.connectors.connectors import Connectors
 from supervisor.control import Channels, Endpoints, Keys
 from supervisor.core import IN_PROCESS, Core, WorkerFaultError
@@ -89,7 +90,15 @@ class Supervisor:
         listening = Listening(self._acceptor, lambda: self._http, lambda: self.http, core, log, self._log_listening)
         self._connectors = Connectors(loop, core, self._acceptor, log, self._wake_soon)
         self._live = LiveConfiguration(
-            loop, configuration, core, self._acceptor, listening, self._connectors, log, self._wake_soon
+            loop,
+            configuration,
+            core,
+            self._acceptor,
+            listening,
+            self._connectors,
+            AutoLinks(core, log, loop.call_later, self._wake_soon),
+            log,
+            self._wake_soon,
         )
         register_reload(self._live)
         agent = Agent(core, region, log, self._live, version, core.in_process.send, self._later, core.in_process.go_on)
@@ -203,6 +212,7 @@ class Supervisor:
         elif not self._ended.done() and all(own.stage is Stage.SERVING for own in self._core.workers.values()):
             self._serving = True
             self._log_running()
+            self._live.autolinks.replace(self._live.configuration.auto_links)
             self._connectors.replace(self._live.configuration.connectors)
             try:
                 self._acceptor.open(self._log_listening)

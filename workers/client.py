@@ -7,11 +7,13 @@ from router.amqp.codec import Symbol, encode_string, encode_symbol, encode_value
 from router.amqp.connection import Connection, Pause
 from router.amqp.session import Session
 
+from router.amqp.errors import RemoteError
 from router.amqp.message_text import NONE, components
 from router.amqp.sasl import Anonymous, ClientMechanism, Mechanism, SaslClient, SaslServer, anonymous
 from router.amqp.sasl import plain as plain_login
 from router.ipc import control
 from workers.links import LinkRecord, check_attach
+from workers.own_links import OwnLink
 
 if TYPE_CHECKING:
     from workers.worker import Worker
@@ -35,6 +37,8 @@ class Client:
         "next_link",
         "number",
         "offer",
+        "own_links",
+        "own_session",
         "sasl",
         "tenant",
         "told_closed",
@@ -60,6 +64,8 @@ class Client:
         self.links: dict[int, LinkRecord] = {}
         self.leaving: dict[int, LinkRecord] = {}  # detached, the supervisor is to confirm
         self.next_link = 1
+        self.own_links: dict[int, OwnLink] = {}  # that the router has attached, by the supervisor's reference
+        self.own_session: Session | None = None  # for those
         self.had_consumers = False  # when the connection ended, which other workers may still send to
         self.told_closed = False
         self.graceful = False  # closed by AMQP, after it was open
@@ -185,6 +191,9 @@ class Client:
         record = self.links[number] = LinkRecord(self, number, session, items)
         return record.link
 
+    def on_attached(self, link: Any, items: list[bytes]) -> None:
+        link.context.answered(items)
+
     def on_detached(self, link: Any) -> bool:
         gone: bool = link.context.detached()
         return gone
@@ -241,6 +250,29 @@ class Client:
             self.graceful = True
             self.connection.close(message.get("condition"), message.get("description"))
 
+    def link(self, message: control.Message) -> None:
+        """Attach a link of ours."""
+        if self.connection.ended:
+            return
+        try:
+            if self.own_session is None or self.own_session.ended:
+                window = self.offer["maxSessionFrames"] or 0
+                self.own_session = Session(self.connection, None, None, self, window=window)
+            number = self.next_link
+            self.next_link += 1
+            record = OwnLink(self, number, self.own_session, message)
+        except RemoteError as error:
+            failure = {"t": control.UNLINKED, "conn": self.number, "ref": message["ref"], "error": error.description}
+            self.worker.control.tell(failure)
+            return
+        self.links[number] = self.own_links[record.reference] = record
+
+    def unlink(self, message: control.Message) -> None:
+        """Close a link of ours."""
+        record = self.own_links.get(message["ref"])
+        if record is not None:
+            record.link.close_with(None, None)
+
     def forget(self, record: LinkRecord, last: int, *, confirm: bool) -> bool:
         """A link is gone; the end of the whole connection is told once, not for each link. True: a confirmation comes.
 
@@ -255,6 +287,10 @@ class Client:
         message = {"t": control.DETACH, "conn": self.number, "link": record.number, "confirm": confirm}
         if last:
             message["last"] = last
+        if isinstance(record, OwnLink):
+            self.own_links.pop(record.reference, None)
+            if record.error:
+                message["error"] = record.error
         self.worker.control.tell(message)
         return confirm
 

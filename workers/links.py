@@ -130,9 +130,9 @@ class LinkRecord:
             self.address = answer["addr"]
         self._reply(answer.get("generated"), anonymous=address is None)
         self._remember_ends(answer.get("generated"))
-        if self.outgoing:
-            link.decided()
-        elif address is None:
+        if self.outgoing or address is not None:
+            self._bind(address, answer)
+        else:
             self._route(
                 AnonymousRoute(
                     worker.table,
@@ -143,22 +143,28 @@ class LinkRecord:
             )
             link.decided()
             link.set_flowing(True)
-        else:
-            self._route(
-                TargetedRoute(
-                    worker.table,
-                    address,
-                    to=answer.get("to"),
-                    phase=answer.get("phase") or 0,
-                    honour=not self.client.offer["stripAnnotationsIn"],
-                    tenant=self.client.tenant,
-                    from_fallback=answer.get("fallback") is False,
-                    container=self.client.route_container,
-                )
-            )
-            link.decided()
-            worker.table.bind_producer(address, link)
         self._forget_attach()
+
+    def _bind(self, address: Any, answer: control.Message) -> None:
+        """Let deliveries flow, to or from an address (None: from any)."""
+        link, client = self.link, self.client
+        if self.outgoing:
+            link.decided()
+            return
+        self._route(
+            TargetedRoute(
+                client.worker.table,
+                address,
+                to=answer.get("to"),
+                phase=answer.get("phase") or 0,
+                honour=not client.offer["stripAnnotationsIn"],
+                tenant=client.tenant,
+                from_fallback=answer.get("fallback") is False,
+                container=client.route_container,
+            )
+        )
+        link.decided()
+        client.worker.table.bind_producer(address, link)
 
     def _remember_ends(self, generated: str | None) -> None:
         if self.client.components:

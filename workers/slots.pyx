@@ -38,6 +38,11 @@ cdef class SlotPool:
         self.owners = []
         self.base = <uint32_t>((generation & 0xFFF) << GENERATION_BITS)
 
+    @property
+    def full(self):
+        """Whether all are taken."""
+        return not self.free and self.fresh >= <uint32_t>self.region.links_per_worker
+
     def claim(self, Link link not None, bint container):
         """A slot for the link, which counts there from now on. Raises RemoteError when all are taken.
 

@@ -79,6 +79,8 @@ class Worker:
             control.REFUSED: self.on_answer,
             control.DETACHED: self.on_answer,
             control.GONE: self.on_gone,
+            control.LINK: self.on_link,
+            control.UNLINK: self.on_unlink,
             control.CLOSE: self.on_close,
             control.DRAIN: self.on_drain,
             control.SEND: self.on_send,
@@ -227,6 +229,16 @@ class Worker:
         client = self.clients.get(message["conn"])
         if client is not None:
             client.connection.answer_close()
+
+    def on_link(self, message: Message, raw: bytes | None) -> None:
+        client = self.clients.get(message["conn"])
+        if client is not None:
+            client.link(message)
+
+    def on_unlink(self, message: Message, raw: bytes | None) -> None:
+        client = self.clients.get(message["conn"])
+        if client is not None:
+            client.unlink(message)
 
     def on_close(self, message: Message, raw: bytes | None) -> None:
         client = self.clients.get(message["conn"])

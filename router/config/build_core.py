@@ -1,4 +1,4 @@
-"""Addresses, exchanges and bindings: validated entities to typed objects, with the rules of the routing core.
+"""Addresses, auto links, exchanges and bindings: entities to typed objects, with the rules of the routing core.
 
 A section of a file that breaks one of these rules does not stop the router: it is left out with a warning, as Dispatch
 did. A request is refused with the same reason (management specification 2.6 and 5.8).
@@ -6,7 +6,7 @@ did. A request is refused with the same reason (management specification 2.6 and
 
 from collections.abc import Collection, Iterable
 
-from router.config.entities import AddressConfig, BindingConfig, ExchangeConfig
+from router.config.entities import AddressConfig, AutoLinkConfig, BindingConfig, ExchangeConfig
 from router.config.validate import Entity
 
 PHASES = range(10)
@@ -82,6 +82,38 @@ def _check_address(entity: Entity) -> None:
         refusal = "Priority value, if present, must be between 0 and QDR_MAX_PRIORITY"
     if refusal is not None:
         raise Refused(refusal, f"Error configuring address: {refusal}")
+
+
+def build_auto_link(entity: Entity, number: int) -> AutoLinkConfig:
+    """Return one auto link; without name it is the `number`th (from 0). Raises Refused."""
+    identity = f"autoLink/{number}"
+    direction, fallback = entity.text("direction"), entity.flag("fallback")
+    phase = entity.optional_number("phase")
+    link = AutoLinkConfig(
+        name=entity.optional_text("name") or identity,
+        identity=identity,
+        named="name" in entity.values,
+        line=entity.line or None,
+        values=entity.values,
+        address=entity.text("address"),
+        direction=direction,
+        phase=phase if phase is not None else int(direction == "in" and not fallback),
+        container_id=entity.optional_text("containerId") or None,
+        connection=entity.optional_text("connection") or None,
+        external_address=entity.optional_text("externalAddress") or None,
+        fallback=fallback,
+    )
+    refusal = None
+    if link.container_id is not None and link.connection is not None:
+        refusal = "Both connection and containerId cannot be specified. Specify only one"
+    elif not link.address or not direction:
+        refusal = "address and direction fields are mandatory"
+    elif link.phase not in PHASES:
+        refusal = "autoLink phase must be between 0 and 9"
+    if refusal is not None:
+        # Dispatch says linkRoute here, too, and logs are searched for it.
+        raise Refused(refusal, f"Error configuring linkRoute: {refusal}")
+    return link
 
 
 def build_exchange(entity: Entity, number: int, others: Iterable[ExchangeConfig]) -> ExchangeConfig:

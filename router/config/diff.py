@@ -12,6 +12,7 @@ from typing import Any, Literal
 from router.config.build import build_router
 from router.config.entities import (
     AddressConfig,
+    AutoLinkConfig,
     BindingConfig,
     Configuration,
     ConnectorConfig,
@@ -38,7 +39,9 @@ _EFFECTS = {
 }
 _SIGNS = {"create": "+", "update": "~", "delete": "-"}
 _SINGLE = frozenset({"router", "policy", "console"})
-_NUMBERED = frozenset({AddressConfig.type, ExchangeConfig.type, BindingConfig.type, DummyConfig.type})
+_NUMBERED = frozenset(
+    {AddressConfig.type, AutoLinkConfig.type, ExchangeConfig.type, BindingConfig.type, DummyConfig.type}
+)
 _HIDDEN = "*******"
 
 _Key = tuple[object, ...]
@@ -265,6 +268,8 @@ def describe(entity: EntityConfig) -> str:
             return f"(prefix {prefix})"
         case AddressConfig(pattern=pattern):
             return f"(pattern {pattern})"
+        case AutoLinkConfig():
+            return f"({entity.direction} {entity.address})"
         case ExchangeConfig():
             return f"({entity.address})"
         case BindingConfig():
@@ -283,6 +288,8 @@ def _nature_key(entity: EntityConfig) -> _Key:
             key: _Key = (entity.module,)
         case AddressConfig():
             key = entity.tokens
+        case AutoLinkConfig():
+            key = (entity.address, entity.direction, entity.phase, entity.container_id, entity.connection)
         case ExchangeConfig():
             key = (entity.address,)
         case BindingConfig():

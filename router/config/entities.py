@@ -161,6 +161,21 @@ class AddressConfig(EntityConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AutoLinkConfig(EntityConfig):
+    """An autoLink section. At most one of `container_id` and `connection` is a text; with neither it does nothing."""
+
+    type: ClassVar[str] = "router.config.autoLink"
+
+    address: str
+    direction: str  # in: from the container to the router, out: to the container
+    phase: int
+    container_id: str | None
+    connection: str | None  # name of a listener or connector
+    external_address: str | None
+    fallback: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class LogConfig(EntityConfig):
     """A log section. None: as module DEFAULT."""
 
@@ -232,6 +247,7 @@ class Configuration:
     listeners: tuple[ListenerConfig, ...]
     addresses: tuple[AddressConfig, ...]
     logs: tuple[LogConfig, ...]
+    auto_links: tuple[AutoLinkConfig, ...]
     exchanges: tuple[ExchangeConfig, ...]
     bindings: tuple[BindingConfig, ...]
     others: tuple[EntityConfig, ...]
@@ -255,6 +271,7 @@ class Configuration:
         yield self.router
         yield self.policy
         yield from self.addresses
+        yield from self.auto_links
         yield from self.exchanges
         yield from self.bindings
         yield from self.others
@@ -276,6 +293,7 @@ _FIELDS = {
     "policy": "policy",
     "log": "logs",
     "router.config.address": "addresses",
+    "router.config.autoLink": "auto_links",
     "router.config.exchange": "exchanges",
     "router.config.binding": "bindings",
     "connector": "connectors",

@@ -9,9 +9,10 @@ from collections.abc import Collection, Mapping
 
 from router.amqp.codec import Char, Described, Timestamp
 from router.config.build import build_connector, build_dummy, build_listener, build_log, check_role
-from router.config.build_core import Refused, build_address, build_binding, build_exchange
+from router.config.build_core import Refused, build_address, build_auto_link, build_binding, build_exchange
 from router.config.entities import (
     AddressConfig,
+    AutoLinkConfig,
     BindingConfig,
     Configuration,
     DummyConfig,
@@ -25,7 +26,7 @@ from router.config.schema import SCHEMA, Attribute, EntityType
 from router.config.validate import Entity, fill
 from router.config.values import InvalidValue
 
-CORE = frozenset({AddressConfig.type, ExchangeConfig.type, BindingConfig.type})
+CORE = frozenset({AddressConfig.type, AutoLinkConfig.type, ExchangeConfig.type, BindingConfig.type})
 
 _LOST = (float, Char, uuid.UUID, Described)  # types whose values Dispatch does not take in
 
@@ -241,13 +242,15 @@ def _create_core(
 ) -> EntityConfig:
     """Return an entity of the routing core (management specification 5.8). Raises RequestError."""
     same = [each for each in configuration.entities() if each.type == entity_type.name]
-    if name and entity_type.name == AddressConfig.type and any(each.name == name for each in same):
+    if name and entity_type.name in _NAMED and any(each.name == name for each in same):
         raise RequestError(400, "Name conflicts with an existing entity")
     entity = Entity(entity_type, 0, _core_values(entity_type, name, body), {})
     try:
         match entity_type.name:
             case AddressConfig.type:
                 return build_address(entity, number, {each.tokens for each in configuration.addresses})
+            case AutoLinkConfig.type:
+                return build_auto_link(entity, number)
             case ExchangeConfig.type:
                 return _create_exchange(entity, configuration, number)
             case _:
@@ -280,10 +283,12 @@ def _core_values(entity_type: EntityType, name: str | None, body: Mapping[object
         given["enableFallback"] = given["fallback"]
     for attribute in entity_type.own_attributes.values():
         value = given.get(attribute.name)
+        if value is None and attribute.old_name:
+            value = given.get(attribute.old_name)
         if value is None or not attribute.create:
             value = attribute.default
         else:
-            value = _core_value(attribute, value)
+            value = _core_value(entity_type, attribute, value)
         if value is not None:
             values[attribute.name] = value
         elif attribute.required:
@@ -291,7 +296,7 @@ def _core_values(entity_type: EntityType, name: str | None, body: Mapping[object
     return values
 
 
-def _core_value(attribute: Attribute, value: object) -> JsonValue:
+def _core_value(entity_type: EntityType, attribute: Attribute, value: object) -> JsonValue:
     """Return one value; raises RequestError with the text of Dispatch where it has one."""
     match attribute.type:
         case "boolean":
@@ -300,7 +305,7 @@ def _core_value(attribute: Attribute, value: object) -> JsonValue:
             try:
                 return attribute.convert(plain(value))
             except InvalidValue as error:
-                raise RequestError(400, _NUMBERS[attribute.name]) from error
+                raise RequestError(400, _NUMBERS[entity_type.name, attribute.name]) from error
         case "enum":
             if isinstance(value, str) and value in attribute.values:
                 return str(value)
@@ -308,17 +313,23 @@ def _core_value(attribute: Attribute, value: object) -> JsonValue:
                 return attribute.default
             if attribute.name == "matchMethod":
                 raise RequestError(400, "Exchange matchMethod must be either 'amqp' or 'mqtt'")
+            if attribute.name == "direction":
+                raise RequestError(400, "Invalid value for 'direction'")
             raise RequestError(400, f"Invalid value for enum{list(attribute.values)}: '{value}'")
         case _:
             return str(value) if isinstance(value, str) else ""
 
 
+# Types of the core that tell in these words that a name is taken.
+_NAMED = frozenset({AddressConfig.type, AutoLinkConfig.type})
+_ADDRESS_PHASE = "Phase values must be between 0 and 9"
 _PHASE = "phase must be in the range 0-9"
 _NUMBERS = {
-    "ingressPhase": "Phase values must be between 0 and 9",
-    "egressPhase": "Phase values must be between 0 and 9",
-    "priority": "Priority value, if present, must be between 0 and QDR_MAX_PRIORITY",
-    "phase": _PHASE,
-    "alternatePhase": _PHASE,
-    "nextHopPhase": _PHASE,
+    (AddressConfig.type, "ingressPhase"): _ADDRESS_PHASE,
+    (AddressConfig.type, "egressPhase"): _ADDRESS_PHASE,
+    (AddressConfig.type, "priority"): "Priority value, if present, must be between 0 and QDR_MAX_PRIORITY",
+    (AutoLinkConfig.type, "phase"): "autoLink phase must be between 0 and 9",
+    (ExchangeConfig.type, "phase"): _PHASE,
+    (ExchangeConfig.type, "alternatePhase"): _PHASE,
+    (BindingConfig.type, "nextHopPhase"): _PHASE,
 }

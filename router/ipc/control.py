@@ -39,6 +39,9 @@ OPENED = "opened"
 CLOSED = "closed"
 ATTACH = "attach"
 DETACH = "detach"
+INITIATED = "initiated"
+LINKED = "linked"
+UNLINKED = "unlinked"
 LOCAL = "local"
 FORWARDED = "forwarded"
 LOG = "log"
@@ -47,6 +50,8 @@ ATTACHED = "attached"
 REFUSED = "refused"
 DETACHED = "detached"
 GONE = "gone"
+LINK = "link"
+UNLINK = "unlink"
 CLOSE = "close"
 DRAIN = "drain"
 TRACE = "trace"
@@ -162,6 +167,39 @@ class Detach(TypedDict):
     link: int
     confirm: NotRequired[bool]
     last: NotRequired[int]
+    error: NotRequired[list[str]]  # [condition, description] of the peer's detach, for a link of ours
+
+
+class Initiated(TypedDict):
+    """What `link` asked for: the attach has gone out. What is not of `link` is as in `attach`."""
+
+    t: Literal["initiated"]
+    conn: int
+    ref: int
+    dir: Literal["in", "out"]
+    name: str
+    link: int
+    slot: int
+    gen: int
+    text: str
+
+
+class Linked(TypedDict):
+    """The peer has answered the attach of a link of ours. `active`: with an address, so it means it."""
+
+    t: Literal["linked"]
+    conn: int
+    link: int
+    active: bool
+
+
+class Unlinked(TypedDict):
+    """What `link` asked for cannot be; the text says why."""
+
+    t: Literal["unlinked"]
+    conn: int
+    ref: int
+    error: str
 
 
 class Traced(TypedDict):
@@ -258,6 +296,26 @@ class Gone(TypedDict):
 
     t: Literal["gone"]
     conn: int
+
+
+class Link(TypedDict):
+    """Attach a link, on the connection's session for those of the router. `ref`: the link's identity. `dir`: as in
+    `attach`. `address`: of the terminus at the peer."""
+
+    t: Literal["link"]
+    conn: int
+    ref: int
+    dir: Literal["in", "out"]
+    name: str
+    address: str
+
+
+class Unlink(TypedDict):
+    """Close a link of ours."""
+
+    t: Literal["unlink"]
+    conn: int
+    ref: int
 
 
 class Close(TypedDict):
@@ -361,6 +419,9 @@ REQUIRED: dict[str, frozenset[str]] = {
     CLOSED: Closed.__required_keys__,
     ATTACH: Attach.__required_keys__,
     DETACH: Detach.__required_keys__,
+    INITIATED: Initiated.__required_keys__,
+    LINKED: Linked.__required_keys__,
+    UNLINKED: Unlinked.__required_keys__,
     LOCAL: Local.__required_keys__,
     FORWARDED: Forwarded.__required_keys__,
     LOG: Log.__required_keys__,
@@ -370,6 +431,8 @@ REQUIRED: dict[str, frozenset[str]] = {
     REFUSED: Refused.__required_keys__,
     DETACHED: Detached.__required_keys__,
     GONE: Gone.__required_keys__,
+    LINK: Link.__required_keys__,
+    UNLINK: Unlink.__required_keys__,
     CLOSE: Close.__required_keys__,
     DRAIN: Drain.__required_keys__,
     TRACE: Trace.__required_keys__,

@@ -98,7 +98,8 @@ class Builder:
         yield from self._process.collect()
 
     def _aliases(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
-        values: list[float] = [len(self._core.opened), len(self._core.links), snapshot.address_count, 0, 0, 0]
+        values: list[float] = [len(self._core.opened), len(self._core.links), snapshot.address_count]
+        values += [0, 0, self._core.auto_links]  # other routers, link routes
         values += [totals[name] for name in _ALIAS_FIELDS]
         values += [totals["stuck"], totals["blocked"], totals["redirected"]]
         for definition, value in zip(ALIASES, values, strict=True):

@@ -24,6 +24,7 @@ from router.config.request import create, update
 from router.config.schema import SCHEMA, EntityType
 from router.log import DEBUG, Log, LogError
 from supervisor.acceptor import Acceptor, ListenError
+from supervisor.autolinks import AutoLinks
 from supervisor.configure import address_entry
 from supervisor.connectors.connectors import Connectors
 from supervisor.core import Core
@@ -58,6 +59,7 @@ class LiveConfiguration:
         acceptor: Acceptor,
         listening: Listening,
         connectors: Connectors,
+        autolinks: AutoLinks,
         log: Log,
         changed: Callable[[], object],
     ) -> None:
@@ -66,6 +68,7 @@ class LiveConfiguration:
         self._acceptor: Final = acceptor
         self._listening: Final = listening
         self.connectors: Final = connectors
+        self.autolinks: Final = autolinks
         self._log: Final = log
         self._changed: Final = changed
         # The core has logged what it refuses.
@@ -247,6 +250,7 @@ class LiveConfiguration:
             for text in self._core.exchanges.replace(reached.exchanges, reached.bindings):
                 self._log.error("ROUTER_CORE", text)
         self._listening.commit(listeners)
+        self.autolinks.replace(reached.auto_links)
         self.connectors.replace(reached.connectors)
         self._acceptor.limit = reached.policy.max_connections
         if plan.changes:

@@ -33,6 +33,7 @@ from supervisor.management.response import (
 from supervisor.management.router import Console, RouterType
 from supervisor.management.settings import (
     ConfiguredAddresses,
+    ConfiguredAutoLinks,
     ConfiguredBindings,
     ConfiguredExchanges,
     Identities,
@@ -42,7 +43,7 @@ from supervisor.management.store import Store
 from supervisor.management.trace import trace as _trace  # noqa: F401 - registers the operation
 
 # Types that this version does not have, though it knows their columns.
-UNBUILT: Final = ("router.config.linkRoute", "router.config.autoLink", "router.connection.linkRoute")
+UNBUILT: Final = ("router.config.linkRoute", "router.connection.linkRoute")
 # Short names that mean the store's form, which differs from the rows of the core.
 STORED: Final = ("router", "console")
 
@@ -102,6 +103,7 @@ class Agent:
             Addresses(context),
             Connections(context),
             ConfiguredAddresses(context, identities),
+            ConfiguredAutoLinks(context, identities),
             ConfiguredExchanges(context, identities),
             ConfiguredBindings(context, identities),
             Console(context),

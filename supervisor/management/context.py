@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from router.config.entities import Configuration, ConnectorConfig, EntityConfig
+from router.config.entities import AutoLinkConfig, Configuration, ConnectorConfig, EntityConfig
 from router.ipc.layout import Region
 from router.log import Log
+from supervisor.autolinks import Shown as AutoLinkShown
 from supervisor.core import Core
 from supervisor.management.request import Request
 from supervisor.management.response import Response
@@ -19,6 +20,13 @@ class Shown(Protocol):
         """Those of a connector."""
 
 
+class AutoLinkStates(Protocol):
+    """Where the states of auto links come from."""
+
+    def shown(self, config: AutoLinkConfig) -> AutoLinkShown:
+        """That of one."""
+
+
 class Changes(Protocol):
     """Where configured entities are read and changed. Types by their short names. Changes raise ChangeError."""
 
@@ -29,6 +37,10 @@ class Changes(Protocol):
     @property
     def connectors(self) -> Shown:
         """What connectors show besides."""
+
+    @property
+    def autolinks(self) -> AutoLinkStates:
+        """What auto links show besides."""
 
     def entities(self, entity_type: str) -> Sequence[EntityConfig]:
         """All entities of a type, in order of creation."""

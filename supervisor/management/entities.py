@@ -12,6 +12,7 @@ from router.config.schema import SCHEMA, EntityType
 from supervisor.acceptor import MAX_CONNECTIONS
 from supervisor.management.context import Context
 from supervisor.management.memory import pools
+from supervisor.management.settings import NUMBERED
 
 SELF: Final = "self"
 _LEVELS: Final = ("trace", "debug", "info", "notice", "warning", "error", "critical")
@@ -126,7 +127,7 @@ _SOURCES: Final[Mapping[str, Source]] = {
     "router": _router,
     "management": lambda context: (management(context),),
     "policy": _policy,
-    **{kind: _from_file(kind) for kind in ("router.config.address", "router.config.exchange", "router.config.binding")},
+    **{kind: _from_file(kind) for kind in NUMBERED},
     **{kind: _configured(kind) for kind in ("console", "dummy")},
     "connector": _connectors,
     "listener": _configured("listener"),

@@ -91,7 +91,7 @@ class RouterType(CoreType):
         "linkCount": lambda row: values.ulong(len(row.core.links)),
         "nodeCount": constant(values.ulong(0)),
         "linkRouteCount": constant(values.ulong(0)),
-        "autoLinkCount": constant(values.ulong(0)),
+        "autoLinkCount": lambda row: values.ulong(row.core.auto_links),
         "connectionCount": lambda row: values.ulong(len(row.core.opened)),
         **{column: _counter(name) for column, name in COUNTERS.items()},
         "deliveriesIngressRouteContainer": _counter("ingress_container"),

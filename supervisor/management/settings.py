@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from router.config.entities import EntityConfig
 from router.routing.settings import UNAVAILABLE
+from supervisor.autolinks import Shown as AutoLinkShown
 from supervisor.live.errors import ChangeError
 from supervisor.management import values
 from supervisor.management.context import Context
@@ -21,10 +22,11 @@ from supervisor.management.response import (
 )
 
 ADDRESS: Final = "router.config.address"
+AUTO_LINK: Final = "router.config.autoLink"
 EXCHANGE: Final = "router.config.exchange"
 BINDING: Final = "router.config.binding"
 # Types whose objects have numbers out of the same counter as links, in the order in which a router creates them.
-NUMBERED: Final = (ADDRESS, EXCHANGE, BINDING)
+NUMBERED: Final = (ADDRESS, AUTO_LINK, EXCHANGE, BINDING)
 
 
 class Identities:
@@ -87,7 +89,7 @@ class ConfiguredType(CoreType):
         """The configured objects."""
         return self.entities()
 
-    def row(self, item: EntityConfig) -> Row:
+    def row(self, item: EntityConfig) -> NamedTuple:
         """The object with its number and counters."""
         return Row(item, self._identities.of(item), self.context, self.counters(item))
 
@@ -178,6 +180,43 @@ def _stripped(text: str | None) -> str | None:
 
 def _none_if(text: str, nothing: str) -> str | None:
     return None if text == nothing else text
+
+
+class AutoLinkRow(NamedTuple):
+    """An auto link with its number and state."""
+
+    entity: Any
+    number: int
+    state: AutoLinkShown
+
+
+class ConfiguredAutoLinks(ConfiguredType):
+    """Auto links."""
+
+    kind = AUTO_LINK
+    name = PREFIX + kind
+    columns: ClassVar[Mapping[str, Column]] = {
+        "name": _name,
+        "identity": _identity,
+        "type": constant(values.string(name)),
+        "address": lambda row: values.string(row.entity.address),
+        "addr": lambda row: values.string(row.entity.address),
+        "direction": lambda row: values.string(row.entity.direction),
+        "dir": lambda row: values.string(row.entity.direction),
+        "phase": lambda row: values.int32(row.entity.phase),
+        "connection": lambda row: values.string(row.entity.connection),
+        "containerId": lambda row: values.string(row.entity.container_id),
+        "externalAddress": lambda row: values.string(row.entity.external_address),
+        "externalAddr": lambda row: values.string(row.entity.external_address),
+        "linkRef": lambda row: values.string(None if row.state.link is None else str(row.state.link)),
+        "operStatus": lambda row: values.string(row.state.state),
+        "lastError": lambda row: values.string(row.state.error),
+        "fallback": lambda row: values.boolean(row.entity.fallback),
+    }
+
+    def row(self, item: Any) -> AutoLinkRow:
+        """The auto link with its number and state."""
+        return AutoLinkRow(item, self._identities.of(item), self.context.changes.autolinks.shown(item))
 
 
 class ConfiguredExchanges(ConfiguredType):

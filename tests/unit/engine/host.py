@@ -152,6 +152,8 @@ class InProcessWorker(Worker):
             control.REFUSED: self.on_answer,
             control.DETACHED: self.on_answer,
             control.GONE: self.on_gone,
+            control.LINK: self.on_link,
+            control.UNLINK: self.on_unlink,
             control.CLOSE: self.on_close,
             control.SEND: self.on_send,
             control.TAKEN: self.on_taken,

@@ -124,7 +124,6 @@ def test_attributes_without_effect_are_told():
         ("auth-service-plugin", "authServicePlugin", ["name: x"]),
         ("ssl-profile", "sslProfile", ["name: x"]),
         ("linkRoute", "linkRoute", ["prefix: a", "dir: in"]),
-        ("auto-link", "autoLink", ["addr: a", "direction: out"]),
         ("vhost", "vhost", ["id: v", "maxMessageSize: 1000", "groups: {", "$default: {", "users: *", "},", "}"]),
     ],
 )

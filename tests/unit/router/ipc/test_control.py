@@ -38,7 +38,7 @@ def test_a_message_without_a_required_field_is_refused(message: dict[str, Any], 
 def test_the_types_are_those_of_the_protocol() -> None:
     assert set(control.REQUIRED) == {
         *("ready", "resync", "ack", "opened", "closed", "attach", "detach", "local", "forwarded"),
-        *("log", "logged", "traced"),
+        *("log", "logged", "traced", "initiated", "linked", "unlinked", "link", "unlink"),
         *("snapshot", "attached", "refused", "detached", "gone", "close", "drain", "send", "taken", "trace", "watch"),
     }
     for kind in control.REQUIRED:

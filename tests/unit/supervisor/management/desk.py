@@ -10,6 +10,7 @@ from router.ipc.layout import Region
 from router.ipc.testing import claim_link, set_worker
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.acceptor import Acceptor
+from supervisor.autolinks import AutoLinks
 from supervisor.connections import Connection
 from supervisor.connectors.connectors import Connectors
 from supervisor.core import Core
@@ -92,9 +93,10 @@ class Desk:
         self.loop = asyncio.new_event_loop()
         acceptor = Acceptor(self.loop, self.core, self.log)
         connectors = Connectors(self.loop, self.core, acceptor, self.log, lambda: None)
+        autolinks = AutoLinks(self.core, self.log, self.loop.call_later, lambda: None)
         listening = Listening(acceptor, lambda: None, _no_http, self.core, self.log, lambda listener: None)
         self.live = LiveConfiguration(
-            self.loop, self.configuration, self.core, acceptor, listening, connectors, self.log, lambda: None
+            self.loop, self.configuration, self.core, acceptor, listening, connectors, autolinks, self.log, lambda: None
         )
         self.went_on = 0
         self.agent = Agent(

@@ -1,0 +1,18 @@
+"""A container that comes to a route-container listener by itself, and answers the links that the router attaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.peer.container import Container
+
+
+class RouteContainer(Container):
+    """A connection to a listener; sessions and links of the router are answered only when the test says so."""
+
+    @classmethod
+    def connected(cls, port: int, container_id: str = "broker", **fields: Any) -> RouteContainer:
+        """Connect and open. Keywords are open fields."""
+        peer = cls(port)
+        peer.open(container_id=container_id, **fields)
+        return peer

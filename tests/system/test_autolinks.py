@@ -1,0 +1,358 @@
+"""Auto links: attached to brokers by the router, with a scripted container as the broker."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.container import Broker, Container, accept, refuse
+from tests.peer.management import Management, ManagementError
+from tests.peer.peer import Peer, Receiver, Sender
+from tests.peer.route_container import RouteContainer
+from tests.system.fixtures import Start, bodies
+from tests.system.router import Router, Section, listener, poll
+
+KIND = "router.config.autoLink"
+CAPACITY = 250
+#: Seconds by which a retry may be late on a busy machine.
+LATE = 1.5
+WAYPOINT: Section = ("address", {"prefix": "q", "waypoint": True})
+
+
+def auto_link(direction: str, address: str = "q.1", **attributes: Any) -> Section:
+    if not attributes.keys() & {"containerId", "connection"}:
+        attributes["containerId"] = "broker"
+    return "autoLink", {"name": direction, "address": address, "direction": direction, **attributes}
+
+
+class Rig:
+    """A router with a listener for brokers, and a management client."""
+
+    def __init__(self, router: Router, containers: list[Container]) -> None:
+        self.router = router
+        self.containers = containers
+        self.port = router.ports["clients"]
+        self.management = Management(self.client())
+
+    def client(self) -> Peer:
+        peer = RouteContainer.connected(self.port, "client")
+        self.containers.append(peer)
+        return peer
+
+    def container(self, container_id: str = "broker", name: str = "brokers") -> RouteContainer:
+        peer = RouteContainer.connected(self.router.ports[name], container_id)
+        self.containers.append(peer)
+        return peer
+
+    def row(self, name: str) -> dict[str, Any]:
+        return self.management.one(KIND, name=name)
+
+    def wait(self, name: str, state: str) -> dict[str, Any]:
+        def found() -> dict[str, Any] | None:
+            row = self.row(name)
+            return row if row["operStatus"] == state else None
+
+        row: dict[str, Any] = poll(found, f"auto link {name} is {state}")
+        return row
+
+
+@pytest.fixture
+def rig(start: Start, workers: int) -> Iterator[Callable[..., Rig]]:
+    """Starts a router with these auto links."""
+    containers: list[Container] = []
+
+    def begin(*sections: Section, count: int = workers) -> Rig:
+        own = [listener("clients"), listener("brokers", role="route-container")]
+        return Rig(start([*own, *sections], count), containers)
+
+    yield begin
+    for container in containers:
+        container.drop()
+
+
+def links(container: Container, count: int = 2, answer: bool = True) -> dict[str, Any]:
+    """The links that the router attaches to a container that has just come, by direction as the router sees them."""
+    container.session_begun()
+    found = [container.link_attached(answer) for _ in range(count)]
+    return {"in" if isinstance(link, Sender) else "out": link for link in found}
+
+
+def test_the_attaches(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(auto_link("out"), auto_link("in", externalAddress="other"))
+    found = links(rig_.container())
+    for direction, address in (("out", "q.1"), ("in", "other")):
+        attach = found[direction].remote
+        assert re.fullmatch(r"qdlink\.[A-Za-z0-9+_]{15}", attach.fields["name"])
+        assert (attach.snd_settle_mode, attach.rcv_settle_mode) == (2, 0)
+        near, far = ("source", "target") if direction == "out" else ("target", "source")
+        end = {"durable": 0, "expiry_policy": "link-detach", "timeout": 0}
+        assert getattr(found[direction], far) == {"address": address, **end}
+        assert getattr(found[direction], near) == end
+    assert found["in"].wait_credit(CAPACITY) == CAPACITY, "whether anybody receives or not"
+    for name in ("in", "out"):
+        row = rig_.wait(name, "active")
+        (link,) = [link for link in rig_.management.query("router.link") if link["identity"] == row["linkRef"]]
+        assert (link["linkName"], link["linkDir"]) == (found[name].name, name)
+        assert link["owningAddr"] == {"in": "M1q.1", "out": "M0q.1"}[name]
+        rig_.router.wait_log(f"Auto Link Activated '{name}' on container broker")
+
+
+def test_a_message_goes_by_way_of_the_broker(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(WAYPOINT, auto_link("out"), auto_link("in"))
+    client = rig_.client()
+    receiver = client.receiver("q.1", credit=10)
+    sender = client.sender("q.1", credit=False)
+    client.barrier()
+    assert sender.credit == 0, "nobody to send to"
+    found = links(rig_.container())
+    found["out"].flow(5)
+    sender.wait_credit()
+    number = sender.send(message.message("stored"))
+    delivery = found["out"].next()
+    assert message.body(delivery.payload) == "stored"
+    delivery.settle()
+    assert sender.outcome(number).name == "accepted"
+    assert receiver.deliveries == []
+    back = found["in"].send(delivery.payload)
+    got = receiver.next()
+    assert message.body(got.payload) == "stored"
+    got.settle()
+    assert found["in"].outcome(back).name == "accepted"
+
+
+def test_messages_of_a_broker_wait_there_when_nobody_receives(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(WAYPOINT, auto_link("in"))
+    sender = links(rig_.container(), 1)["in"]
+    sender.wait_credit()
+    outcome = sender.request(message.message("early"))
+    assert outcome.name == "released"
+    sender.peer.until(lambda: sender.draining, "the credit is taken back")
+    receiver = rig_.client().receiver("q.1", credit=1)
+    sender.peer.until(lambda: not sender.draining and sender.credit > 0, "credit")
+    sender.send(message.message("late"))
+    assert bodies([receiver.next()]) == ["late"]
+
+
+def test_a_connection_is_found_by_its_name(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(auto_link("out", connection="brokers"), auto_link("in", connection="clients"))
+    one, two = rig_.container("a"), rig_.container("b")
+    first, second = links(one, 1), links(two, 1)
+    assert list(first) == list(second) == ["out"]
+    assert rig_.wait("out", "active")
+    assert rig_.row("in")["operStatus"] == "inactive", "normal connections are no containers"
+    rig_.router.wait_log("Auto Link Activated 'out' on connection brokers")
+    one.drop()
+    rig_.router.wait_log("Auto Link Deactivated 'out' on connection brokers")
+    assert rig_.row("out")["operStatus"] == "active", "on the other connection"
+
+
+def test_a_refusal_is_told_and_the_link_attached_again(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(auto_link("out", "dead"))
+    container = rig_.container()
+    link = links(container, 1, answer=False)["out"]
+    row = rig_.wait("out", "attaching")
+    assert row["linkRef"] is not None
+    refuse(link, "amqp:not-found", "no such queue")
+    link.wait_detached()
+    refused = time.monotonic()
+    assert link.detached is not None
+    assert link.detached.closed
+    row = rig_.wait("out", "failed")
+    assert (row["lastError"], row["linkRef"]) == ("no such queue", None)
+    rig_.router.wait_log("Auto Link Activation Failed. no such queue 'out' on container broker")
+    again = container.link_attached(answer=False, timeout=3 + LATE)
+    assert time.monotonic() - refused > 1.5
+    assert again.name != link.name
+    assert rig_.row("out")["lastError"] == "no such queue"
+    accept(again)
+    assert rig_.wait("out", "active")["lastError"] is None
+    again.send_detach()
+    again.wait_detached()
+    detached = time.monotonic()
+    rig_.wait("out", "failed")
+    assert isinstance(container.link_attached(timeout=6 + LATE), Receiver)
+    assert time.monotonic() - detached > 4
+
+
+def test_the_loss_of_the_connection(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(auto_link("out"), auto_link("in"))
+    container = rig_.container()
+    found = links(container, answer=False)
+    refuse(found["out"], "amqp:not-found", "gone")
+    accept(found["in"])
+    rig_.wait("out", "failed")
+    rig_.wait("in", "active")
+    container.drop()
+    for name in ("in", "out"):
+        row = rig_.wait(name, "inactive")
+        assert (row["linkRef"], row["lastError"]) == (None, None)
+        rig_.router.wait_log(f"Auto Link Deactivated '{name}' on container broker")
+    again = rig_.container()
+    assert sorted(links(again)) == ["in", "out"]
+
+
+def test_created_and_deleted(rig: Callable[..., Rig]) -> None:
+    rig_ = rig()
+    container = rig_.container()
+    made = rig_.management.create(KIND, "made", address="x", direction="out", containerId="broker", fallback=False)
+    assert (made["phase"], made["dir"], made["addr"], made["operStatus"]) == (0, "out", "x", "attaching")
+    link = links(container, 1)["out"]
+    rig_.wait("made", "active")
+    assert rig_.management.query("router")[0]["autoLinkCount"] == 1
+    rig_.management.delete(KIND, "made")
+    assert link.wait_detached() is None
+    link.send_detach()
+    assert rig_.management.query(KIND) == []
+    rows = rig_.management.query("router.address")
+    poll(lambda: "M0x" not in [row["name"] for row in rows], "the address is gone")
+    rig_.management.create(KIND, "again", addr="x", dir="in", containerId="broker")
+    assert isinstance(container.link_attached(), Sender)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "text"),
+    [
+        ({"direction": "in"}, "address and direction fields are mandatory"),
+        ({"address": "a"}, "address and direction fields are mandatory"),
+        ({"address": "a", "direction": "up"}, "Invalid value for 'direction'"),
+        ({"address": "a", "direction": "in", "phase": 10}, "autoLink phase must be between 0 and 9"),
+        (
+            {"address": "a", "direction": "in", "connection": "c", "containerId": "i"},
+            "Both connection and containerId cannot be specified. Specify only one",
+        ),
+    ],
+)
+def test_refused(start: Start, attributes: dict[str, Any], text: str) -> None:
+    management = Management(Peer.opened(next(iter(start([listener()], 1).ports.values()))))
+    with pytest.raises(ManagementError) as caught:
+        management.create(KIND, "x", **attributes)
+    assert (caught.value.code, caught.value.description) == (400, text)
+
+
+def test_phases(rig: Callable[..., Rig]) -> None:
+    """A chain of two brokers."""
+    rig_ = rig(
+        ("address", {"prefix": "chain", "ingressPhase": 0, "egressPhase": 2}),
+        auto_link("out", "chain", name="out0", phase=0, containerId="one"),
+        auto_link("in", "chain", name="in1", phase=1, containerId="one"),
+        auto_link("out", "chain", name="out1", phase=1, containerId="two"),
+        auto_link("in", "chain", name="in2", phase=2, containerId="two"),
+    )
+    one, two = links(rig_.container("one")), links(rig_.container("two"))
+    client = rig_.client()
+    receiver = client.receiver("chain", credit=10)
+    sender = client.sender("chain")
+    sender.send(message.message("step"), settled=True)
+    for broker in (one, two):
+        broker["out"].flow(1)
+        delivery = broker["out"].next()
+        assert receiver.deliveries == []
+        broker["in"].wait_credit()
+        broker["in"].send(delivery.payload, settled=True)
+    assert bodies([receiver.next()]) == ["step"]
+
+
+def test_fallback(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(
+        ("address", {"prefix": "f", "enableFallback": True}),
+        auto_link("out", "f", fallback=True),
+        auto_link("in", "f", fallback=True),
+    )
+    found = links(rig_.container())
+    found["out"].flow(10)
+    rig_.wait("out", "active")
+    client = rig_.client()
+    sender = client.sender("f")
+    sender.send(message.message("kept"), settled=True)
+    kept = found["out"].next()
+    assert bodies([kept]) == ["kept"]
+    receiver = client.receiver("f", credit=10)
+    back = found["in"].send(kept.payload)
+    assert bodies([receiver.next()]) == ["kept"]
+    receiver.deliveries[0].settle()
+    assert found["in"].outcome(back).name == "accepted"
+    sender.send(message.message("direct"), settled=True)
+    assert bodies([receiver.next()]) == ["direct"]
+    assert len(found["out"].deliveries) == 1
+    assert {row["name"] for row in rig_.management.query("router.address")} >= {"M0f", "MFf"}
+
+
+def test_a_queue_in_shards(rig: Callable[..., Rig]) -> None:
+    """Producers spread over the shards, one consumer drains them all; a shard comes and goes while they do."""
+    shards = [
+        auto_link(way, "q.s", name=f"{way}-{broker}", containerId=broker) for broker in "ab" for way in ("in", "out")
+    ]
+    rig_ = rig(WAYPOINT, *shards)
+    first = links(rig_.container("a"))
+    first["out"].flow(100)
+    client = rig_.client()
+    receiver = client.receiver("q.s", credit=100)
+    sender = client.sender("q.s")
+    sender.send(message.message("1"))
+    assert bodies([first["out"].next()]) == ["1"]
+    other = rig_.container("b")
+    second = links(other)
+    second["out"].flow(100)
+    rig_.wait("out-b", "active")
+    second["out"].peer.barrier()
+    rig_.client().receiver("unrelated")
+    for number in range(2, 8):
+        sender.send(message.message(str(number)))
+    poll(lambda: [link.peer.read_available() for link in (first["out"], second["out"])] and
+         len(first["out"].deliveries) + len(second["out"].deliveries) == 7, "all have come")  # fmt: skip
+    assert abs(len(first["out"].deliveries) - len(second["out"].deliveries)) <= 1
+    for shard in (first, second):
+        shard["in"].wait_credit()
+        for delivery in shard["out"].deliveries:
+            delivery.settle()
+            shard["in"].send(delivery.payload, settled=True)
+    assert sorted(bodies(receiver.receive(7))) == [str(number) for number in range(1, 8)]
+    other.close()
+    rig_.wait("out-b", "inactive")
+    sender.send(message.message("8"))
+    poll(lambda: first["out"].peer.read_available() or bodies(first["out"].deliveries)[-1] == "8", "the one that stays")
+
+
+def test_over_a_connector_and_after_the_death_of_a_worker(start: Start) -> None:
+    broker = Broker()
+    try:
+        sections = [
+            listener("clients"),
+            ("connector", {"name": "broker", "host": "127.0.0.1", "port": broker.port, "role": "route-container"}),
+            auto_link("out", connection="broker"),
+        ]
+        router = start(sections, 3)
+        for _ in range(3):
+            container = broker.serve(timeout=5)
+            link = links(container, 1)["out"]
+            link.flow(1)
+            sender = Peer.opened(router.ports["clients"]).sender("q.1")
+            sender.send(message.message("x"))
+            assert bodies([link.next()]) == ["x"]
+            os.kill(router.worker_of(broker.port), signal.SIGKILL)
+            container.expect_end()
+    finally:
+        broker.close()
+
+
+def test_reload(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(auto_link("out", "a"), auto_link("in", "b"))
+    container = rig_.container()
+    found = links(container)
+    own = [listener("clients"), listener("brokers", role="route-container")]
+    rig_.router.configure([*own, auto_link("out", "a", externalAddress="c"), auto_link("in", "b")])
+    plan = rig_.management.call("RELOAD")
+    assert [(change["kind"], list(change["attributes"])) for change in plan["changes"]] == [
+        ("update", ["externalAddress"])
+    ]
+    assert found["out"].wait_detached() is None
+    found["out"].send_detach()
+    assert container.link_attached().target["address"] == "c"
+    assert found["in"].detached is None

@@ -1,0 +1,59 @@
+"""Auto links in a configuration."""
+
+import pytest
+
+from router.config.diff import diff
+from router.config.load import load_text
+
+
+def text(*lines):
+    return "\n".join(["autoLink {", "address: q", *lines, "}", ""])
+
+
+def auto_link(*lines):
+    return load_text("x.conf", text(*lines)).auto_links[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "phase"),
+    [
+        (["direction: out"], 0),
+        (["direction: in"], 1),
+        (["direction: in", "fallback: yes"], 0),
+        (["direction: out", "fallback: yes"], 0),
+        (["direction: in", "phase: 4"], 4),
+        (["direction: in", "phase: 0"], 0),
+    ],
+)
+def test_phases(lines, phase):
+    assert auto_link(*lines).phase == phase
+
+
+def test_values():
+    found = auto_link("dir: in", "name: a", "containerId: broker", "externalAddr: e")
+    assert (found.name, found.identity, found.direction) == ("a", "autoLink/0", "in")
+    assert (found.container_id, found.connection, found.external_address) == ("broker", None, "e")
+    assert auto_link("direction: out").name == "autoLink/0"
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (["connection: a", "containerId: b"], "Both connection and containerId cannot be specified. Specify only one"),
+        (["phase: 10"], "autoLink phase must be between 0 and 9"),
+    ],
+)
+def test_one_that_breaks_a_rule_is_left_out(lines, reason):
+    configuration = load_text("x.conf", text("direction: in", *lines))
+    assert configuration.auto_links == ()
+    assert configuration.warnings == [("ROUTER_CORE", f"Error configuring linkRoute: {reason} (x.conf:1)")]
+
+
+def test_changes_are_live_and_numbers_do_not_count():
+    one, two = text("direction: in", "connection: a"), text("direction: out", "connection: a")
+    plan = diff(load_text("old.conf", one), load_text("new.conf", two + one))
+    assert [(change.kind, change.title(), change.effect) for change in plan.changes] == [
+        ("create", "autoLink (out q)", "live")
+    ]
+    plan = diff(load_text("old.conf", one), load_text("new.conf", one.replace("}", "externalAddress: e\n}")))
+    assert [(change.kind, change.effect) for change in plan.changes] == [("update", "live")]
