@@ -74,6 +74,11 @@ $(STAMPS)/node: $(NODE_PACKAGES) $(NODE_PACKAGES:.json=-lock.json) .venv/test-de
 	    --no-audit --no-fund --ignore-scripts --loglevel=error; done
 	@touch $@
 
+# Other people's brokers and clients. What cannot be had here is asked for again each time; tests say what they miss.
+INTEROP_FILES := $(wildcard scripts/interop-tools tests/interop/java/* tests/interop/go/*)
+$(STAMPS)/interop: $(INTEROP_FILES)
+	@scripts/interop-tools && touch $@ || true
+
 wire-tools: build
 	@$(if $(WIRE_TOOLS),MAKEFLAGS= $(MAKE) -C loadtests/wire)
 .PHONY: wire-tools
@@ -104,7 +109,7 @@ fuzz-targets = $(call pytest,SLUICE_FUZZ_SECONDS=$(1) scripts/with-asan,tests/fu
 test-fuzz: build-debug .venv/test-dependencies
 	@$(call fuzz-targets,$(TEST_FUZZ_SECONDS))
 
-test-system: build wire-tools .venv/test-dependencies $(STAMPS)/node
+test-system: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@$(call pytest,,$(filter-out tests/unit tests/fuzz,$(patsubst %/,%,$(wildcard tests/*/))))
 
 fuzz: build-debug .venv/test-dependencies

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.interop.brokers import Artemis, Broker, RabbitMQ, Unavailable
+from tests.interop.brokers.process import TOOLS, require
 from tests.system.router import SETTINGS, Router, listener
 
 HERE = Path(__file__).resolve().parent
@@ -74,17 +77,14 @@ class Client:
 
 
 class Clients:
-    """Starts programs of one kind; all are ended with the test."""
+    """Starts programs of one kind, each the command that `words` gives for its name; all are ended with the test."""
 
-    def __init__(self, interpreter: str, folder: Path, suffix: str) -> None:
-        self.interpreter = interpreter
-        self.folder = folder
-        self.suffix = suffix
+    def __init__(self, words: Callable[[str], list[str]]) -> None:
+        self.words = words
         self.running: list[Client] = []
 
     def __call__(self, name: str, *arguments: Any) -> Client:
-        program = self.folder / f"{name}{self.suffix}"
-        client = Client([self.interpreter, str(program), *map(str, arguments)])
+        client = Client([*self.words(name), *map(str, arguments)])
         self.running.append(client)
         return client
 
@@ -98,7 +98,7 @@ class Clients:
 def proton() -> Iterator[Clients]:
     """Programs with python-qpid-proton."""
     pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-    clients = Clients(sys.executable, HERE / "qpid_proton", ".py")
+    clients = Clients(lambda name: [sys.executable, str(HERE / "qpid_proton" / f"{name}.py")])
     yield clients
     clients.stop()
 
@@ -126,6 +126,57 @@ def _node() -> str:
 @pytest.fixture
 def rhea(_node: str) -> Iterator[Clients]:
     """Programs with rhea."""
-    clients = Clients(_node, HERE / "rhea", ".js")
+    clients = Clients(lambda name: [_node, str(HERE / "rhea" / f"{name}.js")])
     yield clients
     clients.stop()
+
+
+def fetched(path: Path, name: str) -> Path:
+    """What scripts/interop-tools has made there; without it the test is skipped, with the reason."""
+    try:
+        return require(path, name)
+    except Unavailable as error:
+        pytest.skip(f"{name}: {error}")
+
+
+@pytest.fixture
+def jms() -> Iterator[Clients]:
+    """The commands of java/Client.java, with Qpid JMS."""
+    classes = fetched(TOOLS / "java" / "classes", "java")
+    path = os.pathsep.join([str(classes), str(TOOLS / "java" / "jms" / "*")])
+    # Half of the second that a client takes goes by without these: it compiles what it runs once.
+    words = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64M", "-cp", path, "Client"]
+    clients = Clients(lambda name: [*words, name])
+    yield clients
+    clients.stop()
+
+
+@pytest.fixture
+def go() -> Iterator[Clients]:
+    """The commands of go/main.go, with go-amqp."""
+    program = fetched(TOOLS / "go" / "client", "go")
+    clients = Clients(lambda name: [str(program), name])
+    yield clients
+    clients.stop()
+
+
+def running(kind: type[Broker], factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker while the tests of the session run."""
+    try:
+        broker = kind(factory.mktemp(kind.name.lower()))
+    except Unavailable as error:
+        pytest.skip(f"{kind.name}: {error}")
+    with broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """RabbitMQ, for all tests; one that kills it starts it again."""
+    yield from running(RabbitMQ, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def artemis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """ActiveMQ Artemis, for all tests; one that kills it starts it again."""
+    yield from running(Artemis, tmp_path_factory)

@@ -1,0 +1,95 @@
+"""RabbitMQ 3.10 of Debian with its AMQP 1.0 plugin, and an epmd of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.interop.brokers.process import STOP_LIMIT, TOOLS, Broker, free_port, require
+
+CONFIGURATION = """\
+listeners.tcp.1 = 127.0.0.1:{port}
+loopback_users.guest = true
+amqp1_0.default_user = guest
+amqp1_0.default_vhost = /
+vm_memory_high_watermark.absolute = 256MB
+disk_free_limit.absolute = 10MB
+"""
+
+
+class RabbitMQ(Broker):
+    """ANONYMOUS is the user guest. Addresses: NAME or /queue/NAME, made on attach; /amq/queue/NAME must exist.
+
+    No transactions and no selectors over AMQP 1.0.
+    """
+
+    name = "RabbitMQ"
+    user = "guest"
+    password = "guest"
+
+    def prepare(self) -> None:
+        """See Broker."""
+        root = require(TOOLS / "rabbitmq", "rabbitmq")
+        self._erlang = root / "usr" / "lib" / "erlang" / "bin"
+        self._scripts = next((root / "usr" / "lib" / "rabbitmq" / "lib").glob("rabbitmq_server-*")) / "sbin"
+        self._epmd_port, self._distribution_port = free_port(), free_port()
+        self._epmd: subprocess.Popen[bytes] | None = None
+        (self.directory / "enabled_plugins").write_text("[rabbitmq_amqp1_0].\n")
+        (self.directory / "rabbitmq.conf").write_text(CONFIGURATION.format(port=self.port))
+
+    def existing(self, queue: str) -> str:
+        """See Broker. By its plain name the queue is declared anew, which fails when it is durable and the link not."""
+        return f"/amq/queue/{queue}"
+
+    def command(self) -> list[str]:
+        """See Broker."""
+        return [str(self._scripts / "rabbitmq-server")]
+
+    def environment(self) -> dict[str, str]:
+        """See Broker: everything it writes lies in its folder, everything it listens on is loopback."""
+        here = self.directory
+        return {
+            "PATH": f"{self._erlang}:{os.environ['PATH']}",
+            "LANG": "C.UTF-8",
+            "HOME": str(here),
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": f"sluice-{self.port}@localhost",
+            "RABBITMQ_DIST_PORT": str(self._distribution_port),
+            "RABBITMQ_MNESIA_BASE": str(here / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(here / "log"),
+            "RABBITMQ_PID_FILE": str(self._pid_file),
+            "RABBITMQ_CONFIG_FILE": str(here / "rabbitmq"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(here / "enabled_plugins"),
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_GENERATED_CONFIG_DIR": str(here / "generated"),
+        }
+
+    @property
+    def _pid_file(self) -> Path:
+        """The script that we start runs the broker as a child; this has the child's id."""
+        return self.directory / "pid"
+
+    def spawn(self) -> None:
+        """epmd, the register of Erlang's nodes, runs as our own child: else the broker would leave one behind."""
+        self._pid_file.unlink(missing_ok=True)
+        if self._epmd is None:
+            words = [str(self._erlang / "epmd"), "-address", "127.0.0.1", "-port", str(self._epmd_port)]
+            self._epmd = subprocess.Popen(words, stdin=subprocess.DEVNULL, env=self.environment())
+        super().spawn()
+
+    def signal_broker(self, number: int) -> None:
+        """See Broker."""
+        os.kill(int(self._pid_file.read_text()), number)
+
+    def stop(self) -> None:
+        """See Broker."""
+        try:
+            super().stop()
+        finally:
+            if self._epmd is not None:
+                self._epmd.send_signal(signal.SIGTERM)
+                self._epmd.wait(STOP_LIMIT)
+                self._epmd = None

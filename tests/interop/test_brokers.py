@@ -1,0 +1,42 @@
+"""The brokers by themselves: what the tests behind a router rely on is true without one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interop.brokers import Broker
+from tests.interop.conftest import Clients
+
+
+@pytest.fixture(params=["rabbitmq", "artemis"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Each broker."""
+    found: Broker = request.getfixturevalue(request.param)
+    return found
+
+
+def test_send_and_receive(broker: Broker, proton: Clients) -> None:
+    assert proton("simple_send", broker.port, "alone.examples", 20).result() == 20
+    assert proton("simple_recv", broker.port, "alone.examples", 20).result() == [{"sequence": n} for n in range(20)]
+
+
+def test_durable_messages_outlive_a_killed_broker(broker: Broker, proton: Clients, go: Clients) -> None:
+    proton("durable_queue", broker.port, "alone.durable").result()
+    address = broker.existing("alone.durable")
+    assert go("send", broker.port, address, 5).result() == 5
+    broker.restart()
+    assert go("receive", broker.port, address, 5).result() == [str(n) for n in range(5)]
+
+
+def test_selectors(artemis: Broker, jms: Clients, proton: Clients) -> None:
+    assert jms("send", artemis.port, "alone.selected", 6).result() == 6
+    even = "parity = 'even'"
+    assert proton("filtered", artemis.port, "alone.selected", 3, even, "browse").result() == ["0", "2", "4"]
+    assert proton("filtered", artemis.port, "alone.selected", 3, even).result() == ["0", "2", "4"]
+    assert jms("browse", artemis.port, "alone.selected").result() == ["1", "3", "5"]
+
+
+def test_transactions(artemis: Broker, jms: Clients, proton: Clients) -> None:
+    committed = [f"committed {n}" for n in range(3)]
+    assert proton("transact", artemis.port, "alone.transacted", 3).result() == [committed, committed]
+    assert jms("transact", artemis.port, "alone.transacted.jms", 3).result() == ["0", "1", "2"]

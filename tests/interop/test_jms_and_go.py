@@ -1,0 +1,45 @@
+"""Qpid JMS and go-amqp through the router, alone and together with other libraries."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interop.conftest import Clients
+from tests.system.router import Router
+
+COUNT = 50
+
+
+@pytest.fixture(params=["jms", "go"])
+def client(request: pytest.FixtureRequest) -> Clients:
+    """Each of the two."""
+    found: Clients = request.getfixturevalue(request.param)
+    return found
+
+
+def test_send_and_receive(router: Router, client: Clients, request: pytest.FixtureRequest) -> None:
+    address = f"others/{request.node.name}"
+    receiver = client("receive", router.port, address, COUNT)
+    receiver.wait_for("attached")
+    assert client("send", router.port, address, COUNT).result() == COUNT
+    assert receiver.result() == [str(n) for n in range(COUNT)]
+
+
+def test_requests_to_proton(router: Router, client: Clients, proton: Clients, request: pytest.FixtureRequest) -> None:
+    address = f"others/{request.node.name}"
+    proton("server", router.port, address).wait_for("attached")
+    assert client("request", router.port, address, "one", "two").result() == ["ONE", "TWO"]
+
+
+def test_requests_from_proton(router: Router, client: Clients, proton: Clients, request: pytest.FixtureRequest) -> None:
+    address = f"others/{request.node.name}"
+    client("server", router.port, address).wait_for("attached")
+    assert proton("client", router.port, address, "one", "two").result() == ["ONE", "TWO"]
+
+
+def test_from_jms_to_go_and_back(router: Router, jms: Clients, go: Clients) -> None:
+    for sender, receiver, address in ((jms, go, "others/to-go"), (go, jms, "others/to-jms")):
+        taking = receiver("receive", router.port, address, COUNT)
+        taking.wait_for("attached")
+        assert sender("send", router.port, address, COUNT).result() == COUNT
+        assert taking.result() == [str(n) for n in range(COUNT)]
