@@ -19,6 +19,8 @@ from router.routing.address import (
     normalise,
 )
 from router.routing.settings import BALANCED, CLOSEST, UNAVAILABLE, AddressSettings
+from supervisor.connections import Connection
+from supervisor.linkroutes import LinkRoutes
 from supervisor.table import Record, Table, TableFullError
 
 
@@ -39,6 +41,15 @@ class Accepted(NamedTuple):
     fallback: bool = True  # False: deliveries of this producer never go to the fallback instance
 
 
+class Routed(NamedTuple):
+    """The decision is that a container has the link."""
+
+    connection: Connection
+    address: str | None  # what the container is to see in the place of the client's text; None: the same
+    remove: str  # what is taken off the front of the address that the container answers …
+    put: str  # … and what is put there
+
+
 NO_ROUTE: Final = Refused("qd:no-route-to-dest", "No route to the destination node")
 NOT_FOUND: Final = Refused("amqp:not-found", "Node not found")
 FORBIDDEN: Final = Refused("qd:forbidden", "Connectivity to the node is forbidden")
@@ -48,9 +59,12 @@ NO_COORDINATOR: Final = Refused(
     "The router can't coordinate transactions by itself, "
     "a linkRoute to a coordinator must be configured to use transactions.",
 )
+NO_EXPIRATION: Final = Refused("qd:link-expiration", "Requested link expiration not allowed")
 TABLE_FULL: Final = Refused("amqp:resource-limit-exceeded", "No room for another address")
 ANONYMOUS: Final = Accepted()
 
+COORDINATOR: Final = "$coordinator"  # what link routes know coordinators by
+NEVER: Final = "never"
 _ROUTER_CAPABILITIES: Final = ("qd.router", "qd.router-data")
 _FALLBACK_CAPABILITY: Final = "qd.fallback"
 _WAYPOINT_CAPABILITY: Final = "qd.waypoint"
@@ -59,20 +73,24 @@ _WAYPOINT_CAPABILITY: Final = "qd.waypoint"
 class Attaching:
     """Decides about attaches; creates the address records that it needs. Owner: supervisor."""
 
-    __slots__ = ("_mode", "_refusals", "_router_id", "_settings", "_table")
+    __slots__ = ("_link_routes", "_mode", "_refusals", "_router_id", "_settings", "_table", "resumable")
 
-    def __init__(self, router_id: str, mode: str, settings: AddressSettings, table: Table) -> None:
+    def __init__(
+        self, router_id: str, mode: str, settings: AddressSettings, table: Table, link_routes: LinkRoutes | None = None
+    ) -> None:
         self._router_id = router_id
         self._mode = mode
         self._settings = settings
         self._table = table
+        self._link_routes = link_routes
+        self.resumable = True  # routed links may outlive their connection (allowResumableLinkRoute)
         self._refusals: dict[str, Refused] = {}
 
     def refuse(self, record_key: str, refusal: Refused) -> None:
         """From now on nobody may attach to this address, for which there is no record."""
         self._refusals[record_key] = refusal
 
-    def decide(self, message: Mapping[str, Any], role: str) -> Accepted | Refused:
+    def decide(self, message: Mapping[str, Any], role: str) -> Accepted | Refused | Routed:
         """Decide about an `attach` message of a worker; `role` is that of the listener of its connection.
 
         The record of an accepted link is in the table, but the link is not yet counted as its user.
@@ -84,17 +102,41 @@ class Attaching:
         if not is_array and capabilities and capabilities[0] in _ROUTER_CAPABILITIES:
             return FORBIDDEN
         if message["coordinator"]:
-            return NO_COORDINATOR
+            return self._route(message, COORDINATOR) or NO_COORDINATOR
         try:
             if message["dynamic"]:
-                # The property is looked up among link routes, of which this version has none.
-                return NO_ROUTE if message["dynamic_address"] else self._dynamic(consumer)
+                wanted = message["dynamic_address"]
+                return (self._route(message, wanted) or NO_ROUTE) if wanted else self._dynamic(consumer)
             address = message["address"]
             if not address:
                 return NO_ROUTE if consumer else ANONYMOUS
+            routed = self._route(message, address)
+            if routed is not None:
+                return routed
             return self._bind(address, message["tenant"], consumer, capabilities)
         except TableFullError:
             return TABLE_FULL
+
+    def _route(self, message: Mapping[str, Any], text: str) -> Routed | Refused | None:
+        """The container that a link route names for the link; None when no link route matches `text`."""
+        if self._link_routes is None:
+            return None
+        tenant = message["tenant"] if text is not COORDINATOR else None
+        name = normalise(text)
+        wanted = self._link_routes.match(message["dir"], name if tenant is None else tenant + name)
+        if wanted is None:
+            return None
+        if not self.resumable and (message["timeout"] > 0 or message["expiry"] == NEVER):
+            return NO_EXPIRATION
+        connection = wanted.choose()
+        if connection is None:
+            return NO_ROUTE
+        if message["coordinator"] or message["dynamic"]:
+            return Routed(connection, None, "", "")
+        whole = text if tenant is None else tenant + name
+        seen = wanted.outward(whole)
+        put = wanted.delete_prefix.removeprefix(tenant or "")
+        return Routed(connection, None if seen == text else seen, wanted.add_prefix, put)
 
     def find(self, text: str) -> Record | None:
         """The record that a message for `text` goes to, None when there is none."""

@@ -1,12 +1,15 @@
 """What the supervisor knows of each connection and link, and the log lines about them."""
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from router.config.entities import EndpointConfig
 from router.ipc.control import Initiate
 from router.log import INFO, Log
 from supervisor.table import Record
+
+if TYPE_CHECKING:
+    from supervisor.linkpairs import Pair
 
 # What is said of a connection of ours that ends without a reason.
 _ABORTED: Final = ("amqp:connection:framing-error", "connection aborted")
@@ -35,7 +38,8 @@ class Link:
     """A link of a connection. Owner: its connection."""
 
     __slots__ = (
-        "closed", "connection", "consumer", "generation", "identity", "name", "record", "slot", "up", "worker",
+        "closed", "connection", "consumer", "generation", "identity", "name", "other", "pair", "record", "routed_to",
+        "slot", "up", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +60,9 @@ class Link:
         self.slot = slot  # in shared memory, with its generation
         self.generation = generation
         self.record: Record | None = None  # None: anonymous, or not attached
+        self.pair: Pair | None = None  # of a routed link, while both ends may live
+        self.other: int | None = None  # identity of the other end of a routed link
+        self.routed_to: str | None = None  # address of a routed link
         self.up = False  # the attach has been answered
         self.closed = False  # an answer that still waits must not be sent
 

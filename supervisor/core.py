@@ -22,20 +22,24 @@ from router.ipc.control import (
     OP_LOG,
     OP_WORKER,
     OPENED,
+    PAIRABLE,
     READY,
     REFUSED,
     RESYNC,
+    ROUTEDUP,
     SNAPSHOT,
     TRACE,
     TRACED,
     UNLINKED,
+    UNPAIRABLE,
+    UNPAIRED,
     Initiate,
     Message,
 )
 from router.log import DEBUG, LEVELS, MODULES, WARNING, Log, LogSettings
 from router.routing.address import LOCAL as LOCAL_CLASS
 from router.routing.address import MOBILE, key
-from supervisor.attach import Accepted, Attaching, Refused
+from supervisor.attach import Accepted, Attaching, Refused, Routed
 from supervisor.configure import address_entries
 from supervisor.connections import (
     Connection,
@@ -52,6 +56,8 @@ from supervisor.containers import Containers
 from supervisor.epochs import Epochs
 from supervisor.exchanges import Exchanges
 from supervisor.inprocess import InProcess
+from supervisor.linkpairs import Pairs
+from supervisor.linkroutes import LinkRoutes
 from supervisor.offers import Offers
 from supervisor.own_links import OwnLinks, own_link
 from supervisor.settings import Settings
@@ -102,7 +108,9 @@ class Core:
         for text in refused:
             log.error("ERROR", text)
         self.settings = Settings(self.table, entries, router.default_distribution)
-        self._attaching = Attaching(router.id, router.mode, self.settings.current, self.table)
+        self.link_routes = LinkRoutes(self.containers, log)
+        self._pairs = Pairs(self.workers, self.take_identity, self._add_link)
+        self._attaching = Attaching(router.id, router.mode, self.settings.current, self.table, self.link_routes)
         self.exchanges = Exchanges(router.id, router.mode, self.settings.current, self.table)
         self.offers = Offers(self.table, [listener for listener in configuration.listeners if not listener.http])
         self._when_in_force: list[Callable[[], None]] = []
@@ -131,6 +139,10 @@ class Core:
             INITIATED: self._own_begun,
             LINKED: self._own_answered,
             UNLINKED: self._own_refused,
+            PAIRABLE: self._pairs.pairable,
+            UNPAIRABLE: self._pairs.unpairable,
+            UNPAIRED: self._pairs.unpaired,
+            ROUTEDUP: self._routed_up,
             FORWARDED: self._forwarded,
             LOG: self._log_line,
             LOGGED: self._logged,
@@ -386,8 +398,10 @@ class Core:
             connection,
             worker.index,
         )
-        connection.links[number] = self.links[link.identity] = link
-        log_attached(self._log, connection, link, message["text"])
+        self._add_link(connection, number, link, message["text"])
+        if isinstance(decision, Routed):
+            self._pairs.begin(worker, link, message, decision)
+            return
         record = decision.record
         answer: dict[str, Any] = {"t": ATTACHED, "conn": connection.number, "link": number, "identity": link.identity}
         if record is None:
@@ -431,6 +445,16 @@ class Core:
         connection = worker.connections.get(message["conn"])
         if connection is not None:
             self.own_links.ended(connection, message["ref"], message["error"])
+    def _add_link(self, connection: Connection, number: int, link: Link, text: str) -> None:
+        """Know a link, `number` its worker's for it."""
+        connection.links[number] = self.links[link.identity] = link
+        log_attached(self._log, connection, link, text)
+
+    def _routed_up(self, worker: Worker, message: Message) -> None:
+        connection = worker.connections.get(message["conn"])
+        link = connection.links.get(message["link"]) if connection is not None else None
+        if link is not None:
+            link.up = True
 
     def _bind(self, worker: Worker, connection: Connection, link: Link, record: Record, answer: Message) -> None:
         """Make a link a user of its address; the answer waits until the workers know."""
@@ -493,11 +517,13 @@ class Core:
         for link in connection.links.values():
             self._drop_link(worker, link)
         self.own_links.gone(connection)
+        self._pairs.connection_gone(connection)
         self.containers.closed(connection)
 
     def _drop_link(self, worker: Worker, link: Link) -> None:
         link.closed = True
         self.links.pop(link.identity, None)
+        self._pairs.dropped(link)
         record = link.record
         if record is None:
             return

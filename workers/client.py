@@ -16,6 +16,7 @@ from workers.links import LinkRecord, check_attach
 from workers.own_links import OwnLink
 
 if TYPE_CHECKING:
+    from workers.routed import RoutedEnd
     from workers.worker import Worker
 
 CAPABILITIES: Final = ("ANONYMOUS-RELAY", "qd.streaming-links")
@@ -39,6 +40,7 @@ class Client:
         "offer",
         "own_links",
         "own_session",
+        "routed_session",
         "sasl",
         "tenant",
         "told_closed",
@@ -61,11 +63,12 @@ class Client:
         self.sasl: SaslServer | SaslClient | None = None
         self.user: str | None = None
         self.tenant: str | None = None
-        self.links: dict[int, LinkRecord] = {}
+        self.links: dict[int, LinkRecord | RoutedEnd] = {}
         self.leaving: dict[int, LinkRecord] = {}  # detached, the supervisor is to confirm
         self.next_link = 1
         self.own_links: dict[int, OwnLink] = {}  # that the router has attached, by the supervisor's reference
         self.own_session: Session | None = None  # for those
+        self.routed_session: Session | None = None  # of all links that the router attaches for clients
         self.had_consumers = False  # when the connection ended, which other workers may still send to
         self.told_closed = False
         self.graceful = False  # closed by AMQP, after it was open
@@ -184,6 +187,10 @@ class Client:
     def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> Session:
         return Session(connection, channel, items, self, window=self.offer["maxSessionFrames"] or 0)
 
+    def begin_session(self) -> Session:
+        """A session that the router begins."""
+        return Session(self.connection, None, None, self, window=self.offer["maxSessionFrames"] or 0)
+
     def on_attach(self, session: Session, items: list[bytes]) -> Any:
         check_attach(items)
         number = self.next_link
@@ -230,12 +237,12 @@ class Client:
     def answer(self, message: control.Message) -> None:
         """attached or refused, for a link that may be gone by now; or detached, for one that is."""
         if message["t"] == control.DETACHED:
-            record = self.leaving.pop(message["link"], None)
-            if record is not None:
-                record.confirmed()
+            leaving = self.leaving.pop(message["link"], None)
+            if leaving is not None:
+                leaving.confirmed()
             return
         record = self.links.get(message["link"])
-        if record is None:
+        if not isinstance(record, LinkRecord):
             return
         if message["t"] == control.ATTACHED:
             record.attached(message)
@@ -273,7 +280,7 @@ class Client:
         if record is not None:
             record.link.close_with(None, None)
 
-    def forget(self, record: LinkRecord, last: int, *, confirm: bool) -> bool:
+    def forget(self, record: "LinkRecord | RoutedEnd", last: int, *, confirm: bool) -> bool:
         """A link is gone; the end of the whole connection is told once, not for each link. True: a confirmation comes.
 
         last: when its last delivery came or went (CLOCK_MONOTONIC ns), 0: there was none.
@@ -282,7 +289,7 @@ class Client:
         if self.connection.ended:
             self.had_consumers |= confirm
             return False
-        if confirm:
+        if confirm and isinstance(record, LinkRecord):
             self.leaving[record.number] = record
         message = {"t": control.DETACH, "conn": self.number, "link": record.number, "confirm": confirm}
         if last:

@@ -15,8 +15,11 @@ from workers.terminus import NULL, TARGET, Terminus
 
 if TYPE_CHECKING:
     from workers.client import Client
+    from workers.routed import RoutedEnd
 
-NAME, HANDLE, ROLE, SND_MODE, RCV_MODE, SOURCE_FIELD, TARGET_FIELD, UNSETTLED, INCOMPLETE, INITIAL_COUNT = range(10)
+(
+    NAME, HANDLE, ROLE, SND_MODE, RCV_MODE, SOURCE_FIELD, TARGET_FIELD, UNSETTLED, INCOMPLETE, INITIAL_COUNT,
+) = range(10)  # fmt: skip
 SENDER: Final = b"\x42"  # role false: whoever says so sends
 RECEIVER: Final = b"\x41"
 SND_SETTLED: Final = 1
@@ -243,27 +246,29 @@ class LinkRecord:
                     worker.table.unbind_producer(address, self.link)
         elif self.outgoing:
             worker.table.drop_everywhere(self.slot.index, self.slot.generation)
-        last = self._log_end()
+        last = log_end(self)
         worker.release_slot(self.slot)
         self.link.context = None  # it knew us, as we know it
         return self.client.forget(self, last, confirm=self.outgoing and worker.setup.workers > 1)
 
-    def _log_end(self) -> int:
-        """Log how the link ended, with its counters (management.md 7.6); returns when it had its last delivery."""
-        worker = self.client.worker
-        counters = worker.region.link_counters(worker.setup.worker, self.slot.index)
-        assert counters is not None
-        if self.identity and worker.log.enabled("ROUTER_CORE", INFO):
-            how = "lost" if self.link.session.ended else "closed" if self.link.answer_closed else "detached"
-            figures = " ".join(f"{short}={counters[name]}" for short, name in FIGURES)
-            blocked = "yes" if counters["blocked"] else "no"
-            worker.tell_log(
-                "info",
-                "ROUTER_CORE",
-                f"[C{self.client.number}][L{self.identity}] Link {how}: {figures} blocked={blocked}",
-            )
-        last: int = counters["last_delivery"]
-        return last
+
+def log_end(record: "LinkRecord | RoutedEnd") -> int:
+    """Log how a link ended, with its counters (management.md 7.6); returns when it had its last delivery."""
+    worker = record.client.worker
+    link = record.link
+    counters = worker.region.link_counters(worker.setup.worker, record.slot.index)
+    assert counters is not None
+    if record.identity and worker.log.enabled("ROUTER_CORE", INFO):
+        how = "lost" if link.session.ended else "closed" if link.answer_closed else "detached"
+        figures = " ".join(f"{short}={counters[name]}" for short, name in FIGURES)
+        blocked = "yes" if counters["blocked"] else "no"
+        worker.tell_log(
+            "info",
+            "ROUTER_CORE",
+            f"[C{record.client.number}][L{record.identity}] Link {how}: {figures} blocked={blocked}",
+        )
+    last: int = counters["last_delivery"]
+    return last
 
 
 def check_attach(items: list[bytes]) -> None:

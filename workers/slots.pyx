@@ -2,8 +2,6 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.counters cimport totals, unblock
-from router.amqp.incoming_link cimport IncomingLink
-from router.amqp.outgoing_link cimport OutgoingLink
 from router.amqp.session cimport Link
 from router.ipc.layout cimport LinkSlot, Region
 
@@ -62,21 +60,21 @@ cdef class SlotPool:
             self.count += 1
         slot.generation = self.base | (self.count & ((1 << GENERATION_BITS) - 1))
         slot.slot = self.region.claim_link(self.worker, slot.index, slot.generation)
-        if link.incoming:
-            slot.slot.direction = 1
-            slot.slot.capacity = (<IncomingLink>link).capacity
-            (<IncomingLink>link).slot = slot.slot
-            (<IncomingLink>link).slot_owner = self.region
-        else:
-            slot.slot.direction = 2
-            slot.slot.capacity = (<OutgoingLink>link).capacity
-            (<OutgoingLink>link).slot = slot.slot
-            (<OutgoingLink>link).slot_owner = self.region
+        slot.slot.direction = 1 if link.incoming else 2
+        slot.slot.capacity = link.capacity
+        link.slot = slot.slot
+        link.slot_owner = self.region
         slot.slot.container = container
         slot.slot.blocked_since = link.session.connection.scheduler.now_ns
         self.owners[slot.index] = link
         totals.links += 1
         return slot
+
+    def adopt(self, Slot slot not None, Link link not None):
+        """Another object stands for the link from now on."""
+        link.slot = slot.slot
+        link.slot_owner = self.region
+        self.owners[slot.index] = link
 
     def release(self, Slot slot not None):
         """The link is gone; its slot may be another's."""
@@ -102,7 +100,7 @@ cdef class SlotPool:
             link = self.owners[i]
             if link is None or link.pending or link.detached:
                 continue
-            slot = (<IncomingLink>link).slot if link.incoming else (<OutgoingLink>link).slot
+            slot = link.slot
             known = slot.stuck
             if link.mark_stuck(now - age) and not known:
                 found.append((link, 0))

@@ -16,6 +16,7 @@ from router.log import MAX_TEXT, TRACE
 if TYPE_CHECKING:
     from workers.client import Client
     from workers.links import LinkRecord
+    from workers.routed import RoutedEnd
     from workers.worker import Worker
 
 TELL_MS: Final = 100  # lines are told so often
@@ -79,7 +80,7 @@ class Tracing:
             self._ended.append(client.number)
             self._arm()
 
-    def attached(self, record: "LinkRecord") -> None:
+    def attached(self, record: "LinkRecord | RoutedEnd") -> None:
         """A link whose messages are logged when module MESSAGE has trace enabled."""
         record.link.logged = self._messages and record.ends is not None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from router.amqp.message import use_node
-from router.amqp.outgoing_link import set_tag_space
+from router.amqp.outgoing_link import OutgoingLink, set_tag_space
 from router.routing.port import WorkerPort
 from router.routing.table import Table
 
@@ -18,6 +18,7 @@ from workers.client import Client
 from workers.control import Control
 from workers.inprocess import InProcess
 from workers.loop import Loop, Transport
+from workers.routed import RoutedEnds
 from workers.slots import SlotPool
 from workers.stuck import StuckScan
 from workers.tracing import Tracing
@@ -55,6 +56,10 @@ class Worker:
             else None
             for peer in range(setup.workers)
         ]
+        self.routed = RoutedEnds(self)
+        for port in self.ports:
+            if port is not None:
+                port.routed = self.routed.by_slot
         self.in_process = InProcess(self)
         self.table = Table(
             self.region, setup.worker, setup.router["id"], self.ports, self.links, self.in_process.accept
@@ -83,6 +88,9 @@ class Worker:
             control.UNLINK: self.on_unlink,
             control.CLOSE: self.on_close,
             control.DRAIN: self.on_drain,
+            control.PAIR: self.routed.pair,
+            control.PAIRED: self.routed.paired,
+            control.UNPAIR: self.routed.unpair,
             control.SEND: self.on_send,
             control.TAKEN: self.on_taken,
             control.TRACE: self.on_trace,
@@ -259,7 +267,7 @@ class Worker:
     def claim_slot(self, link: Any, container: bool) -> Any:
         slot = self.slots.claim(link, container)
         self.stuck.wanted()
-        if not link.incoming:
+        if isinstance(link, OutgoingLink):
             self.links[slot.index] = link
         return slot
 

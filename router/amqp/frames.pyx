@@ -4,8 +4,8 @@ from libc.string cimport memcpy, memset
 from router.amqp.buffer cimport buffer_room, write16, write32
 from router.amqp.codec cimport open_list, open_variable, read_unsigned, skip_value
 from router.amqp.spec cimport (
-    FRAME_HEADER, P_DISPOSITION, P_FLOW, P_TRANSFER, T_BIN8, T_FALSE, T_LIST8, T_NULL, T_SMALLUINT, T_TRUE, T_UINT,
-    T_UINT0, T_SMALLULONG,
+    FRAME_HEADER, P_DISPOSITION, P_FLOW, P_TRANSFER, T_BIN8, T_FALSE, T_LIST8, T_LIST32, T_NULL, T_SMALLUINT, T_TRUE,
+    T_UBYTE, T_UINT, T_UINT0, T_SMALLULONG,
 )
 
 from router.amqp.errors import malformed
@@ -66,8 +66,14 @@ cdef int parse_transfer(const uint8_t* p, const uint8_t* end, Transfer* out) exc
                     out.settled = value != 0
                 elif i == 5:
                     out.more = value != 0
+                elif i == 6:
+                    out.options |= T_RCV_SECOND if value else T_RCV_FIRST
+                elif i == 8:
+                    out.options |= T_RESUME if value else 0
                 elif i == 9:
                     out.aborted = value != 0
+                elif i == 10:
+                    out.options |= T_BATCHABLE if value else 0
         if q is NULL:
             bad_field("transfer", TRANSFER_FIELDS, i)
         p = q
@@ -121,6 +127,9 @@ cdef int parse_flow(const uint8_t* p, const uint8_t* end, Flow* out) except -1:
         elif i == 6:
             out.has_link_credit = True
             out.link_credit = <uint32_t>value
+        elif i == 7:
+            out.has_available = True
+            out.available = <uint32_t>value
         elif i == 8:
             out.drain = value != 0
         elif i == 9:
@@ -251,6 +260,68 @@ cdef size_t write_transfer(uint8_t* w, uint16_t channel, uint32_t handle, uint32
     return w - frame
 
 
+cdef inline uint8_t* put_null(uint8_t* w) noexcept nogil:
+    w[0] = T_NULL
+    return w + 1
+
+
+cdef inline uint8_t* put_octets(uint8_t* w, const uint8_t* octets, size_t size) noexcept nogil:
+    memcpy(w, octets, size)
+    return w + size
+
+
+cdef inline uint8_t* begin_wide(uint8_t* frame) noexcept nogil:
+    """A list32 where begin_frame has left a list8."""
+    frame[11] = T_LIST32
+    return frame + 20
+
+
+cdef inline void end_wide(uint8_t* frame, uint8_t* w, uint8_t items) noexcept nogil:
+    write32(frame + 12, <uint32_t>(w - frame - 16))
+    write32(frame + 16, items)
+
+
+cdef size_t write_routed_transfer(uint8_t* w, uint16_t channel, uint32_t handle, uint32_t delivery_id,
+                                  const Transfer* t, bint first, bint settled, bint more, bint aborted,
+                                  size_t payload) noexcept nogil:
+    cdef uint8_t* frame = w
+    cdef uint8_t items = 11
+    cdef bint wide = t.state.size > 150
+    w = begin_frame(w, channel, P_TRANSFER)
+    if wide:
+        w = begin_wide(frame)
+    w = put_uint(w, handle)
+    if first:
+        w = put_uint(w, delivery_id)
+        w[0] = T_BIN8
+        w[1] = <uint8_t>t.tag.size
+        w = put_octets(w + 2, t.tag.data, t.tag.size)
+        w = put_uint(w, t.message_format)
+    else:
+        w = put_null(put_null(put_null(w)))
+    w = put_bool(w, settled)
+    w = put_bool(w, more)
+    if t.options or t.state.size or aborted:
+        if t.options & (T_RCV_FIRST | T_RCV_SECOND):
+            w[0] = T_UBYTE
+            w[1] = 1 if t.options & T_RCV_SECOND else 0
+            w += 2
+        else:
+            w = put_null(w)
+        w = put_octets(w, t.state.data, t.state.size) if t.state.size else put_null(w)
+        w = put_bool(w, (t.options & T_RESUME) != 0)
+        w = put_bool(w, aborted)
+        w = put_bool(w, (t.options & T_BATCHABLE) != 0)
+    else:
+        items = 6
+    if wide:
+        end_wide(frame, w, items)
+    else:
+        end_list(frame, w, items)
+    write32(frame, <uint32_t>(w - frame + payload))
+    return w - frame
+
+
 cdef size_t write_disposition(uint8_t* w, uint16_t channel, bint role, uint32_t first, uint32_t last, bint settled,
                               const uint8_t* state, size_t state_size) noexcept nogil:
     """A state of more than 200 octets needs the wide list: its size decides."""
@@ -259,8 +330,7 @@ cdef size_t write_disposition(uint8_t* w, uint16_t channel, bint role, uint32_t 
     cdef bint wide = state_size > 200
     w = begin_frame(w, channel, P_DISPOSITION)
     if wide:
-        frame[11] = 0xD0
-        w += 6
+        w = begin_wide(frame)
     w = put_bool(w, role)
     w = put_uint(w, first)
     if last != first or settled or state_size:
@@ -278,8 +348,7 @@ cdef size_t write_disposition(uint8_t* w, uint16_t channel, bint role, uint32_t 
                 memcpy(w, state, state_size)
                 w += state_size
     if wide:
-        write32(frame + 12, <uint32_t>(w - frame - 16))
-        write32(frame + 16, items)
+        end_wide(frame, w, items)
     else:
         end_list(frame, w, items)
     write32(frame, <uint32_t>(w - frame))
@@ -287,10 +356,12 @@ cdef size_t write_disposition(uint8_t* w, uint16_t channel, bint role, uint32_t 
 
 
 cdef size_t write_flow(uint8_t* w, uint16_t channel, const Flow* flow) noexcept nogil:
-    """Without `available`; `properties` are appended when there are any (at most 200 octets)."""
     cdef uint8_t* frame = w
     cdef uint8_t items = 4
+    cdef bint wide = flow.properties.size > 150
     w = begin_frame(w, channel, P_FLOW)
+    if wide:
+        w = begin_wide(frame)
     if flow.has_next_incoming_id:
         w = put_uint(w, flow.next_incoming_id)
     else:
@@ -302,15 +373,20 @@ cdef size_t write_flow(uint8_t* w, uint16_t channel, const Flow* flow) noexcept 
     if flow.has_handle:
         items = 9
         w = put_uint(w, flow.handle)
-        w = put_uint(w, flow.delivery_count)
-        w = put_uint(w, flow.link_credit)
-        w[0] = T_NULL
-        w += 1
+        w = put_uint(w, flow.delivery_count) if flow.has_delivery_count else put_null(w)
+        w = put_uint(w, flow.link_credit) if flow.has_link_credit else put_null(w)
+        w = put_uint(w, flow.available) if flow.has_available else put_null(w)
         w = put_bool(w, flow.drain)
-        if flow.echo:
+        if flow.echo or flow.properties.size:
             items = 10
-            w = put_bool(w, True)
-    end_list(frame, w, items)
+            w = put_bool(w, flow.echo)
+            if flow.properties.size:
+                items = 11
+                w = put_octets(w, flow.properties.data, flow.properties.size)
+    if wide:
+        end_wide(frame, w, items)
+    else:
+        end_list(frame, w, items)
     write32(frame, <uint32_t>(w - frame))
     return w - frame
 

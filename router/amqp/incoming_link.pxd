@@ -6,7 +6,6 @@ from router.amqp.delivery cimport InDelivery
 from router.amqp.frames cimport Transfer
 from router.amqp.message cimport Content
 from router.amqp.session cimport Link
-from router.ipc.layout cimport LinkSlot
 
 # What an incoming link does with deliveries. One object per link. Owner: the worker.
 cdef class DeliveryHandler:
@@ -28,11 +27,7 @@ cdef enum:
     COLLECTING_MOST = 33554432
 
 cdef class IncomingLink(Link):
-    cdef LinkSlot* slot
-    cdef readonly object slot_owner        # keeps the memory of `slot`
-    cdef public object context             # the worker's record of the link
     cdef DeliveryHandler deliveries
-    cdef readonly uint32_t capacity
     cdef readonly uint32_t delivery_count
     cdef readonly uint32_t credit          # what the producer may still send
     cdef readonly uint32_t occupied        # of the capacity: deliveries unsettled, held back, or withheld

@@ -7,7 +7,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from router.amqp.counters cimport (
-    PrivateSlot, count_age, count_drop, count_finished, count_outcome, count_total, totals, unblock,
+    count_age, count_drop, count_finished, count_outcome, count_total, totals, unblock,
 )
 from router.amqp.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_PRESETTLED, IN_ROUTED, IN_STUCK,
@@ -24,7 +24,7 @@ from router.amqp.spec cimport D_ACCEPTED, D_REJECTED, D_RELEASED
 from router.ipc.layout cimport DROP_NO_DESTINATION, DROP_PRODUCER_LOST, DROP_REJECTED
 
 from router.amqp import codec
-from router.amqp.errors import INVALID_FIELD, SESSION_INVALID_FIELD, LocalError, RemoteError
+from router.amqp.errors import SESSION_INVALID_FIELD, LocalError, RemoteError
 
 cdef enum:
     DEFAULT_CAPACITY = 250     # deliveries, of Dispatch
@@ -70,11 +70,8 @@ cdef class IncomingLink(Link):
     """A link on which the peer sends. Owner: its session."""
 
     def __cinit__(self, *, capacity=0, initial_delivery_count=0):
-        cdef PrivateSlot private = PrivateSlot()
         self.capacity = capacity or DEFAULT_CAPACITY
         self.delivery_count = initial_delivery_count
-        self.slot = private.slot
-        self.slot_owner = private
         self.pending = True
 
     # -- credit -------------------------------------------------------------------------------------------------------
@@ -169,14 +166,7 @@ cdef class IncomingLink(Link):
         cdef Session session = self.session
         cdef InDelivery* d
         cdef Content c
-        if not t.has_delivery_id:
-            raise RemoteError("link", INVALID_FIELD, "transfer: the first of a delivery has no delivery-id")
-        if session.any_delivery and t.delivery_id != session.expected_delivery_id:
-            raise RemoteError("session", SESSION_INVALID_FIELD,
-                              f"sequencing error, expected delivery-id {session.expected_delivery_id}, "
-                              f"got {t.delivery_id}")
-        session.any_delivery = True
-        session.expected_delivery_id = t.delivery_id + 1
+        session.new_delivery(t)
         self.delivery_count += 1
         if self.credit:
             self.credit -= 1

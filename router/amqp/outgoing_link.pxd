@@ -4,7 +4,6 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from router.amqp.delivery cimport InDelivery, OutDelivery
 from router.amqp.message cimport Content
 from router.amqp.session cimport Link
-from router.ipc.layout cimport LinkSlot
 
 cpdef enum Overflow:
     OVERFLOW_THROTTLE = 0      # hold the producer's credit; drop the oldest only when the consumer is starved
@@ -15,10 +14,6 @@ cdef enum:
     STARVED_MS = 1000          # a consumer that granted no credit for so long makes `throttle` drop
 
 cdef class OutgoingLink(Link):
-    cdef LinkSlot* slot
-    cdef readonly object slot_owner
-    cdef public object context
-    cdef readonly uint32_t capacity
     cdef readonly uint32_t delivery_count
     cdef readonly uint32_t credit
     cdef bint drain

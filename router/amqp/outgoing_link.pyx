@@ -11,7 +11,7 @@ from router.amqp.buffer cimport buffer_room, buffer_used
 from router.amqp.codec cimport Slice
 from router.amqp.connection cimport LINK_QUANTUM, OUTPUT_HIGH, Connection, Scheduler
 from router.amqp.counters cimport (
-    PrivateSlot, count_age, count_drop, count_finished, count_outcome, totals, unblock,
+    count_age, count_drop, count_finished, count_outcome, totals, unblock,
 )
 from router.amqp.delivery cimport (
     IN_OWN, OUT_ABORT, OUT_LATE_SETTLED, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING,
@@ -70,12 +70,9 @@ cdef class OutgoingLink(Link):
     """A link on which the peer receives. Owner: its session."""
 
     def __cinit__(self, *, capacity=0, settles=False, annotations=False):
-        cdef PrivateSlot private = PrivateSlot()
         self.capacity = capacity or DEFAULT_CAPACITY
         self.settles = settles
         self.annotations = annotations
-        self.slot = private.slot
-        self.slot_owner = private
         self.pending = True
 
     def settle_all(self):

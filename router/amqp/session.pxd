@@ -7,6 +7,7 @@ from router.amqp.delivery cimport IdMap, InDelivery, OutDelivery
 from router.amqp.frames cimport Disposition, Flow, Transfer
 from router.amqp.message cimport Meter
 from router.amqp.numbers cimport NumberTable
+from router.ipc.layout cimport LinkSlot
 
 cdef enum:
     RANGES = 128               # settlements that are collected before they are written, where they are no neighbours
@@ -21,6 +22,10 @@ cdef enum:
 # A link, as its session knows it. Owner: the session.
 cdef class Link(Endpoint):
     cdef readonly Session session
+    cdef LinkSlot* slot                    # where it counts
+    cdef readonly object slot_owner        # keeps the memory of `slot`
+    cdef public object context             # the worker's record of the link
+    cdef readonly uint32_t capacity        # deliveries
     cdef readonly str name
     cdef readonly uint32_t handle          # ours
     cdef readonly uint32_t remote_handle
@@ -28,6 +33,7 @@ cdef class Link(Endpoint):
     cdef bint pending                      # its attach is being decided: no transfer or detach yet
     cdef readonly bint initiated           # the router attached it
     cdef bint detached                     # detach sent: frames for the handle are absorbed until the peer's comes
+    cdef readonly bint gone                # its end was told to the handler
     cdef bint needs_flow
     cdef int on_transfer(self, const Transfer* t) except -1
     cdef int on_flow(self, const Flow* f) except -1
@@ -43,7 +49,8 @@ cdef class Link(Endpoint):
     cdef int show_message(self, const uint8_t* data, size_t size) except -1
     cdef int grant(self) except -1         # write the flow that want_flow asked for
     cdef int window_opened(self) except -1
-    cdef int lost(self) except -1
+    cdef int lost(self) except -1          # … with its session, or detached by its peer
+    cdef int peer_detached(self) except -1  # the peer's detach: `answer_closed`, `detach_error` say what it said
 
 # Deliveries first … first + count - 1, settled with an outcome that needs no words.
 cdef struct Range:
@@ -84,6 +91,7 @@ cdef class Session(Channel):
     cdef uint32_t range_count
 
     cdef int transfer(self, const uint8_t* p, const uint8_t* end) except -1
+    cdef int new_delivery(self, const Transfer* t) except -1
     cdef int flow(self, const uint8_t* p, const uint8_t* end) except -1
     cdef int disposition(self, const uint8_t* p, const uint8_t* end) except -1
     cdef int apply_sent(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state, bint settled) except -1
@@ -97,6 +105,7 @@ cdef class Session(Channel):
     cdef int report_now(self, bint role, uint32_t first, uint32_t last, const Slice* state, bint settled) except -1
     cdef int flush_reports(self) except -1
     cdef int send_flow(self, Flow* flow) except -1
+    cdef int send_whole_flow(self, Flow* flow) except -1
     cdef int window_left(self) noexcept
     cdef int update_window(self) except -1
     cdef Meter* content_meter(self) except NULL

@@ -15,6 +15,7 @@ from libc.stdlib cimport free, malloc, qsort
 from router.amqp.buffer cimport buffer_room
 from router.amqp.codec cimport split_fields
 from router.amqp.connection cimport FRAME_TAKEN, FRAME_WAITS, PAUSE_ATTACH, PAUSE_CONTENT
+from router.amqp.counters cimport PrivateSlot
 from router.amqp.delivery cimport map_free, map_get, plain_state, state_kind
 from router.amqp.frames cimport (
     DISPOSITION_ROOM, FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, write_disposition, write_flow,
@@ -29,7 +30,8 @@ import heapq
 
 from router.amqp import codec
 from router.amqp.errors import (
-    FRAMING_ERROR, INVALID_FIELD, NOT_ALLOWED, SESSION_HANDLE_IN_USE, SESSION_WINDOW_VIOLATION, RemoteError,
+    FRAMING_ERROR, INVALID_FIELD, NOT_ALLOWED, SESSION_HANDLE_IN_USE, SESSION_INVALID_FIELD, SESSION_WINDOW_VIOLATION,
+    RemoteError,
 )
 
 cdef enum:
@@ -38,6 +40,11 @@ cdef enum:
 
 
 cdef class Link(Endpoint):
+    def __cinit__(self):
+        cdef PrivateSlot private = PrivateSlot()
+        self.slot = private.slot
+        self.slot_owner = private
+
     cdef int on_transfer(self, const Transfer* t) except -1:
         raise NotImplementedError
 
@@ -83,6 +90,15 @@ cdef class Link(Endpoint):
 
     cdef int lost(self) except -1:
         raise NotImplementedError
+
+    cdef int peer_detached(self) except -1:
+        if self.detached:
+            return self.session.release(self)
+        self.lost()
+        if not self.answers_later:
+            self.session.send_detach(self.handle, self.answer_closed)
+            self.session.release(self)
+        return 0
 
 
 cdef void meter_freed(void* owner) noexcept:
@@ -192,6 +208,18 @@ cdef class Session(Channel):
         link.on_transfer(&t)
         return FRAME_TAKEN
 
+    cdef int new_delivery(self, const Transfer* t) except -1:
+        """The first transfer of a delivery has the id that is due (2.6.12)."""
+        if not t.has_delivery_id:
+            raise RemoteError("link", INVALID_FIELD, "transfer: the first of a delivery has no delivery-id")
+        if self.any_delivery and t.delivery_id != self.expected_delivery_id:
+            raise RemoteError("session", SESSION_INVALID_FIELD,
+                              f"sequencing error, expected delivery-id {self.expected_delivery_id}, "
+                              f"got {t.delivery_id}")
+        self.any_delivery = True
+        self.expected_delivery_id = t.delivery_id + 1
+        return 0
+
     cdef int window_left(self) noexcept:
         """Frames that the peer may still send; less than 0 when it has sent more (it may not have seen the window
         shrink).
@@ -256,8 +284,15 @@ cdef class Session(Channel):
         return FRAME_TAKEN
 
     cdef int send_flow(self, Flow* flow) except -1:
-        """Writes a flow; the session's fields are filled in here."""
-        cdef uint8_t* w = buffer_room(&self.connection.out, FLOW_ROOM)
+        """Writes a flow of the router's own, of which `handle` to `echo` are set; the rest is filled in here."""
+        flow.has_delivery_count = flow.has_link_credit = True
+        flow.has_available = False
+        flow.properties.size = 0
+        return self.send_whole_flow(flow)
+
+    cdef int send_whole_flow(self, Flow* flow) except -1:
+        """Writes a flow of which the link's fields are complete."""
+        cdef uint8_t* w = buffer_room(&self.connection.out, FLOW_ROOM + flow.properties.size)
         flow.has_next_incoming_id = True
         flow.next_incoming_id = self.next_incoming_id
         flow.incoming_window = WINDOW_OPEN
@@ -480,16 +515,12 @@ cdef class Session(Channel):
         self.by_remote_handle.remove(handle)
         link.answer_closed = closed
         link.detach_error = items[2] if len(items) > 2 and items[2] != b"\x40" else None
-        if link.detached:
-            return self.release(link)
-        link.lost()
-        if not link.answers_later:
-            self.send_detach(link.handle, link.answer_closed)
-            self.release(link)
+        link.peer_detached()
         return FRAME_TAKEN
 
     cdef int link_gone(self, Link link) except -1:
         """To be called once for each link, when it is lost for whatever reason."""
+        link.gone = True
         self.names.discard((link.name, link.incoming))
         link.answers_later = self.handler.on_detached(link)
         if self.ended and link.answers_later:
@@ -514,6 +545,37 @@ cdef class Session(Channel):
             items.pop()
         self.connection.send_frame(self.local_channel, codec.encode_described(P_DETACH, items))
 
+    def send_raw_detach(self, uint32_t handle, closed, error):
+        """Write a detach with an encoded error, or None."""
+        items = [codec.encode_uint(handle), b"\x41" if closed else b"\x42"] + ([error] if error else [])
+        self.connection.send_frame(self.local_channel, codec.encode_described(P_DETACH, items))
+
+    def has_name(self, name, incoming):
+        """A link of this name and direction is attached."""
+        return (name, incoming) in self.names or (name, incoming) in self.attaching
+
+    def discard_link(self, Link link not None):
+        """A link that was given a handle comes to nothing."""
+        self.forget_attach(link)
+        self.names.discard((link.name, link.incoming))
+        link.gone = link.detached = True
+        self.release(link)
+
+    def forget_attach(self, Link link not None):
+        """A link that was given a handle is not attached after all."""
+        self.attaching.pop((link.name, link.incoming), None)
+
+    def replace_link(self, Link old not None, Link new not None):
+        """Another object stands for a link of which nothing has come yet but flows."""
+        new.session = self
+        new.name = old.name
+        new.handle = old.handle
+        new.remote_handle = old.remote_handle
+        new.incoming = old.incoming
+        self.by_handle[old.handle] = new
+        self.by_remote_handle.put(old.remote_handle, new)
+        old.gone = old.detached = True
+
     # -- end ----------------------------------------------------------------------------------------------------------
 
     cdef int end(self) except -1:
@@ -537,7 +599,7 @@ cdef class Session(Channel):
         for link in self.by_handle:
             if link is not None:
                 self.connection.forget_ready(link)
-                if not link.detached:
+                if not link.gone:
                     link.lost()
         self.by_handle = []
         self.by_remote_handle = NumberTable()

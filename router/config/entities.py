@@ -211,6 +211,36 @@ class BindingConfig(EntityConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LinkRouteConfig(EntityConfig):
+    """A linkRoute section, or what a client makes for itself. Of prefix and pattern exactly one is there."""
+
+    type: ClassVar[str] = "router.config.linkRoute"
+
+    prefix: str | None
+    pattern: str | None
+    direction: str
+    container_id: str | None
+    connection: str | None
+    add_prefix: str | None
+    delete_prefix: str | None
+
+    @property
+    def whole_pattern(self) -> str:
+        """Return the pattern that addresses are matched with."""
+        return from_prefix(self.prefix) if self.prefix is not None else (self.pattern or "")
+
+    @property
+    def key(self) -> str:
+        """Return the key of the address in the table: a pattern that only ends in `#` is a prefix (LR-3, LR-4)."""
+        text = (self.prefix if self.prefix is not None else self.pattern or "").strip("./")
+        *head, last = canonical(self.whole_pattern)
+        prefix = last == "#" and not {"*", "#"}.intersection(head) and bool(head)
+        if prefix and self.prefix is None:
+            text = text[:-1].rstrip("./")
+        return ("C" if prefix else "E") + text if self.direction == "in" else ("D" if prefix else "F") + text
+
+
+@dataclass(frozen=True, kw_only=True)
 class PolicyConfig(EntityConfig):
     """The policy section; of the rest only the defaults are built."""
 
@@ -250,6 +280,7 @@ class Configuration:
     auto_links: tuple[AutoLinkConfig, ...]
     exchanges: tuple[ExchangeConfig, ...]
     bindings: tuple[BindingConfig, ...]
+    link_routes: tuple[LinkRouteConfig, ...]
     others: tuple[EntityConfig, ...]
     warnings: list[tuple[str, str]]
 
@@ -274,6 +305,7 @@ class Configuration:
         yield from self.auto_links
         yield from self.exchanges
         yield from self.bindings
+        yield from self.link_routes
         yield from self.others
         yield from self.connectors
         yield from self.listeners
@@ -296,6 +328,7 @@ _FIELDS = {
     "router.config.autoLink": "auto_links",
     "router.config.exchange": "exchanges",
     "router.config.binding": "bindings",
+    "router.config.linkRoute": "link_routes",
     "connector": "connectors",
     "listener": "listeners",
     "": "others",

@@ -57,6 +57,13 @@ DRAIN = "drain"
 TRACE = "trace"
 WATCH = "watch"
 TRACED = "traced"
+PAIR = "pair"
+PAIRABLE = "pairable"
+UNPAIRABLE = "unpairable"
+PAIRED = "paired"
+UNPAIRED = "unpaired"
+UNPAIR = "unpair"
+ROUTEDUP = "routedup"
 SEND = "send"
 TAKEN = "taken"
 
@@ -202,6 +209,41 @@ class Unlinked(TypedDict):
     error: str
 
 
+class Pairable(TypedDict):
+    """The container's link of a pair is there, not attached yet. slot, gen: its link slot and that one's generation."""
+
+    t: Literal["pairable"]
+    conn: int
+    pair: int
+    link: int
+    slot: int
+    gen: int
+
+
+class Unpairable(TypedDict):
+    """The container's link of a pair cannot be made: what its client is to hear."""
+
+    t: Literal["unpairable"]
+    pair: int
+    condition: str
+    description: str
+
+
+class Unpaired(TypedDict):
+    """The client's link of a pair is gone, and the container's knows nothing of it."""
+
+    t: Literal["unpaired"]
+    pair: int
+
+
+class RoutedUp(TypedDict):
+    """A routed link is answered."""
+
+    t: Literal["routedup"]
+    conn: int
+    link: int
+
+
 class Traced(TypedDict):
     """What `watch` asked for: frames of a connection. lines: [seconds since the epoch, text]. lost: lines left out
     before these, because there were too many. ended: the connection is gone, this is all."""
@@ -281,6 +323,46 @@ class Refused(TypedDict):
     link: int
     condition: str
     description: str
+
+
+class PairOrder(TypedDict):
+    """Make the container's link of a pair. outgoing: the container receives. name: of the link. worker, slot, gen: of
+    the client's link. survives: its terminus outlives its connection. address: what the container is to see, None:
+    what the client wrote. answer: [text taken off the front of the answered address, text put there]."""
+
+    t: Literal["pair"]
+    conn: int
+    pair: int
+    identity: int
+    outgoing: bool
+    name: str
+    worker: int
+    slot: int
+    gen: int
+    survives: bool
+    address: str | None
+    answer: list[str]
+
+
+class Paired(TypedDict):
+    """The container's link is there: `worker`, `slot`, `gen` say where. The client's link is the other end."""
+
+    t: Literal["paired"]
+    conn: int
+    link: int
+    pair: int
+    identity: int
+    worker: int
+    slot: int
+    gen: int
+    survives: bool
+
+
+class Unpair(TypedDict):
+    """The client's link of a pair will not come: the container's ends."""
+
+    t: Literal["unpair"]
+    pair: int
 
 
 class Detached(TypedDict):
@@ -432,6 +514,13 @@ REQUIRED: dict[str, frozenset[str]] = {
     DETACHED: Detached.__required_keys__,
     GONE: Gone.__required_keys__,
     LINK: Link.__required_keys__,
+    PAIRABLE: Pairable.__required_keys__,
+    UNPAIRABLE: Unpairable.__required_keys__,
+    UNPAIRED: Unpaired.__required_keys__,
+    ROUTEDUP: RoutedUp.__required_keys__,
+    PAIR: PairOrder.__required_keys__,
+    PAIRED: Paired.__required_keys__,
+    UNPAIR: Unpair.__required_keys__,
     UNLINK: Unlink.__required_keys__,
     CLOSE: Close.__required_keys__,
     DRAIN: Drain.__required_keys__,

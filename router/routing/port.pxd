@@ -21,6 +21,25 @@ cdef struct Target:
     uint32_t slot
     uint32_t generation
 
+cdef enum:
+    R_LINK = 16                # records of routed links begin here: see far_end.pyx
+    R_LINK_TOLD = 22
+
+# Head of every record of a routed link.
+cdef struct LinkHead:
+    uint8_t type
+    uint8_t flags
+    uint8_t kind               # of a delivery state, or what is told
+    uint8_t options            # of a transfer
+    uint32_t slot              # the link that it is for …
+    uint32_t generation        # … and its slot's generation
+    uint32_t count             # keys; flow: credit; window: octets
+    uint64_t key
+    uint32_t format            # message-format; flow: delivery-count
+    uint32_t state_size        # octets of a state, or of properties, behind the tag
+    uint32_t tag_size          # octets of a tag behind the head
+    uint32_t available         # flow
+
 # A stream being received from the peer: what has left us is reported, so that more may come. Owner: the port.
 cdef class Inflow:
     cdef WorkerPort port
@@ -42,6 +61,8 @@ cdef class WorkerPort(Party):
     cdef WorkerSlot* peer_slot
     cdef int peer_eventfd
     cdef dict links                        # Table.links
+    cdef public dict routed                # slot index -> RoutedLink of this worker
+    cdef list due                          # FarEnds that have something to say at the end of this wake
     cdef object scheduler
     cdef uint64_t next_key                 # of the next delivery we send
     cdef IdMap sent                        # key -> OutDelivery*: given to the peer, not settled
@@ -85,5 +106,6 @@ cdef class WorkerPort(Party):
     cdef int on_settled(self, const uint8_t* p, uint32_t size) except -1
     cdef int on_update(self, const uint8_t* p, uint32_t size) except -1
     cdef int on_window(self, const uint8_t* p) except -1
+    cdef int on_link_record(self, const uint8_t* p, uint32_t size) except -1
     cdef int finish(self, InDelivery* d) except -1
     cdef void mark(self) noexcept

@@ -11,6 +11,8 @@ between links of one worker, only that it travels as records:
     RETURNED   keys: presettled deliveries that have left their queues                   "
     WINDOW     key, octets of a stream that have left                                    "
 
+Records from R_LINK on belong to routed links, see far_end.pyx.
+
 A record that finds no room waits in a backlog, a delivery in the port's queue; while there is either, connections that
 feed this port are paused, so both are bounded by what one read of each connection holds.
 """
@@ -25,6 +27,7 @@ from router.amqp.delivery cimport (
     map_take, out_free, out_left, out_new, out_update, own_charge, plain_state, queue_append, queue_remove,
 )
 from router.amqp.outgoing_link cimport OutgoingLink
+from router.amqp.routed_link cimport TOLD_ATTACH, TOLD_LOST, FarEnd, RoutedLink
 from router.amqp.message cimport (
     Message, content_store, cursor_close, cursor_open, cursor_read, message_append, message_meter, message_new,
     message_release, message_routed, meter_new, meter_release, scan,
@@ -94,6 +97,8 @@ cdef class WorkerPort(Party):
         self.inflows = {}
         self.waiting = []
         self.windows = []
+        self.routed = {}
+        self.due = []
 
     def __dealloc__(self):
         free(self.targets)
@@ -142,6 +147,11 @@ cdef class WorkerPort(Party):
         self.windows.clear()
         self.pending_count = 0
         buffer_release(&self.backlog)
+        self.due.clear()
+        for link in list(self.routed.values()):
+            end = (<RoutedLink>link).far
+            if end is not None and (<FarEnd>end).through(self):
+                (<FarEnd>end).port_lost()
         self.release_waiting()
 
     cdef void mark(self) noexcept:
@@ -428,6 +438,8 @@ cdef class WorkerPort(Party):
             return self.on_continue(p, size)
         if code == R_UPDATE:
             return self.on_update(p, size)
+        if code >= R_LINK:
+            return self.on_link_record(p, size)
         return self.on_window(p)
 
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1:
@@ -597,6 +609,23 @@ cdef class WorkerPort(Party):
             self.mark()
         return 0
 
+    cdef int on_link_record(self, const uint8_t* p, uint32_t size) except -1:
+        """For one end of a routed link, if it is still the one that the peer means."""
+        cdef const LinkHead* head = <const LinkHead*>p
+        cdef RoutedLink link = self.routed.get(head.slot)
+        cdef LinkHead answer
+        if link is not None and link.slot.generation == head.generation and link.far is not None:
+            return link.far.on_record(p, size)
+        if head.type == R_LINK_TOLD and head.kind == TOLD_ATTACH:
+            # It was gone before anything was known of the other end.
+            memset(&answer, 0, sizeof(LinkHead))
+            answer.type = R_LINK_TOLD
+            answer.kind = TOLD_LOST
+            answer.slot = <uint32_t>(head.key >> 32)
+            answer.generation = <uint32_t>head.key
+            return self.post(<uint8_t*>&answer, sizeof(LinkHead), NULL, 0)
+        return 0
+
     cdef int finish(self, InDelivery* d) except -1:
         map_take(&self.received, d.key)
         if self.inflows:
@@ -671,6 +700,8 @@ cdef class WorkerPort(Party):
         """Everything that is to go to the peer in this wake; wakes it when it sleeps."""
         cdef Inflow inflow
         cdef list windows
+        cdef list due
+        cdef FarEnd end
         self.dirty = False
         if not self.alive:
             return 0
@@ -681,6 +712,11 @@ cdef class WorkerPort(Party):
             for inflow in windows:
                 inflow.due = False
                 self.report_window(inflow)
+        if self.due:
+            due = self.due
+            self.due = []
+            for end in due:
+                end.flush()
         if self.queue_first is not NULL or buffer_used(&self.backlog):
             self.pump()
         if self.waiting and not self.stuck():

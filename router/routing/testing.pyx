@@ -9,6 +9,7 @@ from router.amqp.delivery cimport (
 from router.amqp.incoming_link cimport IncomingLink
 from router.amqp.message cimport stored_octets
 from router.amqp.outgoing_link cimport OutgoingLink
+from router.amqp.routed_link cimport RoutedLink
 from router.amqp.session cimport Session
 from router.ipc.ring cimport ring_empty
 from router.routing.port cimport WorkerPort
@@ -153,6 +154,24 @@ def check_outgoing(OutgoingLink link not None):
         if held != told:
             wrong = f"queued, unsettled, unfinished are {held}, the gauges say {told}"
     assert wrong is None, f"outgoing link {link.name}: {wrong}"
+
+
+def check_routed(RoutedLink link not None):
+    """The same for one end of a routed link."""
+    cdef uint32_t queued = 0, sent = 0, open_streams = 0
+    cdef InDelivery* d = link.in_first
+    wrong = copies(link, &queued, &sent, &open_streams)
+    if wrong is None and not link.incoming and (queued, sent) != (link.slot.undelivered, link.slot.unsettled):
+        wrong = f"queued, unsettled are {(queued, sent)}, the gauges say {(link.slot.undelivered, link.slot.unsettled)}"
+    if wrong is None and link.incoming and link.in_count != link.slot.unsettled:
+        wrong = f"{link.in_count} deliveries, the gauge says {link.slot.unsettled}"
+    while wrong is None and d is not NULL:
+        if not d.flags & IN_PRESETTLED and map_get(&link.session.received, d.key) != <void*>d:
+            wrong = f"unsettled delivery {d.key} is not in its session's map"
+        d = d.next
+    if wrong is None and link.near is not None and link.near.near is not link:
+        wrong = "the other end has another partner"
+    assert wrong is None, f"routed link {link.name}: {wrong}"
 
 
 def check_port(WorkerPort port not None):

@@ -26,6 +26,7 @@ from supervisor.worker import Stage
 from supervisor.worker import Worker as Known
 from workers.client import Client
 from workers.inprocess import InProcess
+from workers.routed import RoutedEnd, RoutedEnds
 from workers.stuck import StuckScan
 from workers.tracing import Tracing
 from workers.worker import Worker
@@ -42,6 +43,7 @@ router { mode: standalone; id: QDR }
 listener { name: main; host: 127.0.0.1; port: 0; saslMechanisms: ANONYMOUS; idleTimeoutSeconds: 0; %(listener)s }
 listener { name: kept; host: 127.0.0.1; port: 1; idleTimeoutSeconds: 0; stripAnnotations: no; linkCapacity: 4 }
 listener { name: tenants; host: 127.0.0.1; port: 2; multiTenant: yes; maxSessionFrames: 10; linkCapacity: 3 }
+listener { name: broker; host: 127.0.0.1; port: 3; role: route-container; idleTimeoutSeconds: 0 }
 address { prefix: multicast; distribution: multicast }
 address { prefix: closest; distribution: closest }
 address { prefix: balanced; distribution: balanced }
@@ -134,6 +136,9 @@ class InProcessWorker(Worker):
             else None
             for peer in range(workers)
         ]
+        self.routed = RoutedEnds(self)
+        for port in self.peers:
+            port.routed = self.routed.by_slot
         self.in_process = InProcess(self)
         self.table = Table(self.region, number, "QDR", self.ports, self.links, self.in_process.accept)
         self.offers = {}
@@ -157,6 +162,9 @@ class InProcessWorker(Worker):
             control.CLOSE: self.on_close,
             control.SEND: self.on_send,
             control.TAKEN: self.on_taken,
+            control.PAIR: self.routed.pair,
+            control.PAIRED: self.routed.paired,
+            control.UNPAIR: self.routed.unpair,
             control.TRACE: self.on_trace,
             control.WATCH: self.on_watch,
         }
@@ -392,7 +400,9 @@ class Router:
         for worker in self.workers:
             for client in worker.clients.values():
                 for record in client.links.values():
-                    if record.outgoing:
+                    if isinstance(record, RoutedEnd):
+                        engine.check_routed(record.link)
+                    elif record.outgoing:
                         engine.check_outgoing(record.link)
                     else:
                         engine.check_incoming(record.link)

@@ -1,0 +1,196 @@
+"""A routed link on which the peer sends: its frames go to the other end as they come."""
+from libc.string cimport memset
+
+from router.amqp.counters cimport count_age, count_finished, count_outcome, count_total, totals
+from router.amqp.delivery cimport (
+    IN_COMPLETE, IN_DISCARD, IN_PRESETTLED, IN_ROUTED, Party, in_free, in_new, map_put, map_take,
+)
+from router.amqp.routed_link cimport ROUTED_MOST, TAG_MOST
+from router.amqp.session cimport HOLD_OCTETS, Session
+from router.amqp.spec cimport D_REJECTED
+
+from router.amqp import codec
+from router.amqp.errors import SESSION_INVALID_FIELD, RemoteError
+
+cdef bytes LONG_TAG = codec.encode_described(
+    D_REJECTED, [codec.encode_error("amqp:invalid-field", "delivery tag length exceeded")])
+
+
+cdef class RoutedIn(RoutedLink):
+    """A link on which the peer sends to the other end."""
+
+    cdef int on_transfer(self, const Transfer* t) except -1:
+        cdef Session session = self.session
+        cdef InDelivery* d = self.current
+        cdef bint first = d is NULL
+        if first:
+            session.new_delivery(t)
+            if self.in_count >= 2 * ROUTED_MOST:
+                self.close_with("amqp:link:transfer-limit-exceeded", "far more transfers than credit")
+                return 0
+            d = in_new(self, t.delivery_id, session.connection.scheduler.now_ns,
+                       IN_ROUTED | (IN_PRESETTLED if t.settled else 0))
+            if not t.settled:
+                map_put(&session.received, t.delivery_id, d)
+            self.delivery_count += 1
+            totals.ingress += 1
+            totals.ingress_container += self.slot.container
+            self.slot.deliveries += 1
+            self.slot.unsettled = self.in_count
+            self.slot.last_delivery = session.connection.scheduler.now_ns
+            self.note_credit(<uint32_t>self.slot.credit - 1 if self.slot.credit > 0 else 0)
+            if t.tag.size > TAG_MOST:
+                d.flags |= IN_DISCARD
+        elif t.has_delivery_id and t.delivery_id != <uint32_t>d.key:
+            raise RemoteError("link", SESSION_INVALID_FIELD,
+                              f"transfer: delivery-id {t.delivery_id} within delivery {<uint32_t>d.key}")
+        elif t.settled and not d.flags & IN_PRESETTLED:
+            map_take(&session.received, d.key)
+            d.flags |= IN_PRESETTLED
+        self.current = d if t.more and not t.aborted else NULL
+        if self.current is NULL:
+            d.flags |= IN_COMPLETE
+        if d.flags & IN_DISCARD:
+            return self.refuse_tag(d) if self.current is NULL else 0
+        if self.near is not None:
+            self.near.deliver(d, t, first, session.content_meter())
+        elif self.far is not None:
+            self.far.deliver(d, t, first, session.content_meter())
+        if t.aborted:
+            if not d.flags & IN_PRESETTLED:
+                map_take(&session.received, d.key)
+            return self.done(d)
+        if session.meter is not NULL and session.meter.held >= HOLD_OCTETS and not session.window_changed:
+            session.window_changed = True
+            session.connection.mark_channel(session)
+        return 0
+
+    cdef int refuse_tag(self, InDelivery* d) except -1:
+        """LR-22: a tag that cannot be; its place is the sender's again."""
+        cdef Slice state
+        if not d.flags & IN_PRESETTLED:
+            state.data = LONG_TAG
+            state.size = len(LONG_TAG)
+            self.session.report(<uint32_t>d.key, D_REJECTED, &state, True)
+            map_take(&self.session.received, d.key)
+            count_outcome(self.slot, D_REJECTED)
+        self.skipped += 1
+        if self.held.has_link_credit:
+            self.flow_due = True
+            self.session.want_flow(self)
+        return self.done(d)
+
+    cdef int done(self, InDelivery* d) except -1:
+        """The delivery has ended for its sender."""
+        count_finished(self.slot, self.session.connection.scheduler.second)
+        in_free(d)
+        self.slot.unsettled = self.in_count
+        if self.capped and self.in_count < ROUTED_MOST // 2:
+            self.capped = False
+            self.flow_due = True
+            self.session.want_flow(self)
+        return 0
+
+    # -- what the receiver says ---------------------------------------------------------------------------------------
+
+    cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
+        if not d.flags & IN_PRESETTLED:
+            self.session.report(<uint32_t>d.key, kind, state, settled)
+        if kind:
+            d.kind = kind
+        if not settled:
+            return 0
+        if not d.flags & IN_PRESETTLED:
+            map_take(&self.session.received, d.key)
+            count_outcome(self.slot, d.kind)
+            count_total(d.kind)
+            count_age(self.slot, self.session.connection.scheduler.now_ns - d.since, True)
+        if d.flags & IN_COMPLETE:
+            return self.done(d)
+        d.flags |= IN_PRESETTLED
+        return 0
+
+    cdef int returned(self, InDelivery* d) except -1:
+        """A settled delivery has left."""
+        if not d.flags & IN_COMPLETE:
+            return 0
+        if not d.kind:
+            self.slot.presettled += 1
+            totals.presettled += 1
+        return self.done(d)
+
+    cdef int delivery_update(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
+        """The sender's disposition."""
+        if d.outs is not NULL:
+            (<Party>d.outs.downstream).producer_update(d.outs, kind, state, settled)
+        if not settled:
+            return 0
+        map_take(&self.session.received, d.key)
+        if not d.flags & IN_COMPLETE:
+            d.flags |= IN_PRESETTLED
+            return 0
+        count_outcome(self.slot, d.kind)
+        count_total(d.kind)
+        return self.done(d)
+
+    # -- credit -------------------------------------------------------------------------------------------------------
+
+    cdef int on_flow(self, const Flow* f) except -1:
+        """The sender's view, for the receiver."""
+        cdef Flow passed = f[0]
+        if f.has_delivery_count and f.delivery_count - self.delivery_count <= 0x7FFFFFFF:
+            self.delivery_count = f.delivery_count
+        if f.has_link_credit:
+            self.note_credit(f.link_credit)
+        passed.delivery_count -= self.skipped
+        if self.near is not None:
+            return self.near.pass_flow(&passed)
+        if self.far is not None:
+            return self.far.flow(&passed)
+        return 0
+
+    cdef bint holds(self) noexcept:
+        return False
+
+    cdef int write_held(self, Flow* f) except -1:
+        cdef uint32_t credit
+        cdef uint32_t room = ROUTED_MOST - self.in_count if self.in_count < ROUTED_MOST else 0
+        if f.has_delivery_count:
+            f.delivery_count += self.skipped
+            if f.has_link_credit:
+                credit = f.delivery_count + f.link_credit - self.delivery_count
+                if credit <= 0x7FFFFFFF and credit > room:
+                    self.capped = True
+                    f.link_credit = self.delivery_count + room - f.delivery_count
+                    credit = room
+                self.note_credit(credit)
+        elif f.has_link_credit:
+            if f.link_credit > room:
+                self.capped = True
+                f.link_credit = room
+            self.note_credit(f.link_credit)
+        return self.session.send_whole_flow(f)
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    cdef int break_off(self) except -1:
+        cdef Transfer t
+        cdef InDelivery* d = self.current
+        if d is NULL:
+            return 0
+        self.current = NULL
+        memset(&t, 0, sizeof(Transfer))
+        t.aborted = t.settled = True
+        if not d.flags & IN_DISCARD:
+            if self.near is not None:
+                self.near.deliver(d, &t, False, self.session.content_meter())
+            elif self.far is not None:
+                self.far.deliver(d, &t, False, self.session.content_meter())
+        map_take(&self.session.received, d.key)
+        return self.done(d)
+
+    cdef int lose_deliveries(self) except -1:
+        while self.in_first is not NULL:
+            map_take(&self.session.received, self.in_first.key)
+            in_free(self.in_first)
+        return 0

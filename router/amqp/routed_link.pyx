@@ -1,0 +1,346 @@
+"""A routed link: one end of a pair that is end to end (brokers-and-edge.md, chapter 5).
+
+The router takes no part in what the two peers agree on. Credit is the receiver's, deliveries keep tag, state and
+octets, dispositions go both ways as they are, and a detach is answered when the far peer has answered it. What the
+router adds is bounded: octets that the receiver's connection does not take are metered by the sender's session, whose
+window shuts (session.pyx), and of one link's deliveries there are ROUTED_MOST at most.
+
+Cold events go to `context`, an object with
+
+    heard(what, body)          TOLD_ATTACH, TOLD_ANSWER: fields of an attach, an encoded list
+    null_answer() -> bool      a link that is not answered ends: attach with null terminus. False: it was never attached
+    detached() -> bool         as of other links
+"""
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from router.amqp.counters cimport unblock
+from router.amqp.delivery cimport OUT_ABORT, OUT_LATE_SETTLED, OUT_SETTLED
+from router.amqp.message cimport cursor_open, message_append, message_meter, message_new, message_routed
+from router.amqp.outgoing_link cimport OutgoingLink
+from router.amqp.session cimport Session
+
+from router.amqp import codec
+
+LOST = codec.encode_error("qd:routed-link-lost", "Connectivity to the peer container was lost")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Frames that wait
+
+cdef int keep_head(OutDelivery* o, const Transfer* t) except -1:
+    """Keep what the first transfer will say of the delivery."""
+    cdef RoutedHead* head = <RoutedHead*>malloc(sizeof(RoutedHead) + t.state.size)
+    if head is NULL:
+        raise MemoryError("transfer")
+    head.options = t.options
+    head.tag_size = <uint8_t>t.tag.size
+    memcpy(&head.tag[0], t.tag.data, t.tag.size)
+    head.state_size = <uint32_t>t.state.size
+    memcpy(<uint8_t*>(head + 1), t.state.data, t.state.size)
+    free(o.prefix)
+    o.prefix = <uint8_t*>head
+    return 0
+
+
+cdef void head_transfer(const OutDelivery* o, Transfer* t) noexcept:
+    """What was kept, as a transfer."""
+    cdef const RoutedHead* head = <const RoutedHead*>o.prefix
+    memset(t, 0, sizeof(Transfer))
+    t.message_format = o.message.format
+    if head is not NULL:
+        t.options = head.options
+        t.tag.data = &head.tag[0]
+        t.tag.size = head.tag_size
+        t.state.data = <const uint8_t*>(head + 1)
+        t.state.size = head.state_size
+
+
+cdef int store_frame(OutDelivery* o, const Transfer* t, bint first, Meter* m) except -1:
+    if o.message is NULL:
+        o.message = message_new(t.message_format)
+        message_meter(o.message, m)
+    if first:
+        keep_head(o, t)
+    if t.payload.size:
+        message_append(o.message, t.payload.data, t.payload.size)
+        if o.cursor.chunk is NULL:
+            # This copy is the only reader: what it has passed is freed.
+            cursor_open(&o.cursor, o.message, 0)
+            message_routed(o.message)
+    o.message.complete = not t.more
+    if t.settled and not o.flags & OUT_SETTLED:
+        o.flags |= OUT_SETTLED | OUT_LATE_SETTLED
+    if t.aborted:
+        o.flags |= OUT_ABORT
+    return 0
+
+
+cdef class FarEnd(Party):
+    cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1:
+        raise NotImplementedError
+
+    cdef int flow(self, const Flow* f) except -1:
+        raise NotImplementedError
+
+    cdef int tell(self, int what, bytes body) except -1:
+        raise NotImplementedError
+
+    cdef int cut(self) except -1:
+        raise NotImplementedError
+
+    cdef int on_record(self, const uint8_t* p, uint32_t size) except -1:
+        raise NotImplementedError
+
+    cdef int flush(self) except -1:
+        raise NotImplementedError
+
+    cdef int port_lost(self) except -1:
+        raise NotImplementedError
+
+    cdef bint through(self, object port) noexcept:
+        return False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Either end
+
+cdef class RoutedLink(Link):
+    def __cinit__(self, *, capacity=0, survives=False, far_survives=False):
+        self.capacity = capacity
+        self.survives = survives
+        self.far_survives = far_survives
+
+    # -- pairs --------------------------------------------------------------------------------------------------------
+
+    @property
+    def pairable(self):
+        """The generation of its slot, 0: it has ended."""
+        return 0 if self.gone or self.detached else self.slot.generation
+
+    def pair(self, RoutedLink other not None):
+        """Both ends are links of this worker."""
+        self.near = other
+        other.near = self
+
+    def use_far(self, FarEnd far not None):
+        """The other end is on another worker."""
+        far.link = self
+        self.far = far
+
+    cdef int part(self) except -1:
+        """Nothing passes to the other end any more."""
+        if self.near is not None:
+            self.near.near = None
+            self.near = None
+        if self.far is not None:
+            far = self.far
+            self.far = None
+            (<FarEnd>far).cut()
+        return 0
+
+    def say(self, int what, bytes body not None):
+        """`tell` for the worker."""
+        self.tell(what, body)
+
+    cdef int tell(self, int what, bytes body) except -1:
+        """Tell the other end."""
+        if self.near is not None:
+            return self.near.hear(what, body)
+        if self.far is not None:
+            return self.far.tell(what, body)
+        return 0
+
+    cdef int hear(self, int what, bytes body) except -1:
+        """The other end says so."""
+        if what == TOLD_DETACH:
+            return self.far_detached(body[0] != 0, body[1:] or None)
+        if what == TOLD_LOST:
+            return self.far_lost()
+        if not self.gone:
+            self.context.heard(what, body)
+        return 0
+
+    # -- attach -------------------------------------------------------------------------------------------------------
+
+    def take_over(self, Link old not None):
+        """What the peer said on the link before it was known to be a routed one: credit."""
+        cdef Flow f
+        cdef OutgoingLink was
+        if isinstance(old, OutgoingLink):
+            was = <OutgoingLink>old
+            if was.credit or was.drain:
+                memset(&f, 0, sizeof(Flow))
+                f.has_link_credit = True
+                f.link_credit = was.credit
+                f.drain = was.drain
+                self.on_flow(&f)
+
+    def count_from(self, uint32_t count):
+        """initial-delivery-count of the sender."""
+        self.delivery_count = count
+
+    def attach_written(self):
+        """Frames for the link may follow."""
+        self.answered = True
+        if self.flow_due:
+            self.session.want_flow(self)
+        if self.queue_first is not NULL:
+            self.session.connection.mark_ready(self)
+
+    # -- flow ---------------------------------------------------------------------------------------------------------
+
+    cdef int pass_flow(self, const Flow* f) except -1:
+        """A flow of the other peer. Of several in one wake the last is written, except for what properties say."""
+        cdef bint echo = f.echo
+        if self.detached:
+            return 0
+        if self.flow_due:
+            if self.held_properties is not None:
+                self.grant()
+            echo = echo or (self.flow_due and self.held.echo)
+        self.held = f[0]
+        self.held.echo = echo
+        self.held_properties = f.properties.data[:f.properties.size] if f.properties.size else None
+        self.flow_due = True
+        self.session.want_flow(self)
+        return 0
+
+    cdef int grant(self) except -1:
+        cdef Flow f
+        if not self.flow_due or not self.answered or self.holds():
+            return 0
+        self.flow_due = False
+        f = self.held
+        f.has_handle = True
+        f.handle = self.handle
+        f.properties.size = 0
+        if self.held_properties is not None:
+            f.properties.data = self.held_properties
+            f.properties.size = len(self.held_properties)
+        self.write_held(&f)
+        self.held_properties = None
+        self.held.echo = False
+        return 0
+
+    cdef int write_held(self, Flow* f) except -1:
+        raise NotImplementedError
+
+    cdef bint holds(self) noexcept:
+        """Deliveries wait, and nothing about the link may overtake them."""
+        return self.queue_first is not NULL
+
+    cdef void note_credit(self, uint32_t credit) noexcept:
+        if credit > 0x7FFFFFFF:
+            credit = 0
+        self.slot.credit = <int>credit
+        if credit == 0:
+            if self.slot.blocked_since == 0:
+                self.slot.blocked_since = self.session.connection.scheduler.now_ns
+        elif self.slot.blocked_since:
+            unblock(self.slot)
+
+    cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1:
+        raise NotImplementedError
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    cdef int peer_detached(self) except -1:
+        """The peer's detach goes to the other peer, whose answer is the answer to this one."""
+        cdef bytes closed = b"\x01" if self.answer_closed else b"\x00"
+        if self.gone:
+            return self.session.release(self)
+        self.peer_gone = True
+        self.break_off()
+        self.tell(TOLD_DETACH, closed + (self.detach_error or b""))
+        if self.gone:
+            return 0
+        if self.detached:
+            self.session.release(self)
+            return self.end()
+        if self.near is None and self.far is None:
+            return self.write_detach(self.answer_closed, None)
+        if self.detach_due:
+            return self.write_detach(self.due_closed, self.due_error)
+        return 0
+
+    cdef int far_detached(self, bint closed, bytes error) except -1:
+        """The other peer's detach: after all that it sent."""
+        if self.detached or self.gone:
+            return 0
+        if self.holds() and not self.peer_gone:
+            self.detach_due = True
+            self.due_closed = closed
+            self.due_error = error
+            return 0
+        return self.write_detach(closed, error)
+
+    cdef int far_lost(self) except -1:
+        """The other end is gone without a word."""
+        if self.gone:
+            return 0
+        self.part()
+        if self.detached:
+            return self.end()
+        if self.detach_due:
+            return 0
+        if self.peer_gone:
+            return self.write_detach(self.answer_closed, None)
+        self.far_detached(not self.far_survives, LOST)
+        return self.end() if self.detached else 0
+
+    def lose(self):
+        """The other end will never come."""
+        self.far_lost()
+
+    cdef int write_detach(self, bint closed, bytes error) except -1:
+        cdef Session session = self.session
+        cdef bint there = self.answered
+        self.detach_due = False
+        if not self.answered:
+            there = self.context.null_answer()
+        self.detached = True
+        if there and not session.ended and not session.connection.ended:
+            session.send_raw_detach(self.handle, closed, error)
+        if not there:
+            session.forget_attach(self)
+        if self.peer_gone or not there:
+            session.release(self)
+            return self.end()
+        return 0
+
+    def close_with(self, condition, description):
+        """Detach from our side; what comes for the handle until the peer's detach is absorbed."""
+        if self.detached or self.gone:
+            return
+        self.break_off()
+        self.tell(TOLD_LOST, b"")
+        self.write_detach(True, codec.encode_error(condition, description))
+        self.end()
+
+    cdef int lost(self) except -1:
+        """The session is gone, or what carried it."""
+        if self.gone:
+            return 0
+        self.break_off()
+        self.detached = True
+        self.tell(TOLD_LOST, b"")
+        return self.end()
+
+    cdef int end(self) except -1:
+        """Nothing more comes of this link."""
+        if self.gone:
+            return 0
+        self.session.connection.forget_ready(self)
+        self.part()
+        self.lose_deliveries()
+        self.session.link_gone(self)
+        self.answers_later = False
+        return 0
+
+    cdef int lose_deliveries(self) except -1:
+        raise NotImplementedError
+
+    cdef int break_off(self) except -1:
+        """What the peer has begun to send will not come."""
+        return 0

@@ -1,0 +1,59 @@
+"""The other end of a routed link, on another worker."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.amqp.delivery cimport IdMap, InDelivery, OutDelivery
+from router.amqp.frames cimport Flow, Transfer
+from router.amqp.message cimport Meter
+from router.amqp.routed_link cimport FarEnd
+from router.routing.port cimport LinkHead, WorkerPort
+
+cdef enum:
+    # Octets of one routed link that may be with the other worker before it says that some have left it.
+    LINK_WINDOW = 262144
+
+# Owner: the link.
+cdef class PortEnd(FarEnd):
+    cdef WorkerPort port
+    cdef uint32_t slot                     # of the other link …
+    cdef uint32_t generation               # … and its slot's generation
+    cdef uint64_t own                      # the same of ours: what an attach can be answered to
+    # towards it
+    cdef uint64_t next_key
+    cdef IdMap sent                        # key -> OutDelivery*
+    cdef uint64_t outstanding              # octets posted that have not left the other worker
+    cdef list later                        # (what, body) told behind what is queued
+    cdef Flow held                         # a flow behind what is queued
+    cdef bytes held_properties
+    cdef bint flow_held
+    # from it
+    cdef IdMap received                    # key -> InDelivery*
+    cdef InDelivery* current               # incomplete
+    cdef Meter* meter                      # octets stored here
+    cdef uint64_t received_octets
+    cdef uint64_t reported                 # … that were said to have left
+    cdef list parts                        # of something told that comes in several records
+    cdef bint due
+    cdef bint over                         # cut: nothing is said any more
+    cdef uint64_t pending_first
+    cdef uint32_t pending_count
+    cdef uint8_t pending_kind
+    cdef uint8_t pending_type
+    cdef int put(self, OutDelivery* o, const Transfer* t, bint first) except -1
+    cdef int pump_far(self) except -1
+    cdef int post(self, LinkHead* head, const uint8_t* tag, const Slice* state, const uint8_t* data,
+                  size_t size) except -1
+    cdef int post_told(self, int what, bytes body) except -1
+    cdef int post_flow(self, const Flow* f) except -1
+    cdef int report(self, uint8_t code, uint64_t key, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef int flush_pending(self) except -1
+    cdef int report_window(self) except -1
+    cdef void want_turn(self) noexcept
+    cdef int on_transfer(self, const LinkHead* head, const uint8_t* p, const uint8_t* end) except -1
+    cdef int on_outcome(self, const LinkHead* head, const uint8_t* p) except -1
+    cdef int on_returned(self, const LinkHead* head) except -1
+    cdef int on_update(self, const LinkHead* head, const uint8_t* p) except -1
+    cdef int on_flow(self, const LinkHead* head, const uint8_t* p) except -1
+    cdef int on_told(self, const LinkHead* head, const uint8_t* p, const uint8_t* end) except -1
+    cdef int finish(self, InDelivery* d) except -1
+    cdef int give_up(self, OutDelivery* o) except -1

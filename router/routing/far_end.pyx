@@ -1,0 +1,561 @@
+"""The other end of a routed link, on another worker: frames cross by the rings of the two workers (port.pyx).
+
+To a link of ours on which its peer sends, it is what deliveries go to; to one on which its peer receives, it is where
+they come from. Records name the link that they are for by slot and generation, and are in order, so that a detach never
+overtakes a delivery:
+
+    TRANSFER   key, tag, state, octets: a frame of a delivery            from the sender's worker
+    UPDATE     key, state: the sender's disposition                      "
+    OUTCOME    keys first … first + count - 1: the receiver's            from the receiver's worker
+    RETURNED   keys: settled deliveries that have left                   "
+    WINDOW     octets that have left                                     "
+    FLOW       the other peer's flow                                     both
+    TOLD       attach, its answer, detach, loss                          both
+
+Every delivery has a key until it is settled and has left. Not more than LINK_WINDOW octets of a link are with the
+receiver's worker; what comes beyond waits here, metered by the sender's session.
+"""
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from router.amqp.connection cimport Scheduler
+from router.amqp.delivery cimport (
+    IN_COMPLETE, IN_PRESETTLED, IN_ROUTED, OUT_ABORT, OUT_LATE_SETTLED, OUT_QUEUED, OUT_SETTLED, OUT_STARTED, Party,
+    in_free, in_new, map_free, map_get, map_put, map_take, out_free, out_new, plain_state, queue_append, queue_remove,
+)
+from router.amqp.message cimport (
+    Content, cursor_close, cursor_read, message_release, meter_new, meter_release,
+)
+from router.amqp.routed_link cimport STATE_MOST, head_transfer, keep_head, store_frame
+from router.routing.port cimport R_LINK, R_LINK_TOLD, RECORD_OCTETS
+
+from router.amqp.errors import RESOURCE_LIMIT, RemoteError
+
+cdef enum:
+    R_LINK_TRANSFER = R_LINK
+    R_LINK_UPDATE = R_LINK + 1
+    R_LINK_OUTCOME = R_LINK + 2
+    R_LINK_RETURNED = R_LINK + 3
+    R_LINK_WINDOW = R_LINK + 4
+    R_LINK_FLOW = R_LINK + 5
+    # flags
+    F_FIRST = 1
+    F_SETTLED = 2
+    F_MORE = 4
+    F_ABORTED = 8
+    # … of a flow
+    F_HAS_COUNT = 1
+    F_HAS_CREDIT = 2
+    F_HAS_AVAILABLE = 4
+    F_DRAIN = 8
+    F_ECHO = 16
+    TAG_ROOM = 32
+
+# A head with its tag and state, and content on its way from chunks into a record.
+cdef uint8_t* scratch = <uint8_t*>malloc(sizeof(LinkHead) + TAG_ROOM + STATE_MOST)
+cdef uint8_t* content = <uint8_t*>malloc(RECORD_OCTETS)
+
+
+cdef int check_size(size_t size) except -1:
+    if size > STATE_MOST:
+        raise RemoteError("link", RESOURCE_LIMIT, f"a delivery state or properties of more than {STATE_MOST} octets")
+    return 0
+
+
+cdef void far_freed(void* owner) noexcept:
+    (<PortEnd>owner).want_turn()
+
+
+cdef class PortEnd(FarEnd):
+    """slot, generation: of the link on the peer of `port`; own_…: of ours."""
+
+    def __cinit__(self, WorkerPort port not None, uint32_t slot, uint32_t generation, uint32_t own_slot,
+                  uint32_t own_generation):
+        self.own = <uint64_t>own_slot << 32 | own_generation
+        self.port = port
+        self.slot = slot
+        self.generation = generation
+        self.later = []
+        self.parts = []
+        self.meter = meter_new(<void*>self, far_freed)
+
+    def __dealloc__(self):
+        self.meter.owner = NULL
+        meter_release(self.meter)
+        map_free(&self.sent)
+        map_free(&self.received)
+
+    cdef bint through(self, object port) noexcept:
+        return self.port is port
+
+    cdef void want_turn(self) noexcept:
+        if not self.due and not self.over:
+            self.due = True
+            self.port.due.append(self)
+            self.port.mark()
+
+    # -- towards the other link ---------------------------------------------------------------------------------------
+
+    cdef int post(self, LinkHead* head, const uint8_t* tag, const Slice* state, const uint8_t* data,
+                  size_t size) except -1:
+        """One record: head, tag, state, octets."""
+        cdef size_t at = sizeof(LinkHead)
+        head.slot = self.slot
+        head.generation = self.generation
+        head.state_size = <uint32_t>state.size if state is not NULL else 0
+        memcpy(scratch, head, sizeof(LinkHead))
+        if head.tag_size:
+            memcpy(scratch + at, tag, head.tag_size)
+            at += head.tag_size
+        if head.state_size:
+            memcpy(scratch + at, state.data, head.state_size)
+            at += head.state_size
+        return self.port.post(scratch, at, data, size)
+
+    cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1:
+        cdef OutDelivery* o = d.outs
+        cdef Content c
+        check_size(t.state.size)
+        if first:
+            memset(&c, 0, sizeof(Content))
+            c.settled = t.settled
+            o = out_new(self, d, &c, True)
+            o.tag_octets = self.next_key
+            self.next_key += 1
+            map_put(&self.sent, o.tag_octets, o)
+        elif o is NULL:
+            return 0
+        if self.queue_first is NULL and o.message is NULL \
+                and (t.payload.size == 0 or self.outstanding + t.payload.size <= LINK_WINDOW):
+            return self.put(o, t, first)
+        store_frame(o, t, first, m)
+        if not o.flags & OUT_QUEUED:
+            queue_append(self, o)
+        return self.pump_far()
+
+    cdef int put(self, OutDelivery* o, const Transfer* t, bint first) except -1:
+        """Post a frame; it may become several records."""
+        cdef LinkHead head
+        cdef Slice none
+        cdef size_t at = 0
+        cdef size_t part
+        none.data = NULL
+        none.size = 0
+        o.flags |= OUT_STARTED
+        while True:
+            part = t.payload.size - at
+            if part > RECORD_OCTETS:
+                part = RECORD_OCTETS
+            memset(&head, 0, sizeof(LinkHead))
+            head.type = R_LINK_TRANSFER
+            head.key = o.tag_octets
+            head.options = t.options
+            head.format = t.message_format
+            head.flags = (F_SETTLED if t.settled else 0) | (F_ABORTED if t.aborted else 0) \
+                | (F_MORE if t.more or at + part < t.payload.size else 0)
+            if first:
+                head.flags |= F_FIRST
+                head.tag_size = <uint32_t>t.tag.size
+            self.post(&head, t.tag.data, &t.state if at == 0 else &none, t.payload.data + at, part)
+            first = False
+            at += part
+            self.outstanding += part
+            if at >= t.payload.size:
+                break
+        if t.settled:
+            o.flags |= OUT_SETTLED
+        if t.aborted:
+            map_take(&self.sent, o.tag_octets)
+            out_free(o)
+        elif not t.more:
+            o.acknowledged = 1         # all of it is posted
+        return 0
+
+    cdef int pump_far(self) except -1:
+        """Post what waits as far as the window goes; then what was told behind it."""
+        cdef OutDelivery* o
+        cdef Transfer t
+        cdef size_t part
+        cdef bint first
+        while self.queue_first is not NULL:
+            o = self.queue_first
+            part = <size_t>(o.message.size - o.taken)
+            if o.flags & OUT_ABORT:
+                part = 0
+            elif part == 0 and not o.message.complete:
+                return 0
+            if part and self.outstanding >= LINK_WINDOW:
+                return 0
+            if part > RECORD_OCTETS:
+                part = RECORD_OCTETS
+            if part > LINK_WINDOW - self.outstanding and part:
+                part = <size_t>(LINK_WINDOW - self.outstanding)
+            first = not o.flags & OUT_STARTED
+            head_transfer(o, &t)
+            if part:
+                cursor_read(&o.cursor, content, part)
+                o.taken += part
+            t.payload.data = content
+            t.payload.size = part
+            t.aborted = (o.flags & OUT_ABORT) != 0
+            t.more = not t.aborted and (not o.message.complete or o.taken < o.message.size)
+            t.settled = o.flags & OUT_SETTLED and not (o.flags & OUT_LATE_SETTLED and t.more)
+            if not t.more:
+                queue_remove(self, o)
+            self.put(o, &t, first)
+            if t.aborted:
+                continue
+            free(o.prefix)
+            o.prefix = NULL
+            if not t.more:
+                cursor_close(&o.cursor)
+                message_release(o.message)
+                o.message = NULL
+        if self.flow_held:
+            self.flow_held = False
+            self.held.properties.size = 0
+            if self.held_properties is not None:
+                self.held.properties.data = self.held_properties
+                self.held.properties.size = len(self.held_properties)
+            self.post_flow(&self.held)
+            self.held_properties = None
+        if self.later:
+            later = self.later
+            self.later = []
+            for what, body in later:
+                self.post_told(what, body)
+        return 0
+
+    cdef int flow(self, const Flow* f) except -1:
+        check_size(f.properties.size)
+        if self.queue_first is not NULL:
+            self.held = f[0]
+            self.held_properties = f.properties.data[:f.properties.size] if f.properties.size else None
+            self.flow_held = True
+            return 0
+        return self.post_flow(f)
+
+    cdef int post_flow(self, const Flow* f) except -1:
+        cdef LinkHead head
+        memset(&head, 0, sizeof(LinkHead))
+        head.type = R_LINK_FLOW
+        head.flags = (F_HAS_COUNT if f.has_delivery_count else 0) | (F_HAS_CREDIT if f.has_link_credit else 0) \
+            | (F_HAS_AVAILABLE if f.has_available else 0) | (F_DRAIN if f.drain else 0) | (F_ECHO if f.echo else 0)
+        head.count = f.link_credit
+        head.format = f.delivery_count
+        head.available = f.available
+        return self.post(&head, NULL, &f.properties, NULL, 0)
+
+    cdef int tell(self, int what, bytes body) except -1:
+        if self.queue_first is not NULL:
+            self.later.append((what, body))
+            return 0
+        return self.post_told(what, body)
+
+    cdef int post_told(self, int what, bytes body) except -1:
+        cdef LinkHead head
+        cdef const uint8_t* p = body
+        cdef size_t size = len(body)
+        cdef size_t at = 0
+        cdef size_t part
+        self.flush_pending()
+        while True:
+            part = size - at if size - at < RECORD_OCTETS else RECORD_OCTETS
+            memset(&head, 0, sizeof(LinkHead))
+            head.type = R_LINK_TOLD
+            head.kind = <uint8_t>what
+            head.flags = F_MORE if at + part < size else 0
+            head.key = self.own
+            self.post(&head, NULL, NULL, p + at, part)
+            at += part
+            if at >= size:
+                return 0
+
+    cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
+        cdef LinkHead head
+        cdef Transfer t
+        check_size(state.size)
+        if not o.flags & OUT_STARTED:
+            if settled:
+                o.flags |= OUT_SETTLED
+            if state.size:
+                head_transfer(o, &t)
+                t.state = state[0]
+                keep_head(o, &t)
+            return 0
+        memset(&head, 0, sizeof(LinkHead))
+        head.type = R_LINK_UPDATE
+        head.kind = kind
+        head.flags = F_SETTLED if settled else 0
+        head.key = o.tag_octets
+        self.post(&head, NULL, state, NULL, 0)
+        if settled:
+            o.flags |= OUT_SETTLED
+            if o.acknowledged:
+                map_take(&self.sent, o.tag_octets)
+                out_free(o)
+        return 0
+
+    # -- from the other link ------------------------------------------------------------------------------------------
+
+    cdef int on_record(self, const uint8_t* p, uint32_t size) except -1:
+        cdef const LinkHead* head = <const LinkHead*>p
+        cdef const uint8_t* end = p + size
+        p += sizeof(LinkHead)
+        if head.type == R_LINK_TRANSFER:
+            return self.on_transfer(head, p, end)
+        if head.type == R_LINK_OUTCOME:
+            return self.on_outcome(head, p)
+        if head.type == R_LINK_RETURNED:
+            return self.on_returned(head)
+        if head.type == R_LINK_UPDATE:
+            return self.on_update(head, p)
+        if head.type == R_LINK_FLOW:
+            return self.on_flow(head, p)
+        if head.type == R_LINK_WINDOW:
+            self.outstanding -= head.count
+            return self.pump_far()
+        return self.on_told(head, p, end)
+
+    cdef int on_transfer(self, const LinkHead* head, const uint8_t* p, const uint8_t* end) except -1:
+        cdef InDelivery* d
+        cdef Transfer t
+        cdef bint first = head.flags & F_FIRST
+        memset(&t, 0, sizeof(Transfer))
+        t.options = head.options
+        t.message_format = head.format
+        t.settled = (head.flags & F_SETTLED) != 0
+        t.more = (head.flags & F_MORE) != 0
+        t.aborted = (head.flags & F_ABORTED) != 0
+        t.tag.data = p
+        t.tag.size = head.tag_size
+        t.state.data = p + head.tag_size
+        t.state.size = head.state_size
+        t.payload.data = t.state.data + head.state_size
+        t.payload.size = end - t.payload.data
+        self.received_octets += t.payload.size
+        if first:
+            d = in_new(self, head.key, (<Scheduler>self.port.scheduler).now_ns,
+                       IN_ROUTED | (IN_PRESETTLED if t.settled else 0))
+            map_put(&self.received, head.key, d)
+        else:
+            d = <InDelivery*>map_get(&self.received, head.key)
+        if d is not NULL:
+            if t.settled:
+                d.flags |= IN_PRESETTLED
+            self.current = d if t.more else NULL
+            if not t.more:
+                d.flags |= IN_COMPLETE
+            self.link.deliver(d, &t, first, self.meter)
+            if t.aborted:
+                self.finish(d)
+        if self.received_octets - self.meter.held - self.reported >= LINK_WINDOW // 4:
+            self.want_turn()
+        return 0
+
+    cdef int on_outcome(self, const LinkHead* head, const uint8_t* p) except -1:
+        cdef OutDelivery* o
+        cdef InDelivery* d
+        cdef Slice state
+        cdef bint settled = head.flags & F_SETTLED
+        cdef uint32_t i
+        if head.state_size:
+            state.data = p
+            state.size = head.state_size
+        else:
+            state = plain_state(head.kind)
+        for i in range(head.count):
+            o = <OutDelivery*>map_get(&self.sent, head.key + i)
+            if o is NULL:
+                continue
+            d = o.peer
+            if d is not NULL:
+                (<Party>d.upstream).outcome(d, head.kind, &state, settled)
+            if settled and o.acknowledged:
+                map_take(&self.sent, head.key + i)
+                out_free(o)
+        return 0
+
+    cdef int on_returned(self, const LinkHead* head) except -1:
+        cdef OutDelivery* o
+        cdef InDelivery* d
+        cdef uint32_t i
+        for i in range(head.count):
+            o = <OutDelivery*>map_take(&self.sent, head.key + i)
+            if o is NULL:
+                continue
+            d = o.peer
+            out_free(o)
+            if d is not NULL:
+                (<Party>d.upstream).returned(d)
+        return 0
+
+    cdef int on_update(self, const LinkHead* head, const uint8_t* p) except -1:
+        cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
+        cdef Slice state
+        if d is NULL:
+            return 0
+        state.data = p if head.state_size else NULL
+        state.size = head.state_size
+        if d.outs is not NULL:
+            (<Party>d.outs.downstream).producer_update(d.outs, head.kind, &state, head.flags & F_SETTLED)
+        if head.flags & F_SETTLED:
+            d.flags |= IN_PRESETTLED
+            if d.flags & IN_COMPLETE:
+                return self.finish(d)
+        return 0
+
+    cdef int on_flow(self, const LinkHead* head, const uint8_t* p) except -1:
+        cdef Flow f
+        memset(&f, 0, sizeof(Flow))
+        f.has_delivery_count = (head.flags & F_HAS_COUNT) != 0
+        f.has_link_credit = (head.flags & F_HAS_CREDIT) != 0
+        f.has_available = (head.flags & F_HAS_AVAILABLE) != 0
+        f.drain = (head.flags & F_DRAIN) != 0
+        f.echo = (head.flags & F_ECHO) != 0
+        f.link_credit = head.count
+        f.delivery_count = head.format
+        f.available = head.available
+        f.properties.data = p
+        f.properties.size = head.state_size
+        return self.link.pass_flow(&f)
+
+    cdef int on_told(self, const LinkHead* head, const uint8_t* p, const uint8_t* end) except -1:
+        self.parts.append(p[:end - p])
+        if head.flags & F_MORE:
+            return 0
+        body = b"".join(self.parts)
+        self.parts = []
+        return self.link.hear(head.kind, body)
+
+    cdef int finish(self, InDelivery* d) except -1:
+        if self.current is d:
+            self.current = NULL
+        map_take(&self.received, d.key)
+        in_free(d)
+        return 0
+
+    # -- what our link does with its deliveries -----------------------------------------------------------------------
+
+    cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
+        if kind:
+            d.kind = kind
+        self.report(R_LINK_OUTCOME, d.key, kind, state, settled)
+        if not settled:
+            return 0
+        if d.flags & IN_COMPLETE:
+            return self.finish(d)
+        d.flags |= IN_PRESETTLED
+        return 0
+
+    cdef int returned(self, InDelivery* d) except -1:
+        cdef Slice none = plain_state(0)
+        if not d.flags & IN_COMPLETE:
+            return 0
+        self.report(R_LINK_RETURNED, d.key, 0, &none, True)
+        return self.finish(d)
+
+    cdef int report(self, uint8_t code, uint64_t key, uint8_t kind, const Slice* state, bint settled) except -1:
+        """What became of a delivery; consecutive ones that need no words become one record."""
+        cdef LinkHead head
+        cdef Slice plain = plain_state(kind)
+        check_size(state.size)
+        if code == R_LINK_OUTCOME and (not settled or state.size != plain.size or state.size > 4):
+            self.flush_pending()
+            memset(&head, 0, sizeof(LinkHead))
+            head.type = code
+            head.flags = F_SETTLED if settled else 0
+            head.kind = kind
+            head.count = 1
+            head.key = key
+            return self.post(&head, NULL, state, NULL, 0)
+        if self.pending_count and self.pending_type == code and self.pending_kind == kind \
+                and key == self.pending_first + self.pending_count:
+            self.pending_count += 1
+            return 0
+        self.flush_pending()
+        self.pending_type = code
+        self.pending_kind = kind
+        self.pending_first = key
+        self.pending_count = 1
+        self.want_turn()
+        return 0
+
+    cdef int flush_pending(self) except -1:
+        cdef LinkHead head
+        if not self.pending_count:
+            return 0
+        memset(&head, 0, sizeof(LinkHead))
+        head.type = self.pending_type
+        head.flags = F_SETTLED
+        head.kind = self.pending_kind
+        head.count = self.pending_count
+        head.key = self.pending_first
+        self.pending_count = 0
+        return self.post(&head, NULL, NULL, NULL, 0)
+
+    cdef int flush(self) except -1:
+        self.due = False
+        if self.over:
+            return 0
+        self.flush_pending()
+        return self.report_window()
+
+    cdef int report_window(self) except -1:
+        cdef LinkHead head
+        cdef uint64_t left = self.received_octets - self.meter.held
+        if left - self.reported < LINK_WINDOW // 4:
+            return 0
+        memset(&head, 0, sizeof(LinkHead))
+        head.type = R_LINK_WINDOW
+        head.count = <uint32_t>(left - self.reported)
+        self.reported = left
+        return self.post(&head, NULL, NULL, NULL, 0)
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    cdef int port_lost(self) except -1:
+        """The other worker died."""
+        cdef Transfer t
+        cdef InDelivery* d = self.current
+        if d is not NULL:
+            memset(&t, 0, sizeof(Transfer))
+            t.aborted = t.settled = True
+            self.link.deliver(d, &t, False, self.meter)
+        return self.link.far_lost()
+
+    cdef int give_up(self, OutDelivery* o) except -1:
+        """What waits here of a delivery will not be posted."""
+        cdef LinkHead head
+        queue_remove(self, o)
+        if not o.flags & OUT_STARTED:
+            return 0
+        memset(&head, 0, sizeof(LinkHead))
+        head.type = R_LINK_TRANSFER
+        head.key = o.tag_octets
+        head.flags = F_SETTLED | F_ABORTED
+        return self.post(&head, NULL, NULL, NULL, 0)
+
+    cdef int cut(self) except -1:
+        cdef uint32_t i
+        cdef OutDelivery* o
+        if self.over:
+            return 0
+        self.flush_pending()
+        self.over = True
+        self.meter.owner = NULL
+        for i in range(self.sent.size):
+            o = <OutDelivery*>self.sent.values[i]
+            if o is not NULL:
+                if o.flags & OUT_QUEUED:
+                    self.give_up(o)
+                out_free(o)
+        for what, body in self.later:
+            self.post_told(what, body)
+        map_free(&self.sent)
+        while self.in_first is not NULL:
+            in_free(self.in_first)
+        map_free(&self.received)
+        self.current = NULL
+        self.link = None
+        return 0

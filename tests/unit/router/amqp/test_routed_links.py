@@ -1,0 +1,422 @@
+"""Routed links: client and container, each with its own end, on one worker and on two."""
+
+import pytest
+
+from router.config.entities import LinkRouteConfig
+from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, source, target
+from tests.peer.types import Described, Symbol, UByte, ULong
+from tests.unit.engine.talk import (
+    consumer,
+    flow,
+    frames,
+    message,
+    messages,
+    of,
+    producer,
+    say,
+    settle,
+    start,
+    transfer,
+)
+
+ROUTED = 7  # channel of the container for the router's session
+LOST = "Connectivity to the peer container was lost"
+
+
+def first_part():
+    return say("transfer", payload=b"abc", handle=0, delivery_id=0, delivery_tag=b"t", message_format=0, more=True)
+
+
+def link_route(direction, prefix="queue", **more):
+    fields = {"pattern": None, "add_prefix": None, "delete_prefix": None, "connection": None, **more}
+    name = f"{prefix}-{direction}"
+    return LinkRouteConfig(
+        name=name, identity=name, prefix=prefix, direction=direction, container_id="broker", **fields
+    )
+
+
+class Container:
+    """The broker's end of everything."""
+
+    def __init__(self, router, worker):
+        self.router = router
+        self.peer = router.connect(worker, "broker")
+        self.peer.feed(AMQP_HEADER + say("open", container_id="broker"))
+        router.settle()
+        frames(self.peer)
+
+    def accept(self, **fields):
+        """Answer the router's begin (if it is new) and its attach; returns the attach."""
+        self.router.settle()
+        heard = frames(self.peer)
+        begins = of(heard, "begin")
+        if begins:
+            self.channel = begins[0].channel
+            self.peer.feed(
+                say("begin", channel=ROUTED, remote_channel=self.channel, next_outgoing_id=0,
+                    incoming_window=0x7FFFFFFF, outgoing_window=0x7FFFFFFF)
+            )  # fmt: skip
+        (attach,) = of(heard, "attach")
+        if attach.role:
+            fields = {"initial_delivery_count": 0, **fields}
+        self.say(
+            "attach", **{"name": attach.fields["name"], "handle": 40 + attach.handle, "role": not attach.role,
+                         "source": attach.source, "target": attach.target,
+                         **fields}
+        )  # fmt: skip
+        return attach
+
+    def say(self, performative, **fields):
+        self.peer.feed(say(performative, channel=ROUTED, **fields))
+        self.router.settle()
+
+    def flow(self, handle, credit, count=0, **fields):
+        self.peer.feed(flow(handle, credit, delivery_count=count, channel=ROUTED, **fields))
+        self.router.settle()
+
+
+@pytest.fixture(params=["near", "far"])
+def world(request, routers):
+    """(router, container, client), on one worker or on two."""
+    far = request.param == "far"
+    router = routers(workers=2 if far else 1)
+    router.core.link_routes.replace((link_route("in"), link_route("out")))
+    container = Container(router, 1 if far else 0)
+    client = router.connect(0)
+    client.feed(start())
+    router.settle()
+    frames(client)
+    return router, container, client
+
+
+def sending(world, credit=10, **fields):
+    """A client that sends to the container; the handles are 0 (client) and 40 (container)."""
+    router, container, client = world
+    client.feed(producer(0, "queue.a", **fields))
+    attach = container.accept()
+    router.settle()
+    container.flow(40, credit)
+    return attach
+
+
+def test_attach_is_passed_on_and_answered_by_the_container(world):
+    router, container, client = world
+    client.feed(producer(0, "queue.a", snd_settle_mode=UByte(1), properties={Symbol("p"): "x"}))
+    router.settle()
+    assert frames(client) == []
+    attach = container.accept(max_message_size=ULong(77), offered_capabilities=[Symbol("cap")])
+    assert attach.fields["name"] == "p0@test"
+    assert (attach.role, attach.snd_settle_mode, attach.properties) == (False, 1, {"p": "x"})
+    router.settle()
+    (answer,) = frames(client)
+    assert (answer.fields["name"], answer.handle, answer.max_message_size) == ("p0", 0, 77)
+
+
+def test_credit_deliveries_and_outcomes_pass(world):
+    router, container, client = world
+    sending(world)
+    heard = frames(client)
+    assert [frame.name for frame in heard] == ["attach", "flow"]
+    assert (heard[1].link_credit, heard[1].delivery_count) == (10, 0)
+    state = Described(ULong(0x34), [b"txn"])
+    client.feed(
+        say("transfer", payload=message(b"one"), handle=0, delivery_id=0, delivery_tag=b"tag-of-more-than-8",
+            message_format=3, state=state)
+    )  # fmt: skip
+    router.settle()
+    (frame,) = of(frames(container.peer), "transfer")
+    assert (frame.delivery_tag, frame.message_format, frame.payload) == (b"tag-of-more-than-8", 3, message(b"one"))
+    assert frame.state == state
+    container.say("disposition", role=True, first=frame.delivery_id, state=ACCEPTED)
+    (outcome,) = of(frames(client), "disposition")
+    assert (outcome.first, outcome.settled or False, outcome.state) == (0, False, ACCEPTED)
+    client.feed(settle(0, role=False, state=ACCEPTED))
+    router.settle()
+    (settled,) = of(frames(container.peer), "disposition")
+    assert (settled.role, settled.first, settled.settled) == (False, frame.delivery_id, True)
+
+
+def test_detach_is_answered_when_the_container_has(world):
+    router, container, client = world
+    sending(world)
+    frames(client)
+    client.feed(say("detach", handle=0, closed=True))
+    router.settle()
+    assert frames(client) == []
+    (detach,) = of(frames(container.peer), "detach")
+    assert detach.closed
+    container.say("detach", handle=40, closed=True)
+    (answer,) = frames(client)
+    assert (answer.name, answer.closed) == ("detach", True)
+
+
+@pytest.mark.parametrize("how", ["lose", "end", "close"])
+def test_loss_of_the_container_ends_the_clients_link(world, how):
+    router, container, client = world
+    sending(world)
+    frames(client)
+    if how == "lose":
+        container.peer.lose()
+    elif how == "end":
+        container.say("end")
+    else:
+        container.peer.feed(say("close"))
+    router.settle()
+    (detach,) = frames(client)
+    assert (detach.name, detach.closed, detach.error.value[1]) == ("detach", True, LOST)
+
+
+def test_loss_of_the_client_ends_the_containers_link(world):
+    router, container, client = world
+    sending(world)
+    client.lose()
+    router.settle()
+    (detach,) = of(frames(container.peer), "detach")
+    assert (detach.closed, detach.error.value[1]) == (True, LOST)
+
+
+def test_no_container_no_route(world):
+    router, container, client = world
+    container.peer.lose()
+    router.settle()
+    client.feed(consumer(0, "queue.a"))
+    router.settle()
+    attach, detach = frames(client)
+    assert attach.source is None
+    assert detach.error.value[0] == "qd:no-route-to-dest"
+
+
+def test_drain_passes_both_ways(world):
+    router, container, client = world
+    client.feed(consumer(0, "queue.a", 0))
+    container.accept()
+    router.settle()
+    client.feed(flow(0, 5, drain=True))
+    router.settle()
+    asked = of(frames(container.peer), "flow")[-1]
+    assert (asked.link_credit, asked.drain) == (5, True)
+    container.peer.feed(transfer_out(0))
+    container.flow(40, 0, count=5, drain=True)
+    heard = frames(client)
+    assert [frame.name for frame in heard][-2:] == ["transfer", "flow"]
+    assert (heard[-1].delivery_count, heard[-1].link_credit, heard[-1].drain) == (5, 0, True)
+
+
+def transfer_out(number, **fields):
+    return say("transfer", channel=ROUTED, payload=message(b"m%d" % number), handle=40, delivery_id=number,
+               delivery_tag=b"%d" % number, message_format=0, **fields)  # fmt: skip
+
+
+def test_large_messages_pass_frame_by_frame_and_wait_for_the_window(world):
+    router, container, client = world
+    sending(world)
+    frames(client)
+    container.peer.blocked = True
+    body = bytes(range(256)) * 4000
+    client.feed(transfer(0, 0, message(body)))
+    router.settle()
+    container.peer.blocked = False
+    container.peer.collect()
+    router.settle()
+    assert messages(frames(container.peer)) == [message(body)]
+
+
+def test_what_the_window_does_not_take_stops_the_sender_and_nothing_is_lost(world):
+    router, container, client = world
+    sending(world, credit=1000)
+    frames(client)
+    container.say("flow", next_incoming_id=0, incoming_window=0, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
+    body = b"x" * 15000
+    for number in range(200):
+        client.feed(transfer(0, number, message(body + b"%d" % number), settled=True))
+    router.settle()
+    assert of(frames(client), "flow")[-1].incoming_window == 0
+    assert of(frames(container.peer), "transfer") == []
+    container.say("flow", next_incoming_id=0, incoming_window=1000, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
+    router.settle()
+    assert messages(frames(container.peer)) == [message(body + b"%d" % number) for number in range(200)]
+    assert of(frames(client), "flow")[-1].incoming_window > 0
+
+
+def test_a_detach_does_not_overtake_deliveries(world):
+    router, container, client = world
+    sending(world, credit=1000)
+    container.say("flow", next_incoming_id=0, incoming_window=0, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
+    for number in range(40):
+        client.feed(transfer(0, number, message(b"y" * 15000), settled=True))
+    client.feed(say("detach", handle=0, closed=True))
+    router.settle()
+    assert of(frames(container.peer), "detach") == []
+    container.say("flow", next_incoming_id=0, incoming_window=1000, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
+    heard = frames(container.peer)
+    assert len(messages(heard)) == 40
+    assert heard[-1].name == "detach"
+
+
+def test_outcomes_with_words_and_ranges_pass(world):
+    router, container, client = world
+    sending(world)
+    frames(client)
+    for number in range(6):
+        client.feed(transfer(0, number, message(b"m")))
+    router.settle()
+    frames(container.peer)
+    txn = Described(ULong(0x34), [b"txn", RELEASED])
+    rejected = Described(ULong(0x25), [Described(ULong(0x1D), [Symbol("a:b"), "why", {Symbol("k"): 1}])])
+    container.say("disposition", role=True, first=0, last=2, settled=True, state=ACCEPTED)
+    container.say("disposition", role=True, first=3, settled=True, state=txn)
+    container.say("disposition", role=True, first=4, settled=True, state=rejected)
+    container.say("disposition", role=True, first=5, state=Described(ULong(0x23), [ULong(1), ULong(2)]))
+    heard = [(f.first, f.last, f.settled or False, f.state) for f in of(frames(client), "disposition")]
+    assert heard == [
+        (0, 2, True, ACCEPTED),
+        (3, None, True, txn),
+        (4, None, True, rejected),
+        (5, None, False, Described(ULong(0x23), [ULong(1), ULong(2)])),
+    ]
+
+
+def test_an_aborted_delivery_is_aborted_there_too(world):
+    router, container, client = world
+    sending(world)
+    client.feed(first_part())
+    router.settle()
+    (first,) = of(frames(container.peer), "transfer")
+    assert (first.more, first.payload) == (True, b"abc")
+    client.feed(say("transfer", handle=0, aborted=True))
+    router.settle()
+    (last,) = of(frames(container.peer), "transfer")
+    assert last.aborted
+
+
+def test_a_client_that_goes_in_the_middle_of_a_message_aborts_it(world):
+    router, container, client = world
+    sending(world)
+    frames(container.peer)
+    client.feed(first_part())
+    router.settle()
+    client.lose()
+    router.settle()
+    heard = [(frame.name, frame.fields.get("aborted") or False) for frame in frames(container.peer)]
+    assert heard == [("transfer", False), ("transfer", True), ("detach", False)]
+
+
+def test_a_tag_that_is_too_long_is_refused_and_its_credit_given_back(world):
+    router, container, client = world
+    sending(world, credit=3)
+    frames(client)
+    tag = b"t" * 33
+    client.feed(say("transfer", payload=message(b"x"), handle=0, delivery_id=0, delivery_tag=tag, message_format=0))
+    router.settle()
+    assert of(frames(container.peer), "transfer") == []
+    refused, credit = frames(client)
+    assert (refused.settled, refused.state.value[0].value[1]) == (True, "delivery tag length exceeded")
+    assert (credit.delivery_count, credit.link_credit) == (1, 3)
+
+
+def test_a_refusal_of_the_container_reaches_the_client(world):
+    _, container, client = world
+    client.feed(producer(0, "queue.a"))
+    container.accept(target=None)
+    error = Described(ULong(0x1D), [Symbol("amqp:not-found"), "no queue"])
+    container.say("detach", handle=40, closed=True, error=error)
+    attach, detach = frames(client)
+    assert attach.target is None
+    assert (detach.closed, detach.error.value) == (True, ["amqp:not-found", "no queue"])
+
+
+def test_detaches_that_cross(world):
+    router, container, client = world
+    sending(world)
+    frames(client)
+    frames(container.peer)
+    client.feed(say("detach", handle=0, closed=True))
+    container.peer.feed(say("detach", channel=ROUTED, handle=40, closed=True))
+    router.settle()
+    assert [frame.name for frame in frames(client)] == ["detach"]
+    assert [frame.name for frame in frames(container.peer)] == ["detach"]
+
+
+def test_a_client_that_detaches_before_the_container_has_answered(world):
+    router, container, client = world
+    client.feed(producer(0, "queue.a") + say("detach", handle=0, closed=True))
+    router.settle()
+    attach = container.accept()
+    container.say("detach", handle=40 + attach.handle, closed=True)
+    assert [frame.name for frame in frames(client)] == ["attach", "detach"]
+
+
+@pytest.mark.parametrize("moment", ["at once", "answered"])
+def test_a_client_that_goes_before_it_is_answered(world, moment):
+    router, container, client = world
+    client.feed(producer(0, "queue.a"))
+    if moment == "answered":
+        router.settle()
+    client.lose()
+    router.settle()
+    names = [frame.name for frame in frames(container.peer)]
+    assert names in ([], ["begin"], ["begin", "attach", "detach"])
+
+
+def test_a_subscription_outlives_its_client(world):
+    router, container, client = world
+    durable = Described(ULong(0x28), ["queue.a", None, Symbol("never")])
+    client.feed(say("attach", name="sub", handle=0, role=True, source=durable, target=target()))
+    container.accept()
+    client.lose()
+    router.settle()
+    (detach,) = of(frames(container.peer), "detach")
+    assert (detach.closed or False, detach.error.value[1]) == (False, LOST)
+
+
+def test_attaches_take_turns_over_containers(world):
+    router, container, client = world
+    other = Container(router, 0)
+    for number in range(4):
+        client.feed(producer(number, "queue.a"))
+    router.settle()
+    assert [len(of(frames(each.peer), "attach")) for each in (container, other)] == [2, 2]
+
+
+def test_external_prefixes(world):
+    router, container, client = world
+    route = link_route("in", "ext", delete_prefix="ext.", add_prefix="jms.")
+    router.core.link_routes.replace((route,))
+    client.feed(producer(0, "ext.q"))
+    attach = container.accept()
+    assert attach.target.value[0] == "jms.q"
+    (answer,) = frames(client)
+    assert answer.target.value[0] == "ext.q"
+
+
+def test_a_coordinator_is_a_link_route_of_its_own(world):
+    router, container, client = world
+    coordinator = Described(ULong(0x30), [Symbol("amqp:local-transactions")])
+    attach = say(
+        "attach", name="c", handle=0, role=False, source=source(), target=coordinator, initial_delivery_count=0
+    )
+    client.feed(attach)
+    router.settle()
+    assert frames(client)[1].error.value[0] == "amqp:precondition-failed"
+    client.feed(say("detach", handle=0, closed=True))
+    router.core.link_routes.replace((link_route("in", "$coordinator"),))
+    client.feed(attach)
+    assert container.accept().target == coordinator
+
+
+def test_a_worker_that_dies_ends_the_other_end(routers):
+    router = routers(workers=2)
+    router.core.link_routes.replace((link_route("in"),))
+    container = Container(router, 1)
+    client = router.connect(0)
+    client.feed(start())
+    sending((router, container, client))
+    frames(client)
+    known = router.core.workers[1]
+    router.workers[1].crash()
+    router.core.lost(known, lambda: None)
+    container.peer.gone = True
+    router.workers.pop()
+    router.settle()
+    (detach,) = frames(client)
+    assert (detach.closed, detach.error.value[1]) == (True, LOST)
