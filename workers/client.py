@@ -176,7 +176,7 @@ class Client:
             encode_value(self.number),
         ]
         if self.offer["cost"] > 1:
-            items += [encode_symbol("cost"), encode_value(self.offer["cost"])]
+            items += [encode_symbol("qd.inter-router-cost"), encode_value(self.offer["cost"])]
         servers = self.offer["failoverServers"]
         if servers:
             items += [encode_symbol("failover-server-list"), encode_value([failover(server) for server in servers])]

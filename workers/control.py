@@ -18,7 +18,7 @@ from router.ipc.control import (
     identity,
 )
 
-HANDOVER_OCTETS = 4096
+HANDOVER_OCTETS = 65536
 HANDOVERS_A_WAKE = 64  # connections taken before the loop looks at sockets again
 
 

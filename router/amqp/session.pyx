@@ -471,7 +471,9 @@ cdef class Session(Channel):
         if link is not None:
             link.remote_handle = handle
             self.by_remote_handle.put(handle, link)
-            if not link.detached:
+            if link.detached:
+                link.pending = False  # nobody waits for the answer any more: the peer's detach is next
+            else:
                 self.handler.on_attached(link, items)
             return FRAME_TAKEN
         if (name, not role) in self.names:

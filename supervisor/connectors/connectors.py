@@ -15,6 +15,7 @@ from supervisor.connectors.ring import Entry
 from supervisor.connectors.state import ConnectorState
 from supervisor.core import Core
 
+MAX_LOGIN: Final = 400  # octets of user and password: with what goes along, a SASL frame has at most 512
 _LEVELS: Final = {"error": ERROR, "warning": WARNING}
 
 
@@ -153,12 +154,15 @@ class _Connector:
             opened = await dial(entry)
         except DialError as error:
             self._attempt = None
-            text = f"[C{number}] Connection to {self.config.place} failed: {error}"
-            self._owner.log.info("SERVER", text)
-            self._again(self.state.failed(text))
+            self._failed(number, str(error))
             return
         self._attempt = None
         self._hand_over(number, entry, opened)
+
+    def _failed(self, number: int, reason: str) -> None:
+        text = f"[C{number}] Connection to {self.config.place} failed: {reason}"
+        self._owner.log.info("SERVER", text)
+        self._again(self.state.failed(text))
 
     def _hand_over(self, number: int, entry: Entry, opened: socket.socket) -> None:
         config, owner = self.config, self._owner
@@ -166,6 +170,10 @@ class _Connector:
         initiate: Initiate = {"host": entry.host, "user": config.sasl_username}
         if config.sasl_username is not None and config.sasl_password is not None:
             initiate["password"] = password.find(config.sasl_password).text
+            if len(f"{config.sasl_username}{initiate['password']}".encode()) > MAX_LOGIN:
+                opened.close()
+                self._failed(number, "amqp:unauthorized-access user name and password are too long for SASL")
+                return
         self._connection = owner.core.initiate(number, config, self._offer, self, initiate)
         owner.acceptor.give(self._connection, opened)
 

@@ -101,5 +101,8 @@ def _in_thread(host: str, port: str) -> "asyncio.Future[Sequence[_Address]]":
         except RuntimeError:
             return  # the loop has ended
 
-    threading.Thread(target=work, name="resolver", daemon=True).start()
+    try:
+        threading.Thread(target=work, name="resolver", daemon=True).start()
+    except RuntimeError:  # the system has no threads left
+        future.set_exception(OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
     return future

@@ -186,11 +186,13 @@ class InProcessWorker(Worker):
 class Peer:
     """A client of the router: octets go in by `feed`, what the router says is in `output`."""
 
-    def __init__(self, host: "Router", worker: InProcessWorker, known: Any, listener: str) -> None:
+    def __init__(
+        self, host: "Router", worker: InProcessWorker, known: Any, offer: str, initiate: Any = None
+    ) -> None:
         self.host = host
         self.worker = worker
         self.known = known
-        self.client = Client(worker, known.number, worker.offers[listener])
+        self.client = Client(worker, known.number, worker.offers[offer], initiate)
         self.connection = self.client.connection
         self.connection.owner = self
         self.client.transport = self

@@ -1,0 +1,266 @@
+"""Sessions and links that the router begins itself, on the real engine; and connections that it initiates."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from supervisor.attach import Accepted
+from tests.peer.frames import ACCEPTED, AMQP_HEADER, SASL_HEADER, error, source, target
+from tests.peer.types import Array, Described, Symbol, ULong
+from tests.unit.engine.host import Peer, configuration
+from tests.unit.engine.talk import flow, frames, message, messages, of, say, settle, start, transfer
+
+MANY = 0x7FFFFFFF
+CONTAINERS = "listener { name: containers; host: 127.0.0.1; port: 3; role: route-container; idleTimeoutSeconds: 0 }"
+LINKS = 256  # of a worker, in this host
+
+
+class Owner:
+    """Who asks for links, bound to an address of the test."""
+
+    def __init__(self, router, address):
+        self.router = router
+        self.address = address
+        self.heard = []
+
+    def begun(self, link):
+        self.heard.append(("begun", link.name))
+
+    def answered(self, link, active):
+        self.heard.append(("answered", active))
+        if link.consumer and not active:
+            return None
+        table, settings = self.router.core.table, self.router.core.settings
+        return Accepted(table.open_mobile(self.address, 0, settings.current.lookup(self.address)), to=self.address)
+
+    def ended(self, reason):
+        self.heard.append(("ended", reason))
+
+
+@pytest.fixture
+def router(routers):
+    return routers(1, configuration(more=CONTAINERS))
+
+
+@pytest.fixture
+def container(router):
+    """A peer on a route-container listener, without sessions of its own."""
+    peer = router.connect(listener="containers")
+    peer.feed(AMQP_HEADER + say("open", container_id="broker"))
+    router.settle()
+    frames(peer)
+    return peer
+
+
+def ask(router, peer, way, address="balanced.own"):
+    """Ask for a link; its owner, reference, and what goes out."""
+    owner = Owner(router, address)
+    reference = router.core.own_links.attach(peer.known, way == "out", address, owner)
+    router.settle()
+    return owner, reference, frames(peer)
+
+
+def begin(channel, remote):
+    numbers: dict[str, Any] = {"next_outgoing_id": 0, "incoming_window": MANY, "outgoing_window": MANY}
+    return say("begin", channel=channel, remote_channel=remote, **numbers)
+
+
+def answer(attach, channel=0, handle=7, **fields):
+    given = {"name": attach.fields["name"], "source": attach.source, "target": attach.target}
+    given = {**given, "initial_delivery_count": 0, **fields}
+    return say("attach", channel=channel, handle=handle, role=not attach.role, **given)
+
+
+def test_one_session_carries_them_all(router, container):
+    _, _, first = ask(router, container, "out")
+    _, _, second = ask(router, container, "in")
+    (opened,), (attach,) = of(first, "begin"), of(first, "attach")
+    assert opened.remote_channel is None
+    assert (of(second, "begin"), of(second, "attach")[0].channel) == ([], opened.channel)
+    assert attach.handle != of(second, "attach")[0].handle
+
+
+def test_the_peer_may_use_another_channel(router, container):
+    owner, _, heard = ask(router, container, "out")
+    (attach,) = of(heard, "attach")
+    container.feed(begin(5, 0) + answer(attach, 5) + flow(7, 10).replace(b"\x02\x00\x00\x00", b"\x02\x00\x00\x05", 1))
+    router.settle()
+    assert owner.heard == [("begun", attach.fields["name"]), ("answered", True)]
+    sending = router.connect()
+    sending.feed(start() + say("attach", name="p", handle=0, role=False, source=source(), target=target("balanced.own"),
+                               initial_delivery_count=0))  # fmt: skip
+    router.settle()
+    sending.feed(transfer(0, 0, message(b"x")))
+    router.settle()
+    heard = frames(container)
+    assert len(messages(heard)) == 1
+    assert of(heard, "transfer")[0].channel == 0, "ours"
+    container.feed(settle(0, 0, ACCEPTED).replace(b"\x02\x00\x00\x00", b"\x02\x00\x00\x05", 1))
+    router.settle()
+    assert of(frames(sending), "disposition")[0].settled
+
+
+def test_an_incoming_link_counts_from_where_the_peer_begins(router, container):
+    _, _, heard = ask(router, container, "in")
+    (attach,) = of(heard, "attach")
+    container.feed(begin(0, 0) + answer(attach, initial_delivery_count=1000))
+    router.settle()
+    (credit,) = of(frames(container), "flow")
+    assert (credit.delivery_count, credit.link_credit) == (1000, 250)
+
+
+def test_a_refusal(router, container):
+    owner, reference, heard = ask(router, container, "out")
+    (attach,) = of(heard, "attach")
+    refusal = say("detach", handle=7, error=error("amqp:not-found", "no queue"))
+    container.feed(begin(0, 0) + answer(attach, target=None) + refusal)
+    router.settle()
+    assert owner.heard[1:] == [("answered", False), ("ended", "no queue")]
+    (detach,) = of(frames(container), "detach")
+    assert detach.closed
+    assert reference not in router.core.links
+
+
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_a_link_that_is_not_wanted_any_more_before_it_is_answered(router, container, way):
+    owner, reference, heard = ask(router, container, way)
+    (attach,) = of(heard, "attach")
+    router.core.own_links.detach(container.known, reference)
+    router.settle()
+    (detach,) = of(frames(container), "detach")
+    assert (detach.handle, detach.closed, detach.error) == (attach.handle, True, None)
+    container.feed(begin(0, 0) + answer(attach) + say("detach", handle=7, closed=True))
+    router.settle()
+    assert frames(container) == []
+    assert owner.heard == [("begun", attach.fields["name"])]
+    _, _, heard = ask(router, container, way)
+    assert of(heard, "attach")[0].handle == attach.handle, "the handle is free again"
+
+
+def test_a_session_that_the_peer_ends_takes_its_links_along(router, container):
+    owner, _, heard = ask(router, container, "out")
+    container.feed(begin(0, 0) + answer(of(heard, "attach")[0]) + say("end"))
+    router.settle()
+    assert owner.heard[-1] == ("ended", None)
+    assert [frame.name for frame in frames(container)] == ["end"]
+    _, _, heard = ask(router, container, "out")
+    assert [frame.name for frame in heard] == ["begin", "attach"]
+
+
+def test_the_peer_may_have_sessions_of_its_own_beside(router, container):
+    owner, _, heard = ask(router, container, "out")
+    container.feed(begin(3, None))
+    router.settle()
+    (answered,) = of(frames(container), "begin")
+    assert (answered.remote_channel, answered.channel) == (3, 3)
+    container.feed(begin(0, 0) + answer(of(heard, "attach")[0]))
+    router.settle()
+    assert owner.heard[-1] == ("answered", True)
+
+
+def test_the_connection_goes_before_the_answer(router, container):
+    owner, reference, heard = ask(router, container, "in")
+    container.lose()
+    router.settle()
+    assert owner.heard == [("begun", of(heard, "attach")[0].fields["name"])]
+    assert reference not in router.core.links
+
+
+def test_a_terminus_that_makes_no_sense_ends_the_connection(router, container):
+    _, _, heard = ask(router, container, "out")
+    bad = Described(ULong(0x99), [])
+    container.feed(begin(0, 0) + answer(of(heard, "attach")[0], target=bad))
+    router.settle()
+    assert of(frames(container), "close")
+
+
+def test_no_room_for_another_link(router, container):
+    owners = [ask(router, container, "in")[0] for _ in range(LINKS + 1)]
+    assert owners[-1].heard == [("ended", "this worker has no room for another link")]
+    assert all(len(owner.heard) == 1 and owner.heard[0][0] == "begun" for owner in owners[:-1])
+
+
+# -- connections that the router initiates ---------------------------------------------------------------------------
+
+
+class Quiet:
+    """Nobody cares what becomes of the connection."""
+
+    def opened(self, connection):
+        self.connection = connection
+
+    def ended(self, connection, ending, text):
+        self.ending = ending
+
+
+CONNECTOR = "connector { name: out; host: broker.example; port: 1; idleTimeoutSeconds: 0 }"
+
+
+def initiated(router, quiet):
+    """A connection to the peer that the test plays; nothing has been said yet."""
+    (config,) = router.configuration.connectors
+    offer, _ = router.core.offers.add(config)
+    router.settle()
+    initiate = {"host": "broker.example", "user": None}
+    known = router.core.initiate(router.core.take_connection_number(), config, offer, quiet, initiate)
+    router.core.move(known, router.core.workers[0])
+    peer = Peer(router, router.workers[0], known, offer, initiate)
+    router.peers.append(peer)
+    peer.connection.start()
+    router.settle()
+    return peer
+
+
+def sasl(name, **fields):
+    """A SASL frame."""
+    octets = bytearray(say(name, **fields))
+    octets[5] = 1
+    return bytes(octets)
+
+
+DIALOGUE = [
+    SASL_HEADER,
+    sasl("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol("ANONYMOUS")])),
+    sasl("sasl-outcome", code=0),
+    AMQP_HEADER,
+    say("open", container_id="broker"),
+]
+
+
+@pytest.fixture
+def calling(routers):
+    return routers(1, configuration(more=CONNECTOR))
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_an_initiated_connection_opens_however_the_octets_come(calling, size):
+    quiet = Quiet()
+    peer = initiated(calling, quiet)
+    octets = b"".join(DIALOGUE)
+    for at in range(0, len(octets), size):
+        peer.feed(octets[at : at + size])
+        calling.settle()
+    assert quiet.connection.container == "broker"
+    said = peer.take()
+    assert said.startswith(SASL_HEADER)
+    assert said.count(AMQP_HEADER) == 1
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_no_peer_harms_the_router(routers, data):
+    """Whatever a peer answers, at whatever point: the connection ends or goes on, and the worker lives."""
+    calling = routers(1, configuration(more=CONNECTOR))
+    quiet = Quiet()
+    peer = initiated(calling, quiet)
+    octets = bytearray(b"".join(DIALOGUE))
+    for _ in range(data.draw(st.integers(1, 4))):
+        octets[data.draw(st.integers(0, len(octets) - 1))] = data.draw(st.integers(0, 255))
+    peer.feed(bytes(octets))
+    calling.settle()
+    peer.lose()
+    calling.settle()
+    assert hasattr(quiet, "ending")
+    assert not calling.core.workers[0].connections
