@@ -1,0 +1,97 @@
+"""Queues of real brokers behind addresses of the router, through a connector and auto links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.brokers import Broker
+from tests.peer import message
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.system.router import Router, Section, listener, poll
+
+ADDRESS = "queue.orders"
+
+
+@pytest.fixture(params=["rabbitmq", "artemis"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Each broker."""
+    found: Broker = request.getfixturevalue(request.param)
+    return found
+
+
+def gateway(broker: Broker, queue: str, directory: Path) -> list[Section]:
+    """A router in front of the broker: it logs in with the broker's user, the password in a file."""
+    password = directory / "password"
+    password.write_text(f"{broker.password or ''}\n")
+    login = {"saslUsername": broker.user, "saslPassword": f"file:{password}"} if broker.user else {}
+    own = {"address": ADDRESS, "externalAddress": queue, "connection": "broker"}
+    return [
+        listener(),
+        ("connector", {"name": "broker", "port": broker.port, "role": "route-container", **login}),
+        ("address", {"prefix": "queue", "waypoint": True}),
+        ("autoLink", {"name": "to", "direction": "out", **own}),
+        ("autoLink", {"name": "from", "direction": "in", **own}),
+    ]
+
+
+class Gateway:
+    """A router that runs in front of a broker."""
+
+    def __init__(self, router: Router) -> None:
+        self.port = next(iter(router.ports.values()))
+        self.management = Management(self.client())
+
+    def client(self) -> Peer:
+        return Peer.opened(self.port)
+
+    def active(self) -> None:
+        """Wait until both links are taken."""
+
+        poll(lambda: self.states() == ["active", "active"], "both auto links are active", 30)
+
+    def states(self) -> list[str]:
+        """Those of the auto links."""
+        return [row["operStatus"] for row in self.management.query("router.config.autoLink", "operStatus")]
+
+
+@pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
+def own(broker: Broker, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gateway]:
+    """The gateway, its links taken."""
+    router = Router(tmp_path, gateway(broker, f"store{request.param}", tmp_path), request.param)
+    router.start()
+    own = Gateway(router)
+    own.active()
+    yield own
+    router.stop()
+
+
+def pass_through(own: Gateway) -> None:
+    """Messages go into the queue and come out of it, in order while somebody receives."""
+    wanted = [f"message {number}" for number in range(20)]
+    receiver = own.client().receiver(ADDRESS, credit=100)
+    sender = own.client().sender(ADDRESS)
+    numbers = [sender.send(message.message(body)) for body in wanted]
+    assert {sender.outcome(number).name for number in numbers} == {"accepted"}
+    got = receiver.receive(len(wanted), 20)
+    assert [message.body(delivery.payload) for delivery in got] == wanted
+    for delivery in got:
+        delivery.settle()
+    receiver.detach()
+
+
+def test_store_and_forward(own: Gateway) -> None:
+    pass_through(own)
+
+
+def test_the_broker_is_killed_and_comes_back(own: Gateway, broker: Broker) -> None:
+    receiver = own.client().receiver(ADDRESS)
+    broker.kill()
+    poll(lambda: own.states() == ["inactive", "inactive"], "the broker is lost")
+    broker.start()
+    own.active()
+    receiver.detach()
+    pass_through(own)
