@@ -15,7 +15,7 @@ from supervisor.core import Core
 from supervisor.http.catalogue import ALIASES, DEFINITIONS, LINKS
 from supervisor.http.collect import AddressRow, Snapshot
 from supervisor.http.health import Health
-from supervisor.http.page import Families
+from supervisor.http.page import Families, Whole
 from supervisor.management.memory import pools
 from supervisor.worker import Stage
 
@@ -75,7 +75,7 @@ class Builder:
         self._counts = counts
         self._process = ProcessCollector(registry=None)
 
-    def build(self, snapshot: Snapshot) -> Iterator[Metric]:
+    def build(self, snapshot: Snapshot) -> Iterator[Metric | Whole]:
         """All families of a page, those of 1.19 first. A part at a time, so that others may have turns between them."""
         totals = self._region.router_totals()
         for part in (
@@ -98,12 +98,12 @@ class Builder:
         yield from self._process.collect()
 
     def _aliases(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
-        values: list[float] = [len(self._core.opened), len(self._core.links), snapshot.address_count]
+        values: list[int] = [len(self._core.opened), len(self._core.links), snapshot.address_count]
         values += [0, 0, self._core.auto_links]  # other routers, link routes
         values += [totals[name] for name in _ALIAS_FIELDS]
         values += [totals["stuck"], totals["blocked"], totals["redirected"]]
         for definition, value in zip(ALIASES, values, strict=True):
-            families.single(definition, value)
+            families.whole(definition, value)
 
     def _router_facts(self, families: Families) -> None:
         build = families.open(DEFINITIONS["sluice_build_info"])

@@ -1,5 +1,6 @@
 """The page /metrics: a snapshot as families of samples, and those as text, in slices."""
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from hashlib import blake2s
 from typing import Final
 
@@ -16,11 +17,28 @@ _CUT: Final = 160
 _TOTAL: Final = "_total"
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A metric of Dispatch: one whole number, written without a fraction or an exponent as there."""
+
+    definition: Definition
+    value: int
+
+    def text(self) -> bytes:
+        """HELP, TYPE and the value."""
+        name, about, kind = self.definition.name, self.definition.about, self.definition.kind
+        return f"# HELP {name} {about}\n# TYPE {name} {kind}\n{name} {self.value}\n".encode()
+
+
 class Families:
     """The samples of a page by metric, in the order in which the metrics were opened. Owner: one page."""
 
     def __init__(self) -> None:
-        self.metrics: list[Metric] = []
+        self.metrics: list[Metric | Whole] = []
+
+    def whole(self, definition: Definition, value: int) -> None:
+        """A metric of Dispatch."""
+        self.metrics.append(Whole(definition, value))
 
     def open(self, definition: Definition) -> "Family":
         """Begin a metric; its samples are added to what is returned."""
@@ -81,10 +99,13 @@ class _One:
         yield self._metric
 
 
-async def render(metrics: Iterable[Metric], pause: Callable[[], Awaitable[None]]) -> bytes:
+async def render(metrics: Iterable[Metric | Whole], pause: Callable[[], Awaitable[None]]) -> bytes:
     """The page as text, format 0.0.4. `pause` is awaited between pieces."""
     written: list[bytes] = []
     for metric in metrics:
+        if isinstance(metric, Whole):
+            written.append(metric.text())
+            continue
         for start in range(0, max(len(metric.samples), 1), PIECE):
             piece = Metric(metric.name, metric.documentation, metric.type)
             piece.samples = metric.samples[start : start + PIECE]

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from router.config.schema import SCHEMA
@@ -49,6 +50,8 @@ STORED: Final = ("router", "console")
 
 SLICE: Final = 0.002  # seconds that an answer may take before other events have their turn
 MAX_UNFINISHED: Final = 16  # answers in the making; further ones wait as requests, each connection's in turn
+# Operations whose success is told when all workers go by the change; a connection's needs one worker at most.
+CHANGING: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
 _SHOWN: Final = 500  # characters of an answer in the log
 
 # text of an address, octets of a message, worker to prefer -> whether somebody is there
@@ -137,7 +140,10 @@ class Agent:
             self._fault(request)
             return
         if isinstance(outcome, Response):
-            self._finish(request, outcome)
+            if (request.operation or "").upper() in CHANGING and not isinstance(kind, Connections):
+                self.context.core.when_in_force(partial(self._finish, request, outcome))
+            else:
+                self._finish(request, outcome)
         elif outcome is not None:
             self._run(_Job(request, outcome))
 

@@ -338,7 +338,7 @@ def test_sighup_reloads(client: Client) -> None:
         ([address("b", "loud")], [":11: ", "attribute 'distribution'", "'multicast', 'closest', 'balanced'"]),
         ([("address", {"prefix": "b", "colour": "red"})], [":11: ", "Unknown attribute 'colour'"]),
         ([("policy", {"maxConnections": -1})], [":10: ", "maxConnections", "0"]),
-        ([("connector", {"port": 1})], [":9: ", "not supported yet"]),
+        ([("sslProfile", {"name": "x"})], [":9: ", "not supported yet"]),
         ([listener("twice"), listener("twice")], ["duplicates unique attribute 'name'"]),
     ],
 )

@@ -147,11 +147,14 @@ class Desk:
     # Requests
 
     def raw(self, octets: bytes, connection: int | None = None) -> list[Answer]:
-        """Hand over a message, and do all that is left for later; the answers."""
+        """Hand over a message, do all that is left for later, let the workers follow; the answers."""
         self.sent.clear()
         self.agent.handle(LocalMessage(1, connection, octets))
         while self.later:
             self.later.popleft()()
+        while (delta := self.core.take_delta()) is not None:
+            for worker in self.workers:
+                self.core.epochs.acknowledge(worker.index, delta[0])
         return [Answer.of(octets) for _, octets, _ in self.sent]
 
     def ask(self, operation: str | None, body: Any = None, connection: int | None = None, **properties: Any) -> Answer:
