@@ -220,7 +220,9 @@ class LiveConfiguration:
 
     def _tell(self, plan: Plan) -> None:
         """Log what a reload has changed."""
-        self._log.notice("AGENT", f"Configuration reloaded from {plan.new.path}: {len(plan.changes)} changes")
+        count = len(plan.changes)
+        changes = "1 change" if count == 1 else f"{count} changes"
+        self._log.notice("AGENT", f"Configuration reloaded from {plan.new.path}: {changes}")
         if self._log.enabled("AGENT", DEBUG):
             for change in plan.changes[:CHANGES_LOGGED]:
                 self._log.debug("AGENT", "\n".join(change.render()))
