@@ -11,6 +11,8 @@ from router.routing.pattern import canonical, from_prefix
 
 DEFAULT_LINK_CAPACITY = 250  # deliveries; what a listener without linkCapacity grants
 MIN_FRAME_SIZE = 512  # octets; AMQP 1.0 section 2.4.1: every peer must take frames of this size
+SELF = "self"  # name and identity of the management entity, which no other may have
+MANAGEMENT = "ManagementEntity(name=self, identity=self)"  # it, as texts of errors show it
 MAX_SESSIONS = 32768  # sessions of one connection; Dispatch allowed as many
 
 

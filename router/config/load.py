@@ -14,7 +14,15 @@ from router.config.build import (
     check_role,
 )
 from router.config.build_core import Refused, build_address, build_auto_link, build_binding, build_exchange
-from router.config.entities import BindingConfig, Configuration, EntityConfig, ExchangeConfig, LogConfig
+from router.config.entities import (
+    MANAGEMENT,
+    SELF,
+    BindingConfig,
+    Configuration,
+    EntityConfig,
+    ExchangeConfig,
+    LogConfig,
+)
 from router.config.errors import ConfigError, ConfigFileError, Problems
 from router.config.grammar import Section, parse
 from router.config.schema import SCHEMA
@@ -159,9 +167,9 @@ def duplicates(entities: Iterable[EntityConfig]) -> Iterator[tuple[EntityConfig,
     for entity in sorted(entities, key=lambda each: each.line or 0):
         for attribute, value in (("name", entity.name), ("identity", entity.identity)):
             other = taken.setdefault((attribute, value), entity)
-            if other is not entity:
-                existing = f"duplicates unique attribute '{attribute}' from existing {shown(other)}"
-                yield entity, f"adding {shown(entity)} {existing}"
+            if other is not entity or value == SELF:
+                existing = MANAGEMENT if value == SELF else shown(other)
+                yield entity, f"adding {shown(entity)} duplicates unique attribute '{attribute}' from existing {existing}"
                 break
 
 

@@ -11,6 +11,8 @@ from router.amqp.codec import Char, Described, Timestamp
 from router.config.build import build_connector, build_dummy, build_listener, build_log, check_role
 from router.config.build_core import Refused, build_address, build_auto_link, build_binding, build_exchange
 from router.config.entities import (
+    MANAGEMENT,
+    SELF,
     AddressConfig,
     AutoLinkConfig,
     BindingConfig,
@@ -90,6 +92,8 @@ def conflict(config: EntityConfig, configuration: Configuration) -> str | None:
         if other.type == config.type and config.entity_type.singleton:
             return f"Adding {config.entity_type.long_name} singleton {shown(config)} when {shown(other)} already exists"
         for attribute in ("name", "identity"):
+            if getattr(config, attribute) == SELF:
+                return f"adding {shown(config)} duplicates unique attribute '{attribute}' from existing {MANAGEMENT}"
             if getattr(other, attribute) == getattr(config, attribute):
                 return f"adding {shown(config)} duplicates unique attribute '{attribute}' from existing {shown(other)}"
     return None

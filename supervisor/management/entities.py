@@ -7,14 +7,13 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from router.config.entities import EntityConfig
+from router.config.entities import SELF, EntityConfig
 from router.config.schema import SCHEMA, EntityType
 from supervisor.acceptor import MAX_CONNECTIONS
 from supervisor.management.context import Context
 from supervisor.management.memory import pools
 from supervisor.management.settings import NUMBERED
 
-SELF: Final = "self"
 _LEVELS: Final = ("trace", "debug", "info", "notice", "warning", "error", "critical")
 
 

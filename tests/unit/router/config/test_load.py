@@ -481,6 +481,7 @@ def test_singleton():
         (section("address", "prefix: a", "name: n"), "name"),
         (section("listener", "host: a"), None),
         (section("listener", "name: log/AGENT"), "name"),
+        (section("listener", "name: self"), "name"),
         (section("log", "module: DEFAULT"), "name"),
         (section("log", "module: DEFAULT", "name: x"), "identity"),
     ],

@@ -166,6 +166,12 @@ def test_refusals(kind, body, status, text):
     assert text is None or found[1] == text
 
 
+def test_the_management_entity_has_its_name():
+    status, text = refused("listener", {"port": 1}, name="self")
+    assert status == 400
+    assert text.endswith("duplicates unique attribute 'name' from existing ManagementEntity(name=self, identity=self)")
+
+
 def test_names_are_unique():
     status, text = refused("listener", {"port": 1}, name="main")
     assert status == 400
