@@ -169,7 +169,8 @@ def duplicates(entities: Iterable[EntityConfig]) -> Iterator[tuple[EntityConfig,
             other = taken.setdefault((attribute, value), entity)
             if other is not entity or value == SELF:
                 existing = MANAGEMENT if value == SELF else shown(other)
-                yield entity, f"adding {shown(entity)} duplicates unique attribute '{attribute}' from existing {existing}"
+                fault = f"duplicates unique attribute '{attribute}' from existing {existing}"
+                yield entity, f"adding {shown(entity)} {fault}"
                 break
 
 
