@@ -35,6 +35,7 @@ cdef class IncomingLink(Link):
     cdef readonly bint flowing             # credit is granted
     cdef bint draining                     # drain was asked for, credit is not granted until reachable again
     cdef bint drain_due
+    cdef bint called                       # the router attached it (an auto link), the peer answered
     cdef InDelivery* current               # incomplete delivery
     cdef int first_frame(self, const Transfer* t) except -1
     cdef int next_frame(self, const Transfer* t) except -1

@@ -93,6 +93,7 @@ cdef class IncomingLink(Link):
     def begin_at(self, uint32_t initial_delivery_count):
         """The peer has answered our attach: this is where it begins to count."""
         self.delivery_count = initial_delivery_count
+        self.called = True
 
     def decided(self):
         """The attach was answered: the peer's frames for the link are taken from now on."""
@@ -125,6 +126,11 @@ cdef class IncomingLink(Link):
         f.delivery_count = self.delivery_count
         f.link_credit = self.credit
         f.drain = self.draining
+        if self.draining and self.called:
+            # Brokers have queues behind their links, and RabbitMQ 3.10 ends the session when such a link is drained.
+            # What it sent before it sees this may still come.
+            f.link_credit = 0
+            f.drain = False
         return self.session.send_flow(&f)
 
     cdef void note_credit(self) noexcept:
@@ -424,7 +430,8 @@ cdef class IncomingLink(Link):
         return 0
 
     cdef int unreachable(self, InDelivery* d) except -1:
-        """The address has no destination any more: released, credit withheld, producer drained (5, K-6)."""
+        """The address has no destination any more: released, credit withheld, producer drained (5, K-6); of a peer that
+        the router called, the credit is taken back."""
         d.flags |= IN_KEEP_CREDIT
         if not self.draining:
             self.draining = True

@@ -83,6 +83,11 @@ class Clients:
         self.words = words
         self.running: list[Client] = []
 
+    @staticmethod
+    def of_proton() -> Clients:
+        """Programs with python-qpid-proton."""
+        return Clients(lambda name: [sys.executable, str(HERE / "qpid_proton" / f"{name}.py")])
+
     def __call__(self, name: str, *arguments: Any) -> Client:
         client = Client([*self.words(name), *map(str, arguments)])
         self.running.append(client)
@@ -98,7 +103,7 @@ class Clients:
 def proton() -> Iterator[Clients]:
     """Programs with python-qpid-proton."""
     pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-    clients = Clients(lambda name: [sys.executable, str(HERE / "qpid_proton" / f"{name}.py")])
+    clients = Clients.of_proton()
     yield clients
     clients.stop()
 

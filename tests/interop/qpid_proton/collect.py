@@ -1,0 +1,42 @@
+"""Receive from ADDRESS until each of the numbers 0 to COUNT - 1 came at least once; print how many messages came."""
+
+import json
+import sys
+
+from proton import Event
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+
+
+class Collect(MessagingHandler):
+    """Accepts automatically. A broker that restarts sends again what it did not know to be accepted."""
+
+    def __init__(self, port: str, address: str, count: int) -> None:
+        super().__init__(prefetch=20)
+        self.url, self.address = f"amqp://127.0.0.1:{port}", address
+        self.missing = set(range(count))
+        self.came = 0
+
+    def on_start(self, event: Event) -> None:
+        self.connection = event.container.connect(self.url, reconnect=False, allowed_mechs="ANONYMOUS")
+        self.receiver = event.container.create_receiver(self.connection, self.address)
+
+    def on_link_opened(self, event: Event) -> None:
+        print("attached", file=sys.stderr, flush=True)
+
+    def on_message(self, event: Event) -> None:
+        self.came += 1
+        self.missing.discard(event.message.body)
+        if not self.missing:
+            print(json.dumps(self.came))
+            self.receiver.close()
+            self.connection.close()
+
+    def on_link_error(self, event: Event) -> None:
+        sys.exit(f"link: {self.receiver.remote_condition}")
+
+    def on_transport_error(self, event: Event) -> None:
+        sys.exit(f"transport: {event.transport and event.transport.condition}")
+
+
+Container(Collect(sys.argv[1], sys.argv[2], int(sys.argv[3]))).run()

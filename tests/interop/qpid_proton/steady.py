@@ -1,0 +1,76 @@
+"""Send messages 0 to COUNT - 1 to ADDRESS, durable, 20 at a time, until each was accepted; whatever else becomes of one
+sends it again, a little later. Say "begun" when a tenth is accepted; print how often each outcome came."""
+
+import json
+import sys
+from collections import Counter, deque
+
+from proton import Delivery, Event, Message
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+
+WINDOW = 20
+OUTCOMES: dict[int, str] = {
+    Delivery.ACCEPTED: "accepted",
+    Delivery.REJECTED: "rejected",
+    Delivery.RELEASED: "released",
+    Delivery.MODIFIED: "modified",
+}
+AGAIN = 0.05  # seconds until a message that was not accepted may go out again
+
+
+class Steady(MessagingHandler):
+    """Outstanding messages are known by their delivery tags, which are their numbers and the attempt."""
+
+    def __init__(self, port: str, address: str, count: int) -> None:
+        super().__init__(auto_settle=False)
+        self.url, self.address, self.count = f"amqp://127.0.0.1:{port}", address, count
+        self.waiting = deque(range(count))
+        self.outstanding = self.attempts = 0
+        self.outcomes: Counter[str] = Counter()
+
+    def on_start(self, event: Event) -> None:
+        self.container = event.container
+        self.connection = event.container.connect(self.url, reconnect=False, allowed_mechs="ANONYMOUS")
+        self.sender = event.container.create_sender(self.connection, self.address)
+
+    def on_sendable(self, event: Event) -> None:
+        while self.sender.credit and self.outstanding < WINDOW and self.waiting:
+            number = self.waiting.popleft()
+            self.attempts += 1
+            delivery = self.sender.send(Message(body=number, durable=True), tag=f"{number}.{self.attempts}")
+            delivery.number = number
+            self.outstanding += 1
+
+    def on_delivery(self, event: Event) -> None:
+        delivery = event.delivery
+        if not event.sender or not delivery or not delivery.updated or delivery.remote_state not in OUTCOMES:
+            return
+        outcome = OUTCOMES[delivery.remote_state]
+        number: int = delivery.number
+        delivery.settle()
+        self.outstanding -= 1
+        self.outcomes[outcome] += 1
+        if outcome != "accepted":
+            self.waiting.append(number)
+            self.container.schedule(AGAIN, self)
+            return
+        if self.outcomes["accepted"] == self.count // 10:
+            print("begun", file=sys.stderr, flush=True)
+        if self.outcomes["accepted"] == self.count:
+            print(json.dumps(self.outcomes))
+            self.connection.close()
+        else:
+            self.on_sendable(event)
+
+    def on_timer_task(self, event: Event) -> None:
+        self.on_sendable(event)
+
+    def on_link_error(self, event: Event) -> None:
+        sys.exit(f"link: {self.sender.remote_condition}")
+
+    def on_transport_error(self, event: Event) -> None:
+        sys.exit(f"transport: {event.transport and event.transport.condition}")
+
+
+Container(Steady(sys.argv[1], sys.argv[2], int(sys.argv[3]))).run()

@@ -1,0 +1,117 @@
+"""The router in front of real brokers: queues by auto links, sharded over both brokers, a broker that dies under load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.interop.brokers import Broker
+from tests.interop.conftest import Clients
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.system.router import SETTINGS, Router, Section, listener
+
+COUNT = 50
+#: Messages that are sent while a broker is killed and comes back.
+UNDER_LOAD = 2000
+
+
+def connector(broker: Broker) -> Section:
+    """The connection to a broker; its name in what refers to it is the broker's."""
+    return "connector", {
+        "name": broker.name,
+        "host": "127.0.0.1",
+        "port": broker.port,
+        "role": "route-container",
+        "saslMechanisms": "PLAIN",
+        "saslUsername": broker.user,
+        "saslPassword": broker.password,
+    }
+
+
+def queue(address: str, broker: Broker) -> list[Section]:
+    """Both auto links of a queue, which has the same name on the broker."""
+    there = {"address": address, "connection": broker.name, "externalAddress": broker.existing(address)}
+    return [("autoLink", {**there, "direction": direction}) for direction in ("in", "out")]
+
+
+@contextmanager
+def management(router: Router) -> Iterator[Management]:
+    """A management client on a connection of its own."""
+    peer = Peer.opened(router.port)
+    yield Management(peer)
+    peer.drop()
+
+
+@pytest.fixture(scope="module")
+def brokers(rabbitmq: Broker, artemis: Broker) -> list[Broker]:
+    """Both brokers."""
+    return [rabbitmq, artemis]
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
+def gateway(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, brokers: list[Broker]
+) -> Iterator[Router]:
+    """A router with a queue on each broker, q.RabbitMQ and q.Artemis, and one on both, q.sharded."""
+    sections = [listener(), *SETTINGS, ("address", {"prefix": "q", "waypoint": True})]
+    for broker in brokers:
+        sections += [connector(broker), *queue(f"q.{broker.name}", broker), *queue("q.sharded", broker)]
+    router = Router(tmp_path_factory.mktemp(f"gateway{request.param}-"), sections, request.param)
+    router.start()
+    yield router
+    router.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _queues(brokers: list[Broker]) -> None:
+    """Durable queues, made at the brokers."""
+    clients = Clients.of_proton()
+    for broker in brokers:
+        for name in (f"q.{broker.name}", "q.sharded"):
+            assert clients("durable_queue", broker.port, name).result() is True
+
+
+@pytest.fixture(params=[0, 1], ids=["rabbitmq", "artemis"])
+def broker(request: pytest.FixtureRequest, brokers: list[Broker]) -> Broker:
+    """Each broker."""
+    found: Broker = brokers[request.param]
+    return found
+
+
+def test_store_and_forward(gateway: Router, broker: Broker, proton: Clients) -> None:
+    """Without a receiver the queue takes the messages; a receiver that comes later gets them."""
+    address = f"q.{broker.name}"
+    assert proton("steady", gateway.port, address, COUNT).result() == {"accepted": COUNT}
+    assert proton("collect", gateway.port, address, COUNT).result() == COUNT
+
+
+def test_sharded_queue(gateway: Router, brokers: list[Broker], proton: Clients) -> None:
+    """Messages spread over both brokers; one receiver gets those of both."""
+    assert proton("steady", gateway.port, "q.sharded", COUNT).result() == {"accepted": COUNT}
+    assert proton("collect", gateway.port, "q.sharded", COUNT).result() == COUNT
+    with management(gateway) as found:
+        rows = found.query("router.link")
+    sent = [row["deliveryCount"] for row in rows if row["owningAddr"] == "M0q.sharded" and row["linkDir"] == "out"]
+    assert len(sent) == len(brokers)
+    assert min(sent) > 0
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
+def test_broker_killed_under_load(gateway: Router, broker: Broker, proton: Clients) -> None:
+    """What was accepted comes, some of it twice; senders and receivers go on by themselves."""
+    address = f"q.{broker.name}"
+    collect = proton("collect", gateway.port, address, UNDER_LOAD)
+    steady = proton("steady", gateway.port, address, UNDER_LOAD)
+    steady.wait_for("begun")
+    broker.restart()
+    outcomes = steady.result()
+    assert outcomes.pop("accepted") == UNDER_LOAD
+    assert sum(outcomes.values()) > 0, "messages were under way when the broker died"
+    assert collect.result() >= UNDER_LOAD
+    # Nothing is stuck: the next message goes through a queue that is empty but for repetitions.
+    assert proton("steady", gateway.port, address, COUNT).result()["accepted"] == COUNT
+    assert proton("collect", gateway.port, address, COUNT).result() >= COUNT
