@@ -1,4 +1,4 @@
-"""The router in front of real brokers: queues by auto links, sharded over both brokers, a broker that dies under load."""
+"""The router in front of real brokers: queues by auto links, one on both brokers, a broker that dies under load."""
 
 from __future__ import annotations
 

@@ -20,13 +20,14 @@ AGAIN = 0.05  # seconds until a message that was not accepted may go out again
 
 
 class Steady(MessagingHandler):
-    """Outstanding messages are known by their delivery tags, which are their numbers and the attempt."""
+    """`numbers`: of outstanding messages, by the attempt, which is the delivery tag."""
 
     def __init__(self, port: str, address: str, count: int) -> None:
         super().__init__(auto_settle=False)
         self.url, self.address, self.count = f"amqp://127.0.0.1:{port}", address, count
         self.waiting = deque(range(count))
         self.outstanding = self.attempts = 0
+        self.numbers: dict[int, int] = {}
         self.outcomes: Counter[str] = Counter()
 
     def on_start(self, event: Event) -> None:
@@ -38,8 +39,8 @@ class Steady(MessagingHandler):
         while self.sender.credit and self.outstanding < WINDOW and self.waiting:
             number = self.waiting.popleft()
             self.attempts += 1
-            delivery = self.sender.send(Message(body=number, durable=True), tag=f"{number}.{self.attempts}")
-            delivery.number = number
+            self.sender.send(Message(body=number, durable=True), tag=str(self.attempts))
+            self.numbers[self.attempts] = number
             self.outstanding += 1
 
     def on_delivery(self, event: Event) -> None:
@@ -47,7 +48,7 @@ class Steady(MessagingHandler):
         if not event.sender or not delivery or not delivery.updated or delivery.remote_state not in OUTCOMES:
             return
         outcome = OUTCOMES[delivery.remote_state]
-        number: int = delivery.number
+        number = self.numbers.pop(int(delivery.tag))
         delivery.settle()
         self.outstanding -= 1
         self.outcomes[outcome] += 1
