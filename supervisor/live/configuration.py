@@ -5,9 +5,12 @@ meanwhile and the file does not name goes. Decision record 0011 has the reasons.
 """
 
 import asyncio
+import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from router.config.diff import Change, Plan
@@ -36,12 +39,19 @@ from supervisor.live.prepare import Prepared, prepare, with_changes, without_ref
 # Seconds for which the thread that reads a file may keep the event loop waiting.
 SWITCH_INTERVAL: Final = 0.0005
 
+NICE: Final = 10  # of that thread: on a full machine the workers' messages go first
+
 CHANGES_LOGGED: Final = 20  # of a reload, one by one, at level debug
 
 Done = Callable[[Plan | ChangeError], None]
 # What gives the configuration that a reload wants. Raises ChangeError.
 _Source = Callable[[], Configuration]
 _Result = TypeVar("_Result")
+
+
+def behind_traffic() -> None:
+    """Give this thread, not the process (setpriority(2), on Linux), a lower priority."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
 class LiveConfiguration:
@@ -71,6 +81,7 @@ class LiveConfiguration:
         self.autolinks: Final = autolinks
         self._log: Final = log
         self._changed: Final = changed
+        self._thread: Final = ThreadPoolExecutor(1, "reload", behind_traffic)
         # The core has logged what it refuses.
         self._configuration = without_refused(configuration, core.settings.current)[0]
         self._previous: Configuration | None = None
@@ -180,7 +191,7 @@ class LiveConfiguration:
 
     def in_thread(self, work: Callable[[], _Result], done: Callable[[_Result], object]) -> None:
         """Work on something without keeping others waiting, then call `done` with what came of it."""
-        self._loop.run_in_executor(None, work).add_done_callback(lambda future: done(future.result()))
+        self._loop.run_in_executor(self._thread, work).add_done_callback(lambda future: done(future.result()))
 
     def _next_job(self) -> None:
         if self._started and not self._working and self._jobs:
@@ -196,9 +207,9 @@ class LiveConfiguration:
     async def _work(self, source: _Source, plan_only: bool, done: Done) -> None:
         result: Plan | ChangeError
         try:
-            prepared = await self._loop.run_in_executor(None, self._prepare, source)
+            prepared = await self._loop.run_in_executor(self._thread, self._prepare, source)
             while prepared.plan.old is not self._configuration:  # management was faster
-                prepared = await self._loop.run_in_executor(None, self._prepare, source)
+                prepared = await self._loop.run_in_executor(self._thread, self._prepare, source)
             result = self._carry_out(prepared, plan_only)
         except ChangeError as error:
             result = error
