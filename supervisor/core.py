@@ -123,6 +123,7 @@ class Core:
             len(entities)
             for entities in (
                 configuration.addresses,
+                configuration.link_routes,
                 configuration.auto_links,
                 configuration.exchanges,
                 configuration.bindings,
@@ -155,6 +156,17 @@ class Core:
         if test_hooks:
             add_test_hooks(self.in_process, self._attaching)
         self._add_exchanges(configuration)
+        self.use_link_routes(configuration)
+
+    def use_link_routes(self, configuration: Configuration) -> None:
+        """Go by what a configuration says of routed links."""
+        self._attaching.resumable = configuration.router.resumable_routed_links
+        self.link_routes.replace(configuration.link_routes)
+
+    @property
+    def addresses(self) -> int:
+        """Number of addresses, those of link routes included."""
+        return len(self.table.records) + len(self.link_routes.addresses())
 
     @property
     def connections(self) -> int:

@@ -75,6 +75,9 @@ class LinkRoutes:
         self._own: dict[int, list[LinkRoute]] = {}  # by number of the connection that they are for
         containers.watch(self._opened, self._closed)
 
+    def __len__(self) -> int:
+        return len(self._routes)
+
     def __iter__(self) -> Iterator[LinkRoute]:
         return iter(self._routes.values())
 

@@ -444,10 +444,13 @@ cdef class Loop:
         if self.scheduler.resumed:
             self.resume_connections()
             self.flush_connections()
-        if self.control is not None:
+        if self.control is not None and self.control.dirty:
             # What comes in while telling may be answered at once.
             while self.control.dirty:
                 self.control.flush()
+            for port in self.ports:
+                if port.alive:
+                    port.flush()       # it may have been for another worker
         self.slot.buffered = stored_octets()
         return 0
 

@@ -91,6 +91,7 @@ def build_router(entity: Entity, problems: Problems) -> RouterConfig:
         ra_interval_flux_seconds=entity.number("raIntervalFluxSeconds"),
         remote_ls_max_age_seconds=entity.number("remoteLsMaxAgeSeconds"),
         allow_unsettled_multicast=entity.flag("allowUnsettledMulticast"),
+        resumable_routed_links=entity.flag("allowResumableLinkRoute"),
         default_distribution=entity.text("defaultDistribution"),
         metadata=entity.optional_text("metadata"),
         timestamp_format=entity.optional_text("timestampFormat"),

@@ -1,4 +1,4 @@
-"""Addresses, auto links, exchanges and bindings: entities to typed objects, with the rules of the routing core.
+"""Addresses, link routes, auto links, exchanges, bindings: entities to typed objects, by the rules of the core.
 
 A section of a file that breaks one of these rules does not stop the router: it is left out with a warning, as Dispatch
 did. A request is refused with the same reason (management specification 2.6 and 5.8).
@@ -6,7 +6,7 @@ did. A request is refused with the same reason (management specification 2.6 and
 
 from collections.abc import Collection, Iterable
 
-from router.config.entities import AddressConfig, AutoLinkConfig, BindingConfig, ExchangeConfig
+from router.config.entities import AddressConfig, AutoLinkConfig, BindingConfig, ExchangeConfig, LinkRouteConfig
 from router.config.validate import Entity
 
 PHASES = range(10)
@@ -82,6 +82,45 @@ def _check_address(entity: Entity) -> None:
         refusal = "Priority value, if present, must be between 0 and QDR_MAX_PRIORITY"
     if refusal is not None:
         raise Refused(refusal, f"Error configuring address: {refusal}")
+
+
+def build_link_route(entity: Entity, number: int) -> LinkRouteConfig:
+    """Return one link route; without name it is the `number`th (from 0). Raises Refused."""
+    prefix, pattern = entity.optional_text("prefix"), entity.optional_text("pattern")
+    container_id = entity.optional_text("containerId") or None
+    connection = entity.optional_text("connection") or None
+    direction = entity.text("direction")
+    if container_id is not None and connection is not None:
+        refusal = "Both connection and containerId cannot be specified. Specify only one"
+        raise Refused(refusal, f"Error configuring linkRoute: {refusal}")
+    if not direction:
+        refusal = "No 'direction' attribute provided - it is mandatory"
+        raise Refused(refusal, f"Error configuring linkRoute: {refusal}")
+    if prefix is None and pattern is None:
+        text = "Must set either 'prefix' or 'pattern' attribute: ignoring link route address"
+        raise Refused("Either a 'prefix' or 'pattern' attribute must be provided", text, "ROUTER")
+    if prefix is not None and pattern is not None:
+        text = f"Cannot set both 'prefix' and 'pattern': ignoring link route {prefix}, {pattern}"
+        raise Refused("Cannot specify both a 'prefix' and a 'pattern' attribute", text, "ROUTER")
+    kind, text = ("Prefix", prefix) if prefix is not None else ("Pattern", pattern or "")
+    if not text.strip("./"):
+        refusal = f"{kind} invalid - no tokens" if text else f"{kind} must be a non-empty string type"
+        raise Refused(refusal, f"Error configuring linkRoute: {refusal}")
+    identity = f"linkRoute/{number}"
+    return LinkRouteConfig(
+        name=entity.optional_text("name") or identity,
+        identity=identity,
+        named="name" in entity.values,
+        line=entity.line or None,
+        values=entity.values,
+        prefix=prefix,
+        pattern=pattern,
+        direction=direction,
+        container_id=container_id,
+        connection=connection,
+        add_prefix=entity.optional_text("addExternalPrefix") or None,
+        delete_prefix=entity.optional_text("delExternalPrefix") or None,
+    )
 
 
 def build_auto_link(entity: Entity, number: int) -> AutoLinkConfig:

@@ -19,6 +19,7 @@ from router.config.entities import (
     DummyConfig,
     EntityConfig,
     ExchangeConfig,
+    LinkRouteConfig,
     ListenerConfig,
     LogConfig,
     RouterConfig,
@@ -40,7 +41,10 @@ _EFFECTS = {
 _SIGNS = {"create": "+", "update": "~", "delete": "-"}
 _SINGLE = frozenset({"router", "policy", "console"})
 _NUMBERED = frozenset(
-    {AddressConfig.type, AutoLinkConfig.type, ExchangeConfig.type, BindingConfig.type, DummyConfig.type}
+    {
+        *(AddressConfig.type, LinkRouteConfig.type, AutoLinkConfig.type),
+        *(ExchangeConfig.type, BindingConfig.type, DummyConfig.type),
+    }
 )
 _HIDDEN = "*******"
 
@@ -268,6 +272,8 @@ def describe(entity: EntityConfig) -> str:
             return f"(prefix {prefix})"
         case AddressConfig(pattern=pattern):
             return f"(pattern {pattern})"
+        case LinkRouteConfig():
+            return f"({entity.direction} {entity.prefix or entity.pattern})"
         case AutoLinkConfig():
             return f"({entity.direction} {entity.address})"
         case ExchangeConfig():
@@ -288,6 +294,8 @@ def _nature_key(entity: EntityConfig) -> _Key:
             key: _Key = (entity.module,)
         case AddressConfig():
             key = entity.tokens
+        case LinkRouteConfig():
+            key = (entity.direction, entity.whole_pattern, entity.container_id, entity.connection)
         case AutoLinkConfig():
             key = (entity.address, entity.direction, entity.phase, entity.container_id, entity.connection)
         case ExchangeConfig():

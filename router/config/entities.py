@@ -66,6 +66,7 @@ class RouterConfig(EntityConfig):
     ra_interval_flux_seconds: int
     remote_ls_max_age_seconds: int
     allow_unsettled_multicast: bool
+    resumable_routed_links: bool
     default_distribution: str
     metadata: str | None
     timestamp_format: str | None
@@ -279,10 +280,10 @@ class Configuration:
     listeners: tuple[ListenerConfig, ...]
     addresses: tuple[AddressConfig, ...]
     logs: tuple[LogConfig, ...]
+    link_routes: tuple[LinkRouteConfig, ...]
     auto_links: tuple[AutoLinkConfig, ...]
     exchanges: tuple[ExchangeConfig, ...]
     bindings: tuple[BindingConfig, ...]
-    link_routes: tuple[LinkRouteConfig, ...]
     others: tuple[EntityConfig, ...]
     warnings: list[tuple[str, str]]
 
@@ -304,10 +305,10 @@ class Configuration:
         yield self.router
         yield self.policy
         yield from self.addresses
+        yield from self.link_routes
         yield from self.auto_links
         yield from self.exchanges
         yield from self.bindings
-        yield from self.link_routes
         yield from self.others
         yield from self.connectors
         yield from self.listeners

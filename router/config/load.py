@@ -13,7 +13,14 @@ from router.config.build import (
     build_router,
     check_role,
 )
-from router.config.build_core import Refused, build_address, build_auto_link, build_binding, build_exchange
+from router.config.build_core import (
+    Refused,
+    build_address,
+    build_auto_link,
+    build_binding,
+    build_exchange,
+    build_link_route,
+)
 from router.config.entities import (
     MANAGEMENT,
     SELF,
@@ -122,6 +129,11 @@ def _core_entities(entities: Mapping[str, list[Entity]], problems: Problems) -> 
             if (priority := entity.optional_number("priority")) is not None and priority < 0:
                 text = f"Priority {priority} counts as absent"
                 problems.warn("ROUTER_CORE", entity.line_of("priority"), text)
+    for number, entity in enumerate(entities.get("router.config.linkRoute", [])):
+        try:
+            yield build_link_route(entity, number)
+        except Refused as refused:
+            problems.warn(refused.module, entity.line, refused.warning)
     for number, entity in enumerate(entities.get("router.config.autoLink", [])):
         try:
             yield build_auto_link(entity, number)

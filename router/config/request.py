@@ -9,7 +9,14 @@ from collections.abc import Collection, Mapping
 
 from router.amqp.codec import Char, Described, Timestamp
 from router.config.build import build_connector, build_dummy, build_listener, build_log, check_role
-from router.config.build_core import Refused, build_address, build_auto_link, build_binding, build_exchange
+from router.config.build_core import (
+    Refused,
+    build_address,
+    build_auto_link,
+    build_binding,
+    build_exchange,
+    build_link_route,
+)
 from router.config.entities import (
     MANAGEMENT,
     SELF,
@@ -20,6 +27,7 @@ from router.config.entities import (
     DummyConfig,
     EntityConfig,
     ExchangeConfig,
+    LinkRouteConfig,
     LogConfig,
 )
 from router.config.errors import Problems, RequestError
@@ -28,7 +36,9 @@ from router.config.schema import SCHEMA, Attribute, EntityType
 from router.config.validate import Entity, fill
 from router.config.values import InvalidValue
 
-CORE = frozenset({AddressConfig.type, AutoLinkConfig.type, ExchangeConfig.type, BindingConfig.type})
+CORE = frozenset(
+    {AddressConfig.type, LinkRouteConfig.type, AutoLinkConfig.type, ExchangeConfig.type, BindingConfig.type}
+)
 
 _LOST = (float, Char, uuid.UUID, Described)  # types whose values Dispatch does not take in
 
@@ -253,6 +263,8 @@ def _create_core(
         match entity_type.name:
             case AddressConfig.type:
                 return build_address(entity, number, {each.tokens for each in configuration.addresses})
+            case LinkRouteConfig.type:
+                return build_link_route(entity, number)
             case AutoLinkConfig.type:
                 return build_auto_link(entity, number)
             case ExchangeConfig.type:
@@ -313,19 +325,19 @@ def _core_value(entity_type: EntityType, attribute: Attribute, value: object) ->
         case "enum":
             if isinstance(value, str) and value in attribute.values:
                 return str(value)
-            if attribute.name == "distribution":
+            if attribute.name == "distribution" and entity_type.name != LinkRouteConfig.type:
                 return attribute.default
             if attribute.name == "matchMethod":
                 raise RequestError(400, "Exchange matchMethod must be either 'amqp' or 'mqtt'")
-            if attribute.name == "direction":
-                raise RequestError(400, "Invalid value for 'direction'")
+            if attribute.name in ("direction", "distribution"):
+                raise RequestError(400, f"Invalid value for '{attribute.name}'")
             raise RequestError(400, f"Invalid value for enum{list(attribute.values)}: '{value}'")
         case _:
             return str(value) if isinstance(value, str) else ""
 
 
 # Types of the core that tell in these words that a name is taken.
-_NAMED = frozenset({AddressConfig.type, AutoLinkConfig.type})
+_NAMED = frozenset({AddressConfig.type, LinkRouteConfig.type, AutoLinkConfig.type})
 _ADDRESS_PHASE = "Phase values must be between 0 and 9"
 _PHASE = "phase must be in the range 0-9"
 _NUMBERS = {

@@ -99,7 +99,7 @@ class Builder:
 
     def _aliases(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
         values: list[int] = [len(self._core.opened), len(self._core.links), snapshot.address_count]
-        values += [0, 0, self._core.auto_links]  # other routers, link routes
+        values += [0, len(self._core.link_routes), self._core.auto_links]  # no other routers
         values += [totals[name] for name in _ALIAS_FIELDS]
         values += [totals["stuck"], totals["blocked"], totals["redirected"]]
         for definition, value in zip(ALIASES, values, strict=True):

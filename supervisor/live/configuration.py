@@ -263,6 +263,7 @@ class LiveConfiguration:
             for text in self._core.exchanges.replace(reached.exchanges, reached.bindings):
                 self._log.error("ROUTER_CORE", text)
         self._listening.commit(listeners)
+        self._core.use_link_routes(reached)
         self.autolinks.replace(reached.auto_links)
         self.connectors.replace(reached.connectors)
         self._acceptor.limit = reached.policy.max_connections

@@ -1,8 +1,9 @@
 """Type router.address: one row for each address in the table (management specification 6.3)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
+from supervisor.linkroutes import LinkAddress
 from supervisor.management import values
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant
 from supervisor.management.response import NOT_FOUND, StatusError
@@ -13,7 +14,19 @@ class Row(NamedTuple):
     """An address with its counters as they are now."""
 
     record: Record
-    counters: dict[str, int]
+    counters: Mapping[str, int]
+    containers: int  # connections that serve an address of link routes
+
+
+# Links of link routes are not deliveries of an address.
+_NOTHING: Final = dict.fromkeys(
+    ("ingress", "egress", "transit", "to_container", "from_container", "redirected", "ingress_container",
+     "egress_container"), 0,
+)  # fmt: skip
+
+
+def _link_record(address: LinkAddress) -> Record:
+    return Record(0, address.key, "linkBalanced", None, "")
 
 
 def _counter(name: str) -> Column:
@@ -37,7 +50,7 @@ class Addresses(CoreType):
         "inProcess": lambda row: values.uint(int(row.record.inproc)),
         "subscriberCount": lambda row: values.uint(len(row.record.consumers or ())),
         "remoteCount": constant(values.uint(0)),
-        "containerCount": constant(values.uint(0)),
+        "containerCount": lambda row: values.uint(row.containers),
         "remoteHostRouters": constant(values.strings(())),
         "deliveriesIngress": _counter("ingress"),
         "deliveriesEgress": _counter("egress"),
@@ -52,19 +65,26 @@ class Addresses(CoreType):
         "deliveriesRedirectedToFallback": _counter("redirected"),
     }
 
-    def rows(self) -> Iterable[Record]:
-        """All addresses."""
-        return self.context.core.table.records.values()
+    def rows(self) -> Iterable[Record | LinkAddress]:
+        """All addresses, those of link routes last."""
+        core = self.context.core
+        return [*core.table.records.values(), *core.link_routes.addresses()]
 
-    def row(self, item: Record) -> Row | None:
+    def row(self, item: Record | LinkAddress) -> Row | None:
         """The address's counters, added up over the workers; None when it is gone."""
+        if isinstance(item, LinkAddress):
+            return Row(_link_record(item), _NOTHING, item.containers) if item.routes else None
         if self.context.core.table.records.get(item.key) is not item:
             return None
-        return Row(item, self.context.region.address_totals(item.id))
+        return Row(item, self.context.region.address_totals(item.id), 0)
 
-    def find(self, identity: str | None, name: str | None) -> Record:
+    def find(self, identity: str | None, name: str | None) -> Record | LinkAddress:
         """By key."""
-        record = self.context.core.table.records.get(identity if identity is not None else name or "")
-        if record is None:
-            raise StatusError(NOT_FOUND)
-        return record
+        wanted = identity if identity is not None else name or ""
+        record = self.context.core.table.records.get(wanted)
+        if record is not None:
+            return record
+        for address in self.context.core.link_routes.addresses():
+            if address.key == wanted:
+                return address
+        raise StatusError(NOT_FOUND)

@@ -37,6 +37,7 @@ from supervisor.management.settings import (
     ConfiguredAutoLinks,
     ConfiguredBindings,
     ConfiguredExchanges,
+    ConfiguredLinkRoutes,
     Identities,
     Unbuilt,
 )
@@ -44,7 +45,7 @@ from supervisor.management.store import Store
 from supervisor.management.trace import trace as _trace  # noqa: F401 - registers the operation
 
 # Types that this version does not have, though it knows their columns.
-UNBUILT: Final = ("router.config.linkRoute", "router.connection.linkRoute")
+UNBUILT: Final = ("router.connection.linkRoute",)
 # Short names that mean the store's form, which differs from the rows of the core.
 STORED: Final = ("router", "console")
 
@@ -106,6 +107,7 @@ class Agent:
             Addresses(context),
             Connections(context),
             ConfiguredAddresses(context, identities),
+            ConfiguredLinkRoutes(context, identities),
             ConfiguredAutoLinks(context, identities),
             ConfiguredExchanges(context, identities),
             ConfiguredBindings(context, identities),

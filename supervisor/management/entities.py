@@ -81,7 +81,7 @@ def _router(context: Context) -> Iterator[Entity]:
         "version": context.version,
         "hostName": socket.gethostname(),
         "workerThreads": router.workers,
-        "addrCount": len(core.table.records),
+        "addrCount": core.addresses,
         "linkCount": len(core.links),
         "nodeCount": 0,
     }

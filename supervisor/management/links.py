@@ -46,8 +46,10 @@ _OTHER_ROUTERS: Final = (values.ulong(0),) * (ROUTERS - 1)
 
 
 def _owning_address(row: Row) -> bytes:
-    record = row.link.record
-    return values.NULL if record is None else values.string(record.key)
+    link = row.link
+    if link.routed_to is not None:
+        return values.string(f"M0{link.routed_to}")
+    return values.NULL if link.record is None else values.string(link.record.key)
 
 
 def _zero_credit(row: Row) -> bytes:
@@ -68,7 +70,7 @@ class Links(CoreType):
         "linkDir": lambda row: _OUT if row.link.consumer else _IN,
         "owningAddr": _owning_address,
         "capacity": lambda row: values.uint(row.counters["capacity"]),
-        "peer": constant(values.NULL),
+        "peer": lambda row: values.string(None if row.link.other is None else str(row.link.other)),
         "undeliveredCount": _counter("undelivered"),
         "unsettledCount": _counter("unsettled"),
         "deliveryCount": _counter("deliveries"),

@@ -22,11 +22,12 @@ from supervisor.management.response import (
 )
 
 ADDRESS: Final = "router.config.address"
+LINK_ROUTE: Final = "router.config.linkRoute"
 AUTO_LINK: Final = "router.config.autoLink"
 EXCHANGE: Final = "router.config.exchange"
 BINDING: Final = "router.config.binding"
 # Types whose objects have numbers out of the same counter as links, in the order in which a router creates them.
-NUMBERED: Final = (ADDRESS, AUTO_LINK, EXCHANGE, BINDING)
+NUMBERED: Final = (ADDRESS, LINK_ROUTE, AUTO_LINK, EXCHANGE, BINDING)
 
 
 class Identities:
@@ -180,6 +181,32 @@ def _stripped(text: str | None) -> str | None:
 
 def _none_if(text: str, nothing: str) -> str | None:
     return None if text == nothing else text
+
+
+class ConfiguredLinkRoutes(ConfiguredType):
+    """Link routes."""
+
+    kind = LINK_ROUTE
+    name = PREFIX + kind
+    columns: ClassVar[Mapping[str, Column]] = {
+        "name": _name,
+        "identity": _identity,
+        "type": constant(values.string(name)),
+        "prefix": lambda row: values.string(_stripped(row.entity.prefix)),
+        "distribution": constant(values.string("linkBalanced")),
+        "connection": lambda row: values.string(row.entity.connection),
+        "containerId": lambda row: values.string(row.entity.container_id),
+        "direction": lambda row: values.string(row.entity.direction),
+        "dir": lambda row: values.string(row.entity.direction),
+        "operStatus": lambda row: values.string(_status(row)),
+        "pattern": lambda row: values.string(_stripped(row.entity.pattern)),
+        "addExternalPrefix": lambda row: values.string(row.entity.add_prefix),
+        "delExternalPrefix": lambda row: values.string(row.entity.delete_prefix),
+    }
+
+
+def _status(row: Row) -> str:
+    return "active" if row.context.core.link_routes.active(row.entity) else "inactive"
 
 
 class AutoLinkRow(NamedTuple):

@@ -154,7 +154,6 @@ def test_old_names_are_told():
         ),
         ("listener", {"websockets": True}, 501, None),
         ("authServicePlugin", {"port": 1}, 501, "entity 'authServicePlugin' is not supported yet"),
-        ("router.config.linkRoute", {}, 501, "entity 'linkRoute' is not supported yet"),
         ("vhost", {"hostname": "v"}, 501, "entity 'vhost' is not supported yet"),
         ("log", {"module": "SERVER"}, 501, f"Operation 'CREATE' not implemented for '{LONG}log' ['UPDATE', 'READ']"),
         ("listener", [1], 400, "Body of request must be a map"),

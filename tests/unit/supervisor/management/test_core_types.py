@@ -271,7 +271,6 @@ REFUSED: list[tuple[str, str, int, object]] = [
     ("router.config.binding", "UPDATE", 501, {}), ("router.connection.linkRoute", "UPDATE", 501, {}),
     ("console", "READ", 403, {}), ("console", "CREATE", 403, None), ("console", "UPDATE", 403, None),
     ("console", "DELETE", 403, {}), ("console", "QUERY", 403, {"attributeNames": [], "results": []}),
-    ("router.config.linkRoute", "CREATE", 501, None),
 ]  # fmt: skip
 
 
@@ -281,7 +280,7 @@ def test_refused_and_always_answered(desk, kind, operation, status, body):
     assert (answer.status, answer.body) == (status, body)
 
 
-@pytest.mark.parametrize("kind", ["router.config.linkRoute", "router.connection.linkRoute"])
+@pytest.mark.parametrize("kind", ["router.connection.linkRoute"])
 def test_types_that_are_not_built(desk, kind):
     assert desk.query(kind) == []
     assert desk.ask("READ", type=PREFIX + kind).outcome == (400, "No name or identity provided")

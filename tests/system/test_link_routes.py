@@ -1,0 +1,318 @@
+"""Link routes: links of clients that go to a broker as they are, with a scripted container as the broker.
+
+Clients are spread over the workers, so that some share that of the broker and some do not.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.container import Container, accept, refuse
+from tests.peer.frames import ACCEPTED
+from tests.peer.management import Management, ManagementError
+from tests.peer.peer import Link, Peer, Receiver, Sender
+from tests.peer.route_container import RouteContainer
+from tests.peer.types import Described, Symbol, ULong
+from tests.system.fixtures import Start
+from tests.system.router import Router, Section, listener, poll
+
+KIND = "router.config.linkRoute"
+LOST = ("qd:routed-link-lost", "Connectivity to the peer container was lost")
+NO_ROUTE = ("qd:no-route-to-dest", "No route to the destination node")
+
+
+def link_route(direction: str, prefix: str = "q", **attributes: Any) -> Section:
+    if not attributes.keys() & {"containerId", "connection"}:
+        attributes["containerId"] = "broker"
+    if "pattern" not in attributes:
+        attributes["prefix"] = prefix
+    return "linkRoute", {"name": f"{prefix}-{direction}", "direction": direction, **attributes}
+
+
+LARGE = 1 << 26  # octets of a message
+
+BOTH = (link_route("in"), link_route("out"))
+
+
+class Rig:
+    """A router with a listener for clients and one for brokers."""
+
+    def __init__(self, router: Router, peers: list[Peer], count: int) -> None:
+        self.router = router
+        self.peers = peers
+        self.count = count
+        self.management = Management(self.client("management"))
+
+    def client(self, container_id: str = "client") -> Peer:
+        peer = Peer.opened(self.router.ports["clients"], container_id=container_id)
+        self.peers.append(peer)
+        return peer
+
+    def clients(self) -> list[Peer]:
+        """One for each worker."""
+        return [self.client(f"client{number}") for number in range(self.count)]
+
+    def broker(self, container_id: str = "broker", name: str = "brokers") -> RouteContainer:
+        peer = RouteContainer.connected(self.router.ports[name], container_id)
+        self.peers.append(peer)
+        return peer
+
+    def up(self, name: str) -> bool:
+        """Whether a link is answered."""
+        return bool(self.management.one("router.link", linkName=name)["operStatus"] == "up")
+
+    def serving(self) -> RouteContainer:
+        """A broker for which every link route is active."""
+        broker = self.broker()
+        poll(
+            lambda: all(row["operStatus"] == "active" for row in self.management.query(KIND)), "link routes are active"
+        )
+        return broker
+
+
+@pytest.fixture
+def rig(start: Start, workers: int) -> Iterator[Callable[..., Rig]]:
+    """Starts a router with these link routes."""
+    peers: list[Peer] = []
+
+    def begin(*sections: Section, **router: Any) -> Rig:
+        own: list[Section] = [listener("clients"), listener("brokers", role="route-container")]
+        return Rig(start([*own, *sections], workers), peers, workers)
+
+    yield begin
+    for peer in peers:
+        peer.drop()
+
+
+def drains(end: Sender) -> bool:
+    """The receiver wants to drain three credits."""
+    return end.draining and end.credit == 3
+
+
+def place(peer: Peer) -> int:
+    """Our port of its connection."""
+    return int(peer.socket.getsockname()[1])
+
+
+def attached(broker: Container, link: Link) -> Any:
+    """The broker's end of a link that a client has attached, answered."""
+    if not broker.sessions:
+        broker.session_begun()
+    end = broker.link_attached()
+    link.wait_attached()
+    return end
+
+
+def sending(broker: Container, client: Peer, address: str = "q.a", credit: int = 10) -> tuple[Sender, Receiver]:
+    sender = client.sender(address, wait=False)
+    end = attached(broker, sender)
+    end.flow(credit)
+    sender.wait_credit(credit)
+    return sender, end
+
+
+def receiving(broker: Container, client: Peer, address: str = "q.a", credit: int = 10) -> tuple[Receiver, Sender]:
+    receiver = client.receiver(address, wait=False)
+    end = attached(broker, receiver)
+    receiver.flow(credit)
+    end.wait_credit(credit)
+    return receiver, end
+
+
+def test_messages_go_to_the_broker_and_come_back(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(*BOTH)
+    broker = rig_.serving()
+    for client in rig_.clients():
+        sender, end = sending(broker, client)
+        number = sender.send(message.message("there"), tag=b"a tag of the client")
+        delivery = end.next()
+        assert (message.body(delivery.payload), delivery.tag) == ("there", b"a tag of the client")
+        delivery.settle()
+        assert sender.outcome(number).name == "accepted"
+        receiver, back = receiving(broker, client)
+        number = back.send(message.message("back"))
+        got = receiver.next()
+        assert message.body(got.payload) == "back"
+        got.settle()
+        assert back.outcome(number).name == "accepted"
+
+
+def test_attaches_pass_and_management_shows_both_ends(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(*BOTH)
+    broker = rig_.serving()
+    for number, client in enumerate(rig_.clients()):
+        selector = Described(ULong(0x468C00000004), "colour = 'green'")
+        filters = {Symbol("selector"): selector}
+        source = Described(ULong(0x28), ["q.a", ULong(0), None, None, None, None, None, filters])
+        receiver = client.receiver(
+            wait=False, name=f"sub{number}", source=source, snd_settle_mode=0, properties={"key": "value"}
+        )
+        if not broker.sessions:
+            broker.session_begun()
+        end = broker.link_attached(answer=False)
+        asked = end.remote
+        assert asked is not None
+        assert asked.fields["name"] == f"sub{number}@client{number}"
+        assert asked.source.value[7] == filters
+        assert (asked.snd_settle_mode, asked.properties) == (0, {"key": "value"})
+        client.barrier()
+        assert receiver.remote is None, "the attach is answered when the broker answers"
+        rows = {row["linkName"]: row for row in rig_.management.query("router.link")}
+        near, far = rows[receiver.name], rows[asked.fields["name"]]
+        assert (near["operStatus"], far["operStatus"]) == ("down", "down")
+        assert (near["peer"], far["peer"]) == (far["identity"], near["identity"])
+        assert (near["owningAddr"], near["linkDir"], far["linkDir"]) == ("M0q.a", "out", "in")
+        accept(end, offered_capabilities=[Symbol("shared")], max_message_size=1000)
+        answer = receiver.wait_attached()
+        assert (answer.fields["name"], answer.max_message_size) == (receiver.name, 1000)
+        assert answer.source.value[7] == filters
+        for name in (f"sub{number}", f"sub{number}@client{number}"):
+            poll(partial(rig_.up, name), f"link {name} is up")
+
+
+def test_transactional_states_pass_on_one_session(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(*BOTH, link_route("in", "$coordinator"))
+    broker = rig_.serving()
+    for client in rig_.clients():
+        coordinator = Described(ULong(0x30), [Symbol("amqp:local-transactions")])
+        control = client.sender(wait=False, target=coordinator)
+        end = attached(broker, control)
+        assert end.remote.target == coordinator
+        end.flow(10)
+        control.wait_credit()
+        declare = control.send(message.message("declare"))
+        state = Described(ULong(0x33), [b"txn-1"])
+        end.next().settle(state)
+        assert control.outcome(declare).state == state
+        sender, work = sending(broker, client)
+        assert work.session is end.session
+        enlisted = Described(ULong(0x34), [b"txn-1"])
+        number = sender.send(message.message("work"), state=enlisted)
+        delivery = work.next()
+        assert delivery.state == enlisted
+        outcome = Described(ULong(0x34), [b"txn-1", ACCEPTED])
+        delivery.settle(outcome)
+        assert sender.outcome(number).state == outcome
+
+
+def test_a_broker_that_takes_nothing_stops_the_sender(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(*BOTH)
+    broker = rig_.serving()
+    for client in rig_.clients():
+        sender, end = sending(broker, client)
+        end.session.flow(incoming_window=0)
+        broker.barrier()
+        assert not sender.send_some(message.message(bytes(LARGE)), 1.0), "nowhere is room for all of it"
+        client.drop()
+        end.session.flow(incoming_window=0x7FFFFFFF)
+        assert end.wait_detached() == LOST
+        assert end.deliveries[-1].aborted
+
+
+def test_detach_drain_and_refusal(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(*BOTH)
+    broker = rig_.serving()
+    for client in rig_.clients():
+        receiver, end = receiving(broker, client, credit=0)
+        receiver.flow(3, drain=True)
+        broker.until(partial(drains, end), "the drain")
+        end.send(message.message("one"), settled=True)
+        end.session.flow(handle=end.handle, delivery_count=3, link_credit=0, drain=True)
+        client.until(partial(len, receiver.flows), "what is left of the credit")
+        assert (receiver.flows[-1].delivery_count, receiver.flows[-1].link_credit) == (3, 0)
+        assert len(receiver.deliveries) == 1
+        receiver.send_detach()
+        end.wait_detached()
+        assert not receiver.detached
+        end.send_detach()
+        receiver.wait_detached()
+        refused = client.sender("q.full", wait=False)
+        refuse(broker.link_attached(answer=False), "amqp:resource-limit-exceeded", "full")
+        assert refused.wait_attached().target is None
+        assert refused.wait_detached() == ("amqp:resource-limit-exceeded", "full")
+
+
+@pytest.mark.parametrize("workers", [3], indirect=False)
+def test_the_broker_is_lost_with_its_worker(rig: Callable[..., Rig], workers: int) -> None:
+    rig_ = rig(*BOTH)
+    broker = rig_.serving()
+    lost = rig_.router.worker_of(place(broker))
+    clients = [each for each in rig_.clients() if rig_.router.worker_of(place(each)) != lost]
+    senders = [sending(broker, client)[0] for client in clients]
+    assert senders
+    os.kill(lost, signal.SIGKILL)
+    for sender in senders:
+        assert sender.wait_detached() == LOST
+
+
+def test_loss_of_broker_and_client(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(*BOTH)
+    for _ in range(rig_.count):
+        broker = rig_.serving()
+        first, second = rig_.client(), rig_.client()
+        sender, _ = sending(broker, first)
+        _, end = sending(broker, second)
+        second.drop()
+        assert end.wait_detached() == LOST
+        broker.drop()
+        assert sender.wait_detached() == LOST
+        poll(lambda: rig_.management.query(KIND)[0]["operStatus"] == "inactive", "the link route is inactive")
+        refused = first.sender("q.b", wait=False)
+        assert refused.wait_attached().target is None
+        assert refused.wait_detached() == NO_ROUTE
+
+
+def test_rows_and_lines(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(
+        link_route("in"), link_route("out", "p", pattern="a.*.b"), link_route("in", "n", connection="brokers")
+    )
+    before = {row["key"]: row for row in rig_.management.query("router.address")}
+    assert (before["Cq"]["containerCount"], before["Cq"]["distribution"]) == (0, "linkBalanced")
+    broker = rig_.serving()
+    rig_.router.wait_log("Link Route Activated 'q-in' on container broker")
+    rig_.router.wait_log("Link Route Activated 'n-in' on connection brokers")
+    rows = {row["key"]: row["containerCount"] for row in rig_.management.query("router.address")}
+    assert {key: rows[key] for key in ("Cq", "Fa.*.b", "Cn")} == {"Cq": 1, "Fa.*.b": 1, "Cn": 1}
+    assert rig_.management.query("router")[0]["linkRouteCount"] == 3
+    broker.drop()
+    rig_.router.wait_log("Link Route Deactivated 'q-in' on container broker")
+
+
+def test_management_makes_and_removes_them(rig: Callable[..., Rig]) -> None:
+    rig_ = rig()
+    broker = rig_.broker()
+    manage = rig_.management
+    row = manage.create(KIND, "mine", prefix="q", direction="in", containerId="broker", delExternalPrefix="q.")
+    assert (row["operStatus"], row["prefix"]) == ("active", "q")
+    sender = rig_.client().sender("q.a", wait=False)
+    assert attached(broker, sender).target["address"] == "a"
+    assert sender.target["address"] == "q.a"
+    manage.delete(KIND, "mine")
+    assert manage.query(KIND) == []
+    end = broker.sessions[0].links[0]
+    assert isinstance(end, Receiver)
+    end.flow(1)
+    assert sender.wait_credit() == 1, "links that are attached stay"
+    manage.create(KIND, "twice", prefix="r", direction="in")
+    for attributes, text in (
+        ({"direction": "in"}, "Either a 'prefix' or 'pattern' attribute must be provided"),
+        ({"direction": "in", "prefix": "a", "pattern": "b"},
+         "Cannot specify both a 'prefix' and a 'pattern' attribute"),
+        ({"prefix": "a"}, "No 'direction' attribute provided - it is mandatory"),
+        ({"prefix": "a", "direction": "up"}, "Invalid value for 'direction'"),
+        ({"prefix": "a", "direction": "in", "distribution": "closest"}, "Invalid value for 'distribution'"),
+        ({"prefix": "a", "direction": "in", "containerId": "c", "connection": "d"},
+         "Both connection and containerId cannot be specified. Specify only one"),
+        ({"pattern": "", "direction": "in"}, "Pattern must be a non-empty string type"),
+    ):  # fmt: skip
+        answer = manage.ask("CREATE", attributes, type=f"org.apache.qpid.dispatch.{KIND}", name="bad")
+        assert answer.outcome == (400, text)
+    with pytest.raises(ManagementError, match="Name conflicts with an existing entity"):
+        manage.create(KIND, "twice", prefix="s", direction="in")
