@@ -118,7 +118,7 @@ fuzz: build-debug .venv/test-dependencies
 bench: build wire-tools .venv/test-dependencies
 	@$(BIN)/python -m loadtests.bench $(ARGS)
 
-loadtest: build .venv/test-dependencies
+loadtest: build .venv/test-dependencies $(STAMPS)/interop
 	@$(BIN)/python -m loadtests.load $(ARGS)
 
 # cython-lint looks for pycodestyle on the path.

@@ -1,26 +1,31 @@
 """`python -m loadtests.load`: locust against a router (and brokers) of its own, on loopback; `make loadtest`.
 
 Starts what the scenario needs, runs locust for --seconds, writes an HTML report, ends what it started. Exit status: 0
-nothing failed, 1 locust counted failures (it names them), 2 it could not begin.
+nothing failed, 1 locust counted failures (it names them), 2 it could not begin: a broker that cannot be had here
+(scripts/interop-tools says why) needs --scenario standalone.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from loadtests.processes import ROOT, MeasureError, Router, raise_file_limit
+from tests.interop.brokers import Artemis, Broker, BrokerError, RabbitMQ, Unavailable
 
 SCENARIOS = ROOT / "loadtests" / "scenarios"
 REPORTS = ROOT / "build" / "loadtest"
 PATIENCE = 60.0  # seconds that locust may take longer than it was told to, to start and to stop
 
-STANDALONE = """\
+ROUTER = """\
 router {{
     mode: standalone
     id: load
@@ -40,11 +45,35 @@ address {{
     prefix: closest
     distribution: closest
 }}
+address {{
+    prefix: q
+    waypoint: yes
+}}
 log {{
     module: DEFAULT
     enable: info+
 }}
 """
+CONNECTOR = """\
+connector {{
+    name: {name}
+    host: 127.0.0.1
+    port: {port}
+    role: route-container
+    saslMechanisms: PLAIN
+    saslUsername: {user}
+    saslPassword: {password}
+}}
+"""
+AUTO_LINK = """\
+autoLink {{
+    address: {address}
+    direction: {direction}
+    connection: {name}
+    externalAddress: {external}
+}}
+"""
+MAKE_QUEUE = ROOT / "tests" / "interop" / "qpid_proton" / "durable_queue.py"
 
 
 def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -54,7 +83,7 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         description="Run locust against a router of its own.",
         epilog="Other options go to locust: --rate, --body-size, --window, --settle, --spawn-rate, --csv, ...",
     )
-    parser.add_argument("--scenario", default="standalone", choices=["standalone"], help="(%(default)s)")
+    parser.add_argument("--scenario", default="gateway", choices=["gateway", "standalone"], help="(%(default)s)")
     parser.add_argument("--users", type=int, default=60, help="all users together (%(default)s)")
     parser.add_argument("--seconds", type=int, default=60, help="how long (%(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="of the router (%(default)s)")
@@ -85,18 +114,49 @@ def report(options: argparse.Namespace) -> Path:
 
 
 def run(options: argparse.Namespace, more: Sequence[str]) -> int:
-    """Start, measure, end; returns locust's exit status. Raises MeasureError when the router fails."""
-    with Router(options.workers, text=STANDALONE.format(workers=options.workers)) as router:
-        before, started = processor_time(), time.monotonic()
+    """Start, measure, end; returns locust's exit status. Raises MeasureError, Unavailable or BrokerError."""
+    with ExitStack() as started:
+        text = ROUTER.format(workers=options.workers)
+        if options.scenario == "gateway":
+            text += "".join(behind(broker) for broker in start_brokers(started))
+        router = started.enter_context(Router(options.workers, text=text))
+        before, begun = processor_time(), time.monotonic()
         locust = subprocess.Popen(locust_command(options, router.port, more), cwd=ROOT)
         try:
             status = locust.wait(None if options.web else options.seconds + PATIENCE)
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
             locust.terminate()
             status = locust.wait(PATIENCE)
-        used, passed = processor_time() - before, time.monotonic() - started
+        used, passed = processor_time() - before, time.monotonic() - begun
         print(f"locust used {used:.1f} s of processor time in {passed:.1f} s, {used / passed:.0%} of one processor")
         return status
+
+
+def start_brokers(started: ExitStack) -> list[Broker]:
+    """RabbitMQ and Artemis with their queues, ended with `started`. Raises Unavailable or BrokerError."""
+    folder = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="load-")))
+    brokers: list[Broker] = [kind(folder / kind.name) for kind in (RabbitMQ, Artemis)]
+    for broker in brokers:
+        started.enter_context(broker)
+        for queue in queues(broker):
+            words = [sys.executable, str(MAKE_QUEUE), str(broker.port), queue]
+            subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    return brokers
+
+
+def queues(broker: Broker) -> list[str]:
+    """Names of the queues on a broker, which are the router's addresses too."""
+    return [f"q.{broker.name}", "q.sharded"]
+
+
+def behind(broker: Broker) -> str:
+    """The router's configuration for a broker and its queues."""
+    text = CONNECTOR.format(name=broker.name, port=broker.port, user=broker.user, password=broker.password)
+    for queue in queues(broker):
+        for direction in ("in", "out"):
+            external = broker.existing(queue)
+            text += AUTO_LINK.format(address=queue, direction=direction, name=broker.name, external=external)
+    return text
 
 
 def processor_time() -> float:
@@ -109,10 +169,13 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run locust; returns the exit status."""
     options, more = parse(sys.argv[1:] if words is None else words)
     raise_file_limit()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         status = run(options, more)
-    except MeasureError as error:
+    except (MeasureError, Unavailable, BrokerError) as error:
         print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
         return 2
     if not options.web:
         print(f"Report: {report(options)}")

@@ -141,6 +141,7 @@ class Router:
                 stderr=subprocess.STDOUT,
                 text=True,
                 cwd=ROOT,
+                start_new_session=True,  # Ctrl-C is for the program that measures; it stops the router
             )
         except OSError as error:
             self._directory.cleanup()

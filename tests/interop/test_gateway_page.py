@@ -1,0 +1,62 @@
+"""conf/gateway.conf and docs/user/gateway.md, done as they say, with a RabbitMQ of the tests."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.brokers import Broker
+from tests.interop.conftest import Clients
+from tests.system.router import ROOT, Router, command
+
+PAGE = ROOT / "docs" / "user" / "gateway.md"
+CLIENTS_PORT = "5772"  # of the router, in file and page
+
+
+@pytest.fixture
+def gateway(rabbitmq: Broker, proton: Clients, tmp_path: Path) -> Iterator[Router]:
+    """The router of the file; only its ports, and the broker's, are others."""
+    assert proton("durable_queue", rabbitmq.port, "orders").result() is True
+    text = (ROOT / "conf" / "gateway.conf").read_text()
+    assert text.count("port: 5672") == text.count(f"port: {CLIENTS_PORT}") == 1
+    text = text.replace("port: 5672", f"port: {rabbitmq.port}").replace(f"port: {CLIENTS_PORT}", "port: 0")
+    router = Router(tmp_path, [], text=text)
+    router.start()
+    yield router
+    router.stop()
+
+
+def blocks(start: str) -> list[str]:
+    """The indented blocks of the page that begin like this; a blank line inside does not end one."""
+    parts = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", PAGE.read_text(), re.MULTILINE)
+    return [block for part in parts if (block := textwrap.dedent(part).lstrip("\n")).startswith(start)]
+
+
+def run(words: list[str], code: str | None = None) -> str:
+    """What a command prints; fails when it does."""
+    done = subprocess.run(words, input=code, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_page(gateway: Router) -> None:
+    port = str(gateway.ports["clients"])
+    gateway.wait(lambda: gateway.log.count("Auto Link Activated 'autoLink/") == 2, "both auto links are active")
+    (looks,) = blocks("sluice stat")
+    shown = [run([*command(), *line.replace(CLIENTS_PORT, port).split()[1:]]) for line in looks.splitlines()]
+    assert shown[0].count("active") == 2
+    sends, receives = program(blocks("from proton import Message"), port), program(blocks("from proton.utils"), port)
+    assert run([sys.executable, "-"], sends) == ""
+    assert run([sys.executable, "-"], receives) == "one\n"
+
+
+def program(parts: list[str], port: str) -> str:
+    """The only one of these blocks, with the port where the router listens."""
+    assert len(parts) == 1
+    return parts[0].replace(CLIENTS_PORT, port)
