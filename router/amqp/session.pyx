@@ -540,6 +540,8 @@ cdef class Session(Channel):
         self.connection.send_frame(self.local_channel, codec.encode_described(P_ATTACH, items))
 
     def send_detach(self, uint32_t handle, closed, condition=None, description=None):
+        """Write a detach, after the outcomes of what came on the link: behind it they would be of no use."""
+        self.flush_reports()
         items = [codec.encode_uint(handle), b"\x41" if closed else b"\x42"]
         if condition is not None:
             items.append(codec.encode_error(condition, description))
@@ -548,7 +550,8 @@ cdef class Session(Channel):
         self.connection.send_frame(self.local_channel, codec.encode_described(P_DETACH, items))
 
     def send_raw_detach(self, uint32_t handle, closed, error):
-        """Write a detach with an encoded error, or None."""
+        """Write a detach with an encoded error, or None; after outcomes, as above."""
+        self.flush_reports()
         items = [codec.encode_uint(handle), b"\x41" if closed else b"\x42"] + ([error] if error else [])
         self.connection.send_frame(self.local_channel, codec.encode_described(P_DETACH, items))
 

@@ -9,32 +9,14 @@ import pytest
 
 from tests.interop.brokers import Broker
 from tests.interop.conftest import Clients
+from tests.interop.gateway import connector, queue
 from tests.peer.management import Management
 from tests.peer.peer import Peer
-from tests.system.router import SETTINGS, Router, Section, listener
+from tests.system.router import SETTINGS, Router, listener
 
 COUNT = 50
 #: Messages that are sent while a broker is killed and comes back.
 UNDER_LOAD = 2000
-
-
-def connector(broker: Broker) -> Section:
-    """The connection to a broker; its name in what refers to it is the broker's."""
-    return "connector", {
-        "name": broker.name,
-        "host": "127.0.0.1",
-        "port": broker.port,
-        "role": "route-container",
-        "saslMechanisms": "PLAIN",
-        "saslUsername": broker.user,
-        "saslPassword": broker.password,
-    }
-
-
-def queue(address: str, broker: Broker) -> list[Section]:
-    """Both auto links of a queue, which has the same name on the broker."""
-    there = {"address": address, "connection": broker.name, "externalAddress": broker.existing(address)}
-    return [("autoLink", {**there, "direction": direction}) for direction in ("in", "out")]
 
 
 @contextmanager

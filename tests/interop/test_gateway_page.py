@@ -48,15 +48,9 @@ def run(words: list[str], code: str | None = None) -> str:
 def test_the_page(gateway: Router) -> None:
     port = str(gateway.ports["clients"])
     gateway.wait(lambda: gateway.log.count("Auto Link Activated 'autoLink/") == 2, "both auto links are active")
+    gateway.wait(lambda: gateway.log.count("Link Route Activated 'linkRoute/") == 2, "both link routes are active")
     (looks,) = blocks("sluice stat")
     shown = [run([*command(), *line.replace(CLIENTS_PORT, port).split()[1:]]) for line in looks.splitlines()]
-    assert shown[0].count("active") == 2
-    sends, receives = program(blocks("from proton import Message"), port), program(blocks("from proton.utils"), port)
-    assert run([sys.executable, "-"], sends) == ""
-    assert run([sys.executable, "-"], receives) == "one\n"
-
-
-def program(parts: list[str], port: str) -> str:
-    """The only one of these blocks, with the port where the router listens."""
-    assert len(parts) == 1
-    return parts[0].replace(CLIENTS_PORT, port)
+    assert [text.count("active") for text in shown[:2]] == [2, 2]
+    programs = [block.replace(CLIENTS_PORT, port) for block in blocks("from proton")]
+    assert [run([sys.executable, "-"], program) for program in programs] == ["", "one\n", "two\n"]

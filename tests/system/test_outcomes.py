@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.peer import message
-from tests.peer.frames import ACCEPTED, RELEASED, error_of, modified, received, rejected
+from tests.peer.frames import ACCEPTED, RELEASED, Performative, error_of, frame_octets, modified, received, rejected
 from tests.peer.peer import Delivery, Receiver, Sender
 from tests.peer.types import Described, Map, Symbol, ULong
 from tests.system.fixtures import Connect, Fresh, pair
@@ -196,6 +196,20 @@ def test_dispositions_for_unknown_deliveries_are_ignored(connect: Connect, fresh
     outcome = sender.outcome(number)
     sender.peer.barrier()
     assert outcome.name == "accepted"
+
+
+def test_outcomes_come_before_the_detach_that_is_sent_with_them(connect: Connect, fresh: Fresh) -> None:
+    """Behind the detach they would belong to no link: the producer would not know them, a broker would send again."""
+    sender = connect().sender()
+    session, number = sender.session, sender.session.take_delivery_id()
+    fields = {"handle": sender.handle, "delivery_id": number, "delivery_tag": b"1", "message_format": 0}
+    transfer = session.transfer_octets(message.message("for nobody", to=fresh()), **fields)
+    detach = frame_octets(Performative("detach", handle=sender.handle, closed=True).encode(), session.channel)
+    sender.peer.raw(transfer + detach)
+    sender.wait_detached()
+    assert sender.outcome(number).name == "released"
+    names = [frame.name for frame in sender.peer.frames]
+    assert names.index("disposition") < names.index("detach")
 
 
 # --- 9.6 ------------------------------------------------------------------------------------------------------------

@@ -89,7 +89,9 @@ func send(ctx context.Context, session *amqp.Session, address string, count int)
 
 // Accept count messages; print their bodies.
 func receive(ctx context.Context, session *amqp.Session, address string, count int) {
-	receiver, err := session.NewReceiver(ctx, address, &amqp.ReceiverOptions{Credit: 10})
+	// Enough for all: go-amqp's next flow may take credit back that is used already, which RabbitMQ 3.10 reckons as
+	// 255 and less, and then it sends nothing more.
+	receiver, err := session.NewReceiver(ctx, address, &amqp.ReceiverOptions{Credit: 250})
 	if err != nil {
 		fail("attach", err)
 	}

@@ -1,4 +1,5 @@
-"""Receive from ADDRESS until each of the numbers 0 to COUNT - 1 came at least once; print how many messages came."""
+"""Receive from ADDRESS until each of the numbers 0 to COUNT - 1 came at least once; print how many messages came.
+With "again" as the last argument a link that is detached is attached again."""
 
 import json
 import sys
@@ -7,19 +8,31 @@ from proton import Event
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
+ATTACH_AGAIN = 0.3  # seconds until a link that was detached is attached again
+
 
 class Collect(MessagingHandler):
     """Accepts automatically. A broker that restarts sends again what it did not know to be accepted."""
 
-    def __init__(self, port: str, address: str, count: int) -> None:
+    def __init__(self, port: str, address: str, count: int, again: bool) -> None:
         super().__init__(prefetch=20)
+        self.again = again
+        self.names = 0
         self.url, self.address = f"amqp://127.0.0.1:{port}", address
         self.missing = set(range(count))
         self.came = 0
 
     def on_start(self, event: Event) -> None:
         self.connection = event.container.connect(self.url, reconnect=False, allowed_mechs="ANONYMOUS")
-        self.receiver = event.container.create_receiver(self.connection, self.address)
+        self.container = event.container
+        self.attach()
+
+    def attach(self) -> None:
+        self.names += 1
+        self.receiver = self.container.create_receiver(self.connection, self.address, name=f"collect-{self.names}")
+
+    def on_timer_task(self, event: Event) -> None:
+        self.attach()
 
     def on_link_opened(self, event: Event) -> None:
         print("attached", file=sys.stderr, flush=True)
@@ -33,10 +46,12 @@ class Collect(MessagingHandler):
             self.connection.close()
 
     def on_link_error(self, event: Event) -> None:
-        sys.exit(f"link: {self.receiver.remote_condition}")
+        if not self.again:
+            sys.exit(f"link: {self.receiver.remote_condition}")
+        self.container.schedule(ATTACH_AGAIN, self)
 
     def on_transport_error(self, event: Event) -> None:
         sys.exit(f"transport: {event.transport and event.transport.condition}")
 
 
-Container(Collect(sys.argv[1], sys.argv[2], int(sys.argv[3]))).run()
+Container(Collect(sys.argv[1], sys.argv[2], int(sys.argv[3]), "again" in sys.argv[4:])).run()

@@ -1,11 +1,12 @@
 """Send messages 0 to COUNT - 1 to ADDRESS, durable, 20 at a time, until each was accepted; whatever else becomes of one
-sends it again, a little later. Say "begun" when a tenth is accepted; print how often each outcome came."""
+sends it again, a little later. With "again" as the last argument a detached link is attached again. Say "begun" when a
+tenth is accepted; print how often each outcome came, "detached" among them."""
 
 import json
 import sys
 from collections import Counter, deque
 
-from proton import Delivery, Event, Message
+from proton import Delivery, Endpoint, Event, Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
@@ -17,26 +18,32 @@ OUTCOMES: dict[int, str] = {
     Delivery.MODIFIED: "modified",
 }
 AGAIN = 0.05  # seconds until a message that was not accepted may go out again
+ATTACH_AGAIN = 0.3  # seconds until a link that was detached is attached again
 
 
 class Steady(MessagingHandler):
     """`numbers`: of outstanding messages, by the attempt, which is the delivery tag."""
 
-    def __init__(self, port: str, address: str, count: int) -> None:
+    def __init__(self, port: str, address: str, count: int, again: bool) -> None:
         super().__init__(auto_settle=False)
+        self.again = again
         self.url, self.address, self.count = f"amqp://127.0.0.1:{port}", address, count
         self.waiting = deque(range(count))
-        self.outstanding = self.attempts = 0
+        self.outstanding = self.attempts = self.names = 0
         self.numbers: dict[int, int] = {}
         self.outcomes: Counter[str] = Counter()
 
     def on_start(self, event: Event) -> None:
         self.container = event.container
         self.connection = event.container.connect(self.url, reconnect=False, allowed_mechs="ANONYMOUS")
-        self.sender = event.container.create_sender(self.connection, self.address)
+        self.attach()
+
+    def attach(self) -> None:
+        self.names += 1
+        self.sender = self.container.create_sender(self.connection, self.address, name=f"steady-{self.names}")
 
     def on_sendable(self, event: Event) -> None:
-        while self.sender.credit and self.outstanding < WINDOW and self.waiting:
+        while self.sender.credit > 0 and self.outstanding < WINDOW and self.waiting:
             number = self.waiting.popleft()
             self.attempts += 1
             self.sender.send(Message(body=number, durable=True), tag=str(self.attempts))
@@ -65,13 +72,22 @@ class Steady(MessagingHandler):
             self.on_sendable(event)
 
     def on_timer_task(self, event: Event) -> None:
-        self.on_sendable(event)
+        if self.sender.state & Endpoint.REMOTE_CLOSED:
+            self.attach()
+        else:
+            self.on_sendable(event)
 
     def on_link_error(self, event: Event) -> None:
-        sys.exit(f"link: {self.sender.remote_condition}")
+        if not self.again:
+            sys.exit(f"link: {self.sender.remote_condition}")
+        self.outcomes["detached"] += 1
+        self.waiting.extend(self.numbers.values())
+        self.numbers.clear()
+        self.outstanding = 0
+        self.container.schedule(ATTACH_AGAIN, self)
 
     def on_transport_error(self, event: Event) -> None:
         sys.exit(f"transport: {event.transport and event.transport.condition}")
 
 
-Container(Steady(sys.argv[1], sys.argv[2], int(sys.argv[3]))).run()
+Container(Steady(sys.argv[1], sys.argv[2], int(sys.argv[3]), "again" in sys.argv[4:])).run()

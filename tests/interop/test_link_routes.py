@@ -1,0 +1,104 @@
+"""Clients linked to real brokers by link routes: what only a broker can do works as if the router were not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.brokers import Broker
+from tests.interop.conftest import Clients
+from tests.interop.gateway import connector, coordinator, routed
+from tests.system.router import SETTINGS, Router, listener
+
+COUNT = 50
+#: Messages that are sent while a broker is killed and comes back.
+UNDER_LOAD = 2000
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
+def gateway(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, rabbitmq: Broker, artemis: Broker
+) -> Iterator[Router]:
+    """A router: what begins with `RabbitMQ.` or `Artemis.` is that broker's, transactions are Artemis's."""
+    sections = [listener(), *SETTINGS, coordinator(artemis)]
+    for broker in (rabbitmq, artemis):
+        sections += [connector(broker), *routed(broker.name, broker)]
+        # The longer prefix wins: below it are queues that exist.
+        existing = broker.existing("")
+        sections += routed(f"{broker.name}.durable", broker, **({"addExternalPrefix": existing} if existing else {}))
+    router = Router(tmp_path_factory.mktemp(f"routed{request.param}-"), sections, request.param)
+    router.start()
+    # Both directions of two prefixes for each broker, and the coordinator.
+    router.wait(lambda: router.log.count("Link Route Activated") == 9, "link routes are active")
+    yield router
+    router.stop()
+
+
+@pytest.fixture(params=["rabbitmq", "artemis"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Each broker."""
+    found: Broker = request.getfixturevalue(request.param)
+    return found
+
+
+def fresh(broker: Broker, request: pytest.FixtureRequest) -> str:
+    """A queue that no other test has used."""
+    return f"{broker.name}.{request.node.name}"
+
+
+def test_send_and_receive(
+    gateway: Router, broker: Broker, proton: Clients, rhea: Clients, request: pytest.FixtureRequest
+) -> None:
+    """The queue is made on attach, by the client's address."""
+    name = fresh(broker, request)
+    assert proton("simple_send", gateway.port, name, COUNT).result() == COUNT
+    assert rhea("receive", gateway.port, name, COUNT).result() == [{"sequence": n} for n in range(COUNT)]
+
+
+@pytest.mark.parametrize("client", ["jms", "go"])
+def test_other_clients(gateway: Router, broker: Broker, client: str, request: pytest.FixtureRequest) -> None:
+    clients: Clients = request.getfixturevalue(client)
+    name = fresh(broker, request)
+    assert clients("send", gateway.port, name, COUNT).result() == COUNT
+    assert clients("receive", gateway.port, name, COUNT).result() == [str(n) for n in range(COUNT)]
+
+
+def test_selectors(
+    gateway: Router, artemis: Broker, jms: Clients, proton: Clients, request: pytest.FixtureRequest
+) -> None:
+    """Browsing leaves the messages, consuming takes those that match."""
+    name = fresh(artemis, request)
+    assert jms("send", gateway.port, name, 6).result() == 6
+    even = "parity = 'even'"
+    assert proton("filtered", gateway.port, name, 3, even, "browse").result() == ["0", "2", "4"]
+    assert proton("filtered", gateway.port, name, 3, even).result() == ["0", "2", "4"]
+    assert jms("browse", gateway.port, name).result() == ["1", "3", "5"]
+    assert jms("receive", gateway.port, name, 1, "parity = 'odd'").result() == ["1"]
+
+
+def test_transactions(
+    gateway: Router, artemis: Broker, jms: Clients, proton: Clients, request: pytest.FixtureRequest
+) -> None:
+    name = fresh(artemis, request)
+    committed = [f"committed {n}" for n in range(3)]
+    assert proton("transact", gateway.port, name, 3).result() == [committed, committed]
+    assert jms("transact", gateway.port, f"{name}.jms", 3).result() == ["0", "1", "2"]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
+def test_broker_killed_under_load(gateway: Router, broker: Broker, proton: Clients) -> None:
+    """A client of a routed link loses its link with the broker, attaches again, and finds what was accepted."""
+    name = f"{broker.name}.durable.killed"
+    assert proton("durable_queue", broker.port, name).result() is True
+    collect = proton("collect", gateway.port, name, UNDER_LOAD, "again")
+    steady = proton("steady", gateway.port, name, UNDER_LOAD, "again")
+    steady.wait_for("begun")
+    broker.restart()
+    outcomes = steady.result()
+    assert outcomes["accepted"] == UNDER_LOAD
+    assert outcomes["detached"] > 0
+    assert collect.result() >= UNDER_LOAD
+    assert proton("simple_send", gateway.port, f"{broker.name}.after", COUNT).result() == COUNT
+    assert len(proton("simple_recv", gateway.port, f"{broker.name}.after", COUNT).result()) == COUNT
