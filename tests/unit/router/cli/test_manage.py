@@ -305,7 +305,9 @@ def test_usage(words: list[str], error: str, capsys: pytest.CaptureFixture[str])
 def test_interrupt(node: Node) -> None:
     """Ctrl-C while the tool waits: an empty line, exit code 1."""
     quiet = Node(lambda _: [])
-    program = "import sys; from router.cli.manage import main; sys.exit(main())"
+    # A shell that starts the tests in the background may have had them ignore the signal.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heard}; import sys; from router.cli.manage import main; sys.exit(main())"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "query", "-b", quiet.url, "-t", "60"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
