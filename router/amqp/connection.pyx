@@ -445,7 +445,7 @@ cdef class Connection:
         """Whether the peer's begin on channel `number` answers one of ours, on channel `ours` (encoded)."""
         cdef Channel channel = None
         value = codec.decode_one(ours)
-        if isinstance(value, int):
+        if isinstance(value, int) and 0 <= value <= 0xFFFF:
             channel = number_get(self.local_channels, value)
         if channel is None or not channel.unanswered:
             return False

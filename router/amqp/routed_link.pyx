@@ -157,7 +157,7 @@ cdef class RoutedLink(Link):
             return self.far_detached(body[0] != 0, body[1:] or None)
         if what == TOLD_LOST:
             return self.far_lost()
-        if not self.gone:
+        if not self.gone and not self.session.connection.close_sent:
             self.context.heard(what, body)
         return 0
 
@@ -295,12 +295,13 @@ cdef class RoutedLink(Link):
 
     cdef int write_detach(self, bint closed, bytes error) except -1:
         cdef Session session = self.session
+        cdef bint silent = session.ended or session.connection.close_sent or session.connection.finished
         cdef bint there = self.answered
         self.detach_due = False
-        if not self.answered:
+        if not self.answered and not silent:
             there = self.context.null_answer()
         self.detached = True
-        if there and not session.ended and not session.connection.ended:
+        if there and not silent:
             session.send_raw_detach(self.handle, closed, error)
         if not there:
             session.forget_attach(self)

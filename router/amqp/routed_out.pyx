@@ -23,7 +23,7 @@ cdef class RoutedOut(RoutedLink):
         cdef Connection connection = self.session.connection
         cdef OutDelivery* o = d.outs
         cdef Content c
-        if self.detached:
+        if self.detached or connection.close_sent:
             return 0
         if first:
             memset(&c, 0, sizeof(Content))
@@ -38,6 +38,8 @@ cdef class RoutedOut(RoutedLink):
                 and t.payload.size + t.state.size + TRANSFER_ROOM <= connection.remote_max_frame:
             return self.write_now(o, t, first)
         self.partial = NULL
+        if t.settled and o.flags & OUT_STARTED and not o.flags & OUT_SETTLED:
+            map_take(&self.session.sent, o.id)
         store_frame(o, t, first, m)
         if not o.flags & OUT_QUEUED:
             queue_append(self, o)

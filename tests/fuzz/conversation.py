@@ -13,7 +13,10 @@ from tests.peer.types import Described, Map, Raw, Symbol, UByte, UInt, ULong
 from tests.unit.engine.replay import Event
 from tests.unit.engine.watch import ECHOED, mark
 
-LISTENERS = ("main", "main", "kept", "tenants")
+BROKER = "broker"
+LISTENERS = ("main", "main", "kept", "tenants", BROKER)
+ROUTED = ("routed.a", "routed/b", "routed")
+ANSWERS = 5  # channel on which a broker answers the session of the router
 ECHO = "org.apache.qpid.dispatch.router/test/echo"
 ADDRESSES = (
     "balanced.a",
@@ -71,8 +74,11 @@ class SessionModel:
 class ClientModel:
     """One client: what it says next."""
 
-    def __init__(self, rng: Random, number: int, rudeness: float) -> None:
+    def __init__(self, rng: Random, number: int, rudeness: float, routed: list[tuple[str, bool]]) -> None:
+        """routed: (name, receives) of links that link routes are for, as brokers will see them."""
         self.rng = rng
+        self.routed = routed
+        self.broker = False
         self.number = number
         self.rudeness = rudeness  # chance of a frame to be spoiled
         self.spoiled = False
@@ -141,6 +147,9 @@ class ClientModel:
         link = session.links[handle] = LinkModel(self.next_uid, receives)
         self.next_uid += 1
         address: Any = rng.choice((*ADDRESSES[:9], ECHO)) if rng.random() < 0.8 else rng.choice((*ADDRESSES, None))
+        if rng.random() < 0.3:
+            address = rng.choice(ROUTED)
+            self.routed.append((f"l{link.uid}@c{self.number}", receives))
         dynamic = address is None and rng.random() < 0.5
         capabilities = rng.choice((None,) * 8 + (["qd.fallback"], "qd.waypoint_2", ["qd.router"]))
         ours = (source if receives else target)(address, dynamic=dynamic or None, capabilities=capabilities)
@@ -157,6 +166,41 @@ class ClientModel:
             initial_delivery_count=None if receives else rng.choice((0, 0, 0xFFFFFFFE)),
         )
         return octets + (self.grant(channel, handle, link) if receives and rng.random() < 0.8 else b"")
+
+    def answer(self) -> bytes:
+        """What a broker says to the router's session and to links that it may have attached there."""
+        rng = self.rng
+        session = self.sessions.get(ANSWERS)
+        if session is None or rng.random() < 0.02:
+            self.sessions[ANSWERS] = SessionModel()
+            return self.say(
+                "begin",
+                ANSWERS,
+                remote_channel=rng.choice((1, 1, 1, 0)),
+                next_outgoing_id=0,
+                incoming_window=rng.choice((MANY, MANY, 2, 50)),
+                outgoing_window=MANY,
+            )
+        if not self.routed:
+            return b""
+        name, client_receives = self.routed.pop(rng.randrange(len(self.routed)))
+        handle = rng.choice([h for h in range(20) if h not in session.links] or [0])
+        link = session.links[handle] = LinkModel(1000 + self.next_uid, not client_receives)
+        self.next_uid += 1
+        octets = self.say(
+            "attach",
+            ANSWERS,
+            name=name,
+            handle=handle,
+            role=not client_receives,
+            source=source("routed.a") if rng.random() < 0.9 else None,
+            target=target("routed.a") if rng.random() < 0.9 else None,
+            initial_delivery_count=rng.choice((0, 0, 5, 0xFFFFFFFE)) if client_receives else None,
+        )
+        if rng.random() < 0.05:
+            del session.links[handle]
+            return octets + self.say("detach", ANSWERS, handle=handle, closed=True)
+        return octets + (self.grant(ANSWERS, handle, link) if link.receives else b"")
 
     def grant(self, channel: int, handle: int, link: LinkModel) -> bytes:
         rng = self.rng
@@ -286,7 +330,7 @@ class ClientModel:
             parts[0],
             handle=handle,
             delivery_id=link.delivery_id,
-            delivery_tag=b"t",
+            delivery_tag=b"t" * rng.choice((1, 1, 8, 32, 33)) if rng.random() < 0.1 else b"t",
             message_format=rng.choice((0, 0, None, 1)),
             settled=rng.random() < 0.3 or None,
             more=len(parts) > 1 or None,
@@ -357,6 +401,8 @@ class ClientModel:
     def act(self) -> bytes:
         """Some octets, perhaps none."""
         rng = self.rng
+        if self.broker and rng.random() < (0.4 if self.routed else 0.02):
+            return self.answer()
         channel = rng.choice(list(self.sessions) or [0])
         session = self.sessions.get(channel)
         if session is None or rng.random() < 0.01:
@@ -397,6 +443,7 @@ def conversation(rng: Random, workers: int) -> dict[str, Any]:
     most = rng.choice((1, 2, 3, 5))
     length = rng.choice((10, 40, 150, 400))
     next_number = 0
+    routed: list[tuple[str, bool]] = []
 
     def feed(client: ClientModel, octets: bytes) -> None:
         if client.now_spoiled and not client.spoiled:
@@ -413,8 +460,10 @@ def conversation(rng: Random, workers: int) -> dict[str, Any]:
 
     for _ in range(length):
         if len(clients) < most and rng.random() < 0.5:
-            client = clients[next_number] = ClientModel(rng, next_number, rudeness)
-            events.append(["open", next_number, rng.randrange(workers), rng.choice(LISTENERS)])
+            client = clients[next_number] = ClientModel(rng, next_number, rudeness, routed)
+            listener = rng.choice(LISTENERS)
+            client.broker = listener == BROKER
+            events.append(["open", next_number, rng.randrange(workers), listener])
             feed(client, client.begin_connection())
             next_number += 1
             continue

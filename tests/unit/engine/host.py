@@ -51,6 +51,8 @@ address { prefix: spare; enableFallback: yes }
 address { prefix: block; presettledOverflow: block }
 address { prefix: oldest; presettledOverflow: dropOldest }
 address { prefix: nobody; distribution: unavailable }
+linkRoute { prefix: routed; direction: in; connection: broker }
+linkRoute { prefix: routed; direction: out; connection: broker }
 exchange { name: ex; address: exchange; matchMethod: mqtt; alternateAddress: balanced.alternate }
 binding { name: b1; exchangeName: ex; bindingKey: a/+; nextHopAddress: balanced.hop }
 binding { name: b2; exchangeName: ex; bindingKey: a/#; nextHopAddress: multicast.hop }

@@ -420,3 +420,20 @@ def test_a_worker_that_dies_ends_the_other_end(routers):
     router.settle()
     (detach,) = frames(client)
     assert (detach.closed, detach.error.value[1]) == (True, LOST)
+
+
+def test_a_delivery_settled_by_its_last_frame_while_the_rest_waits(world):
+    router, container, client = world
+    sending(world)
+    client.feed(first_part())
+    router.settle()
+    (first,) = of(frames(container.peer), "transfer")
+    container.say("flow", next_incoming_id=0, incoming_window=0, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
+    client.feed(say("transfer", payload=b"def", handle=0, settled=True))
+    router.settle()
+    container.say("flow", next_incoming_id=1, incoming_window=9, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
+    (last,) = of(frames(container.peer), "transfer")
+    assert (last.payload, last.settled) == (b"def", True)
+    frames(client)
+    container.say("disposition", role=True, first=first.delivery_id, settled=True, state=ACCEPTED)
+    assert of(frames(client), "disposition") == []
