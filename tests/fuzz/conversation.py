@@ -74,10 +74,12 @@ class SessionModel:
 class ClientModel:
     """One client: what it says next."""
 
-    def __init__(self, rng: Random, number: int, rudeness: float, routed: list[tuple[str, bool]]) -> None:
+    def __init__(
+        self, rng: Random, number: int, rudeness: float, routed: list[tuple[str, bool]] | None = None
+    ) -> None:
         """routed: (name, receives) of links that link routes are for, as brokers will see them."""
         self.rng = rng
-        self.routed = routed
+        self.routed = [] if routed is None else routed
         self.broker = False
         self.number = number
         self.rudeness = rudeness  # chance of a frame to be spoiled
