@@ -56,6 +56,7 @@ def test_send_and_receive(
     assert rhea("receive", gateway.port, name, COUNT).result() == [{"sequence": n} for n in range(COUNT)]
 
 
+@pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
 @pytest.mark.parametrize("client", ["jms", "go"])
 def test_other_clients(gateway: Router, broker: Broker, client: str, request: pytest.FixtureRequest) -> None:
     clients: Clients = request.getfixturevalue(client)
