@@ -266,7 +266,8 @@ cdef inline uint8_t* put_null(uint8_t* w) noexcept nogil:
 
 
 cdef inline uint8_t* put_octets(uint8_t* w, const uint8_t* octets, size_t size) noexcept nogil:
-    memcpy(w, octets, size)
+    if size:
+        memcpy(w, octets, size)
     return w + size
 
 

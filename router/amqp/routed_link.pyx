@@ -35,9 +35,11 @@ cdef int keep_head(OutDelivery* o, const Transfer* t) except -1:
         raise MemoryError("transfer")
     head.options = t.options
     head.tag_size = <uint8_t>t.tag.size
-    memcpy(&head.tag[0], t.tag.data, t.tag.size)
+    if t.tag.size:
+        memcpy(&head.tag[0], t.tag.data, t.tag.size)
     head.state_size = <uint32_t>t.state.size
-    memcpy(<uint8_t*>(head + 1), t.state.data, t.state.size)
+    if t.state.size:
+        memcpy(<uint8_t*>(head + 1), t.state.data, t.state.size)
     free(o.prefix)
     o.prefix = <uint8_t*>head
     return 0
@@ -145,10 +147,12 @@ cdef class RoutedLink(Link):
 
     cdef int tell(self, int what, bytes body) except -1:
         """Tell the other end."""
-        if self.near is not None:
-            return self.near.hear(what, body)
-        if self.far is not None:
-            return self.far.tell(what, body)
+        cdef RoutedLink near = self.near   # it may end, and let go of us
+        cdef FarEnd far = self.far
+        if near is not None:
+            return near.hear(what, body)
+        if far is not None:
+            return far.tell(what, body)
         return 0
 
     cdef int hear(self, int what, bytes body) except -1:
@@ -247,6 +251,7 @@ cdef class RoutedLink(Link):
 
     cdef int peer_detached(self) except -1:
         """The peer's detach goes to the other peer, whose answer is the answer to this one."""
+        cdef RoutedLink keep = self
         cdef bytes closed = b"\x01" if self.answer_closed else b"\x00"
         if self.gone:
             return self.session.release(self)
@@ -256,8 +261,8 @@ cdef class RoutedLink(Link):
         if self.gone:
             return 0
         if self.detached:
-            self.session.release(self)
-            return self.end()
+            keep.end()
+            return keep.session.release(keep)
         if self.near is None and self.far is None:
             return self.write_detach(self.answer_closed, None)
         if self.detach_due:
@@ -277,6 +282,7 @@ cdef class RoutedLink(Link):
 
     cdef int far_lost(self) except -1:
         """The other end is gone without a word."""
+        cdef RoutedLink keep = self
         if self.gone:
             return 0
         self.part()
@@ -286,8 +292,8 @@ cdef class RoutedLink(Link):
             return 0
         if self.peer_gone:
             return self.write_detach(self.answer_closed, None)
-        self.far_detached(not self.far_survives, LOST)
-        return self.end() if self.detached else 0
+        keep.far_detached(not self.far_survives, LOST)
+        return keep.end() if keep.detached else 0
 
     def lose(self):
         """The other end will never come."""
@@ -295,6 +301,7 @@ cdef class RoutedLink(Link):
 
     cdef int write_detach(self, bint closed, bytes error) except -1:
         cdef Session session = self.session
+        cdef RoutedLink keep = self
         cdef bint silent = session.ended or session.connection.close_sent or session.connection.finished
         cdef bint there = self.answered
         self.detach_due = False
@@ -306,8 +313,8 @@ cdef class RoutedLink(Link):
         if not there:
             session.forget_attach(self)
         if self.peer_gone or not there:
-            session.release(self)
-            return self.end()
+            keep.end()
+            session.release(keep)
         return 0
 
     def close_with(self, condition, description):
@@ -330,13 +337,14 @@ cdef class RoutedLink(Link):
 
     cdef int end(self) except -1:
         """Nothing more comes of this link."""
+        cdef RoutedLink keep = self        # what knows us lets go
         if self.gone:
             return 0
         self.session.connection.forget_ready(self)
         self.part()
         self.lose_deliveries()
-        self.session.link_gone(self)
-        self.answers_later = False
+        keep.session.link_gone(keep)
+        keep.answers_later = False
         return 0
 
     cdef int lose_deliveries(self) except -1:

@@ -58,7 +58,8 @@ cdef class RoutedOut(RoutedLink):
         w = buffer_room(&connection.out, TRANSFER_ROOM + t.state.size + t.payload.size)
         size = write_routed_transfer(w, session.local_channel, self.handle, o.id, t, first, t.settled, t.more,
                                      t.aborted, t.payload.size)
-        memcpy(w + size, t.payload.data, t.payload.size)
+        if t.payload.size:
+            memcpy(w + size, t.payload.data, t.payload.size)
         connection.out.end += size + t.payload.size
         session.next_outgoing_id += 1
         session.remote_incoming_window -= 1

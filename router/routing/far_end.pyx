@@ -26,7 +26,7 @@ from router.amqp.delivery cimport (
 from router.amqp.message cimport (
     Content, cursor_close, cursor_read, message_release, meter_new, meter_release,
 )
-from router.amqp.routed_link cimport STATE_MOST, head_transfer, keep_head, store_frame
+from router.amqp.routed_link cimport STATE_MOST, RoutedLink, head_transfer, keep_head, store_frame
 from router.routing.port cimport R_LINK, R_LINK_TOLD, RECORD_OCTETS
 
 from router.amqp.errors import RESOURCE_LIMIT, RemoteError
@@ -156,7 +156,7 @@ cdef class PortEnd(FarEnd):
             if first:
                 head.flags |= F_FIRST
                 head.tag_size = <uint32_t>t.tag.size
-            self.post(&head, t.tag.data, &t.state if at == 0 else &none, t.payload.data + at, part)
+            self.post(&head, t.tag.data, &t.state if at == 0 else &none, t.payload.data + at if part else NULL, part)
             first = False
             at += part
             self.outstanding += part
@@ -426,7 +426,8 @@ cdef class PortEnd(FarEnd):
             return 0
         body = b"".join(self.parts)
         self.parts = []
-        return self.link.hear(head.kind, body)
+        link = self.link                   # it may end, and let go of us
+        return (<RoutedLink>link).hear(head.kind, body)
 
     cdef int finish(self, InDelivery* d) except -1:
         if self.current is d:
@@ -522,7 +523,8 @@ cdef class PortEnd(FarEnd):
             memset(&t, 0, sizeof(Transfer))
             t.aborted = t.settled = True
             self.link.deliver(d, &t, False, self.meter)
-        return self.link.far_lost()
+        link = self.link
+        return (<RoutedLink>link).far_lost()
 
     cdef int give_up(self, OutDelivery* o) except -1:
         """What waits here of a delivery will not be posted."""

@@ -614,8 +614,10 @@ cdef class WorkerPort(Party):
         cdef const LinkHead* head = <const LinkHead*>p
         cdef RoutedLink link = self.routed.get(head.slot)
         cdef LinkHead answer
+        cdef FarEnd end
         if link is not None and link.slot.generation == head.generation and link.far is not None:
-            return link.far.on_record(p, size)
+            end = link.far                 # the link may end, and let go of it
+            return end.on_record(p, size)
         if head.type == R_LINK_TOLD and head.kind == TOLD_ATTACH:
             # It was gone before anything was known of the other end.
             memset(&answer, 0, sizeof(LinkHead))
