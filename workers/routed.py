@@ -101,6 +101,7 @@ class RoutedEnd:
 
     def answered(self, items: list[bytes]) -> None:
         """The container's answer to our attach."""
+        check(items)
         items = padded(items)
         if not self.outgoing:
             self._count(items)
@@ -179,6 +180,12 @@ class RoutedEnd:
 def padded(items: list[bytes]) -> list[bytes]:
     """All fields of an attach."""
     return items + [NULL] * (FIELDS - len(items))
+
+
+def check(items: list[bytes]) -> None:
+    """Fields that go to another peer are well formed, or this raises RemoteError."""
+    for item in items:
+        decode_one(item)
 
 
 class RoutedEnds:
@@ -261,6 +268,12 @@ class RoutedEnds:
         record = client.links.get(order["link"]) if client is not None else None
         if client is None or not isinstance(record, LinkRecord):
             worker.control.tell({"t": control.UNPAIRED, "pair": order["pair"]})
+            return
+        try:
+            check(record.items)
+        except AmqpError as error:
+            worker.control.tell({"t": control.UNPAIRED, "pair": order["pair"]})
+            client.connection.fail(error)
             return
         old = record.link
         kind = RoutedOut if record.outgoing else RoutedIn

@@ -5,7 +5,7 @@ from router.amqp.counters cimport count_age, count_finished, count_outcome, coun
 from router.amqp.delivery cimport (
     IN_COMPLETE, IN_DISCARD, IN_PRESETTLED, IN_ROUTED, Party, in_free, in_new, map_put, map_take,
 )
-from router.amqp.routed_link cimport ROUTED_MOST, TAG_MOST
+from router.amqp.routed_link cimport ROUTED_MOST, TAG_MOST, check_value
 from router.amqp.session cimport HOLD_OCTETS, Session
 from router.amqp.spec cimport D_REJECTED
 
@@ -23,6 +23,7 @@ cdef class RoutedIn(RoutedLink):
         cdef Session session = self.session
         cdef InDelivery* d = self.current
         cdef bint first = d is NULL
+        check_value(&t.state)
         if first:
             session.new_delivery(t)
             if self.in_count >= 2 * ROUTED_MOST:
@@ -138,6 +139,7 @@ cdef class RoutedIn(RoutedLink):
     cdef int on_flow(self, const Flow* f) except -1:
         """The sender's view, for the receiver."""
         cdef Flow passed = f[0]
+        check_value(&f.properties)
         if f.has_delivery_count and f.delivery_count - self.delivery_count <= 0x7FFFFFFF:
             self.delivery_count = f.delivery_count
         if f.has_link_credit:

@@ -1,6 +1,7 @@
 """A routed link: one end of a pair that is end to end (brokers-and-edge.md, chapter 5)."""
 from libc.stdint cimport uint8_t, uint32_t
 
+from router.amqp.codec cimport Slice
 from router.amqp.delivery cimport InDelivery, OutDelivery, Party
 from router.amqp.frames cimport Flow, Transfer
 from router.amqp.message cimport Meter
@@ -30,6 +31,8 @@ cdef struct RoutedHead:
 
 # Store a frame of a delivery to a party that cannot pass it on now. `m`: what meters its octets.
 cdef int store_frame(OutDelivery* o, const Transfer* t, bint first, Meter* m) except -1
+# An encoded value that a peer sends to another one is well formed, or this raises RemoteError.
+cdef int check_value(const Slice* value) except -1
 cdef int keep_head(OutDelivery* o, const Transfer* t) except -1
 cdef void head_transfer(const OutDelivery* o, Transfer* t) noexcept
 

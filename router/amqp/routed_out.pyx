@@ -11,7 +11,7 @@ from router.amqp.delivery cimport (
 )
 from router.amqp.frames cimport TRANSFER_ROOM, write_routed_transfer
 from router.amqp.message cimport Content, cursor_close, cursor_read, message_release
-from router.amqp.routed_link cimport head_transfer, keep_head, store_frame
+from router.amqp.routed_link cimport check_value, head_transfer, keep_head, store_frame
 from router.amqp.session cimport Session
 
 
@@ -249,6 +249,7 @@ cdef class RoutedOut(RoutedLink):
 
     cdef int on_flow(self, const Flow* f) except -1:
         """The receiver's view, for the sender."""
+        check_value(&f.properties)
         if f.has_link_credit:
             self.note_credit(f.delivery_count + f.link_credit - self.delivery_count if f.has_delivery_count
                              else f.link_credit)

@@ -4,7 +4,7 @@ import pytest
 
 from router.config.entities import LinkRouteConfig
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, source, target
-from tests.peer.types import Described, Symbol, UByte, ULong
+from tests.peer.types import Described, Raw, Symbol, UByte, ULong
 from tests.unit.engine.talk import (
     consumer,
     flow,
@@ -437,3 +437,14 @@ def test_a_delivery_settled_by_its_last_frame_while_the_rest_waits(world):
     frames(client)
     container.say("disposition", role=True, first=first.delivery_id, settled=True, state=ACCEPTED)
     assert of(frames(client), "disposition") == []
+
+
+def test_what_nobody_can_read_is_not_relayed(world):
+    router, container, client = world
+    sending(world)
+    frames(container.peer)
+    broken = Raw(b"\x00\x53\x25\xc0\x06\x01\xa1\x03\x92\x92\x92")
+    client.feed(say("transfer", payload=b"x", handle=0, delivery_id=0, delivery_tag=b"t", state=broken))
+    router.settle()
+    assert of(frames(client), "close")[0].error.value[0] == "amqp:decode-error"
+    assert [frame.name for frame in frames(container.peer)] == ["detach"]
