@@ -178,9 +178,12 @@ def measure(size: Size, command: Sequence[str]) -> Outcome:
                 break
             time.sleep(max(0.0, begun + turn * size.interval - time.monotonic()))
         outcome.during, outcome.messages = traffic.finish()
-        check_in_force(router, size, size.reloads)
         if len(outcome.reload_ms) < size.reloads:
-            raise MeasureError(f"the traffic ended after {len(outcome.reload_ms)} reloads: make --interval longer")
+            longest = max(outcome.reload_ms)
+            raise MeasureError(
+                f"the traffic ended after {len(outcome.reload_ms)} reloads, {longest:.0f} ms at most: make --interval longer"
+            )
+        check_in_force(router, size, size.reloads)
         return outcome
 
 
