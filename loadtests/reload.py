@@ -181,7 +181,8 @@ def measure(size: Size, command: Sequence[str]) -> Outcome:
         if len(outcome.reload_ms) < size.reloads:
             longest = max(outcome.reload_ms)
             raise MeasureError(
-                f"the traffic ended after {len(outcome.reload_ms)} reloads, {longest:.0f} ms at most: make --interval longer"
+                f"the traffic ended after {len(outcome.reload_ms)} reloads, {longest:.0f} ms at most: "
+                "make --interval longer"
             )
         check_in_force(router, size, size.reloads)
         return outcome

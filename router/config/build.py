@@ -33,6 +33,7 @@ from router.log import DEFAULT, Clock, ModuleSettings, parse_enable
 MAX_ROUTER_ID = 127  # characters; Dispatch's limit, which other routers rely on
 GENERATED_ID = 15  # random characters of a generated router id
 CLIENT_ROLES = ("normal", "route-container")  # listeners that work without a network of routers
+INTERIOR_ROLES = (*CLIENT_ROLES, "inter-router")
 PORTS = {"amqp": 5672, "amqps": 5671}  # IANA; known even where /etc/services is missing
 MAX_PORT = 65535
 MAX_WORKERS = 64  # workers that the shared memory has room for
@@ -170,7 +171,7 @@ def _endpoint(entity: Entity, mechanisms: Sequence[str], problems: Problems) -> 
 def check_role(listener: Entity, mode: str | None, problems: Problems) -> None:
     """Refuse a listener or connector for other routers in a router of `mode`; None: one not built, or not known."""
     role = listener.text("role")
-    if role in CLIENT_ROLES:
+    if role in (INTERIOR_ROLES if mode == "interior" else CLIENT_ROLES):
         return
     if mode == "standalone":
         text = "role='standalone' not allowed to connect to or accept connections from other routers."

@@ -76,8 +76,8 @@ def test_router():
         (r"id: a\u0007", r"Router id attribute containing character '\x07' in id 'a\x07' is disallowed."),
         ("workerThreads: 0", f"{LONG}router: Value 0 must be between 1 and 64 (attribute 'workerThreads')"),
         (
-            "mode: interior",
-            f"{LONG}router: value 'interior' of attribute 'mode' is not supported yet (supported: standalone)",
+            "mode: edge",
+            f"{LONG}router: value 'edge' of attribute 'mode' is not supported yet (supported: standalone, interior)",
         ),
         (r"timestampFormat: a\u0000", r"Invalid timestampFormat 'a\x00': embedded null character"),
         ("nonsense: x", f"{LONG}router: Unknown attribute 'nonsense' for '{LONG}router'"),
@@ -266,10 +266,31 @@ def test_listener_refusals(line, words):
 
 
 def test_role_in_a_router_mode_that_is_not_supported():
-    text = section("listener", "role: inter-router") + section("router", "mode: interior")
+    text = section("listener", "role: inter-router") + section("router", "mode: edge")
     found = errors(text)
     assert [line for line, _ in found] == [2, 5]
     assert "value 'inter-router' of attribute 'role' is not supported yet" in found[0][1]
+
+
+def test_interior_routers_have_listeners_and_connectors_for_others():
+    text = (
+        section("router", "mode: interior", "helloIntervalSeconds: 2", "remoteLsMaxAge: 30")
+        + section("listener", "role: inter-router", "cost: 3", "port: 0")
+        + section("connector", "role: inter-router", "port: 1", "host: h")
+    )
+    configuration = load_text("x.conf", text)
+    router = configuration.router
+    assert router.id.startswith("Interior_")
+    assert (router.hello_interval_seconds, router.hello_max_age_seconds, router.remote_ls_max_age_seconds) == (2, 3, 30)
+    (listener,), (connector,) = configuration.listeners, configuration.connectors
+    assert (listener.role, listener.cost, connector.role) == ("inter-router", 3, "inter-router")
+
+
+@pytest.mark.parametrize("kind", ["listener", "connector"])
+def test_edge_connections_are_not_supported_in_an_interior_router(kind):
+    found = errors(section("router", "mode: interior") + section(kind, "role: edge", "port: 1", "host: h"))
+    assert len(found) == 1
+    assert "value 'edge' of attribute 'role' is not supported yet" in found[0][1]
 
 
 def test_mechanisms_that_are_not_offered_are_told():
