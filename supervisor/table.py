@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from router.ipc.control import OP_REMOTE, OP_REMOTE_GONE
 from router.routing.address import FALLBACK_PHASE, MOBILE, key
 from router.routing.settings import BALANCED, Setting
 
@@ -44,6 +45,7 @@ class Record:
         "primary",
         "priority",
         "producers",
+        "remotes",
         "treatment",
     )
 
@@ -59,12 +61,18 @@ class Record:
         self.fallback: Record | None = None  # the fallback instance, of a primary one
         self.primary: Record | None = None  # the primary instance, of a fallback one
         self.consumers: dict[int, int] | None = None  # capacity by consumer, in order of arrival
+        self.remotes: dict[int, int] | None = None  # id of counters by index of a router that has destinations
         self.producers = 0  # links
         self.holders = 0  # configuration objects and in-process users
         self.epoch = 0  # that announced it as it is now
 
     def unused(self) -> bool:
-        return not self.consumers and not self.producers and not self.holders
+        return not self.consumers and not self.producers and not self.holders and not self.remotes
+
+    @property
+    def local(self) -> bool:
+        """Whether messages to it have somewhere to go here; in-process users do not count."""
+        return bool(self.consumers) or self.exchange is not None
 
     def op(self) -> Op:
         """The op that announces this record."""
@@ -84,6 +92,11 @@ class Record:
             slot = consumer >> _GENERATION_BITS & _SLOT_MASK
             yield ["+c", self.id, consumer >> _WORKER_SHIFT, slot, consumer & _GENERATION_MASK, capacity]
 
+    def remote_ops(self) -> Iterator[Op]:
+        """The ops that announce the routers that have destinations."""
+        for index, counters in (self.remotes or {}).items():
+            yield [OP_REMOTE, self.id, index, counters]
+
 
 def _consumer(worker: int, slot: int, generation: int) -> int:
     return worker << _WORKER_SHIFT | slot << _GENERATION_BITS | generation
@@ -92,7 +105,7 @@ def _consumer(worker: int, slot: int, generation: int) -> int:
 class Table:
     """All address records, and the changes since the last delta. Owner: supervisor."""
 
-    __slots__ = ("_free", "_idle", "_limit", "_next", "_ops", "_retiring", "epoch", "records")
+    __slots__ = ("_free", "_idle", "_limit", "_next", "_ops", "_retiring", "epoch", "local_changed", "records")
 
     def __init__(self, limit: int) -> None:
         """`limit`: number of counter slots in shared memory, ids are below it."""
@@ -104,6 +117,8 @@ class Table:
         self._retiring: deque[tuple[int, int]] = deque()  # epoch of the removal, id
         self._ops: list[Op] = []
         self._idle: list[Record] = []  # may have lost their last user since the last delta
+        # Called when a record has got its first consumer or lost its last; the network of routers hears of it.
+        self.local_changed: Callable[[Record], None] = _nothing
 
     @property
     def ids_used(self) -> int:
@@ -227,10 +242,13 @@ class Table:
 
     def add_consumer(self, record: Record, worker: int, slot: int, generation: int, capacity: int) -> int:
         """Add a consumer that is not there yet; returns the epoch that announces it."""
+        first = record.consumers is None
         if record.consumers is None:
             record.consumers = {}
         record.consumers[_consumer(worker, slot, generation)] = capacity
         self._ops.append(["+c", record.id, worker, slot, generation, capacity])
+        if first:
+            self.local_changed(record)
         return self.epoch + 1
 
     def remove_consumer(self, record: Record, worker: int, slot: int, generation: int) -> None:
@@ -243,6 +261,26 @@ class Table:
         self._ops.append(["-c", record.id, worker, slot, generation])
         if not consumers:
             record.consumers = None
+            self._idle.append(record)
+            self.local_changed(record)
+
+    def add_remote(self, record: Record, index: int) -> None:
+        """A router that is not known to have destinations has some. Raises TableFullError."""
+        counters = self.take_id()
+        if record.remotes is None:
+            record.remotes = {}
+        record.remotes[index] = counters
+        self._ops.append([OP_REMOTE, record.id, index, counters])
+
+    def remove_remote(self, record: Record, index: int) -> None:
+        """It has none any more. Raises KeyError when it had none."""
+        remotes = record.remotes
+        if remotes is None:
+            raise KeyError(index)
+        self.give_id_back(remotes.pop(index))
+        self._ops.append([OP_REMOTE_GONE, record.id, index])
+        if not remotes:
+            record.remotes = None
             self._idle.append(record)
 
     @staticmethod
@@ -310,7 +348,13 @@ class Table:
         yield from (record.op() for record in records if record.primary is None)
 
     def consumer_ops(self) -> Iterator[Op]:
-        """All consumers as ops."""
+        """All consumers, here and at other routers, as ops."""
         for record in self.records.values():
             if record.consumers:
                 yield from record.consumer_ops()
+            if record.remotes:
+                yield from record.remote_ops()
+
+
+def _nothing(record: Record) -> None:
+    """In the place of a callback where nobody is to hear of it."""

@@ -138,3 +138,53 @@ def test_consumers_keep_their_order():
     assert [op[3] for op in record.consumer_ops()] == [5, 9, 1]
     with pytest.raises(KeyError):
         table.remove_consumer(record, 1, 3, 3)
+
+
+# Destinations at other routers
+
+
+def test_a_router_with_destinations_keeps_a_record():
+    table = Table(100)
+    record = table.open_mobile("a", 0, PLAIN)
+    table.add_remote(record, 7)
+    counters = record.remotes[7]
+    assert counters not in (0, record.id)
+    assert ops(table)[1:] == [["+r", record.id, 7, counters]]
+    assert list(table.consumer_ops()) == [["+r", record.id, 7, counters]]
+    assert not record.unused()
+    assert not record.local
+    table.remove_remote(record, 7)
+    assert ops(table) == [["-r", record.id, 7], ["-addr", record.id]]
+    assert sorted(reclaimed(table, table.epoch)) == sorted([record.id, counters])
+
+
+def test_a_router_that_has_no_destinations_cannot_lose_them():
+    table = Table(100)
+    record = table.open_mobile("a", 0, PLAIN)
+    with pytest.raises(KeyError):
+        table.remove_remote(record, 7)
+    table.add_remote(record, 7)
+    with pytest.raises(KeyError):
+        table.remove_remote(record, 8)
+
+
+def test_without_an_id_for_counters_nothing_changes():
+    table = Table(2)
+    record = table.open_mobile("a", 0, PLAIN)
+    with pytest.raises(TableFullError):
+        table.add_remote(record, 1)
+    assert record.unused()
+    assert [op[0] for op in ops(table)] == ["addr", "-addr"]
+
+
+def test_who_asked_hears_of_the_first_consumer_and_the_last():
+    table = Table(100)
+    heard: list[tuple[str, bool]] = []
+    table.local_changed = lambda record: heard.append((record.key, record.local))
+    record = table.open_mobile("a", 0, PLAIN)
+    table.add_consumer(record, 0, 1, 1, 250)
+    table.add_consumer(record, 0, 2, 1, 250)
+    assert heard == [("M0a", True)]
+    table.remove_consumer(record, 0, 1, 1)
+    table.remove_consumer(record, 0, 2, 1)
+    assert heard == [("M0a", True), ("M0a", False)]
