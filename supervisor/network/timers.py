@@ -1,0 +1,61 @@
+"""Times and limits of the protocol between routers. All times in seconds."""
+
+from dataclasses import dataclass
+from typing import Final
+
+# Mask bits of a router of Dispatch 1.19, itself included (inter-router.md 1).
+ROUTERS_OF_1_19: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """What the `router` entity sets, then ours. All in seconds, except where the name says otherwise."""
+
+    hello_interval: float = 1.0
+    hello_max_age: float = 3.0
+    ra_interval: float = 30.0
+    ra_interval_flux: float = 4.0
+    remote_ls_max_age: float = 60.0
+
+    maintenance: float = 1.0  # the tick of 1.19: ages, nodes that nobody names any more
+    node_ticks: int = 2  # maintenance ticks that such a node outlives
+
+    # HELLO in answer: at once, but not more often than this on one link.
+    hello_answer_gap: float = 0.05
+    # Own link state: a loss is announced at once. What comes up too, unless something did less than `announce_gap` ago;
+    # the gap doubles to `announce_gap_most` while that goes on, and is small again after as long without a change.
+    announce_gap: float = 0.05
+    announce_gap_most: float = 1.0
+    # Paths are computed at once after a change, then not before `compute_gap`, which doubles alike. A lost link of our
+    # own never waits.
+    compute_gap: float = 0.02
+    compute_gap_most: float = 0.5
+    # Mobile addresses: one update in `mobile_gap`; the first after that long without leaves after `mobile_first`, with
+    # what has come with it.
+    mobile_gap: float = 1.0
+    mobile_first: float = 0.05
+    # What a neighbour of ours is about to tell by itself is asked for only when it has not come by then.
+    pull_grace: float = 0.25
+    # An unanswered request for mobile addresses is repeated after a gap when another update has come.
+    request_timeout: float = 2.0
+    # Copies of one flooded message come within this time; an equal one that comes later is a new one.
+    flood_window: float = 2.0
+
+    # Damping (docs/decisions/0012): each loss of a neighbour adds 1 to its penalty, which halves every `flap_half_life`.
+    # From `flap_free` + 1 on it is announced again only after 1, 2, 4 … `flap_most` seconds.
+    flap_half_life: float = 15.0
+    flap_free: float = 2.0
+    flap_most: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What peers can make the engine hold. Beyond: dropped, and said in the log."""
+
+    routers: int = 2048  # this one included
+    routers_beside_1_19: int = ROUTERS_OF_1_19  # … while a neighbour is a router of Dispatch 1.19
+    neighbours: int = 1024  # in one link state
+    keys: int = 1_000_000  # of all routers together
+    key_octets: int = 65_536
+    id_octets: int = 1024
+    message_octets: int = 64 << 20
