@@ -530,6 +530,7 @@ class Core:
             self._drop_link(worker, link)
         self.own_links.gone(connection)
         self._pairs.connection_gone(connection)
+        self.link_routes.gone(connection)
         self.containers.closed(connection)
 
     def _drop_link(self, worker: Worker, link: Link) -> None:

@@ -15,12 +15,13 @@ from supervisor.containers import Containers, name_of
 
 IN: Final = "in"
 OUT: Final = "out"
+MAX_OWN: Final = 1_000  # link routes that a client may make for a connection
 
 
 class LinkAddress:
     """An address of link routes. Owner: the link routes."""
 
-    __slots__ = ("add_prefix", "connections", "delete_prefix", "direction", "key", "pattern", "routes")
+    __slots__ = ("_serving", "add_prefix", "connections", "delete_prefix", "direction", "key", "pattern", "routes")
 
     def __init__(self, first: LinkRouteConfig) -> None:
         self.key = first.key
@@ -31,6 +32,7 @@ class LinkAddress:
         self.delete_prefix = first.delete_prefix or ""
         self.routes = 0
         self.connections: deque[Connection] = deque()  # whose turn it is comes first
+        self._serving: dict[Connection, int] = {}  # by how many link routes
 
     @property
     def containers(self) -> int:
@@ -46,6 +48,19 @@ class LinkAddress:
                 return chosen
         return None
 
+    def serve(self, connection: Connection) -> None:
+        """A link route is active for the connection."""
+        self._serving[connection] = self._serving.get(connection, 0) + 1
+        if self._serving[connection] == 1:
+            self.connections.append(connection)
+
+    def leave(self, connection: Connection) -> None:
+        """One of those that were active no longer is."""
+        self._serving[connection] -= 1
+        if not self._serving[connection]:
+            del self._serving[connection]
+            self.connections.remove(connection)
+
     def outward(self, text: str) -> str:
         """The address of a terminus as the container is to see it."""
         return self.add_prefix + text.removeprefix(self.delete_prefix)
@@ -54,13 +69,19 @@ class LinkAddress:
 class LinkRoute:
     """A link route, configured or made by a client for itself. Owner: the link routes."""
 
-    __slots__ = ("address", "config", "owner", "serving")
+    __slots__ = ("address", "config", "number", "owner", "serving")
 
-    def __init__(self, config: LinkRouteConfig, address: LinkAddress, owner: Connection | None) -> None:
-        """owner: the connection that it is for, of a client's own; None: those that the configuration names."""
+    def __init__(
+        self, config: LinkRouteConfig, address: LinkAddress, owner: Connection | None, number: int = 0
+    ) -> None:
+        """owner: the connection that it is for, of a client's own; None: those that the configuration names.
+
+        number: that of a client's own, as management shows it.
+        """
         self.config = config
         self.address = address
         self.owner = owner
+        self.number = number
         self.serving: list[Connection] = []
 
 
@@ -72,7 +93,8 @@ class LinkRoutes:
         self._log = log
         self._trees: dict[str, PatternTree[LinkAddress]] = {IN: PatternTree(), OUT: PatternTree()}
         self._routes: dict[str, LinkRoute] = {}  # by identity, in order of creation
-        self._own: dict[int, list[LinkRoute]] = {}  # by number of the connection that they are for
+        self._own: dict[Connection, dict[int, LinkRoute]] = {}  # by the connection they are for and their number
+        self._addresses: dict[LinkAddress, None] = {}  # in order of creation
         containers.watch(self._opened, self._closed)
 
     def __len__(self) -> int:
@@ -83,8 +105,7 @@ class LinkRoutes:
 
     def addresses(self) -> list[LinkAddress]:
         """All addresses, in order of creation."""
-        every = (*self._routes.values(), *(route for routes in self._own.values() for route in routes))
-        return list(dict.fromkeys(route.address for route in every))
+        return list(self._addresses)
 
     def match(self, direction: str, address: str) -> LinkAddress | None:
         """The address of link routes that a normalised address belongs to, None: it is for others to route."""
@@ -109,14 +130,15 @@ class LinkRoutes:
                 for connection in self._containers.matching(config.container_id, config.connection):
                     self._activate(route, connection)
 
-    def _make(self, config: LinkRouteConfig, owner: Connection | None) -> LinkRoute:
+    def _make(self, config: LinkRouteConfig, owner: Connection | None, number: int = 0) -> LinkRoute:
         tree = self._trees[config.direction]
         address = tree.get(config.whole_pattern)
         if address is None:
             address = LinkAddress(config)
             tree.put(config.whole_pattern, address)
+            self._addresses[address] = None
         address.routes += 1
-        return LinkRoute(config, address, owner)
+        return LinkRoute(config, address, owner, number)
 
     def _remove(self, route: LinkRoute) -> None:
         for connection in list(route.serving):
@@ -125,6 +147,32 @@ class LinkRoutes:
         address.routes -= 1
         if not address.routes:
             self._trees[address.direction].remove(address.pattern)
+            del self._addresses[address]
+
+    # Of clients for themselves
+
+    def own(self, connection: Connection) -> list[LinkRoute]:
+        """Those that a client has made for its connection, in order of creation."""
+        return list(self._own.get(connection, {}).values())
+
+    def create_own(self, connection: Connection, config: LinkRouteConfig, number: int) -> LinkRoute | None:
+        """A client makes one for its connection (CLR-1); None: it has as many as it may."""
+        routes = self._own.setdefault(connection, {})
+        if len(routes) >= MAX_OWN:
+            return None
+        route = routes[number] = self._make(config, connection, number)
+        self._activate(route, connection)
+        return route
+
+    def delete_own(self, route: LinkRoute) -> None:
+        """A client removes one of its own; links that are attached stay."""
+        assert route.owner is not None
+        self._remove(self._own[route.owner].pop(route.number))
+
+    def gone(self, connection: Connection) -> None:
+        """A connection has ended, and its own link routes with it (CLR-6)."""
+        for route in self._own.pop(connection, {}).values():
+            self._remove(route)
 
     # Connections
 
@@ -143,15 +191,12 @@ class LinkRoutes:
 
     def _activate(self, route: LinkRoute, connection: Connection) -> None:
         route.serving.append(connection)
-        if connection not in route.address.connections:
-            route.address.connections.append(connection)
+        route.address.serve(connection)
         self._tell("Activated", route, connection)
 
     def _deactivate(self, route: LinkRoute, connection: Connection) -> None:
         route.serving.remove(connection)
-        every = (*self._routes.values(), *self._own.get(connection.number, ()))
-        if not any(other.address is route.address and connection in other.serving for other in every):
-            route.address.connections.remove(connection)
+        route.address.leave(connection)
         self._tell("Deactivated", route, connection)
 
     def _tell(self, event: str, route: LinkRoute, connection: Connection) -> None:

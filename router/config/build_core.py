@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable
 
 from router.config.entities import AddressConfig, AutoLinkConfig, BindingConfig, ExchangeConfig, LinkRouteConfig
 from router.config.validate import Entity
+from router.routing.exchange_keys import INVALID_KEY, SYNTAX
+from router.routing.pattern import MAX_TOKENS, address_tokens
 
 PHASES = range(10)
 PRIORITIES = range(10)
@@ -76,6 +78,8 @@ def _check_address(entity: Entity) -> None:
         refusal = f"{kind} must be a non-empty string type"
     elif not text.strip("./"):
         refusal = f"{kind} invalid - no tokens"
+    elif len(address_tokens(text)) > MAX_TOKENS:
+        refusal = f"{kind} invalid - more than {MAX_TOKENS} tokens"
     elif (ingress is None) != (egress is None) or any(each not in PHASES for each in (ingress or 0, egress or 0)):
         refusal = "Phase values must be between 0 and 9"
     elif priority is not None and priority > PRIORITIES[-1]:
@@ -105,6 +109,9 @@ def build_link_route(entity: Entity, number: int) -> LinkRouteConfig:
     kind, text = ("Prefix", prefix) if prefix is not None else ("Pattern", pattern or "")
     if not text.strip("./"):
         refusal = f"{kind} invalid - no tokens" if text else f"{kind} must be a non-empty string type"
+        raise Refused(refusal, f"Error configuring linkRoute: {refusal}")
+    if len(address_tokens(text)) > MAX_TOKENS:
+        refusal = f"{kind} invalid - more than {MAX_TOKENS} tokens"
         raise Refused(refusal, f"Error configuring linkRoute: {refusal}")
     identity = f"linkRoute/{number}"
     return LinkRouteConfig(
@@ -216,8 +223,9 @@ def _binding_refusal(
         return "Named exchange does not exist"
     if not binding.next_hop_address:
         return "No next hop specified"
-    if exchange.match_method == "mqtt" and "#" in binding.binding_key.split("/")[:-1]:
-        return "The binding key pattern is invalid"
+    tokens = binding.binding_key.split(SYNTAX[exchange.match_method].separator)
+    if len(tokens) > MAX_TOKENS or (exchange.match_method == "mqtt" and "#" in tokens[:-1]):
+        return INVALID_KEY
     if binding.next_hop_phase not in PHASES:
         return "phase must be in the range 0-9"
     if any(_way(binding) == _way(other) for other in others):

@@ -106,6 +106,9 @@ def _type(section: Section, problems: Problems) -> EntityType | None:
         guess = similar(section.name, known)
         problems.error(section.line, f"No such entity type '{SCHEMA.prefix}.{section.name}'{guess}")
         return None
+    if entity_type.section is None and "CREATE" in entity_type.operations:
+        problems.error(section.line, f"entity '{section.name}': Can only create via management CREATE")
+        return None
     if entity_type.section is None:
         problems.error(section.line, f"entity '{section.name}' cannot be configured: it only describes or reports")
         return None

@@ -11,6 +11,7 @@ from typing import Final, Generic, TypeVar
 SEPARATORS: Final = "./"
 ONE: Final = "*"
 ANY: Final = "#"
+MAX_TOKENS: Final = 100  # of a pattern that a user or client may make: matching goes as deep
 
 _SPLIT: Final = re.compile(r"[./]")
 

@@ -17,6 +17,7 @@ from router.log import DEBUG, Log
 from supervisor.core import Core
 from supervisor.inprocess import LocalMessage
 from supervisor.management.addresses import Addresses
+from supervisor.management.connection_link_routes import ConnectionLinkRoutes
 from supervisor.management.connections import Connections
 from supervisor.management.context import Changes, Context
 from supervisor.management.core_type import CoreType
@@ -39,13 +40,10 @@ from supervisor.management.settings import (
     ConfiguredExchanges,
     ConfiguredLinkRoutes,
     Identities,
-    Unbuilt,
 )
 from supervisor.management.store import Store
 from supervisor.management.trace import trace as _trace  # noqa: F401 - registers the operation
 
-# Types that this version does not have, though it knows their columns.
-UNBUILT: Final = ("router.connection.linkRoute",)
 # Short names that mean the store's form, which differs from the rows of the core.
 STORED: Final = ("router", "console")
 
@@ -95,12 +93,6 @@ class Agent:
     def _core_types(self) -> list[CoreType]:
         context = self.context
         identities = Identities(context)
-        unbuilt = []
-        for kind in UNBUILT:
-            entity_type = SCHEMA.types[kind]
-            one = Unbuilt(context, kind, [column.name for column in entity_type.core_columns or ()])
-            one.name = entity_type.long_name  # type: ignore[misc]
-            unbuilt.append(one)
         return [
             RouterType(context),
             Links(context),
@@ -111,8 +103,8 @@ class Agent:
             ConfiguredAutoLinks(context, identities),
             ConfiguredExchanges(context, identities),
             ConfiguredBindings(context, identities),
+            ConnectionLinkRoutes(context),
             Console(context),
-            *unbuilt,
         ]
 
     def ready(self) -> bool:

@@ -46,6 +46,10 @@ class CoreType:
         """All objects, in order of creation. Not changed while it is iterated over."""
         raise NotImplementedError
 
+    def rows_for(self, request: Request) -> Iterable[Any]:
+        """Those that the client who asks may see."""
+        return self.rows()
+
     def row(self, item: Any) -> Any:
         """What the columns are taken from, of an object; None when it is gone by now."""
         return item
@@ -79,7 +83,7 @@ class CoreType:
         items: list[Any] = []
         if offset >= 0:
             stop = offset + count if count is not None and count > 0 else None
-            items = list(islice(self.rows(), *_within(offset, stop)))
+            items = list(islice(self.rows_for(request), *_within(offset, stop)))
         return self._steps(names, columns, items)
 
     def _steps(self, names: list[str], columns: list[Column], items: list[Any]) -> Steps:

@@ -9,14 +9,13 @@ from supervisor.autolinks import Shown as AutoLinkShown
 from supervisor.live.errors import ChangeError
 from supervisor.management import values
 from supervisor.management.context import Context
-from supervisor.management.core_type import PREFIX, Column, CoreType, constant, given
+from supervisor.management.core_type import PREFIX, Column, CoreType, constant
 from supervisor.management.request import Request
 from supervisor.management.response import (
     BAD_REQUEST,
     CREATED,
     NO_CONTENT,
     NOT_FOUND,
-    NOT_IMPLEMENTED,
     Response,
     StatusError,
 )
@@ -320,31 +319,3 @@ class ConfiguredBindings(ConfiguredType):
         """Messages that matched."""
         number = self.context.core.exchanges.binding_counters(item.name)
         return {} if number is None else {"matched": self.context.region.address_totals(number)["ingress"]}
-
-
-class Unbuilt(CoreType):
-    """A type that this version does not have: no objects, and none can be made."""
-
-    def __init__(self, context: Context, kind: str, columns: Iterable[str]) -> None:
-        """kind: short name. columns: those of 1.19."""
-        super().__init__(context)
-        self.kind = kind
-        self.columns = {column: constant(values.NULL) for column in columns}  # type: ignore[misc]
-
-    def rows(self) -> Iterable[Any]:
-        """None."""
-        return ()
-
-    def read(self, request: Request) -> Response:
-        """There is nothing to be read."""
-        given(request)
-        raise StatusError(NOT_FOUND)
-
-    def create(self, request: Request) -> Response:
-        """Say clearly that it cannot be."""
-        raise StatusError(NOT_IMPLEMENTED, f"{self.kind} is not supported yet", values.NULL)
-
-    def delete(self, request: Request) -> Response:
-        """There is nothing to be deleted."""
-        given(request)
-        raise StatusError(NOT_FOUND)

@@ -25,6 +25,8 @@ class Container(Peer):
 
     #: the router's sasl-init
     init: Frame
+    #: sessions that the test has begun itself
+    own = 0
 
     def serve(self, mechanisms: Sequence[str] = ("ANONYMOUS",), code: int = 0, **fields: Any) -> Container:
         """Headers, SASL and open as a broker does them; a `code` other than 0 refuses. Keywords are open fields."""

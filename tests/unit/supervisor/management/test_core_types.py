@@ -280,13 +280,19 @@ def test_refused_and_always_answered(desk, kind, operation, status, body):
     assert (answer.status, answer.body) == (status, body)
 
 
-@pytest.mark.parametrize("kind", ["router.connection.linkRoute"])
-def test_types_that_are_not_built(desk, kind):
-    assert desk.query(kind) == []
-    assert desk.ask("READ", type=PREFIX + kind).outcome == (400, "No name or identity provided")
-    assert desk.ask("READ", type=PREFIX + kind, name="x").outcome == (404, "Not Found")
-    assert desk.ask("DELETE", type=PREFIX + kind, name="x").outcome == (404, "Not Found")
-    assert "not supported yet" in desk.ask("CREATE", {}, type=PREFIX + kind, name="x").description
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("router.config.address", {}),
+        ("router.config.linkRoute", {"direction": "in"}),
+        ("router.config.binding", {"exchangeName": "E", "nextHopAddress": "h"}),
+    ],
+)
+def test_patterns_have_a_limit(desk, kind, body):
+    key = "bindingKey" if kind.endswith("binding") else "pattern"
+    status, text = desk.ask("CREATE", {**body, key: ".".join("a" * 101)}, type=PREFIX + kind).outcome
+    assert (status, "invalid" in text) == (400, True)
+    assert desk.ask("CREATE", {**body, key: ".".join("a" * 100)}, type=PREFIX + kind).status == 201
 
 
 def test_configured_addresses(desk):

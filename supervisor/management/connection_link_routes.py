@@ -1,0 +1,125 @@
+"""Type router.connection.linkRoute: link routes that a client makes for its own connection.
+
+Known to that connection alone: others neither see nor remove them (brokers-and-edge.md, chapter 6; management
+specification 5.5 to 5.10).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Final
+
+from router.config.entities import LinkRouteConfig
+from router.routing.pattern import MAX_TOKENS, address_tokens
+from supervisor.connections import Connection
+from supervisor.linkroutes import IN, OUT, LinkRoute
+from supervisor.management import values
+from supervisor.management.context import Context
+from supervisor.management.core_type import PREFIX, Column, CoreType, constant, given
+from supervisor.management.request import Request
+from supervisor.management.response import BAD_REQUEST, CREATED, NO_CONTENT, NOT_FOUND, Response, StatusError
+
+MAX_TEXT: Final = 1_024  # characters of a name or pattern that a client may have the router keep
+
+
+def _fits(pattern: str) -> bool:
+    return len(pattern) <= MAX_TEXT and len(address_tokens(pattern)) <= MAX_TOKENS
+
+
+def _refused(text: str) -> StatusError:
+    return StatusError(BAD_REQUEST, text, values.NULL)
+
+
+class ConnectionLinkRoutes(CoreType):
+    """Link routes of the connection that asks, in order of creation."""
+
+    name = PREFIX + "router.connection.linkRoute"
+    columns: ClassVar[Mapping[str, Column]] = {
+        "name": lambda route: values.string(route.config.name or None),
+        "identity": lambda route: values.string(str(route.number)),
+        "type": constant(values.string(name)),
+        "pattern": lambda route: values.string(route.config.pattern),
+        "direction": lambda route: values.string(route.config.direction),
+        "containerId": lambda route: values.string(route.config.container_id),
+    }
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._routes = context.core.link_routes
+
+    def _connection(self, request: Request) -> Connection | None:
+        """The connection that a request came over; None: not over one, or it is gone by now."""
+        return None if request.connection is None else self.context.core.opened.get(request.connection)
+
+    def rows_for(self, request: Request) -> Iterable[LinkRoute]:
+        """Those of the connection that asks."""
+        connection = self._connection(request)
+        return [] if connection is None else self._routes.own(connection)
+
+    def _wanted_one(self, request: Request) -> LinkRoute:
+        """By identity, else by name, the first that has it; one without a name is not found by any."""
+        identity, name = given(request)
+        matches: Callable[[Any], bool] = (
+            (lambda route: str(route.number) == identity)
+            if identity is not None
+            else (lambda route: route.config.name == name)
+        )
+        found = next(filter(matches, self.rows_for(request)), None)
+        if found is None:
+            raise StatusError(NOT_FOUND)
+        return found
+
+    def read(self, request: Request) -> Response:
+        """Show one."""
+        return self.shown(self._wanted_one(request))
+
+    def create(self, request: Request) -> Response:
+        """Make one for the connection that asks."""
+        connection = self._connection(request)
+        if connection is None or connection.closing:
+            raise _refused("Parent connection no longer exists")
+        config = _config(request, connection)
+        core = self.context.core
+        route = None
+        if len(config.name) <= MAX_TEXT and _fits(config.pattern or ""):
+            route = self._routes.create_own(connection, config, core.take_identity())
+        if route is None:
+            raise _refused("creation failed")
+        return self.shown(route, CREATED)
+
+    def delete(self, request: Request) -> Response:
+        """Remove one; links that are attached stay."""
+        self._routes.delete_own(self._wanted_one(request))
+        return Response(NO_CONTENT)
+
+
+def _config(request: Request, connection: Connection) -> LinkRouteConfig:
+    """What a request asks for; the order of the checks is that of 1.19. Raises StatusError."""
+    body = request.body()
+    if not isinstance(body, dict):
+        raise _refused("Body of request must be a map")
+    if body.get("pattern") is None:
+        raise _refused("Pattern field is required")
+    if not isinstance(body["pattern"], str) or not body["pattern"]:
+        raise _refused("Pattern must be a non-empty string type")
+    pattern = body["pattern"].strip("./")
+    if not pattern:
+        raise _refused("Pattern invalid - no tokens")
+    direction = body.get("direction")
+    if direction is None:
+        raise _refused("Missing value for 'direction'")
+    if direction not in (IN, OUT):
+        raise _refused("Invalid value for 'direction'")
+    name = body.get("name") if isinstance(body.get("name"), str) else None
+    return LinkRouteConfig(
+        name=request.name or name or "",
+        identity="",
+        named=True,
+        line=None,
+        values={},
+        prefix=None,
+        pattern=str(pattern),
+        direction=str(direction),
+        container_id=connection.container,
+        connection=None,
+        add_prefix=None,
+        delete_prefix=None,
+    )
