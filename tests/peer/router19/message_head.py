@@ -1,0 +1,159 @@
+"""Router annotations of a message: reading them, and rewriting the head of a message for the next hop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.peer.codec import CodecError, decode
+from tests.peer.router19.encoding import section
+from tests.peer.types import Described, Int, Map, Symbol
+
+HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
+PREFIX = "x-opt-qd."
+PHASE, STREAM, TO = Symbol(PREFIX + "phase"), Symbol(PREFIX + "stream"), Symbol(PREFIX + "to")
+INGRESS, TRACE = Symbol(PREFIX + "ingress"), Symbol(PREFIX + "trace")
+CLASS = Symbol(PREFIX + "class")
+_OURS = (PHASE, STREAM, TO, INGRESS, TRACE, CLASS, Symbol(PREFIX))
+DEFAULT_PRIORITY = 4
+
+
+class Invalid(ValueError):
+    """Annotations for which a delivery is rejected with amqp:invalid-field; the text is the description."""
+
+
+@dataclass
+class Head:
+    """What a router reads of a message before it forwards it."""
+
+    #: header and delivery annotations, as they came
+    before: bytes = b""
+    #: offset of what follows the message annotations
+    rest: int = 0
+    priority: int = DEFAULT_PRIORITY
+    user: list[tuple[Any, Any]] = field(default_factory=list)
+    phase: int = 0
+    stream: bool = False
+    to: str | None = None
+    ingress: str | None = None
+    trace: list[str] = field(default_factory=list)
+    #: `to` of the properties
+    properties_to: str | None = None
+
+    def address(self) -> tuple[str, int] | None:
+        """Address text and phase to route by on a router link; None without any."""
+        if self.to is not None:
+            return self.to, self.phase
+        return None if self.properties_to is None else (self.properties_to, 0)
+
+
+def compose(
+    user: list[tuple[Any, Any]],
+    phase: int = 0,
+    stream: bool = False,
+    to: str | None = None,
+    ingress: str | None = None,
+    trace: list[str] | None = None,
+) -> bytes:
+    """The message-annotations section: what users wrote first, then ours in their order; empty if there is nothing."""
+    pairs = list(user)
+    if phase:
+        pairs.append((PHASE, Int(phase)))
+    if stream:
+        pairs.append((STREAM, Int(1)))
+    if to is not None:
+        pairs.append((TO, to))
+    if ingress is not None:
+        pairs.append((INGRESS, ingress))
+    if trace is not None:
+        pairs.append((TRACE, trace))
+    return section(MESSAGE_ANNOTATIONS, Map(pairs)) if pairs else b""
+
+
+def read(octets: bytes) -> Head:
+    """Read the head of a message as it came on a router link. Raises Invalid, and CodecError while it is incomplete."""
+    head = Head()
+    at = 0
+    while at < len(octets):
+        item, end = decode(octets, at)
+        if not isinstance(item, Described):
+            raise Invalid("not a section")
+        code = item.descriptor
+        if code == HEADER:
+            head.priority = _priority(item.value)
+        elif code == MESSAGE_ANNOTATIONS:
+            _split(head, item.value)
+        elif code == PROPERTIES and isinstance(item.value, list) and len(item.value) > 2:
+            to = item.value[2]
+            head.properties_to = str(to) if isinstance(to, str) else None
+        if code in (HEADER, DELIVERY_ANNOTATIONS):
+            head.before += octets[at:end]
+            head.rest = end
+        elif code == MESSAGE_ANNOTATIONS:
+            head.rest = end
+        if code >= PROPERTIES:
+            break
+        at = end
+    return head
+
+
+def complete_head(octets: bytes) -> Head | None:
+    """The head, if enough of the message is there to route it; None if not. Raises Invalid."""
+    try:
+        return read(octets)
+    except CodecError:
+        return _without_body(octets)
+
+
+def _without_body(octets: bytes) -> Head | None:
+    """The head of a message whose body is still incomplete: everything but the last section can be decoded."""
+    at = 0
+    while at < len(octets):
+        try:
+            _item, end = decode(octets, at)
+        except CodecError:
+            break
+        at = end
+    code = octets[at + 2] if len(octets) > at + 2 and octets[at : at + 2] == b"\x00\x53" else None
+    return read(octets[:at]) if code is not None and code > PROPERTIES else None
+
+
+def _priority(fields: Any) -> int:
+    if isinstance(fields, list) and len(fields) > 1 and fields[1] is not None:
+        return min(int(fields[1]), 9)
+    return DEFAULT_PRIORITY
+
+
+def _split(head: Head, annotations: Any) -> None:
+    """Part what is ours from what users wrote; a user entry after one of ours is lost, as in 1.19."""
+    if not isinstance(annotations, Map):
+        raise Invalid("not a map")
+    ours = False
+    for key, value in annotations.pairs:
+        if isinstance(key, Symbol) and key in _OURS:
+            ours = True
+            _take(head, key, value)
+        elif not ours:
+            head.user.append((key, value))
+
+
+def _take(head: Head, key: Symbol, value: Any) -> None:
+    plain = isinstance(value, str) and not isinstance(value, Symbol)
+    if key == TO:
+        if not plain:
+            raise Invalid("to-override not a valid string type")
+        head.to = value
+    elif key == INGRESS:
+        if not plain:
+            raise Invalid("ingress router not a string type")
+        head.ingress = value
+    elif key == TRACE:
+        if not isinstance(value, list):
+            raise Invalid("trace annotation is not a list")
+        if not all(isinstance(one, str) for one in value):
+            raise Invalid("trace list contains non-string entries")
+        head.trace = [str(one) for one in value]
+    elif key == PHASE and isinstance(value, int):
+        head.phase = int(value)
+    elif key == STREAM:
+        head.stream = True

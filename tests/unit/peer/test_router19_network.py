@@ -1,0 +1,107 @@
+"""Routers of 1.19 for tests, among themselves: they have to be a network before others are tested with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.peer import frames, message
+from tests.peer.router19.engine import Timers
+from tests.peer.router19.router import Router19
+from tests.peer.router19.world import World
+
+FAST = Timers().scaled(0.05)
+TREATMENTS = {name: name for name in ("multicast", "closest", "balanced")}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """The thread of the routers."""
+    world = World()
+    yield world
+    world.close()
+
+
+class Net:
+    """Routers by name, connected by `line` or `link`."""
+
+    def __init__(self, world: World, names: str) -> None:
+        self.routers = {name: Router19(world, name, FAST, addresses=TREATMENTS) for name in names}
+        self.ports = {name: router.listen() for name, router in self.routers.items()}
+
+    def link(self, *pairs: str) -> None:
+        """Connect the first of each pair to the second, and wait until everybody knows everybody."""
+        for one, other in pairs:
+            self.routers[one].connect(self.ports[other])
+        names = set(self.routers)
+        for name, router in self.routers.items():
+            router.wait_reach(*(names - {name}))
+
+    def __getitem__(self, name: str) -> Router19:
+        return self.routers[name]
+
+    def stop(self) -> None:
+        """End them all."""
+        for router in self.routers.values():
+            router.stop()
+
+
+def payload(body: str = "hello", **fields: object) -> bytes:
+    """A message."""
+    return message.message(body, **fields)
+
+
+def test_a_chain_carries_messages_and_outcomes(world: World) -> None:
+    net = Net(world, "ABC")
+    net.link("AB", "BC")
+    consumer = net["C"].consumer("balanced/x", accept=False)
+    net["A"].wait_key("M0balanced/x", "C")
+    sent = net["A"].send("balanced/x", payload())
+    arrival = consumer.next()
+    assert arrival.body == "hello"
+    trace = message.annotation(arrival.payload, "x-opt-qd.trace")
+    assert trace == ["0/A", "0/B", "0/C"]
+    arrival.settle(frames.rejected("test:error", "text"))
+    assert sent.outcome() == "rejected"
+    assert net["A"].engine.nodes["C"].cost == 2
+    net.stop()
+
+
+def test_a_triangle_duplicates_multicast_as_the_original_does(world: World) -> None:
+    net = Net(world, "ABC")
+    net.link("AB", "BC", "CA")
+    consumers = {name: net[name].consumer("multicast/x") for name in "ABC"}
+    for name in "ABC":
+        net[name].wait_key("M0multicast/x", *(set("ABC") - {name}))
+    sent = net["A"].send("multicast/x", payload())
+    assert sent.outcome() == "accepted"
+    world.wait(lambda: len(consumers["B"].arrivals) == len(consumers["C"].arrivals) == 2, "two copies each")
+    assert len(consumers["A"].arrivals) == 1
+    net.stop()
+
+
+def test_a_large_message_streams(world: World) -> None:
+    net = Net(world, "ABC")
+    net.link("AB", "BC")
+    consumer = net["C"].consumer("closest/x")
+    net["A"].wait_key("M0closest/x", "C")
+    whole = message.message("x" * 300_000)
+    sent = net["A"].send("closest/x", whole[:200_000], complete=False)
+    world.wait(lambda: consumer.arrivals and len(consumer.arrivals[0].payload) > 100_000, "the first part")
+    sent.extend(whole[200_000:])
+    assert consumer.next().body == "x" * 300_000
+    assert sent.outcome() == "accepted"
+    net.stop()
+
+
+def test_a_lost_connection_resolves_what_was_on_its_way(world: World) -> None:
+    net = Net(world, "AB")
+    net.link("AB")
+    net["B"].consumer("closest/x", credit=1, accept=False)
+    net["A"].wait_key("M0closest/x", "B")
+    sent = net["A"].send("closest/x", payload())
+    world.wait(lambda: net["A"].connections[0].data_out[4].unsettled, "one unsettled")
+    world.call(net["A"].connections[0].drop)
+    assert sent.outcome() == "modified"
+    net.stop()
