@@ -32,8 +32,8 @@ class Net:
 
     def link(self, *pairs: str) -> None:
         """Connect the first of each pair to the second, and wait until everybody knows everybody."""
-        for one, other in pairs:
-            self.routers[one].connect(self.ports[other])
+        for pair in pairs:
+            self.routers[pair[0]].connect(self.ports[pair[1]])
         names = set(self.routers)
         for name, router in self.routers.items():
             router.wait_reach(*(names - {name}))
@@ -47,9 +47,9 @@ class Net:
             router.stop()
 
 
-def payload(body: str = "hello", **fields: object) -> bytes:
+def payload(body: str = "hello") -> bytes:
     """A message."""
-    return message.message(body, **fields)
+    return message.message(body)
 
 
 def test_a_chain_carries_messages_and_outcomes(world: World) -> None:
