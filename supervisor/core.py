@@ -37,8 +37,8 @@ from router.ipc.control import (
     Message,
 )
 from router.log import DEBUG, LEVELS, MODULES, WARNING, Log, LogSettings
+from router.routing.address import INTERIOR_MODE, MOBILE, key
 from router.routing.address import LOCAL as LOCAL_CLASS
-from router.routing.address import MOBILE, key
 from supervisor.attach import Accepted, Attaching, Refused, Routed
 from supervisor.configure import address_entries
 from supervisor.connections import (
@@ -60,6 +60,7 @@ from supervisor.linkpairs import Pairs
 from supervisor.linkroutes import LinkRoutes
 from supervisor.offers import Offers
 from supervisor.own_links import OwnLinks, own_link
+from supervisor.routers import Routers
 from supervisor.settings import Settings
 from supervisor.table import Op, Record, Table
 from supervisor.testhooks import add_test_hooks
@@ -109,6 +110,10 @@ class Core:
             log.error("ERROR", text)
         self.settings = Settings(self.table, entries, router.default_distribution)
         self.link_routes = LinkRoutes(self.containers, log)
+        self.routers: Routers | None = None  # of an interior router
+        if router.mode == INTERIOR_MODE:
+            self.routers = Routers(router, self.table, self.settings, log)
+            self.link_routes.local_changed = self.routers.link_address_changed
         self._pairs = Pairs(self.workers, self.take_identity, self._add_link)
         self._attaching = Attaching(router.id, router.mode, self.settings.current, self.table, self.link_routes)
         self.exchanges = Exchanges(router.id, router.mode, self.settings.current, self.table)
@@ -166,7 +171,10 @@ class Core:
     @property
     def addresses(self) -> int:
         """Number of addresses, those of link routes included."""
-        return len(self.table.records) + len(self.link_routes.addresses())
+        link_routes = {address.key for address in self.link_routes.addresses()}
+        if self.routers is not None:
+            link_routes.update(address.key for address in self.routers.link_routes)
+        return len(self.table.records) + len(link_routes)
 
     @property
     def connections(self) -> int:
@@ -176,7 +184,7 @@ class Core:
     @property
     def busy(self) -> bool:
         """Whether `take_delta` has more to do when other events have had their turn."""
-        return self.settings.waiting(self.epochs)
+        return self.settings.waiting(self.epochs) or (self.routers is not None and self.routers.waiting(self.epochs))
 
     @property
     def accepted(self) -> int:
@@ -302,6 +310,8 @@ class Core:
         table, epochs = self.table, self.epochs
         epochs.run_actions(table.epoch)
         self.settings.step(epochs)
+        if self.routers is not None:
+            self.routers.step(epochs)
         if self._when_in_force and self.settings.settled:
             for action in self._when_in_force:
                 epochs.call_when_all(table.pending_epoch, action)
@@ -324,6 +334,8 @@ class Core:
     def snapshot(self) -> list[Op]:
         """The whole table as ops. Nothing may wait to be published."""
         ops: list[Op] = [self._log_op, *self.offers.ops(), self.settings.op()]
+        if self.routers is not None:
+            ops += self.routers.ops()
         ops += self.table.address_ops()
         ops += self.exchanges.ops()
         ops += ([OP_WORKER, w.index, w.generation, "up"] for w in self.workers.values() if w.live)

@@ -178,6 +178,7 @@ class Exchanges:
         exchange.alternate = alternate_record
         record.exchange = exchange.number
         self._table.announce(record)
+        self._table.local_changed(record)
         self._exchanges[config.name] = exchange
         self._table.change(exchange.op())
 
@@ -189,6 +190,7 @@ class Exchanges:
         del self._exchanges[name]
         exchange.record.exchange = None
         self._table.announce(exchange.record)
+        self._table.local_changed(exchange.record)
         self._table.change([OP_EXCHANGE_GONE, exchange.number])
         self._table.give_id_back(exchange.attributes["counters"])
         self._table.release(exchange.record)

@@ -105,11 +105,13 @@ class InProcess:
         return True
 
     def _choose(self, record: Record, near: int | None) -> Worker | None:
-        """A live worker that has a consumer; of an exchange, whose consumers are those of other addresses, any."""
-        if record.exchange is not None:
+        """A live worker that has a consumer; any, where all know the way to one: of an exchange, whose consumers are
+        those of other addresses, and of an address at other routers."""
+        having = self._live(record)
+        if not having and (record.exchange is not None or record.remotes):
             having = [worker.index for worker in self._workers.values() if worker.live]
-        else:
-            having = self._live(record) or (self._live(record.fallback) if record.fallback is not None else [])
+        if not having and record.fallback is not None:
+            return self._choose(record.fallback, near)
         if not having:
             return None
         return self._workers[near if near is not None and near in having else having[0]]

@@ -4,7 +4,7 @@ No input or output here. A link route belongs to an address (`C`, `D` prefix; `E
 while a link route refers to it and knows the connections that serve it.
 """
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from router.config.entities import LinkRouteConfig
@@ -95,6 +95,8 @@ class LinkRoutes:
         self._routes: dict[str, LinkRoute] = {}  # by identity, in order of creation
         self._own: dict[Connection, dict[int, LinkRoute]] = {}  # by the connection they are for and their number
         self._addresses: dict[LinkAddress, None] = {}  # in order of creation
+        # Called when an address has got its first connection or lost its last; the network of routers hears of it.
+        self.local_changed: Callable[[LinkAddress], None] = _nothing
         containers.watch(self._opened, self._closed)
 
     def __len__(self) -> int:
@@ -192,14 +194,22 @@ class LinkRoutes:
     def _activate(self, route: LinkRoute, connection: Connection) -> None:
         route.serving.append(connection)
         route.address.serve(connection)
+        if len(route.address.connections) == 1:
+            self.local_changed(route.address)
         self._tell("Activated", route, connection)
 
     def _deactivate(self, route: LinkRoute, connection: Connection) -> None:
         route.serving.remove(connection)
         route.address.leave(connection)
+        if not route.address.connections:
+            self.local_changed(route.address)
         self._tell("Deactivated", route, connection)
 
     def _tell(self, event: str, route: LinkRoute, connection: Connection) -> None:
         by_id = route.owner is not None or route.config.container_id == connection.container
         where = f"container {connection.container}" if by_id else f"connection {name_of(connection)}"
         self._log.info("ROUTER_CORE", f"Link Route {event} '{route.config.name}' on {where}")
+
+
+def _nothing(address: LinkAddress) -> None:
+    """In the place of a callback where nobody is to hear of it."""

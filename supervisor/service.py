@@ -38,6 +38,7 @@ _MODE_TEXTS: Final = {
     "standalone": "Router started in Standalone mode",
     "edge": "Router started in Edge mode",
 }
+_LEAST_WAIT: Final = 0.001  # seconds between two wakes for what is due
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 
@@ -86,6 +87,7 @@ class Supervisor:
         )
         self._serving = False  # listening
         self._wake: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None  # of the network of routers
         core.in_process.changed = self._wake_soon
         listening = Listening(self._acceptor, lambda: self._http, lambda: self.http, core, log, self._log_listening)
         self._connectors = Connectors(loop, core, self._acceptor, log, self._wake_soon)
@@ -160,6 +162,14 @@ class Supervisor:
             self._pool.kill(worker)
 
     def _flush(self) -> None:
+        """Do what is due."""
+        try:
+            self._work()
+        finally:  # an error must not stop the clock of the network
+            if self._core.routers is not None:
+                self._wake_at(max(self._core.routers.deadline, self._loop.time() + _LEAST_WAIT))
+
+    def _work(self) -> None:
         """Deal with messages for the router itself, publish what has changed and send what waits."""
         more = True  # also when a handler fails, for what is below is not done then
         try:
@@ -180,7 +190,6 @@ class Supervisor:
                 worker.outbox = []
             if not worker.outbox:
                 self._send_own(worker)
-
     def _send_own(self, worker: Worker) -> None:
         """Messages of the router itself."""
         if worker.live:
@@ -191,6 +200,18 @@ class Supervisor:
         """There is something to send, or to work on, when other events have had their turn."""
         if self._wake is None:
             self._wake = self._loop.call_soon(self._awake)
+
+    def _wake_at(self, due: float) -> None:
+        """There will be something to do at a time of the monotonic clock, which is that of the loop."""
+        if self._timer is not None:
+            if self._timer.when() == due:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._timed)
+
+    def _timed(self) -> None:
+        self._timer = None
+        self._channels.wake()
 
     def _later(self, function: Callable[[], None]) -> None:
         """Call `function` when other events have had their turn, and send what came of it."""
@@ -305,8 +326,9 @@ class Supervisor:
         if self._http is not None:
             await self._http.stop()  # until now it says that the router drains
         self._pool.close()
-        if self._wake is not None:
-            self._wake.cancel()
+        for handle in (self._wake, self._timer):
+            if handle is not None:
+                handle.cancel()
         self._core.in_process.changed = _nothing
         self._channels.close()
         self._log.info("ROUTER_CORE", "Router Core thread exited")

@@ -122,7 +122,7 @@ class Settings:
                 self._patterns = iter(list(self._changed))
                 return
             setting = self._setting(record)
-            if setting is not None and not _as_set(record, setting):
+            if setting is not None and not self._as_set(record, setting):
                 self._found.setdefault(id(setting), []).append(record)
 
     def _setting(self, record: Record) -> Setting | None:
@@ -168,18 +168,20 @@ class Settings:
 
     def _treat(self, record: Record, setting: Setting) -> None:
         """Make a record what its setting says."""
-        record.treatment = _treatment(record, setting)
+        record.treatment = self._treatment(record, setting)
         record.priority, record.overflow = setting.priority, setting.overflow
         self._table.set_fallback(record, setting)
 
+    def _treatment(self, record: Record, setting: Setting) -> str:
+        """What a record is to be treated as."""
+        if record.key[0] == MOBILE and record.key[1] == FALLBACK_PHASE:
+            return BALANCED
+        if record.hint is not None and setting is self.current.default:
+            return record.hint
+        return setting.distribution
 
-def _treatment(record: Record, setting: Setting) -> str:
-    fallback = record.key[0] == MOBILE and record.key[1] == FALLBACK_PHASE
-    return BALANCED if fallback else setting.distribution
-
-
-def _as_set(record: Record, setting: Setting) -> bool:
-    """Whether a record is what its setting says."""
-    same = record.treatment == _treatment(record, setting)
-    same = same and record.priority == setting.priority and record.overflow == setting.overflow
-    return same and (record.key[:2] != "M0" or setting.fallback is (record.fallback is not None))
+    def _as_set(self, record: Record, setting: Setting) -> bool:
+        """Whether a record is what its setting says."""
+        same = record.treatment == self._treatment(record, setting)
+        same = same and record.priority == setting.priority and record.overflow == setting.overflow
+        return same and (record.key[:2] != "M0" or setting.fallback is (record.fallback is not None))

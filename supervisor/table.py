@@ -37,6 +37,7 @@ class Record:
         "exchange",
         "fallback",
         "fixed",
+        "hint",
         "holders",
         "id",
         "inproc",
@@ -57,6 +58,7 @@ class Record:
         self.overflow = overflow
         self.inproc = False
         self.fixed = False  # treated as it was created, whatever the settings say
+        self.hint: str | None = None  # treatment that another router told, in force where no setting says another
         self.exchange: int | None = None
         self.fallback: Record | None = None  # the fallback instance, of a primary one
         self.primary: Record | None = None  # the primary instance, of a fallback one
@@ -117,7 +119,7 @@ class Table:
         self._retiring: deque[tuple[int, int]] = deque()  # epoch of the removal, id
         self._ops: list[Op] = []
         self._idle: list[Record] = []  # may have lost their last user since the last delta
-        # Called when a record has got its first consumer or lost its last; the network of routers hears of it.
+        # Called when `local` of a record may have changed; the network of routers hears of it.
         self.local_changed: Callable[[Record], None] = _nothing
 
     @property

@@ -14,6 +14,7 @@ AREA: Final = "A"
 EDGE: Final = "H"
 
 EDGE_MODE: Final = "edge"
+INTERIOR_MODE: Final = "interior"
 OWN_AREA: Final = "0"
 EVERY: Final = "all"
 # Local address that stands for "whatever is beyond the uplink" in an edge router.

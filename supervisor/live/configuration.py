@@ -264,6 +264,8 @@ class LiveConfiguration:
                 self._log.error("ROUTER_CORE", text)
         self._listening.commit(listeners)
         self._core.use_link_routes(reached)
+        if self._core.routers is not None:
+            self._core.routers.configure(reached.router)
         self.autolinks.replace(reached.auto_links)
         self.connectors.replace(reached.connectors)
         self._acceptor.limit = reached.policy.max_connections

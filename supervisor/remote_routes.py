@@ -1,0 +1,88 @@
+"""Addresses of link routes that other routers have announced (inter-router.md 9.4, 12). No input or output here."""
+from collections.abc import Iterator
+from typing import Final
+
+from router.routing.pattern import MAX_TOKENS, PatternError, PatternTree, canonical, from_prefix
+from supervisor.linkroutes import IN, OUT
+
+# Direction by class of the key.
+CLASSES: Final = {"C": IN, "E": IN, "D": OUT, "F": OUT}
+_PREFIXES: Final = ("C", "D")
+
+
+class RemoteLinkAddress:
+    """An address of link routes and the routers that have containers for it. Owner: RemoteLinkRoutes."""
+
+    __slots__ = ("direction", "key", "pattern", "routers")
+
+    def __init__(self, key: str, pattern: str, direction: str) -> None:
+        self.key = key
+        self.pattern = pattern  # canonical
+        self.direction = direction
+        self.routers: dict[int, None] = {}  # by index, in order of announcement
+
+
+class RemoteLinkRoutes:
+    """All of them. Owner: the routers of the network."""
+
+    __slots__ = ("_addresses", "_trees")
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, RemoteLinkAddress] = {}  # by key
+        # Keys that differ may stand for the same pattern (`Ca` and `Ea.#`, which no correct router sends).
+        self._trees: dict[str, PatternTree[dict[str, RemoteLinkAddress]]] = {IN: PatternTree(), OUT: PatternTree()}
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def __iter__(self) -> Iterator[RemoteLinkAddress]:
+        return iter(self._addresses.values())
+
+    def get(self, key: str) -> RemoteLinkAddress | None:
+        """The address with this key."""
+        return self._addresses.get(key)
+
+    def match(self, direction: str, address: str) -> tuple[int, ...]:
+        """Indexes, ascending, of the routers that have containers for a normalised address; none: nobody has."""
+        found = self._trees[direction].match(address)
+        return () if found is None else tuple(sorted({index for each in found.values() for index in each.routers}))
+
+    def add(self, key: str, index: int) -> None:
+        """A router has containers for it. Raises PatternError for a key that is no prefix or pattern."""
+        address = self._addresses.get(key)
+        if address is None:
+            text, direction = key[1:], CLASSES[key[0]]
+            tokens = canonical(from_prefix(text) if key[0] in _PREFIXES else text)
+            if len(tokens) > MAX_TOKENS:
+                raise PatternError(f"Pattern invalid - more than {MAX_TOKENS} tokens")
+            pattern = "/".join(tokens)
+            address = self._addresses[key] = RemoteLinkAddress(key, pattern, direction)
+            tree = self._trees[direction]
+            same = tree.get(pattern)
+            if same is None:
+                same = {}
+                tree.put(pattern, same)
+            same[key] = address
+        address.routers[index] = None
+
+    def remove(self, key: str, index: int) -> None:
+        """It has none any more; one that had none is ignored."""
+        address = self._addresses.get(key)
+        if address is not None:
+            address.routers.pop(index, None)
+            if not address.routers:
+                self._forget(address)
+
+    def forget(self, index: int) -> None:
+        """A router is gone."""
+        for key in [address.key for address in self._addresses.values() if index in address.routers]:
+            self.remove(key, index)
+
+    def _forget(self, address: RemoteLinkAddress) -> None:
+        del self._addresses[address.key]
+        tree = self._trees[address.direction]
+        same = tree.get(address.pattern)
+        assert same is not None
+        del same[address.key]
+        if not same:
+            tree.remove(address.pattern)

@@ -1,0 +1,375 @@
+"""The network of routers as this router has it: the protocol's engine, and what its changes mean for the table.
+
+No input or output here, except that time passes: `step` is called in each wake, and again at `deadline`.
+
+What a router announces may be a hundred thousand addresses at once. Such changes are applied in turns of TURN, and in
+epochs of at most ADDRESSES_AN_EPOCH, each after all workers have acknowledged the one before: they apply it between two
+wakes. Paths are another matter: a changed path is in the next epoch, whatever waits.
+"""
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from router.config.entities import RouterConfig
+from router.ipc.control import OP_RADIUS, OP_ROUTER, OP_ROUTER_GONE
+from router.log import ERROR, WARNING, Log
+from router.routing.address import EDGE, FALLBACK_PHASE, LOCAL, MOBILE, ROUTER, TOPOLOGICAL, key
+from router.routing.pattern import PatternError
+from router.routing.settings import BALANCED, CLOSEST, DEFAULT_OVERFLOW, MULTICAST, UNAVAILABLE
+from supervisor.epochs import Epochs
+from supervisor.linkroutes import LinkAddress
+from supervisor.network.engine import Engine
+from supervisor.network.outputs import (
+    KeysChanged,
+    PathChanged,
+    RadiusChanged,
+    RouterAdded,
+    RouterRemoved,
+    RouterRow,
+    Unreachable,
+)
+from supervisor.network.timers import Timers
+from supervisor.remote_routes import CLASSES as LINK_ROUTE_CLASSES
+from supervisor.remote_routes import RemoteLinkRoutes
+from supervisor.settings import Settings
+from supervisor.table import Op, Record, Table, TableFullError
+
+TURN: Final = 0.002  # seconds for changes of addresses before other events have their turn
+ADDRESSES_AN_EPOCH: Final = 256
+
+# Addresses of the protocol itself: they are always there, and messages of clients to them go nowhere (11.2).
+CONTROL: Final = (
+    (LOCAL, "qdhello"),
+    (LOCAL, "qdrouter"),
+    (LOCAL, "qdrouter.ma"),
+    (TOPOLOGICAL, "qdrouter"),
+    (TOPOLOGICAL, "qdrouter.ma"),
+)
+# Treatments as numbers of the protocol (inter-router.md 1) and in the table; what is not there says nothing.
+HINTS: Final = {MULTICAST: 1, CLOSEST: 2, BALANCED: 3}
+LINK_BALANCED: Final = 4
+TREATMENTS: Final = {0: MULTICAST, 1: MULTICAST, 2: CLOSEST, 3: BALANCED}
+# Mobile addresses that each router has for itself.
+MANAGEMENT: Final = "$management"
+_SERVICES: Final = "_$qd."
+
+_PHASES: Final[Mapping[str, int | str]] = {**{str(number): number for number in range(10)}, FALLBACK_PHASE: FALLBACK_PHASE}
+
+
+class Router:
+    """Another router, as workers know it or soon will. Owner: Routers."""
+
+    __slots__ = ("cost", "gone", "id", "index", "links", "origins", "told")
+
+    def __init__(self, index: int, router_id: str) -> None:
+        self.index = index
+        self.id = router_id
+        self.links: tuple[int, ...] = ()  # connections to its next hop; none: not reachable
+        self.cost = 0
+        self.origins = 0
+        self.told = False  # workers know it
+        self.gone = False
+
+    def op(self) -> Op:
+        """The op that announces it."""
+        return [OP_ROUTER, self.index, self.id, list(self.links), self.cost, f"{self.origins:x}"]
+
+
+class Routers:
+    """All other routers. Owner: the core.
+
+    send_control(connection, octets): sends a message on the control link of an inter-router connection.
+    """
+
+    def __init__(
+        self, config: RouterConfig, table: Table, settings: Settings, log: Log, now: float | None = None
+    ) -> None:
+        self._table = table
+        self._settings = settings
+        self._log = log
+        # Nothing is said before the second that the instance names: a router that is killed and started again within a
+        # second must not speak as the one before (inter-router.md 1, instance).
+        wall, self._clock = time.time(), time.monotonic() if now is None else now
+        self.instance: Final = int(wall) + 1
+        self._begins = self._clock + self.instance - wall
+        self.engine: Final = Engine(config.id, self.instance, timers(config), self._clock)
+        self.link_routes: Final = RemoteLinkRoutes()
+        self.send_control: Callable[[int, bytes], object] = _nowhere
+        self._present: dict[int, Router] = {}  # by index, as the engine has them
+        self._told: dict[int, Router] = {}  # by index, as workers have them
+        self._radius = 0
+        self._work: deque[Iterator[None]] = deque()  # what waits, each a step at a time
+        self._sent = 0  # epoch of the last part of it
+        self._changes = 0  # since the start, of paths
+        self._full = False  # an address had no room; it was told
+        for cls, name in CONTROL:
+            record = table.create(key(cls, name), MULTICAST, None, DEFAULT_OVERFLOW)
+            record.fixed = True
+            table.hold(record)
+        table.local_changed = self._local_changed
+
+    # Inter-router connections
+
+    def link_up(self, connection: int, cost: int, ours: bool, now: float | None = None) -> None:
+        """The control link of a connection is there. ours: at the other end is Sluice."""
+        self.engine.link_up(connection, cost, ours, _now(now))
+
+    def link_down(self, connection: int, now: float | None = None) -> None:
+        """It is gone."""
+        self.engine.link_down(connection, _now(now))
+
+    def received(self, connection: int, octets: bytes, now: float | None = None) -> None:
+        """A message came by it."""
+        self.engine.receive(connection, octets, _now(now))
+
+    # What is here
+
+    def _local_changed(self, record: Record) -> None:
+        """Clients have begun to consume an address, or have ceased to."""
+        if record.key[0] != MOBILE or record.key[2:] == MANAGEMENT or record.key.startswith(_SERVICES, 2):
+            return
+        if record.local:
+            self.engine.announce(record.key, HINTS.get(record.treatment, HINTS[BALANCED]), _now(None))
+        else:
+            self.engine.withdraw(record.key, _now(None))
+
+    def link_address_changed(self, address: LinkAddress) -> None:
+        """Containers have begun to serve an address of link routes, or have ceased to."""
+        if address.connections:
+            self.engine.announce(address.key, LINK_BALANCED, _now(None))
+        else:
+            self.engine.withdraw(address.key, _now(None))
+
+    # What others are told to be
+
+    @property
+    def count(self) -> int:
+        """Number of other routers known."""
+        return len(self._present)
+
+    @property
+    def path_changes(self) -> int:
+        """How often a path was found, changed or lost since the start."""
+        return self._changes
+
+    def rows(self) -> list[RouterRow]:
+        """This router, and all others."""
+        return self.engine.routers()
+
+    def id_of(self, index: int) -> str | None:
+        """The id of the router with this index in records."""
+        router = self._told.get(index)
+        return None if router is None else router.id
+
+    def links_to(self, router_id: str) -> tuple[int, ...]:
+        """Connections to the next hop of a router; none: it is not known, or there is no way to it."""
+        for router in self._present.values():
+            if router.id == router_id:
+                return router.links
+        return ()
+
+    def links_of(self, index: int) -> tuple[int, ...]:
+        """Connections to the next hop of the router with this index in records."""
+        router = self._told.get(index)
+        return () if router is None else router.links
+
+    def remote_link_routes(self, direction: str, address: str) -> tuple[int, ...]:
+        """Indexes of the routers that have containers for a normalised address (inter-router.md 12)."""
+        return self.link_routes.match(direction, address)
+
+    def configure(self, config: RouterConfig) -> None:
+        """Go by changed timers."""
+        self.engine.timers = timers(config)  # type: ignore[attr-defined]
+
+    def ops(self) -> list[Op]:
+        """All routers, for a snapshot. Addresses follow with the table's."""
+        return [[OP_RADIUS, self._radius], *(router.op() for router in self._told.values())]
+
+    # Time
+
+    @property
+    def deadline(self) -> float:
+        """When `step` has something to do though nothing happens; of the monotonic clock."""
+        return max(self.engine.deadline(), self._begins)
+
+    def waiting(self, epochs: Epochs[Any]) -> bool:
+        """Whether `step` has more to do when other events have had their turn."""
+        return bool(self._work) and self._may_go_on(epochs)
+
+    def _may_go_on(self, epochs: Epochs[Any]) -> bool:
+        return epochs.settled(self._table.epoch) >= self._sent
+
+    def step(self, epochs: Epochs[Any], now: float | None = None) -> None:
+        """Do what is due: call it in each wake."""
+        now = _now(now)
+        if now < self._begins:
+            return
+        engine = self.engine
+        if engine.deadline() <= now:
+            engine.tick(now)
+        for send in engine.take_sends():
+            self.send_control(send.link, send.octets)
+        for line in engine.take_log():
+            self._log.write(line.level, line.module, line.text)
+        for change in engine.take_changes():
+            self._take(change)
+        if self._work and self._may_go_on(epochs):
+            self._apply_some()
+
+    def _take(self, change: Any) -> None:
+        """A change that the engine tells."""
+        match change:
+            case RouterAdded():
+                router = self._present[change.index] = Router(change.index, change.id)
+                self._work.append(self._add(router))
+            case RouterRemoved():
+                router = self._present.pop(change.index)
+                router.gone = True
+                self._path(router, (), 0, 0)
+                self._work.append(self._remove(router))
+            case PathChanged():
+                self._path(self._present[change.index], change.links, change.cost, change.valid_origins)
+            case Unreachable():
+                router = self._present[change.index]
+                self._path(router, (), router.cost, router.origins)
+            case KeysChanged():
+                self._work.append(self._change_keys(self._present[change.index], change.added, change.removed))
+            case RadiusChanged():
+                self._radius = change.radius
+                self._table.change([OP_RADIUS, change.radius])
+
+    def _path(self, router: Router, links: tuple[int, ...], cost: int, origins: int) -> None:
+        if (links, cost, origins) != (router.links, router.cost, router.origins):
+            self._changes += 1
+            router.links, router.cost, router.origins = links, cost, origins
+            if router.told:
+                self._table.change(router.op())
+
+    def _apply_some(self) -> None:
+        """Fill an epoch, or a turn, with what waits."""
+        until = time.monotonic() + TURN
+        count = 0
+        while self._work and count < ADDRESSES_AN_EPOCH and time.monotonic() < until:
+            if next(self._work[0], self) is self:
+                self._work.popleft()
+            count += 1
+        self._sent = self._table.pending_epoch
+
+    # Steps: each changes one record
+
+    def _add(self, router: Router) -> Iterator[None]:
+        """Workers hear of a router."""
+        if router.gone:
+            return
+        router.told = True
+        self._told[router.index] = router
+        self._table.change(router.op())
+        self._add_remote(key(ROUTER, router.id), router, None)
+        yield
+
+    def _remove(self, router: Router) -> Iterator[None]:
+        """A router is gone, with all that it has announced."""
+        if not router.told:
+            return
+        index = router.index
+        self.link_routes.forget(index)
+        for number, record in enumerate(list(self._table.records.values())):
+            if record.remotes is not None and index in record.remotes:
+                self._table.remove_remote(record, index)
+                yield
+            elif not number % 64:
+                yield
+        router.told = False
+        del self._told[index]
+        self._table.change([OP_ROUTER_GONE, index])
+
+    def _change_keys(
+        self, router: Router, added: Mapping[str, int | None], removed: tuple[str, ...]
+    ) -> Iterator[None]:
+        """A router has announced keys, and withdrawn others."""
+        for record_key in removed:
+            if router.gone:
+                return
+            self._drop_remote(record_key, router)
+            yield
+        for record_key, hint in added.items():
+            if router.gone:
+                return
+            self._add_remote(record_key, router, hint)
+            yield
+
+    def _add_remote(self, record_key: str, router: Router, hint: int | None) -> None:
+        """A router has destinations for a key."""
+        if record_key[:1] in LINK_ROUTE_CLASSES:
+            try:
+                self.link_routes.add(record_key, router.index)
+            except PatternError as error:
+                text = f"Router {router.id} announces link route {record_key!r}: {error}"
+                self._log.write(WARNING, "ROUTER_MA", text)
+            return
+        try:
+            record = self._table.records.get(record_key)
+            if record is None:
+                record = self._open(record_key, hint)
+            if record is not None and (record.remotes is None or router.index not in record.remotes):
+                self._table.add_remote(record, router.index)
+        except TableFullError:
+            if not self._full:
+                self._full = True
+                text = f"No room for addresses of other routers, from {record_key!r} of {router.id} on"
+                self._log.write(ERROR, "ROUTER_MA", text)
+
+    def _open(self, record_key: str, hint: int | None) -> Record | None:
+        """A record for a key that is not in the table (inter-router.md 9.4); None: of a class that is not announced."""
+        cls = record_key[:1]
+        if cls in (ROUTER, EDGE):
+            treatment = CLOSEST if hint is None else TREATMENTS.get(hint, CLOSEST)
+            default = self._settings.current.default
+            record = self._table.create(record_key, treatment, default.priority, default.overflow)
+            record.fixed = True
+            return record
+        phase = _PHASES.get(record_key[1:2])
+        if cls != MOBILE or phase is None:
+            return None
+        name = record_key[2:]
+        setting = self._settings.current.lookup(name)
+        if setting is not self._settings.current.default or phase == FALLBACK_PHASE:
+            return self._table.open_mobile(name, phase, setting)
+        told = None if hint is None else TREATMENTS.get(hint)
+        if told is None and setting.distribution == UNAVAILABLE:
+            told = BALANCED
+        if told is None:
+            return self._table.open_mobile(name, phase, setting)
+        record = self._table.open_mobile(name, phase, setting._replace(distribution=told))
+        record.hint = told
+        return record
+
+    def _drop_remote(self, record_key: str, router: Router) -> None:
+        """It has none any more."""
+        if record_key[:1] in LINK_ROUTE_CLASSES:
+            self.link_routes.remove(record_key, router.index)
+            return
+        record = self._table.records.get(record_key)
+        if record is not None and record.remotes is not None and router.index in record.remotes:
+            self._table.remove_remote(record, router.index)
+            self._full = False
+
+
+def timers(config: RouterConfig) -> Timers:
+    """Those of the configuration."""
+    return Timers(
+        hello_interval=config.hello_interval_seconds,
+        hello_max_age=config.hello_max_age_seconds,
+        ra_interval=config.ra_interval_seconds,
+        ra_interval_flux=config.ra_interval_flux_seconds,
+        remote_ls_max_age=config.remote_ls_max_age_seconds,
+    )
+
+
+def _now(now: float | None) -> float:
+    return time.monotonic() if now is None else now
+
+
+def _nowhere(connection: int, octets: bytes) -> None:
+    """In the place of `send_control` while there is no connection."""
