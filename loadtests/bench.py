@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from loadtests.measuring import FULL, QUICK, Bench
 from loadtests.processes import DEFAULT_ROUTER, ROOT, MeasureError, build_tools, cpu_model, raise_file_limit
 from loadtests.report import Failure, Figure, Result, around_table, text_table, write_docs
-from loadtests.rows import FULL, QUICK, ROWS, Bench
+from loadtests.rows import ROWS
 
 PERFORMANCE_PAGE = ROOT / "docs" / "performance.md"
 
@@ -26,7 +27,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """The command line; exits with status 2 and a message when it is wrong."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench", description="Measure the router.")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which rows (all): {', '.join(ROWS)}")
-    parser.add_argument("--quick", action="store_true", help="shorter runs; under 90 s instead of 6 minutes")
+    parser.add_argument("--quick", action="store_true", help="shorter runs; under 2 minutes instead of 7")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--write-docs", action="store_true", help=f"rewrite the table in {PERFORMANCE_PAGE.name}")
     parser.add_argument(

@@ -110,8 +110,8 @@ log {{
 class Router:
     """A router of its own configuration, started on entry and stopped on exit.
 
-    After entry: `port` (of the first listener), `pid`, `configuration` (its file), `start_seconds` (from exec to the
-    log line that names the port).
+    After entry: `port` (of the first listener), `ports` (of all, in their order), `pid`, `configuration` (its file),
+    `start_seconds` (from exec to the log line that names the last port).
     """
 
     port: int
@@ -126,7 +126,8 @@ class Router:
         self._command = list(command)
         self._lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
         self._listening = threading.Event()
-        self._port: int | None = None
+        self.ports: list[int] = []
+        self._listeners = self._text.count("listener {")
 
     def __enter__(self) -> Self:
         self._directory = tempfile.TemporaryDirectory(prefix="bench-")
@@ -151,11 +152,11 @@ class Router:
         self._reader.start()
         self._listening.wait(START_LIMIT)
         self.start_seconds = time.monotonic() - before
-        if self._port is None:
+        if len(self.ports) < self._listeners:
             said = "\n".join(self._lines)
             self._stop()
             raise MeasureError(f"the router did not listen within {START_LIMIT:g} s; it said:\n{said}")
-        self.port = self._port
+        self.port = self.ports[0]
         return self
 
     def _read_log(self) -> None:
@@ -164,9 +165,10 @@ class Router:
             self._lines.append(line.rstrip())
             if RELOADED.search(line):
                 self._reloads.release()
-            if self._port is None and (found := LISTENING.search(line)):
-                self._port = int(found.group(1))
-                self._listening.set()
+            if len(self.ports) < self._listeners and (found := LISTENING.search(line)):
+                self.ports.append(int(found.group(1)))
+                if len(self.ports) == self._listeners:
+                    self._listening.set()
         self._listening.set()  # it ended: nothing to wait for
 
     def __exit__(

@@ -47,14 +47,15 @@ def ratio_at_most(limit: float) -> Bar:
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number. `relay` is what it is compared with (None: nothing); same unit. Without a bar it is shown
-    beside others, to judge them by."""
+    """One measured number. `relay` is what it is compared with (None: nothing): the relay's, or that of what `than`
+    names; same unit. Without a bar it is shown beside others, to judge them by."""
 
     what: str
     value: float
     unit: str
     bar: Bar | None
     relay: float | None = None
+    than: str = "relay"
 
     @property
     def ratio(self) -> float | None:
@@ -103,7 +104,11 @@ def cells(result: Result) -> tuple[str, ...]:
     if result.bar is None:
         return (result.what, number(result.value) + unit, relay, ratio, "", "reference")
     sign = "≥" if result.bar.at_least else "≤"
-    bar = f"{sign} {result.bar.limit:g} of relay" if result.bar.ratio else f"{sign} {number(result.bar.limit)}{unit}"
+    bar = (
+        f"{sign} {result.bar.limit:g} of {result.than}"
+        if result.bar.ratio
+        else f"{sign} {number(result.bar.limit)}{unit}"
+    )
     return (result.what, number(result.value) + unit, relay, ratio, bar, "pass" if result.passed else "miss")
 
 

@@ -6,20 +6,14 @@ medians are compared: a machine that slows down half-way then slows both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from statistics import median
-from typing import Any
 
-from loadtests.processes import Relay, Router, finish_load
+from loadtests.gateway_rows import broker_lost, client_connections, link_route
+from loadtests.measuring import BODY, MB, MIB, Bench
+from loadtests.processes import Relay, finish_load
 from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
 
-MIB = 1024 * 1024
-MB = 1_000_000
-
-WARM_SECONDS = 0.3  # of load before measuring: pages touched, buffers grown
-
-BODY = 100  # bytes, unless a row says otherwise
 LARGE_BODY = 100_000
 PACED_RATE = 10_000  # deliveries/s: far below capacity, so that latency is not queueing
 COPIES = 100  # receivers of the multicast row
@@ -29,65 +23,6 @@ STREAM_RATE = 100 * MB  # bytes/s that the slow reader takes
 STREAM_WINDOW = 64  # frames of session window of the slow reader
 BESIDE_RATE = 1_000  # small messages/s beside the stream
 BESIDE_SHARE = 0.8  # of the stream's duration: the small messages end before it does
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How long to measure: rounds per row, seconds per run, size of a streamed message."""
-
-    rounds: int
-    seconds: float
-    stream_bytes: int
-    beside_seconds: float
-
-
-FULL = Effort(rounds=5, seconds=1.5, stream_bytes=1000 * MB, beside_seconds=10.0)
-QUICK = Effort(rounds=3, seconds=0.7, stream_bytes=50 * MB, beside_seconds=4.0)
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What a row needs: the effort and the router's command."""
-
-    effort: Effort
-    router_command: Sequence[str]
-
-    def router(self, workers: int) -> Router:
-        """A fresh router with that many workers."""
-        return Router(workers, self.router_command)
-
-    def alternate(self, relay: Relay, router: Router, **options: object) -> tuple[Readings, Readings]:
-        """Warm both up, then measure relay and router in turn; returns both series."""
-        relays, routers = Readings(), Readings()
-        relay.load(seconds=WARM_SECONDS, **options)
-        router.load(seconds=WARM_SECONDS, **options)
-        for _ in range(self.effort.rounds):
-            relays.append(relay.load(seconds=self.effort.seconds, **options))
-            routers.append(router.load(seconds=self.effort.seconds, **options))
-        return relays, routers
-
-    def repeat(self, router: Router, **options: object) -> Readings:
-        """Warm the router up, then measure it alone."""
-        router.load(seconds=WARM_SECONDS, **options)
-        return Readings(router.load(seconds=self.effort.seconds, **options) for _ in range(self.effort.rounds))
-
-
-class Readings(list[dict[str, Any]]):
-    """Reports of amqpload from several rounds."""
-
-    def median(self, *path: str) -> float:
-        """The median of one number of the reports, by its path of keys."""
-        values = []
-        for report in self:
-            value: Any = report
-            for key in path:
-                value = value[key]
-            values.append(float(value))
-        return median(values)
-
-    def largest(self, *path: str) -> float:
-        """The largest of one number of the reports: for counts that must be zero each time."""
-        return max(Readings([report]).median(*path) for report in self)
 
 
 def one_worker_unsettled(bench: Bench) -> list[Figure]:
@@ -234,4 +169,7 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "idle": idle_connections,
     "stream": stream_beside_small,
     "start": start_time,
+    "link-route": link_route,
+    "clients": client_connections,
+    "broker-lost": broker_lost,
 }

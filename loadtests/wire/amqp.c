@@ -57,6 +57,16 @@ void put_outcome(struct writer *w, enum outcome outcome) {
     put8(w, 0x00), put8(w, 0x53), put8(w, (uint8_t)outcome), put8(w, 0x45), w->fields++;
 }
 
+void put_encoded(struct writer *w, struct bytes value) {
+    if (!value.length) {
+        put_null(w);
+        return;
+    }
+    memcpy(w->at, value.at, value.length);
+    w->at += value.length;
+    w->fields++;
+}
+
 /* The width class of a type code is its high nibble (AMQP 1.0, part 1, 1.2). */
 size_t value_size(const uint8_t *at, const uint8_t *end) {
     static const uint8_t fixed[16] = {[4] = 1, [5] = 2, [6] = 3, [7] = 5, [8] = 9, [9] = 17};
@@ -169,6 +179,12 @@ uint8_t field_described(struct cursor *c, struct bytes *inside) {
     }
     c->bad = true;
     return 0;
+}
+
+struct bytes field_encoded(struct cursor *c) {
+    size_t size;
+    const uint8_t *at = take(c, &size);
+    return at ? (struct bytes){at, size} : (struct bytes){0};
 }
 
 void field_skip(struct cursor *c, unsigned fields) {

@@ -25,6 +25,8 @@ static inline uint32_t get32(const uint8_t *at) {
     return __builtin_bswap32(value);
 }
 
+struct bytes { const uint8_t *at; size_t length; };
+
 /* ---- writing: `at` moves forward; the caller has made room ---------------- */
 struct writer { uint8_t *at, *frame; uint32_t fields; };
 
@@ -38,10 +40,10 @@ void put_uint(struct writer *w, uint32_t value);
 void put_string(struct writer *w, const char *text); /* at most 255 bytes */
 void put_terminus(struct writer *w, enum terminus kind, const char *address);
 void put_outcome(struct writer *w, enum outcome outcome);
+void put_encoded(struct writer *w, struct bytes value); /* one value as it was read; null when empty */
 
 /* ---- reading --------------------------------------------------------------- */
 struct cursor { const uint8_t *at, *end; uint32_t left; bool bad; };
-struct bytes { const uint8_t *at; size_t length; };
 
 /* Opens one whole frame of `size` bytes. Returns the performative's code, 0 for an empty frame
  * (a heartbeat) and -1 for one that is malformed or not AMQP. `fields` then yields the
@@ -54,6 +56,7 @@ bool field_bool(struct cursor *c, bool otherwise);
 bool field_optional_uint(struct cursor *c, uint32_t *value);
 /* The descriptor of the next, described, field; 0 when null. `inside` gets the value's bytes. */
 uint8_t field_described(struct cursor *c, struct bytes *inside);
+struct bytes field_encoded(struct cursor *c); /* the whole value; empty when null */
 void field_skip(struct cursor *c, unsigned fields);
 
 /* Bytes that the value at `at` takes, or 0 when it does not end before `end`. */

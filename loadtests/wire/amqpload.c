@@ -62,8 +62,9 @@ static bool start_end(struct connection *c, enum role role, unsigned i) {
     c->index = i;
     if (options.distinct) snprintf(c->address, sizeof c->address, "%s.%u", options.address, i);
     else snprintf(c->address, sizeof c->address, "%s", options.address);
+    c->container = role == RECEIVER && options.container;
     if (!connection_start(c, port, INPUT_BUFFER)) return false;
-    connection_attach(c, 0, role, c->address);
+    if (!c->container) connection_attach(c, 0, role, c->address);
     connection_flush(c);
     return true;
 }
@@ -76,8 +77,8 @@ static bool open_receivers(void) {
     }
     for (unsigned i = 0; i < options.receivers; i++) {
         struct connection *c = &run.receivers[i].c;
-        if (!connection_await(c, connection_attached, ATTACH_SECONDS)) return false;
-        receiver_credit(&run.receivers[i]);
+        if (!connection_await(c, c->container ? connection_opened : connection_attached, ATTACH_SECONDS)) return false;
+        if (!c->container) receiver_credit(&run.receivers[i]);
         connection_flush(c);
     }
     return true;
@@ -109,8 +110,11 @@ static bool place_sender(struct measured *m) {
 
 static bool open_senders(struct measured *m) {
     if (options.place != ANYWHERE) return place_sender(m);
-    for (unsigned i = 0; i < options.senders; i++)
-        if (!options.direct && !start_end(&run.senders[i].c, SENDER, i)) return false;
+    for (unsigned i = 0; i < options.senders && !options.direct; i++) {
+        if (!start_end(&run.senders[i].c, SENDER, i)) return false;
+        if (i < options.opening) continue;
+        if (!connection_await(&run.senders[i - options.opening].c, connection_attached, ATTACH_SECONDS)) return false;
+    }
     for (unsigned i = 0; i < options.senders; i++)
         if (!connection_await(&run.senders[i].c, connection_attached, ATTACH_SECONDS)) return false;
     return true;
@@ -185,10 +189,13 @@ static void load_run(void) {
     for (unsigned i = 0; i < options.receivers; i++) receivers[i] = &run.receivers[i].c;
     senders_start();
     receivers_start();
+    if (options.container) connections_beside(receivers, options.receivers);
+    m.pss_start = processes_pss();
     if (!open_receivers() || !open_senders(&m)) return;
     side_open(&run.receiving, "receivers", receivers, options.receivers);
     side_open(&run.sending, "senders", senders, options.senders);
     measure(&m);
+    connections_beside(NULL, 0);
     if (!stopped()) close_all(receivers, senders);
     report(&m);
 }

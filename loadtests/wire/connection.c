@@ -90,6 +90,16 @@ void connection_heartbeat(struct connection *c, uint64_t now) {
 
 /* ---- handshake ----------------------------------------------------------------- */
 
+static void begin(struct connection *c) {
+    struct writer w = {.at = connection_room(c, HANDSHAKE_ROOM)};
+    frame_begin(&w, BEGIN);
+    if (c->container) put_ushort(&w, 0);
+    else put_null(&w);
+    put_uint(&w, c->next_outgoing), put_uint(&w, options.session_window), put_uint(&w, 0x7fffffff);
+    frame_end(&w);
+    connection_wrote(c, w.at);
+}
+
 bool connection_start(struct connection *c, int port, size_t buffer) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     int one = 1;
@@ -110,17 +120,16 @@ bool connection_start(struct connection *c, int port, size_t buffer) {
     c->outgoing_limit = c->next_outgoing;
 
     char name[64];
-    snprintf(name, sizeof name, "amqpload-%d-%s-%u-%d", getpid(), role_name(c), c->index, c->fd);
+    if (c->container) snprintf(name, sizeof name, "%s", options.container);
+    else snprintf(name, sizeof name, "amqpload-%d-%s-%u-%d", getpid(), role_name(c), c->index, c->fd);
     struct writer w = {.at = connection_room(c, HANDSHAKE_ROOM)};
     memcpy(w.at, "AMQP\0\1\0\0", HEADER_SIZE);
     w.at += HEADER_SIZE;
     frame_begin(&w, OPEN);
     put_string(&w, name), put_string(&w, options.host), put_uint(&w, options.max_frame), put_ushort(&w, 0);
     frame_end(&w);
-    frame_begin(&w, BEGIN);
-    put_null(&w), put_uint(&w, c->next_outgoing), put_uint(&w, options.session_window), put_uint(&w, 0x7fffffff);
-    frame_end(&w);
     connection_wrote(c, w.at);
+    if (!c->container) begin(c);
     return true;
 }
 
@@ -134,6 +143,27 @@ void connection_attach(struct connection *c, uint32_t handle, enum role role, co
     put_ubyte(&w, 0);                                         /* receiver settles first */
     put_terminus(&w, SOURCE, address), put_terminus(&w, TARGET, address);
     if (role == SENDER) put_null(&w), put_null(&w), put_uint(&w, c->delivery_count);
+    frame_end(&w);
+    connection_wrote(c, w.at);
+}
+
+/* A container takes the link that the router attaches to it, as sender, with the termini that it asks for. */
+static void answer_attach(struct connection *c, struct cursor *f) {
+    struct bytes name = field_encoded(f);
+    uint32_t handle = field_uint(f, 0);
+    bool sends = !field_bool(f, false);
+    field_skip(f, 2);
+    struct bytes source = field_encoded(f), target = field_encoded(f);
+    field_skip(f, 2);
+    c->delivery_count = c->credit_limit = field_uint(f, 0);
+    if (!sends || handle != 0 || c->attaches > 1) {
+        fatal("container %u: one link is wanted on which the router sends; this is the %u. attach", c->index, c->attaches);
+        return;
+    }
+    struct writer w = {.at = connection_room(c, HANDSHAKE_ROOM + name.length + source.length + target.length)};
+    frame_begin(&w, ATTACH);
+    put_encoded(&w, name), put_uint(&w, 0), put_bool(&w, true), put_ubyte(&w, 2), put_ubyte(&w, 0);
+    put_encoded(&w, source), put_encoded(&w, target);
     frame_end(&w);
     connection_wrote(c, w.at);
 }
@@ -178,6 +208,7 @@ static void on_frame(struct connection *c, const uint8_t *frame, uint32_t size, 
     switch (code) {
     case 0: break;
     case OPEN:
+        c->opened = true;
         field_skip(&f, 2);
         c->peer_max_frame = field_uint(&f, UINT32_MAX);
         if (c->peer_max_frame < MIN_MAX_FRAME)
@@ -191,9 +222,15 @@ static void on_frame(struct connection *c, const uint8_t *frame, uint32_t size, 
         c->next_incoming = field_uint(&f, 0);
         c->incoming_limit = c->next_incoming + options.session_window;
         c->outgoing_limit = options.first_id + field_uint(&f, 0);
+        if (c->container) begin(c);
         break;
     case ATTACH:
         c->attaches++;
+        if (c->container) {
+            answer_attach(c, &f);
+            if (!stopped()) c->handlers->attached(c);
+            break;
+        }
         field_skip(&f, 9);
         if (c->role == RECEIVER) c->delivery_count = c->credit_limit = field_uint(&f, 0);
         break;
@@ -256,13 +293,30 @@ size_t connection_read(struct connection *c, size_t most) {
 /* ---- outside the run -------------------------------------------------------------- */
 
 bool connection_attached(const struct connection *c) { return c->attaches > 0; }
+bool connection_opened(const struct connection *c) { return c->opened; }
+
+static struct connection **beside;
+static unsigned besides;
+static struct pollfd *polled; /* one for each of them, and one more */
+
+void connections_beside(struct connection **all, unsigned count) {
+    beside = all, besides = count;
+    polled = grown(polled, (count + 1) * sizeof *polled);
+}
 
 static void wait_io(struct connection *c, int milliseconds) {
-    struct pollfd ready = {c->fd, POLLIN, 0};
-    if (connection_pending(c)) ready.events |= POLLOUT;
-    if (poll(&ready, 1, milliseconds) <= 0) return;
-    if (ready.revents & POLLOUT) connection_flush(c);
-    if (ready.revents & (POLLIN | POLLHUP | POLLERR)) connection_read(c, SIZE_MAX);
+    if (!polled) connections_beside(NULL, 0);
+    for (unsigned i = 0; i <= besides; i++) {
+        struct connection *each = i < besides ? beside[i] : c;
+        short wanted = connection_pending(each) ? POLLIN | POLLOUT : POLLIN;
+        polled[i] = (struct pollfd){i < besides && each == c ? -1 : each->fd, wanted, 0};
+    }
+    if (poll(polled, besides + 1, milliseconds) <= 0) return;
+    for (unsigned i = 0; i <= besides; i++) {
+        struct connection *each = i < besides ? beside[i] : c;
+        if (polled[i].revents & POLLOUT) connection_flush(each);
+        if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) connection_read(each, SIZE_MAX);
+    }
 }
 
 bool connection_await(struct connection *c, bool (*done)(const struct connection *), double seconds) {

@@ -14,6 +14,7 @@ struct handlers { /* frames that a side acts on; fields are positioned at the fi
     void (*transfer)(struct connection *c, struct cursor *fields, struct bytes payload, uint64_t now);
     void (*disposition)(struct connection *c, struct cursor *fields, uint64_t now);
     void (*echo)(struct connection *c); /* the peer's flow asked for ours */
+    void (*attached)(struct connection *c); /* the peer has attached a link to a container, which is answered */
 };
 
 struct connection {
@@ -31,6 +32,8 @@ struct connection {
 
     uint32_t peer_max_frame;     /* largest frame we may send, ours also limited by options.max_frame */
     uint32_t heartbeat_ms;       /* the peer's idle time-out, 0: none */
+    bool container;              /* session and link are the peer's to begin */
+    bool opened;                 /* an open frame was received */
     unsigned attaches;           /* attach frames received */
     uint32_t next_incoming;      /* session: id of the next transfer frame to come */
     uint32_t incoming_limit;     /* session: first transfer id that we have not allowed */
@@ -52,6 +55,9 @@ void connection_wrote(struct connection *c, const uint8_t *end);
 bool connection_flush(struct connection *c);        /* true when nothing is left to send */
 static inline size_t connection_pending(const struct connection *c) { return c->out_end - c->out_start; }
 
+/* Connections that are served, too, while another is awaited: what it waits for may be up to them. */
+void connections_beside(struct connection **all, unsigned count);
+
 /* Reads at most `most` bytes and handles the whole frames among them; returns the bytes read. */
 size_t connection_read(struct connection *c, size_t most);
 
@@ -61,6 +67,7 @@ void connection_heartbeat(struct connection *c, uint64_t now);
 /* Waits until `done` or until a fatal fault; only for set-up, before a side owns the connection. */
 bool connection_await(struct connection *c, bool (*done)(const struct connection *), double seconds);
 bool connection_attached(const struct connection *c);
+bool connection_opened(const struct connection *c);
 
 /* Says close to all, waits for their answers for `seconds` in all, frees. */
 void connections_close(struct connection **all, unsigned count, double seconds);

@@ -19,8 +19,9 @@ static const char usage[] =
     "  what:   --address A  --size BYTES  --count N (per sender)  --seconds S  --rate MSGS_PER_S (in all)\n"
     "          --presettled  --allow-loss\n"
     "  who:    --pairs N | --senders N --receivers M  --distinct (A.0, A.1 ...)  --multicast\n"
-    "          --idle N (only open N connections, --opening M at a time, and report what they cost)\n"
+    "          --idle N (only open N connections and report what they cost)  --opening M (at a time)\n"
     "  where:  --host IP  --receiver-port PORT  --direct (through a byte relay)\n"
+    "          --container ID (receivers are brokers of this name: the router attaches, they answer)\n"
     "          --place apart|together (sender and receiver processes; needs --pid)\n"
     "  limits: --credit N  --session-window FRAMES  --max-frame BYTES  --first-id ID\n"
     "          --read-rate BYTES_PER_S  --throttle read|window  --stall-seconds S\n"
@@ -66,6 +67,8 @@ static void check(void) {
     if (options.direct && options.senders != options.receivers)
         wrong("direct", "", "a byte relay joins pairs: as many senders as receivers");
     if (options.direct && !options.receiver_port) wrong("direct", "", "needs --receiver-port, the relay's other port");
+    if (options.container && options.direct) wrong("container", options.container, "there is no router to attach");
+    if (options.container && strlen(options.container) > 60) wrong("container", options.container, "at most 60 bytes");
     if (options.place != ANYWHERE && (options.pid_count == 0 || options.senders != 1 || options.receivers != 1))
         wrong("place", "", "needs --pid and one sender and one receiver");
     if (options.seconds > 0 && options.count == 1000000) options.count = UINT64_C(1) << 40;
@@ -74,7 +77,7 @@ static void check(void) {
 void options_parse(int argc, char **argv) {
     enum { HOST, PORT, RECEIVER_PORT, ADDRESS, COUNT, SECONDS, SIZE, RATE, PRESETTLED, ALLOW_LOSS, PAIRS, SENDERS,
            RECEIVERS, DISTINCT, MULTICAST, IDLE, OPENING, DIRECT, PLACE, CREDIT, WINDOW, MAX_FRAME, FIRST_ID, READ_RATE,
-           THROTTLE, STALL, PID, HELP };
+           THROTTLE, STALL, PID, CONTAINER, HELP };
     static const struct option names[] = {
         {"host", 1, 0, HOST}, {"port", 1, 0, PORT}, {"receiver-port", 1, 0, RECEIVER_PORT},
         {"address", 1, 0, ADDRESS}, {"count", 1, 0, COUNT}, {"seconds", 1, 0, SECONDS}, {"size", 1, 0, SIZE},
@@ -84,7 +87,8 @@ void options_parse(int argc, char **argv) {
         {"direct", 0, 0, DIRECT},
         {"place", 1, 0, PLACE}, {"credit", 1, 0, CREDIT}, {"session-window", 1, 0, WINDOW},
         {"max-frame", 1, 0, MAX_FRAME}, {"first-id", 1, 0, FIRST_ID}, {"read-rate", 1, 0, READ_RATE},
-        {"throttle", 1, 0, THROTTLE}, {"stall-seconds", 1, 0, STALL}, {"pid", 1, 0, PID}, {"help", 0, 0, HELP}, {0},
+        {"throttle", 1, 0, THROTTLE}, {"stall-seconds", 1, 0, STALL}, {"pid", 1, 0, PID},
+        {"container", 1, 0, CONTAINER}, {"help", 0, 0, HELP}, {0},
     };
     int index;
     for (int key; (key = getopt_long(argc, argv, "", names, &index)) != -1;) {
@@ -120,6 +124,7 @@ void options_parse(int argc, char **argv) {
             if (options.pid_count == MAX_PIDS) wrong(name, optarg, "too many");
             options.pids[options.pid_count++] = (int)integer(name, optarg, 1, 4194304);
             break;
+        case CONTAINER: options.container = optarg; break;
         case HELP: fputs(usage, stdout); exit(0);
         default: fputs(usage, stderr); exit(2);
         }

@@ -11,6 +11,7 @@ enum throttle { THROTTLE_READ, THROTTLE_WINDOW };
 
 struct options {
     const char *host, *address;
+    const char *container;        /* container id of the receivers, which answer what the router attaches; or NULL */
     int port, receiver_port;      /* receiver_port 0: the same */
     unsigned senders, receivers, idle;
     unsigned opening;             /* idle connections being opened at a time: below the router's listen backlog */

@@ -135,7 +135,9 @@ static void on_transfer(struct connection *c, struct cursor *f, struct bytes pay
 
 static void on_echo(struct connection *c) { connection_flow(c); }
 
-static const struct handlers handlers = {.transfer = on_transfer, .echo = on_echo};
+static void on_attached(struct connection *c) { receiver_credit((struct receiver *)c); }
+
+static const struct handlers handlers = {.transfer = on_transfer, .echo = on_echo, .attached = on_attached};
 
 /* ---- flow --------------------------------------------------------------------------- */
 

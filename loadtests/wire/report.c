@@ -82,9 +82,10 @@ void report(const struct measured *m) {
         double per = t.received ? 1e6 / (double)t.received : 0;
         printf(", \"router_cpu\": {\"us_per_delivery\": %.4f, \"user_seconds\": %.2f, \"system_seconds\": %.2f, "
                "\"cores\": %.3f}", (user + system) * per, user, system, (user + system) * each);
-        printf(", \"router_memory_kib\": {\"rss_before\": %lu, \"rss_peak\": %lu, \"pss_before\": %lu, "
+        printf(", \"router_memory_kib\": {\"rss_before\": %lu, \"rss_peak\": %lu, \"pss_start\": %lu, "
+               "\"pss_before\": %lu, "
                "\"pss_peak\": %lu, \"pss_after\": %lu}", (unsigned long)m->rss_before, (unsigned long)m->rss_peak,
-               (unsigned long)m->pss_before, (unsigned long)m->pss_peak, (unsigned long)m->pss_after);
+               (unsigned long)m->pss_start, (unsigned long)m->pss_before, (unsigned long)m->pss_peak, (unsigned long)m->pss_after);
     }
     if (options.place) printf(", \"sender_pid\": %d, \"receiver_pid\": %d", m->sender_pid, m->receiver_pid);
     printf(", \"failed\": %s}\n", faulty() ? "true" : "false");

@@ -8,7 +8,7 @@
 
 struct measured {
     struct cpu cpu_before, cpu_after;
-    uint64_t rss_before, rss_peak, pss_before, pss_peak, pss_after; /* KiB */
+    uint64_t rss_before, rss_peak, pss_start, pss_before, pss_peak, pss_after; /* KiB; start: before connecting */
     int sender_pid, receiver_pid;                                   /* with --place */
 };
 

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from loadtests import rows
-from loadtests.processes import MeasureError
+from loadtests import gateway_rows, rows
+from loadtests.measuring import MB, Bench, Effort
+from loadtests.processes import DEFAULT_ROUTER, MeasureError
 from loadtests.report import Figure
-from loadtests.rows import MB, ROWS, Bench, Effort
+from loadtests.rows import ROWS
 
 pytest.importorskip("proton")
 BROKER = [sys.executable, str(Path(__file__).with_name("proton_broker.py"))]
 LITTLE = Effort(rounds=1, seconds=0.1, stream_bytes=MB, beside_seconds=0.2)
 NEEDS_WORKERS = {"two-workers"}  # the broker is one process
+NEEDS_ROUTER = {"link-route", "clients", "broker-lost"}
 
 
 @pytest.fixture(autouse=True)
@@ -24,11 +26,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "COPIES", 3)
     monkeypatch.setattr(rows, "PACED_RATE", 500)
     monkeypatch.setattr(rows, "BESIDE_RATE", 100)
+    monkeypatch.setattr(gateway_rows, "CLIENTS", 20)
+    monkeypatch.setattr(gateway_rows, "CLIENT_RATE", 500)
+    monkeypatch.setattr(gateway_rows, "CLIENT_SECONDS", 0.5)
 
 
 @pytest.mark.parametrize("name", sorted(set(ROWS) - NEEDS_WORKERS))
 def test_row(name: str) -> None:
-    figures = ROWS[name](Bench(LITTLE, BROKER))
+    figures = ROWS[name](Bench(LITTLE, DEFAULT_ROUTER if name in NEEDS_ROUTER else BROKER))
     assert figures
     for figure in figures:
         assert isinstance(figure, Figure)

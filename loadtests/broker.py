@@ -1,0 +1,173 @@
+"""A broker that can be killed, and clients that send to it by way of a router: made of Qpid Proton, in Python.
+
+`python -m loadtests.broker PORT` accepts every link and message. It tells on standard output, a line of JSON each, when a
+connection was accepted (`{"accepted": SECONDS}`) and when the first message of each sender, whose number is the body,
+came over it (`{"from": NUMBER, "at": SECONDS}`); seconds of the clock that all processes share.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from proton import Message
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+
+from loadtests.processes import ROOT, MeasureError
+
+INTERVAL = 0.02  # seconds between two messages of a sender
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+class Listening(MessagingHandler):
+    """The broker's process."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(prefetch=1000)
+        self.port = port
+        self.known: set[int] = set()
+
+    def on_start(self, event: Any) -> None:
+        """Listen, and say so."""
+        event.container.listen(f"127.0.0.1:{self.port}")
+        print("{}", flush=True)
+
+    def on_connection_bound(self, event: Any) -> None:
+        """A connection was accepted."""
+        print(json.dumps({"accepted": time.monotonic()}), flush=True)
+
+    def on_link_opening(self, event: Any) -> None:
+        """Give the peer the terminus that it asks for."""
+        event.link.source.address = event.link.remote_source.address
+        event.link.target.address = event.link.remote_target.address
+
+    def on_message(self, event: Any) -> None:
+        """Tell of the first of each sender."""
+        number = event.message.body
+        if number not in self.known:
+            self.known.add(number)
+            print(json.dumps({"from": number, "at": time.monotonic()}), flush=True)
+
+
+class Broker:
+    """A broker's process: started on entry, killed on exit."""
+
+    def __init__(self, port: int) -> None:
+        self._command = [sys.executable, "-m", "loadtests.broker", str(port)]
+        self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._events.put(json.loads(line))
+        self._events.put(None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+
+    def _next(self, until: float, wanted: str) -> dict[str, Any]:
+        try:
+            event = self._events.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            raise MeasureError(f"a broker that came back did not get {wanted}") from None
+        if event is None:
+            raise MeasureError(f"the broker ended with status {self._process.wait()}")
+        return event
+
+    def accepted(self, limit: float) -> float:
+        """When it accepted a connection. Raises MeasureError after `limit` seconds."""
+        until = time.monotonic() + limit
+        while "accepted" not in (event := self._next(until, "a connection")):
+            pass
+        return float(event["accepted"])
+
+    def heard_from(self, senders: Iterable[int], limit: float) -> float:
+        """When the first message of the last of these senders came. Raises MeasureError after `limit` seconds."""
+        until, missing, last = time.monotonic() + limit, set(senders), 0.0
+        while missing:
+            event = self._next(until, f"messages of {len(missing)} senders")
+            if "from" in event:
+                missing.discard(event["from"])
+                last = event["at"]
+        return last
+
+
+class Senders(MessagingHandler):
+    """Clients, each on a connection of its own, that send a message with their number now and then, in a thread.
+
+    `failure`: what went wrong with a connection or link; None: nothing.
+    """
+
+    def __init__(self, port: int, address: str, count: int) -> None:
+        super().__init__()
+        self._url, self._address, self._count = f"amqp://127.0.0.1:{port}", address, count
+        self._links: list[Any] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._stopping = False
+        self.failure: str | None = None
+
+    def start(self) -> None:
+        """Begin, unless begun."""
+        if not self._thread.is_alive():
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End, without a close."""
+        self._stopping = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        Container(self).run()
+
+    def on_start(self, event: Any) -> None:
+        """Connect all."""
+        for _ in range(self._count):
+            connection = event.container.connect(self._url, reconnect=False, allowed_mechs="ANONYMOUS")
+            self._links.append(event.container.create_sender(connection, self._address))
+        event.container.schedule(INTERVAL, self)
+
+    def on_timer_task(self, event: Any) -> None:
+        """A message of each that has credit."""
+        if self._stopping:
+            event.container.stop()
+            return
+        for number, link in enumerate(self._links):
+            if link.credit > 0:
+                link.send(Message(body=number))
+        event.container.schedule(INTERVAL, self)
+
+    def on_link_error(self, event: Any) -> None:
+        """A client is not to notice."""
+        self.failure = f"link: {event.link.remote_condition}"
+
+    def on_transport_error(self, event: Any) -> None:
+        """A client is not to notice."""
+        self.failure = f"connection: {event.transport.condition}"
+
+
+if __name__ == "__main__":
+    Container(Listening(int(sys.argv[1]))).run()

@@ -1,0 +1,148 @@
+"""Rows about a router in front of brokers: link routes, many clients over few connections, a broker that comes back."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from statistics import median
+
+from loadtests.broker import Broker, Senders, free_port
+from loadtests.measuring import BODY, Bench
+from loadtests.processes import LINK_CAPACITY, MeasureError, Relay, Router
+from loadtests.report import Figure, at_most, ratio_at_least
+
+CLIENTS = 5_000
+BROKER_CONNECTIONS = 2
+CLIENT_RATE = 20_000  # messages/s of all clients together: more than a broker that stores them takes
+CLIENT_SECONDS = 3.0  # at least: each client sends some messages
+SENDERS = 10  # connections whose messages have to flow again
+RETURNS = 3  # at most: how often the broker is lost; each takes some seconds until the router tries again
+ACCEPT_LIMIT = 20.0  # seconds until the router has tried to connect
+FLOW_LIMIT = 20.0  # seconds until messages flow
+
+CONTAINERS = f"""\
+router {{
+    mode: standalone
+    id: bench
+    workerThreads: %d
+}}
+listener {{
+    host: 127.0.0.1
+    port: 0
+    authenticatePeer: no
+    saslMechanisms: ANONYMOUS
+    linkCapacity: {LINK_CAPACITY}
+}}
+listener {{
+    name: brokers
+    host: 127.0.0.1
+    port: 0
+    role: route-container
+    authenticatePeer: no
+    saslMechanisms: ANONYMOUS
+}}
+linkRoute {{
+    prefix: routed
+    direction: in
+    containerId: bench
+}}
+address {{
+    prefix: queue
+    waypoint: yes
+}}
+autoLink {{
+    address: queue.bench
+    direction: out
+    containerId: queues
+}}
+"""
+
+CONNECTOR = """\
+router {
+    mode: standalone
+    id: bench
+    workerThreads: 2
+}
+listener {
+    host: 127.0.0.1
+    port: 0
+    authenticatePeer: no
+    saslMechanisms: ANONYMOUS
+}
+connector {
+    name: broker
+    host: 127.0.0.1
+    port: %d
+    role: route-container
+    saslMechanisms: ANONYMOUS
+}
+address {
+    prefix: queue
+    waypoint: yes
+}
+autoLink {
+    address: queue.bench
+    direction: out
+    connection: broker
+}
+"""
+
+
+def to_containers(router: Router, container_id: str) -> dict[str, object]:
+    """Options of amqpload: its receivers are containers."""
+    return {"receiver_port": router.ports[1], "container": container_id}
+
+
+def link_route(bench: Bench) -> list[Figure]:
+    """100-byte messages to a container over a link route, in turn with the same by message routing; one worker."""
+    with bench.router(1, CONTAINERS % 1) as router:
+        plain: dict[str, object] = {"size": BODY}
+        routed: dict[str, object] = {"size": BODY, "address": "routed.a", **to_containers(router, "bench")}
+        messages, links = bench.in_turn(router, plain, routed)
+    than = "message routing"
+    rate, cpu = ("per_second",), ("router_cpu", "us_per_delivery")
+    return [
+        Figure("link route, unsettled", links.median(*rate), "/s", ratio_at_least(0.6), messages.median(*rate), than),
+        Figure("link route: router CPU", links.median(*cpu), "µs a delivery", None, messages.median(*cpu), than),
+    ]
+
+
+def client_connections(bench: Bench) -> list[Figure]:
+    """Many clients send at a fixed rate to a queue that two connections to brokers consume, by auto links.
+
+    Compared with two clients that send as much, straight to where the brokers listen.
+    """
+    seconds = max(CLIENT_SECONDS, bench.effort.seconds)
+    load: dict[str, object] = {"receivers": BROKER_CONNECTIONS, "size": BODY, "rate": CLIENT_RATE, "seconds": seconds}
+    with Relay() as relay, bench.router(2, CONTAINERS % 2) as router:
+        options = {**load, **to_containers(router, "queues"), "address": "queue.bench"}
+        many = router.load(senders=CLIENTS, **options)
+        few = relay.load(senders=BROKER_CONNECTIONS, **load)
+        through = router.load(senders=BROKER_CONNECTIONS, **options)
+    memory = many["router_memory_kib"]
+    each = (memory["pss_peak"] - memory["pss_start"]) / (CLIENTS + BROKER_CONNECTIONS)
+    title = f"{CLIENTS:,} clients over {BROKER_CONNECTIONS} broker connections"
+    bar, than = ratio_at_least(0.9), f"{BROKER_CONNECTIONS} clients"
+    cpu = [report["router_cpu"]["us_per_delivery"] for report in (many, through)]
+    return [
+        Figure(f"{title}, {CLIENT_RATE:,} /s: router memory", each, "KiB a connection", at_most(30)),
+        Figure(f"{title}: rate at the brokers", many["per_second"], "/s", bar, few["per_second"], f"{than}, direct"),
+        Figure(f"{title}: router CPU", cpu[0], "µs a delivery", None, cpu[1], than),
+    ]
+
+
+def broker_lost(bench: Bench) -> list[Figure]:
+    """A broker is killed under load and comes back: how long until the messages of all senders arrive again."""
+    port = free_port()
+    seconds = []
+    with ExitStack() as stack:
+        router = stack.enter_context(bench.router(2, CONNECTOR % port))
+        senders = Senders(router.port, "queue.bench", SENDERS)
+        for _ in range(min(bench.effort.rounds, RETURNS) + 1):
+            with Broker(port) as broker:
+                senders.start()  # the first time
+                accepted = broker.accepted(ACCEPT_LIMIT)
+                seconds.append(broker.heard_from(range(SENDERS), FLOW_LIMIT) - accepted)
+        stack.callback(senders.stop)
+    if senders.failure is not None:
+        raise MeasureError(f"a sender noticed: {senders.failure}")
+    return [Figure("broker back: all senders flow", median(seconds[1:]), "s after it accepts", at_most(1.0))]

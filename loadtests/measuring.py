@@ -1,0 +1,86 @@
+"""How rows are measured: how long, in turn with what, and which number stands for several rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from loadtests.processes import Relay, Router
+
+MIB = 1024 * 1024
+MB = 1_000_000
+
+WARM_SECONDS = 0.3  # of load before measuring: pages touched, buffers grown
+
+BODY = 100  # bytes, unless a row says otherwise
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: rounds per row, seconds per run, size of a streamed message."""
+
+    rounds: int
+    seconds: float
+    stream_bytes: int
+    beside_seconds: float
+
+
+FULL = Effort(rounds=5, seconds=1.5, stream_bytes=1000 * MB, beside_seconds=10.0)
+QUICK = Effort(rounds=3, seconds=0.7, stream_bytes=50 * MB, beside_seconds=4.0)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a row needs: the effort and the router's command."""
+
+    effort: Effort
+    router_command: Sequence[str]
+
+    def router(self, workers: int, text: str | None = None) -> Router:
+        """A fresh router with that many workers; text: its configuration."""
+        return Router(workers, self.router_command, text)
+
+    def alternate(self, relay: Relay, router: Router, **options: object) -> tuple[Readings, Readings]:
+        """Warm both up, then measure relay and router in turn; returns both series."""
+        relays, routers = Readings(), Readings()
+        relay.load(seconds=WARM_SECONDS, **options)
+        router.load(seconds=WARM_SECONDS, **options)
+        for _ in range(self.effort.rounds):
+            relays.append(relay.load(seconds=self.effort.seconds, **options))
+            routers.append(router.load(seconds=self.effort.seconds, **options))
+        return relays, routers
+
+    def in_turn(self, router: Router, *loads: dict[str, object]) -> list[Readings]:
+        """Warm up with each of these loads, then measure them in turn; returns a series for each."""
+        series = [Readings() for _ in loads]
+        for options in loads:
+            router.load(seconds=WARM_SECONDS, **options)
+        for _ in range(self.effort.rounds):
+            for readings, options in zip(series, loads, strict=True):
+                readings.append(router.load(seconds=self.effort.seconds, **options))
+        return series
+
+    def repeat(self, router: Router, **options: object) -> Readings:
+        """Warm the router up, then measure it alone."""
+        router.load(seconds=WARM_SECONDS, **options)
+        return Readings(router.load(seconds=self.effort.seconds, **options) for _ in range(self.effort.rounds))
+
+
+class Readings(list[dict[str, Any]]):
+    """Reports of amqpload from several rounds."""
+
+    def median(self, *path: str) -> float:
+        """The median of one number of the reports, by its path of keys."""
+        values = []
+        for report in self:
+            value: Any = report
+            for key in path:
+                value = value[key]
+            values.append(float(value))
+        return median(values)
+
+    def largest(self, *path: str) -> float:
+        """The largest of one number of the reports: for counts that must be zero each time."""
+        return max(Readings([report]).median(*path) for report in self)
