@@ -1,8 +1,8 @@
 """A broker that can be killed, and clients that send to it by way of a router: made of Qpid Proton, in Python.
 
-`python -m loadtests.broker PORT` accepts every link and message. It tells on standard output, a line of JSON each, when a
-connection was accepted (`{"accepted": SECONDS}`) and when the first message of each sender, whose number is the body,
-came over it (`{"from": NUMBER, "at": SECONDS}`); seconds of the clock that all processes share.
+`python -m loadtests.broker PORT` accepts every link and message. It tells on standard output, a line of JSON each, when
+a connection was accepted (`{"accepted": S}`) and when the first message of each sender came, whose number is the body
+(`{"from": NUMBER, "at": S}`). S: seconds of the clock that all processes share.
 """
 
 from __future__ import annotations
