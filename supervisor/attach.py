@@ -90,14 +90,16 @@ class Attaching:
         """From now on nobody may attach to this address, for which there is no record."""
         self._refusals[record_key] = refusal
 
-    def decide(self, message: Mapping[str, Any], role: str) -> Accepted | Refused | Routed:
+    def decide(self, message: Mapping[str, Any], role: str, usable: bool = False) -> Accepted | Refused | Routed:
         """Decide about an `attach` message of a worker; `role` is that of the listener of its connection.
+
+        usable: a router is at the other end, its control link attached.
 
         The record of an accepted link is in the table, but the link is not yet counted as its user.
         """
         consumer = message["dir"] == "out"
         capabilities, is_array = message["caps"] or ((), False)
-        if role == "inter-router":
+        if role == "inter-router" and not usable:
             return WRONG_ROLE
         if not is_array and capabilities and capabilities[0] in _ROUTER_CAPABILITIES:
             return FORBIDDEN

@@ -30,6 +30,7 @@ def offer_op(endpoint: ListenerConfig | ConnectorConfig, offer_key: str) -> Op:
 
 
 def _attributes(endpoint: EndpointConfig) -> dict[str, Any]:
+    between_routers = endpoint.role == "inter-router"  # their annotations stay (brokers-and-edge.md, W-13)
     return {
         "host": endpoint.host,
         "port": endpoint.port_text,
@@ -40,8 +41,8 @@ def _attributes(endpoint: EndpointConfig) -> dict[str, Any]:
         "maxSessions": endpoint.max_sessions,
         "maxSessionFrames": endpoint.max_session_frames,
         "idleTimeoutSeconds": endpoint.idle_timeout_seconds,
-        "stripAnnotationsIn": endpoint.strip_annotations_in,
-        "stripAnnotationsOut": endpoint.strip_annotations_out,
+        "stripAnnotationsIn": endpoint.strip_annotations_in and not between_routers,
+        "stripAnnotationsOut": endpoint.strip_annotations_out and not between_routers,
         "linkCapacity": endpoint.link_capacity,
         "multiTenant": endpoint.multi_tenant,
         "openProperties": dict(endpoint.open_properties),

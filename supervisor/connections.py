@@ -16,6 +16,10 @@ _ABORTED: Final = ("amqp:connection:framing-error", "connection aborted")
 _ORPHANED: Final = ("amqp:internal-error", "the worker that had it died")
 
 
+ENDPOINT: Final = "endpoint"
+PRIORITY: Final = 4  # of links of clients
+
+
 class Ending(Enum):
     """How a connection of ours has ended."""
 
@@ -38,8 +42,8 @@ class Link:
     """A link of a connection. Owner: its connection."""
 
     __slots__ = (
-        "closed", "connection", "consumer", "generation", "identity", "name", "other", "pair", "record", "routed_to",
-        "slot", "up", "worker",
+        "closed", "connection", "consumer", "generation", "identity", "kind", "name", "other", "owner", "pair",
+        "priority", "record", "routed_to", "slot", "up", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +67,9 @@ class Link:
         self.pair: Pair | None = None  # of a routed link, while both ends may live
         self.other: int | None = None  # identity of the other end of a routed link
         self.routed_to: str | None = None  # address of a routed link
+        self.kind = ENDPOINT  # as management calls it
+        self.priority = PRIORITY
+        self.owner: str | None = None  # key of the address of a link without record, as management shows it
         self.up = False  # the attach has been answered
         self.closed = False  # an answer that still waits must not be sent
 
@@ -119,7 +126,8 @@ class Connection:
     @property
     def tenant(self) -> str | None:
         """The prefix of its addresses, on a multi-tenant listener."""
-        return f"{self.hostname}/" if self.origin.multi_tenant and self.hostname is not None else None
+        prefixed = self.origin.multi_tenant and self.hostname is not None and self.origin.role != "inter-router"
+        return f"{self.hostname}/" if prefixed else None
 
 
 def log_accepted(log: Log, connection: Connection) -> None:

@@ -27,6 +27,7 @@ from router.ipc.control import (
     REFUSED,
     RESYNC,
     ROUTEDUP,
+    ROUTERLINK,
     SNAPSHOT,
     TRACE,
     TRACED,
@@ -58,6 +59,7 @@ from supervisor.exchanges import Exchanges
 from supervisor.inprocess import InProcess
 from supervisor.linkpairs import Pairs
 from supervisor.linkroutes import LinkRoutes
+from supervisor.neighbours import Neighbours
 from supervisor.offers import Offers
 from supervisor.own_links import OwnLinks, own_link
 from supervisor.routers import Routers
@@ -134,6 +136,9 @@ class Core:
                 configuration.bindings,
             )
         )
+        self.watches = Watches(self._tell_worker_of)
+        self.in_process = InProcess(self.table, self.workers, self._attaching.find, log)
+        self.neighbours = Neighbours(self.table, self.in_process, self.take_identity, log)
         self._handlers: dict[str, Callable[[Worker, Message], None]] = {
             READY: self._ready,
             RESYNC: self._resync,
@@ -145,6 +150,7 @@ class Core:
             INITIATED: self._own_begun,
             LINKED: self._own_answered,
             UNLINKED: self._own_refused,
+            ROUTERLINK: self._router_link,
             PAIRABLE: self._pairs.pairable,
             UNPAIRABLE: self._pairs.unpairable,
             UNPAIRED: self._pairs.unpaired,
@@ -154,8 +160,6 @@ class Core:
             LOGGED: self._logged,
             TRACED: self._traced,
         }
-        self.watches = Watches(self._tell_worker_of)
-        self.in_process = InProcess(self.table, self.workers, self._attaching.find, log)
         for cls, name in IN_PROCESS:
             self.in_process.open(key(cls, name))
         if test_hooks:
@@ -317,6 +321,7 @@ class Core:
                 epochs.call_when_all(table.pending_epoch, action)
             self._when_in_force = []
             epochs.run_actions(table.epoch)
+        self.neighbours.publish()
         delta = table.take_delta()
         settled = epochs.settled(table.epoch)
         table.reclaim(settled, self._reset_address)
@@ -339,6 +344,7 @@ class Core:
         ops += self.table.address_ops()
         ops += self.exchanges.ops()
         ops += ([OP_WORKER, w.index, w.generation, "up"] for w in self.workers.values() if w.live)
+        ops += self.neighbours.ops()
         ops += self.table.consumer_ops()
         return ops
 
@@ -382,6 +388,7 @@ class Core:
         log_opened(self._log, connection)
         if connection.initiator is not None:
             connection.initiator.opened(connection)
+        self.neighbours.opened(connection, message.get("announced") or {})
         self.containers.opened(connection)
 
     def _closed(self, worker: Worker, message: Message) -> None:
@@ -401,7 +408,7 @@ class Core:
         if connection is None:
             return
         number = message["link"]
-        decision = self._attaching.decide(message, connection.origin.role)
+        decision = self._attaching.decide(message, connection.origin.role, self.neighbours.usable(connection))
         if isinstance(decision, Refused):
             worker.outbox.append(
                 {
@@ -469,6 +476,12 @@ class Core:
         connection = worker.connections.get(message["conn"])
         if connection is not None:
             self.own_links.ended(connection, message["ref"], message["error"])
+    def _router_link(self, worker: Worker, message: Message) -> None:
+        connection = worker.connections.get(message["conn"])
+        link = None if connection is None else self.neighbours.attached(worker, connection, message)
+        if connection is not None and link is not None:
+            self._add_link(connection, message["link"], link, message["text"])
+
     def _add_link(self, connection: Connection, number: int, link: Link, text: str) -> None:
         """Know a link, `number` its worker's for it."""
         connection.links[number] = self.links[link.identity] = link
@@ -542,6 +555,7 @@ class Core:
             self._drop_link(worker, link)
         self.own_links.gone(connection)
         self._pairs.connection_gone(connection)
+        self.neighbours.closed(connection)
         self.link_routes.gone(connection)
         self.containers.closed(connection)
 
@@ -549,6 +563,7 @@ class Core:
         link.closed = True
         self.links.pop(link.identity, None)
         self._pairs.dropped(link)
+        self.neighbours.dropped(link)
         record = link.record
         if record is None:
             return

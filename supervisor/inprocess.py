@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from router.ipc.control import SEND, TAKEN, Message
+from router.ipc.control import CONTROL, SEND, TAKEN, Message
 from router.log import DEBUG, Log
 from router.routing.settings import CLOSEST, DEFAULT_OVERFLOW
 from supervisor.table import Record, Table
@@ -78,6 +78,10 @@ class InProcess:
         self.open(record_key)
         self._handlers[record_key] = (handler, ready)
 
+    def handle(self, message_key: str, handler: Handler) -> None:
+        """Hand `local` messages that are not for an address to `handler`."""
+        self._handlers[message_key] = (handler, always)
+
     def go_on(self) -> None:
         """A handler that was not ready is."""
         if self._waiting and not self._working:
@@ -100,6 +104,20 @@ class InProcess:
             return False
         worker.unconfirmed += len(octets)
         worker.sends.append(({"t": SEND, "key": record.key, "epoch": self._table.pending_epoch}, octets))
+        if not self._working:
+            self.changed()
+        return True
+
+    def send_control(self, index: int, conn: int, octets: bytes) -> bool:
+        """Send a message on the control link of a connection that worker `index` has. False as for `send`."""
+        worker = self._workers.get(index)
+        if worker is None or not worker.live:
+            return False
+        if worker.unconfirmed and worker.unconfirmed + len(octets) > UNCONFIRMED_MOST:
+            self._log.warning("ROUTER", f"[C{conn}] Control message dropped: {worker} is behind")
+            return False
+        worker.unconfirmed += len(octets)
+        worker.sends.append(({"t": CONTROL, "conn": conn}, octets))
         if not self._working:
             self.changed()
         return True

@@ -3,7 +3,7 @@
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
-from router.amqp.codec import Symbol, encode_string, encode_symbol, encode_value
+from router.amqp.codec import Symbol, encode_int, encode_string, encode_symbol, encode_value
 from router.amqp.connection import Connection, Pause
 from router.amqp.session import Session
 
@@ -14,6 +14,7 @@ from router.amqp.sasl import plain as plain_login
 from router.ipc import control
 from workers.links import LinkRecord, check_attach
 from workers.own_links import OwnLink
+from workers.router_links import BUNDLE, COST, VERSION, RouterLinks, announced
 
 if TYPE_CHECKING:
     from workers.routed import RoutedEnd
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 CAPABILITIES: Final = ("ANONYMOUS-RELAY", "qd.streaming-links")
 MECHANISMS: Final[dict[str, type[Mechanism]]] = {"ANONYMOUS": Anonymous}
+ANNOTATIONS_VERSION: Final = 1  # of router annotations, as 1.19 has them
 DEFAULT_PORT: Final = "5672"
+INTER_ROUTER: Final = "inter-router"
 
 
 class Client:
@@ -41,6 +44,7 @@ class Client:
         "own_links",
         "own_session",
         "routed_session",
+        "router",
         "sasl",
         "tenant",
         "told_closed",
@@ -69,6 +73,7 @@ class Client:
         self.own_links: dict[int, OwnLink] = {}  # that the router has attached, by the supervisor's reference
         self.own_session: Session | None = None  # for those
         self.routed_session: Session | None = None  # of all links that the router attaches for clients
+        self.router = RouterLinks(self) if offer["role"] == INTER_ROUTER else None
         self.had_consumers = False  # when the connection ended, which other workers may still send to
         self.told_closed = False
         self.graceful = False  # closed by AMQP, after it was open
@@ -137,24 +142,27 @@ class Client:
 
     def on_open(self, connection: Connection, remote: dict[str, Any]) -> None:
         hostname = remote["hostname"]
-        if self.offer["multiTenant"] and hostname is not None:
+        if self.offer["multiTenant"] and hostname is not None and self.router is None:
             self.tenant = hostname + "/"
         if self.initiate is None:
             self._send_open(None)
         self.transport.schedule()
-        self.worker.control.tell(
-            {
-                "t": control.OPENED,
-                "conn": self.number,
-                "container": remote["container"],
-                "hostname": hostname,
-                "user": self.user,
-                "mechanism": self.sasl.mechanism if self.sasl is not None else None,
-                "properties": plain(remote["properties"]),
-                "tls": None,
-            }
-        )
+        message = {
+            "t": control.OPENED,
+            "conn": self.number,
+            "container": remote["container"],
+            "hostname": hostname,
+            "user": self.user,
+            "mechanism": self.sasl.mechanism if self.sasl is not None else None,
+            "properties": plain(remote["properties"]),
+            "tls": None,
+        }
+        if self.router is not None:
+            message["announced"] = announced(remote["raw_properties"])
+        self.worker.control.tell(message)
         self.sasl = None
+        if self.router is not None and self.initiate is not None:
+            self.router.begin()
 
     def _send_open(self, hostname: str | None) -> None:
         self.connection.send_open(
@@ -176,23 +184,33 @@ class Client:
             encode_value(self.number),
         ]
         if self.offer["cost"] > 1:
-            items += [encode_symbol("qd.inter-router-cost"), encode_value(self.offer["cost"])]
+            items += [encode_symbol(COST), encode_int(self.offer["cost"])]
+        if self.router is not None:
+            items += [encode_symbol(VERSION), encode_int(ANNOTATIONS_VERSION)]
         servers = self.offer["failoverServers"]
         if servers:
             items += [encode_symbol("failover-server-list"), encode_value([failover(server) for server in servers])]
         for key, value in self.offer["openProperties"].items():
             items += [encode_symbol(key), encode_value(value)]
+        if self.router is not None:
+            items += [encode_symbol(BUNDLE), encode_int(1)]
         return items
 
     def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> Session:
-        return Session(connection, channel, items, self, window=self.offer["maxSessionFrames"] or 0)
+        return self._session(channel, items)
 
     def begin_session(self) -> Session:
         """A session that the router begins."""
-        return Session(self.connection, None, None, self, window=self.offer["maxSessionFrames"] or 0)
+        return self._session(None, None)
+
+    def _session(self, channel: int | None, items: list[bytes] | None) -> Session:
+        window = self.offer["maxSessionFrames"] or 0
+        return Session(self.connection, channel, items, self, window=window, brief=self.router is not None)
 
     def on_attach(self, session: Session, items: list[bytes]) -> Any:
         check_attach(items)
+        if self.router is not None and (between := self.router.accept(session, items)) is not None:
+            return between.link
         number = self.next_link
         self.next_link += 1
         record = self.links[number] = LinkRecord(self, number, session, items)
@@ -263,8 +281,7 @@ class Client:
             return
         try:
             if self.own_session is None or self.own_session.ended:
-                window = self.offer["maxSessionFrames"] or 0
-                self.own_session = Session(self.connection, None, None, self, window=window)
+                self.own_session = self.begin_session()
             number = self.next_link
             self.next_link += 1
             record = OwnLink(self, number, self.own_session, message)

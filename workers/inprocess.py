@@ -73,6 +73,17 @@ class InProcess:
         """
         return self._octets, len(self._paused), len(self._early), self._origin.held()[1]
 
+    # -- between routers ----------------------------------------------------------------------------------------------
+
+    def send_control(self, message: control.Message, octets: bytes) -> None:
+        """A control message for the neighbour at the other end of a connection."""
+        client = self._worker.clients.get(message["conn"])
+        if client is not None and client.router is not None:
+            link = client.router.control_out
+            if link is not None:
+                self._origin.send_on(link, octets)
+        self._worker.control.tell({"t": control.FORWARDED, "octets": len(octets)})
+
     # -- of the router itself -----------------------------------------------------------------------------------------
 
     def send(self, message: control.Message, octets: bytes) -> None:

@@ -92,6 +92,7 @@ class Worker:
             control.PAIRED: self.routed.paired,
             control.UNPAIR: self.routed.unpair,
             control.SEND: self.on_send,
+            control.CONTROL: self.on_control,
             control.TAKEN: self.on_taken,
             control.TRACE: self.on_trace,
             control.WATCH: self.on_watch,
@@ -280,6 +281,10 @@ class Worker:
     def on_send(self, message: Message, raw: bytes | None) -> None:
         assert raw is not None
         self.in_process.send(message, raw)
+
+    def on_control(self, message: Message, raw: bytes | None) -> None:
+        assert raw is not None
+        self.in_process.send_control(message, raw)
 
     def on_taken(self, message: Message, raw: bytes | None) -> None:
         self.in_process.taken(message["counts"])

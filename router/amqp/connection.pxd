@@ -37,6 +37,8 @@ cdef class Scheduler:
 cdef class Endpoint(Party):
     cdef Endpoint next_ready
     cdef bint in_ready
+    cdef bint urgent                       # it has its turn before all others
+    cdef size_t output_high                # octets in the write buffer above which it waits
     # Write up to `budget` octets of queued deliveries. 1: more could be written now; 0: waits for credit, window or
     # data.
     cdef int pump(self, size_t budget) except -1

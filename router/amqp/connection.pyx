@@ -84,6 +84,9 @@ cdef class Scheduler:
 
 
 cdef class Endpoint:
+    def __cinit__(self):
+        self.output_high = OUTPUT_HIGH
+
     cdef int pump(self, size_t budget) except -1:
         raise NotImplementedError
 
@@ -329,6 +332,7 @@ cdef class Connection:
         self.remote_open = {
             "container": values[0], "hostname": values[1], "properties": properties,
             "offered": symbols(values[7]), "desired": symbols(values[8]),
+            "raw_properties": items[9] if len(items) > 9 else b"",
         }
         return 0
 
@@ -535,6 +539,13 @@ cdef class Connection:
             return
         endpoint.in_ready = True
         endpoint.next_ready = None
+        if endpoint.urgent:
+            endpoint.next_ready = self.ready_first
+            self.ready_first = endpoint
+            if self.ready_last is None:
+                self.ready_last = endpoint
+            self.mark_dirty()
+            return
         if self.ready_last is None:
             self.ready_first = endpoint
         else:
@@ -572,7 +583,7 @@ cdef class Connection:
             for channel in channels:
                 channel.in_dirty = False
                 channel.flush()
-        while self.ready_first is not None and buffer_used(&self.out) < OUTPUT_HIGH:
+        while self.ready_first is not None and buffer_used(&self.out) < self.ready_first.output_high:
             endpoint = self.ready_first
             self.ready_first = endpoint.next_ready
             if self.ready_first is None:

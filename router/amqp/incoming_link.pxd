@@ -26,6 +26,9 @@ cdef enum:
     # Octets of such messages, incomplete, of all links of this process together; what comes beyond is released.
     COLLECTING_MOST = 33554432
 
+# What is stored of d, as content to be routed.
+cdef void stored_content(InDelivery* d, Content* c) noexcept nogil
+
 cdef class IncomingLink(Link):
     cdef DeliveryHandler deliveries
     cdef readonly uint32_t delivery_count

@@ -56,7 +56,7 @@ cdef inline void set_head(Content* c) noexcept nogil:
     c.whole = c.complete and c.stored.head is c.stored.tail
 
 
-cdef inline void stored_content(InDelivery* d, Content* c) noexcept nogil:
+cdef void stored_content(InDelivery* d, Content* c) noexcept nogil:
     """What is stored of d, as content to be routed."""
     memset(c, 0, sizeof(Content))
     c.stored = d.message

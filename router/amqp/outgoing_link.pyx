@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 
 from router.amqp.buffer cimport buffer_room, buffer_used
 from router.amqp.codec cimport Slice
-from router.amqp.connection cimport LINK_QUANTUM, OUTPUT_HIGH, Connection, Scheduler
+from router.amqp.connection cimport LINK_QUANTUM, Connection, Scheduler
 from router.amqp.counters cimport (
     count_age, count_drop, count_finished, count_outcome, totals, unblock,
 )
@@ -93,7 +93,7 @@ cdef class OutgoingLink(Link):
         cdef size_t composed = 0
         cdef size_t size = c.size
         if self.queue_first is not NULL or not self.credit or not c.whole or self.pending \
-                or not session.remote_incoming_window or buffer_used(&session.connection.out) >= OUTPUT_HIGH:
+                or not session.remote_incoming_window or buffer_used(&session.connection.out) >= self.output_high:
             return self.enqueue(d, c, overflow)
         if self.annotations or c.sections.rewrite:
             composed = compose(scratch_room(compose_room(c)), c, self.annotations)
@@ -306,7 +306,7 @@ cdef class OutgoingLink(Link):
                 break
             if not session.remote_incoming_window:
                 return 0
-            if buffer_used(&session.connection.out) >= OUTPUT_HIGH or budget == 0:
+            if buffer_used(&session.connection.out) >= self.output_high or budget == 0:
                 return 1
             if self.write_part(o, &budget) == 0:
                 return 0

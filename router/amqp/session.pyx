@@ -108,9 +108,9 @@ cdef void meter_freed(void* owner) noexcept:
 cdef class Session(Channel):
     """One session. Owner: its connection."""
 
-    def __cinit__(self, Connection connection not None, remote_channel, list begin, handler, *, window=0):
+    def __cinit__(self, Connection connection not None, remote_channel, list begin, handler, *, window=0, brief=False):
         """begin: items of the peer's begin, encoded; None: we begin, and there is no remote channel yet.
-        window: frames, 0 for unbounded. Writes our begin."""
+        window: frames, 0 for unbounded. brief: without the nulls at the end. Writes our begin."""
         self.connection = connection
         self.handler = handler
         self.by_remote_handle = NumberTable()
@@ -126,11 +126,12 @@ cdef class Session(Channel):
         else:
             self.take_begin(begin)
         connection.assign_channel(self, remote_channel)
-        connection.send_frame(self.local_channel, codec.encode_described(P_BEGIN, [
-            b"\x40" if begin is None else codec.encode_ushort(remote_channel), codec.encode_uint(0),
-            codec.encode_uint(window or WINDOW_OPEN), codec.encode_uint(WINDOW_OPEN),
+        items = [b"\x40" if begin is None else codec.encode_ushort(remote_channel), codec.encode_uint(0),
+                 codec.encode_uint(window or WINDOW_OPEN), codec.encode_uint(WINDOW_OPEN)]
+        if not brief:
             # Some clients index the rest of the list without looking at its length.
-            b"\x40", b"\x40", b"\x40", b"\x40"]))
+            items += [b"\x40", b"\x40", b"\x40", b"\x40"]
+        connection.send_frame(self.local_channel, codec.encode_described(P_BEGIN, items))
 
     cdef int take_begin(self, list begin) except -1:
         """What the peer says in its begin."""

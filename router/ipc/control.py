@@ -71,6 +71,9 @@ PAIRED = "paired"
 UNPAIRED = "unpaired"
 UNPAIR = "unpair"
 ROUTEDUP = "routedup"
+ROUTERLINK = "routerlink"
+CONTROL = "control"
+CONTROL_KEY = "control"  # of `local`, in the place of an address: a control message of another router
 SEND = "send"
 TAKEN = "taken"
 
@@ -133,6 +136,7 @@ class Opened(TypedDict):
     mechanism: NotRequired[str | None]  # of SASL; None: without
     properties: dict[str, Any]
     tls: dict[str, Any] | None
+    announced: NotRequired[dict[str, int]]  # what a router says to routers in `properties`, as far as it is valid
 
 
 class Closed(TypedDict):
@@ -251,6 +255,22 @@ class RoutedUp(TypedDict):
     link: int
 
 
+class RouterLink(TypedDict):
+    """A link between routers is attached by both sides. kind: "control", "data" (one of the ten of the priorities) or
+    "stream". The rest is as in `attach`. It is answered with `attached`, for its identity."""
+
+    t: Literal["routerlink"]
+    conn: int
+    link: int
+    dir: Literal["in", "out"]
+    kind: Literal["control", "data", "stream"]
+    priority: int
+    slot: int
+    gen: int
+    name: str
+    text: str
+
+
 class Traced(TypedDict):
     """What `watch` asked for: frames of a connection. lines: [seconds since the epoch, text]. lost: lines left out
     before these, because there were too many. ended: the connection is gone, this is all."""
@@ -264,7 +284,7 @@ class Traced(TypedDict):
 
 class Local(TypedDict):
     """A message for the router itself, accepted; its octets are the second part of the multipart message. `key`: of its
-    address. `conn`: the connection that it came by."""
+    address, or CONTROL_KEY. `conn`: the connection that it came by."""
 
     t: Literal["local"]
     key: str
@@ -309,12 +329,12 @@ class Snapshot(TypedDict):
 
 
 class Attached(TypedDict):
-    """Decision: yes. `addr`: address id, null for an anonymous link."""
+    """Decision: yes. `addr`: address id, null for an anonymous link. Kind "router": a link between routers is known."""
 
     t: Literal["attached"]
     conn: int
     link: int
-    kind: Literal["anonymous", "address"]
+    kind: Literal["anonymous", "address", "router"]
     identity: NotRequired[int]
     addr: NotRequired[int | None]
     generated: NotRequired[str | None]
@@ -451,6 +471,14 @@ class Send(TypedDict):
     epoch: int
 
 
+class Control(TypedDict):
+    """A message for the control link of an inter-router connection; its octets are the second part of the multipart
+    message. It is answered with `forwarded`."""
+
+    t: Literal["control"]
+    conn: int
+
+
 class Taken(TypedDict):
     """`local` messages were dealt with. `counts`: [connection, messages, their octets]."""
 
@@ -535,6 +563,8 @@ REQUIRED: dict[str, frozenset[str]] = {
     WATCH: Watch.__required_keys__,
     TRACED: Traced.__required_keys__,
     SEND: Send.__required_keys__,
+    CONTROL: Control.__required_keys__,
+    ROUTERLINK: RouterLink.__required_keys__,
     TAKEN: Taken.__required_keys__,
 }
 

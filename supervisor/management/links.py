@@ -12,7 +12,6 @@ from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, NOT_FOUND, Response, StatusError
 
 ROUTERS: Final = 128  # entries of the ingress histogram, one for each router that a network may have
-PRIORITY: Final = 4  # of links of clients
 _IN: Final = values.string("in")
 _OUT: Final = values.string("out")
 _UP: Final = values.string("up")
@@ -36,7 +35,7 @@ def _counter(name: str) -> Column:
 
 def _histogram(row: Row) -> bytes:
     """Finished deliveries of an outgoing link by the router where they came in: all of them here."""
-    if not row.link.consumer:
+    if not row.link.consumer or row.link.connection.origin.role == "inter-router":
         return values.NULL
     encoded: bytes = codec.encode_list([values.ulong(row.counters["finished"]), *_OTHER_ROUTERS])
     return encoded
@@ -49,7 +48,7 @@ def _owning_address(row: Row) -> bytes:
     link = row.link
     if link.routed_to is not None:
         return values.string(f"M0{link.routed_to}")
-    return values.NULL if link.record is None else values.string(link.record.key)
+    return values.string(link.owner if link.record is None else link.record.key)
 
 
 def _zero_credit(row: Row) -> bytes:
@@ -66,7 +65,7 @@ class Links(CoreType):
         "identity": lambda row: values.string(str(row.link.identity)),
         "type": constant(values.string(name)),
         "linkName": lambda row: values.string(row.link.name),
-        "linkType": constant(values.string("endpoint")),
+        "linkType": lambda row: values.string(row.link.kind),
         "linkDir": lambda row: _OUT if row.link.consumer else _IN,
         "owningAddr": _owning_address,
         "capacity": lambda row: values.uint(row.counters["capacity"]),
@@ -87,7 +86,7 @@ class Links(CoreType):
         "deliveriesDelayed10Sec": _counter("delayed_10s"),
         "deliveriesStuck": _counter("stuck"),
         "ingressHistogram": _histogram,
-        "priority": constant(values.uint(PRIORITY)),
+        "priority": lambda row: values.uint(row.link.priority),
         "settleRate": lambda row: values.uint(round(row.counters["rate"])),
         "creditAvailable": lambda row: values.uint(row.counters["credit"]),
         "zeroCreditSeconds": _zero_credit,

@@ -1,0 +1,40 @@
+"""What becomes of messages on a control link: each goes, whole, to the supervisor (inter-router.md 11.2)."""
+from cpython.bytes cimport PyBytes_FromStringAndSize
+
+from router.amqp.control_link cimport CONTROL_MOST
+from router.amqp.delivery cimport IN_ACCEPT, InDelivery
+from router.amqp.incoming_link cimport ROUTED, WANTS_MORE, DeliveryHandler, IncomingLink
+from router.amqp.message cimport Content
+from router.amqp.spec cimport D_REJECTED, D_RELEASED
+from router.routing.table cimport Table
+
+from router.amqp import codec
+
+cdef bytes TOO_LONG = codec.encode_described(D_REJECTED, [codec.encode_error(
+    "amqp:link:message-size-exceeded", f"control messages have at most {CONTROL_MOST} octets")])
+
+
+cdef class ControlRoute(DeliveryHandler):
+    """Owner: the link."""
+    cdef Table table
+    cdef str key
+
+    def __cinit__(self, Table table not None, str key not None):
+        """key: what the supervisor knows such messages by."""
+        self.table = table
+        self.key = key
+
+    cdef int route(self, IncomingLink link, InDelivery* d, Content* c) except -1:
+        if (c.stored.size if c.stored is not NULL else c.size) > CONTROL_MOST:
+            link.refuse(d, D_REJECTED, TOO_LONG, True)
+            return ROUTED
+        if not c.whole:
+            if c.complete or link.collect(d):
+                return WANTS_MORE
+            link.refuse(d, D_RELEASED, None, True)
+            return ROUTED
+        if not self.table.on_local(link, self.key, PyBytes_FromStringAndSize(<const char*>c.data, c.size)):
+            link.refuse(d, D_RELEASED, None, True)
+            return ROUTED
+        d.flags |= IN_ACCEPT
+        return ROUTED

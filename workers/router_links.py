@@ -1,0 +1,349 @@
+"""Connections of role inter-router: the links between two routers, of both sides (inter-router.md 2.6 to 2.9).
+
+Whoever opened the connection attaches a pair of control links and ten pairs of data links; the other side answers. No
+link says what its priority is: each side numbers the data links of a direction as they become attached. What comes
+behind the first ten is for streaming messages.
+"""
+
+import secrets
+import string
+from typing import TYPE_CHECKING, Any, Final
+
+from router.amqp.codec import decode, decode_one, encode_described, encode_string, encode_symbol, encode_uint
+from router.amqp.control_link import ControlIn, ControlOut
+from router.amqp.incoming_link import IncomingLink
+from router.amqp.outgoing_link import OutgoingLink
+from router.amqp.session import Session
+from router.routing.control_route import ControlRoute
+from router.routing.routes import AnonymousRoute
+
+from router.amqp.errors import RESOURCE_LIMIT, RemoteError
+from router.ipc import control
+from workers.links import (
+    IN,
+    INITIAL_COUNT,
+    NAME,
+    OUT,
+    RECEIVER,
+    ROLE,
+    SENDER,
+    SND_MODE,
+    SOURCE_FIELD,
+    TARGET_FIELD,
+    LinkRecord,
+)
+from workers.own_links import LINK_DETACH, described
+from workers.terminus import (
+    DURABLE,
+    DYNAMIC,
+    EXPIRY,
+    NULL,
+    SESSION_END,
+    SOURCE,
+    SOURCE_CAPABILITIES,
+    TARGET,
+    TARGET_CAPABILITIES,
+    TIMEOUT,
+    Terminus,
+)
+
+if TYPE_CHECKING:
+    from workers.client import Client
+
+CONTROL: Final = "qd.router"
+DATA: Final = "qd.router-data"
+PRIORITIES: Final = 10
+CONTROL_PRIORITY: Final = 9
+STREAM_PRIORITY: Final = 4  # of links behind those of the priorities, as shown
+# Data links of one direction that a peer may attach to one connection: those of the priorities, and streaming ones.
+MOST_DATA: Final = 1034
+SND_MIXED: Final = b"\x50\x02"
+RCV_FIRST: Final = b"\x50\x00"
+ZERO: Final = b"\x43"
+FALSE: Final = b"\x42"
+ULONG_ZERO: Final = b"\x44"
+COST: Final = "qd.inter-router-cost"
+BUNDLE: Final = "sluice.bundle"
+VERSION: Final = "qd.annotations-version"
+_INTS: Final = (0x54, 0x71)
+_MAPS: Final = {0xC1: 3, 0xD1: 9}  # octets before the first key
+_NAME_CHARACTERS: Final = string.ascii_letters + string.digits + "+_"
+_RANDOM_PART: Final = 15
+
+
+class RouterLinks:
+    """The links of one inter-router connection. Owner: its client."""
+
+    __slots__ = ("_attached", "_client", "_refused", "_there", "control")
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self.control: dict[str, RouterLink] = {}  # by direction
+        self._there = {IN: 0, OUT: 0}  # data links that are attached, or about to be
+        self._attached = {IN: 0, OUT: 0}  # data links that ever were: the next one's priority
+        self._refused = False  # by the peer, which was logged
+
+    # -- links that we attach -----------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The peer has answered our open: attach all links."""
+        control_session, *data = self._sessions()
+        sessions = [(control_session, CONTROL), *((session, DATA) for session in data)]
+        # A peer that allows fewer sessions gets the same links on the last of them.
+        sessions += [(sessions[-1][0], DATA)] * (PRIORITIES - len(data))
+        for session, capability in sessions:
+            for direction in (IN, OUT):
+                if self._client.worker.slots.full:
+                    raise RemoteError("connection", RESOURCE_LIMIT, "this worker has no room for another link")
+                self._enter(RouterLink(self._client, self._next(), capability, direction)).attach(session)
+
+    def _sessions(self) -> list[Session]:
+        connection = self._client.connection
+        most = min(connection.local_channel_max, connection.remote_channel_max) + 1
+        return [self._client.begin_session() for _ in range(min(1 + PRIORITIES, most))]
+
+    def _next(self) -> int:
+        number = self._client.next_link
+        self._client.next_link += 1
+        return number
+
+    def _enter(self, record: "RouterLink") -> "RouterLink":
+        self._client.links[record.number] = record
+        if record.capability == CONTROL:
+            self.control[record.direction] = record
+        else:
+            self._there[record.direction] += 1
+        return record
+
+    # -- links of the peer --------------------------------------------------------------------------------------------
+
+    def accept(self, session: Session, items: list[bytes]) -> "RouterLink | None":
+        """The peer's attach of a link between routers; None when it is another one. Raises RemoteError."""
+        direction = OUT if decode_one(items[ROLE]) is True else IN
+        field = SOURCE_FIELD if direction == OUT else TARGET_FIELD
+        terminus = Terminus(items[field] if len(items) > field else NULL)
+        capability = terminus.capabilities[0] if terminus.capabilities and not terminus.array else ""
+        if capability not in (CONTROL, DATA):
+            return None
+        record = RouterLink(self._client, self._next(), capability, direction)
+        full = direction in self.control if capability == CONTROL else self._there[direction] >= MOST_DATA
+        record.answer(session, items, full=full)
+        if not full:
+            self._enter(record)
+            record.up()
+        return record
+
+    # -- all links ----------------------------------------------------------------------------------------------------
+
+    def number(self, record: "RouterLink") -> int | None:
+        """The priority of a data link that is attached now; None: it is for streaming messages."""
+        count = self._attached[record.direction]
+        self._attached[record.direction] = count + 1
+        return count if count < PRIORITIES else None
+
+    def refused(self, record: "RouterLink") -> None:
+        """The peer does not want a link of ours."""
+        if not self._refused and record.error is not None:
+            self._refused = True
+            self._client.worker.tell_log(
+                "warning",
+                "ROUTER",
+                f"[C{self._client.number}] The peer refuses links between routers: {' '.join(record.error)} "
+                "(its end of the connection needs role inter-router, too)",
+            )
+
+    def gone(self, record: "RouterLink") -> None:
+        """A link is there no more."""
+        if self.control.get(record.direction) is record:
+            del self.control[record.direction]
+        elif record.capability == DATA and record.entered:
+            self._there[record.direction] -= 1
+
+    @property
+    def control_out(self) -> Any:
+        """The link on which we send control messages; None while there is none."""
+        record = self.control.get(OUT)
+        return None if record is None else record.link
+
+
+class RouterLink(LinkRecord):
+    """A link between routers as this worker and the supervisor know it. Owner: its client."""
+
+    __slots__ = ("capability", "direction", "entered", "error", "told")
+
+    def __init__(self, client: "Client", number: int, capability: str, direction: str) -> None:
+        self.client = client
+        self.number = number
+        self.capability = capability
+        self.direction = direction
+        self.outgoing = direction == OUT
+        self.entered = True
+        self.told = False  # the supervisor knows it
+        self.error: list[str] | None = None  # of the peer's detach
+        self.items: list[bytes] = []
+        self.address = None
+        self.route = None
+        self.gone = False
+        self.identity = 0
+        self.ends = None
+        self.source = self.target = None
+        capacity = client.offer["linkCapacity"]
+        if capability == CONTROL:
+            self.link: Any = ControlOut(capacity=capacity) if self.outgoing else ControlIn(capacity=capacity)
+        elif self.outgoing:
+            self.link = OutgoingLink(capacity=capacity, annotations=True)
+        else:
+            self.link = IncomingLink(capacity=capacity)
+        self.link.context = self
+
+    # -- attach -------------------------------------------------------------------------------------------------------
+
+    def attach(self, session: Session) -> None:
+        """Attach the link."""
+        name = "qdlink." + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(_RANDOM_PART))
+        session.add_link(self.link, name, None, not self.outgoing)
+        self.slot = self.client.worker.claim_slot(self.link, False)
+        source, target = node(SOURCE, self.capability), node(TARGET, self.capability)
+        self.source, self.target = Terminus(source), Terminus(target)
+        self._send(encode_string(name), SND_MIXED, RCV_FIRST, source, target)
+
+    def answered(self, items: list[bytes]) -> None:
+        """The peer's attach; one without its terminus is followed by a detach that says why."""
+        items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
+        self._begin_count(items)
+        if items[TARGET_FIELD if self.outgoing else SOURCE_FIELD] == NULL:
+            self.link.decided()
+        else:
+            self.up()
+
+    def answer(self, session: Session, items: list[bytes], *, full: bool) -> None:
+        """Answer the peer's attach; `full`: there are too many. Raises RemoteError."""
+        items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
+        self.source, self.target = Terminus(items[SOURCE_FIELD]), Terminus(items[TARGET_FIELD])
+        name = decode_one(items[NAME])
+        session.add_link(self.link, name, decode_one(items[1]), not self.outgoing)
+        self.slot = self.client.worker.claim_slot(self.link, False)
+        source, target = mirrored(self.source), mirrored(self.target)
+        if full:
+            self.entered = False
+            source, target = (NULL, target) if self.outgoing else (source, NULL)
+        modes = [items[SND_MODE], items[SND_MODE + 1]]
+        snd_mode = SND_MIXED if modes[0] == NULL else modes[0]
+        self._send(items[NAME], snd_mode, RCV_FIRST if modes[1] == NULL else modes[1], source, target)
+        if full:
+            self.link.decided()
+            self.link.close_with(RESOURCE_LIMIT, "too many links between routers")
+        else:
+            self._begin_count(items)
+
+    def _begin_count(self, items: list[bytes]) -> None:
+        if not self.outgoing:
+            count = decode_one(items[INITIAL_COUNT])
+            valid = isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= 0xFFFFFFFF
+            self.link.begin_at(count if valid else 0)
+
+    def _send(self, name: bytes, snd_mode: bytes, rcv_mode: bytes, source: bytes, target: bytes) -> None:
+        role = SENDER if self.outgoing else RECEIVER
+        head = [name, encode_uint(self.link.handle), role, snd_mode, rcv_mode, source, target]
+        self.link.session.send_attach([*head, NULL, NULL, ZERO, ULONG_ZERO, NULL, NULL, NULL])
+
+    # -- use ----------------------------------------------------------------------------------------------------------
+
+    def up(self) -> None:
+        """Both sides have attached the link."""
+        links = self.client.router
+        assert links is not None
+        priority: int | None = CONTROL_PRIORITY
+        kind = "control"
+        if self.capability == DATA:
+            priority = links.number(self)
+            kind = "stream" if priority is None else "data"
+        if not self.outgoing:
+            self._route(self._make_route())
+        self.link.decided()
+        if not self.outgoing:
+            self.link.set_flowing(True)
+        self._tell(kind, STREAM_PRIORITY if priority is None else priority)
+        self._forget_attach()
+
+    def _make_route(self) -> Any:
+        worker = self.client.worker
+        if self.capability == CONTROL:
+            return ControlRoute(worker.table, control.CONTROL_KEY)
+        return AnonymousRoute(worker.table, honour=True)
+
+    def _tell(self, kind: str, priority: int) -> None:
+        self.told = True
+        self.client.worker.control.tell(
+            {
+                "t": control.ROUTERLINK,
+                "conn": self.client.number,
+                "link": self.number,
+                "dir": self.direction,
+                "kind": kind,
+                "priority": priority,
+                "slot": self.slot.index,
+                "gen": self.slot.generation,
+                "name": self.link.name,
+                "text": f"source={self.source} target={self.target}",
+            }
+        )
+
+    def attached(self, answer: control.Message) -> None:
+        """The supervisor has numbered the link."""
+        self.identity = answer["identity"]
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    def detached(self) -> bool:
+        """The link is gone."""
+        self.link.close_on_detach()
+        if self.link.detach_error is not None:
+            self.error = described(self.link.detach_error)
+        links = self.client.router
+        assert links is not None
+        links.gone(self)
+        if not self.told and not self.client.connection.ended:
+            links.refused(self)
+        return super().detached()
+
+
+def node(code: int, capability: str) -> bytes:
+    """A terminus of a link between routers, as its initiator writes it."""
+    last = SOURCE_CAPABILITIES if code == SOURCE else TARGET_CAPABILITIES
+    items = [NULL, ZERO, encode_symbol(LINK_DETACH), ZERO, FALSE] + [NULL] * (last - DYNAMIC)
+    items[last] = encode_symbol(capability)
+    encoded: bytes = encode_described(code, items)
+    return encoded
+
+
+def mirrored(terminus: Terminus) -> bytes:
+    """The peer's terminus in our answer: without an address it lasts as long as the session."""
+    if terminus.code not in (SOURCE, TARGET):
+        return NULL
+    last = SOURCE_CAPABILITIES if terminus.code == SOURCE else TARGET_CAPABILITIES
+    items = terminus.items + [NULL] * (last + 1 - len(terminus.items))
+    for index, default in ((DURABLE, ZERO), (TIMEOUT, ZERO), (DYNAMIC, FALSE)):
+        if items[index] == NULL:
+            items[index] = default
+    if terminus.address is None:
+        items[EXPIRY] = SESSION_END
+    encoded: bytes = encode_described(terminus.code, items)
+    return encoded
+
+
+def announced(raw: bytes) -> dict[str, int]:
+    """What the peer's open properties (encoded) say to routers, by key. Only values of type int count, and only up to a
+    key that is no symbol (inter-router.md 2.2).
+    """
+    found: dict[str, int] = {}
+    at = _MAPS.get(raw[0]) if raw else None
+    while at is not None and at < len(raw):
+        if raw[at] not in (0xA3, 0xB3):  # sym8, sym32
+            break
+        name, at = decode(raw, at)
+        code = raw[at]
+        value, at = decode(raw, at)
+        if code in _INTS and name in (COST, BUNDLE, VERSION):
+            found.setdefault(str(name), value)
+    return found
