@@ -39,13 +39,15 @@ TURN: Final = 0.002  # seconds for changes of addresses before other events have
 ADDRESSES_AN_EPOCH: Final = 256
 
 # Addresses of the protocol itself: they are always there, and messages of clients to them go nowhere (11.2).
-CONTROL: Final = (
-    (LOCAL, "qdhello"),
-    (LOCAL, "qdrouter"),
-    (LOCAL, "qdrouter.ma"),
-    (TOPOLOGICAL, "qdrouter"),
-    (TOPOLOGICAL, "qdrouter.ma"),
+CONTROL_KEYS: Final = (
+    key(LOCAL, "qdhello"),
+    key(LOCAL, "qdrouter"),
+    key(LOCAL, "qdrouter.ma"),
+    key(TOPOLOGICAL, "qdrouter"),
+    key(TOPOLOGICAL, "qdrouter.ma"),
 )
+# Those of them that every copy counts of, as management shows them (3.4).
+FLOODED: Final = frozenset(record_key for record_key in CONTROL_KEYS if not record_key.endswith(".ma"))
 # Treatments as numbers of the protocol (inter-router.md 1) and in the table; what is not there says nothing.
 HINTS: Final = {MULTICAST: 1, CLOSEST: 2, BALANCED: 3}
 LINK_BALANCED: Final = 4
@@ -54,7 +56,10 @@ TREATMENTS: Final = {0: MULTICAST, 1: MULTICAST, 2: CLOSEST, 3: BALANCED}
 MANAGEMENT: Final = "$management"
 _SERVICES: Final = "_$qd."
 
-_PHASES: Final[Mapping[str, int | str]] = {**{str(number): number for number in range(10)}, FALLBACK_PHASE: FALLBACK_PHASE}
+_PHASES: Final[Mapping[str, int | str]] = {
+    **{str(number): number for number in range(10)},
+    FALLBACK_PHASE: FALLBACK_PHASE,
+}
 
 
 class Router:
@@ -91,20 +96,24 @@ class Routers:
         # Nothing is said before the second that the instance names: a router that is killed and started again within a
         # second must not speak as the one before (inter-router.md 1, instance).
         wall, self._clock = time.time(), time.monotonic() if now is None else now
+        self._wall = wall
         self.instance: Final = int(wall) + 1
         self._begins = self._clock + self.instance - wall
         self.engine: Final = Engine(config.id, self.instance, timers(config), self._clock)
         self.link_routes: Final = RemoteLinkRoutes()
         self.send_control: Callable[[int, bytes], object] = _nowhere
+        self._bits: dict[int, int] = {}  # number of each inter-router connection among those, the lowest free one
         self._present: dict[int, Router] = {}  # by index, as the engine has them
         self._told: dict[int, Router] = {}  # by index, as workers have them
         self._radius = 0
         self._work: deque[Iterator[None]] = deque()  # what waits, each a step at a time
         self._sent = 0  # epoch of the last part of it
         self._changes = 0  # since the start, of paths
+        self.messages_received = 0  # since the start, of the protocol
+        self.messages_sent = 0
         self._full = False  # an address had no room; it was told
-        for cls, name in CONTROL:
-            record = table.create(key(cls, name), MULTICAST, None, DEFAULT_OVERFLOW)
+        for record_key in CONTROL_KEYS:
+            record = table.create(record_key, MULTICAST, None, DEFAULT_OVERFLOW)
             record.fixed = True
             table.hold(record)
         table.local_changed = self._local_changed
@@ -113,14 +122,19 @@ class Routers:
 
     def link_up(self, connection: int, cost: int, ours: bool, now: float | None = None) -> None:
         """The control link of a connection is there. ours: at the other end is Sluice."""
+        if connection not in self._bits:
+            taken = set(self._bits.values())
+            self._bits[connection] = next(bit for bit in range(len(taken) + 1) if bit not in taken)
         self.engine.link_up(connection, cost, ours, _now(now))
 
     def link_down(self, connection: int, now: float | None = None) -> None:
         """It is gone."""
+        self._bits.pop(connection, None)
         self.engine.link_down(connection, _now(now))
 
     def received(self, connection: int, octets: bytes, now: float | None = None) -> None:
         """A message came by it."""
+        self.messages_received += 1
         self.engine.receive(connection, octets, _now(now))
 
     # What is here
@@ -149,6 +163,11 @@ class Routers:
         return len(self._present)
 
     @property
+    def reachable(self) -> int:
+        """Number of those that there is a way to."""
+        return sum(bool(router.links) for router in self._present.values())
+
+    @property
     def path_changes(self) -> int:
         """How often a path was found, changed or lost since the start."""
         return self._changes
@@ -156,6 +175,22 @@ class Routers:
     def rows(self) -> list[RouterRow]:
         """This router, and all others."""
         return self.engine.routers()
+
+    def ids(self) -> list[str]:
+        """Ids of all other routers known, by index."""
+        return [self._present[index].id for index in sorted(self._present)]
+
+    def indexes(self) -> tuple[int, ...]:
+        """Indexes of the routers that records may name."""
+        return tuple(self._told)
+
+    def bit(self, connection: int) -> int | None:
+        """The number of an inter-router connection among those that are there (its mask bit in 1.19)."""
+        return self._bits.get(connection)
+
+    def since_1970(self, moment: float) -> int:
+        """A time of the monotonic clock in seconds since 1970."""
+        return int(self._wall + moment - self._clock)
 
     def id_of(self, index: int) -> str | None:
         """The id of the router with this index in records."""
@@ -208,7 +243,9 @@ class Routers:
         engine = self.engine
         if engine.deadline() <= now:
             engine.tick(now)
-        for send in engine.take_sends():
+        sends = engine.take_sends()
+        self.messages_sent += len(sends)
+        for send in sends:
             self.send_control(send.link, send.octets)
         for line in engine.take_log():
             self._log.write(line.level, line.module, line.text)

@@ -3,11 +3,13 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from router.cli.client import Client, guarded
-from router.cli.options import Parser, add_connection_options, add_target_options, target
+from proton import ProtonException
+
+from router.cli.client import Client, ManagementError, guarded
+from router.cli.options import Parser, add_connection_options, add_target_options, address, target
 from router.cli.table import Display
 
 DESCRIPTION: Final = (
@@ -15,6 +17,7 @@ DESCRIPTION: Final = (
     "1 if the router cannot be asked."
 )
 UNREACHABLE: Final = 3  # exit code
+FOLLOWED: Final = 10  # routers that take messages, whose ways are followed
 
 _HEADS: Final = [
     "link", "conn", "worker", "container", "host", "user", "cred", "cap", "undel", "unsett", "deliv", "no credit for",
@@ -41,6 +44,7 @@ def parser(program: str) -> argparse.ArgumentParser:
     """The parser of the command line."""
     made = Parser(program, DESCRIPTION)
     made.add_argument("address", metavar="ADDRESS", help="as a client writes it; with its tenant in front, if any")
+    made.add_argument("--alone", action="store_true", help="ask one router only, not those on the way")
     made.add_argument("--json", action="store_true", help="print the answer of the router as it is")
     made.add_argument("--limit", type=int, help="links shown for each address and direction, default 100")
     add_target_options(made)
@@ -54,11 +58,77 @@ def _run(options: argparse.Namespace) -> int:
         properties["limit"] = options.limit
     with Client(target(options)) as client:
         answer = client.node_call("EXPLAIN", properties)
+        if options.alone:
+            answer |= {"ways": [], "routers": {}}
+        else:
+            answer |= follow(answer, lambda router: client.node_call("EXPLAIN", properties, address("", router, None)))
     if options.json:
         print(json.dumps(answer, indent=2, default=str))
     else:
-        show(answer, Display(sys.stdout))
-    return 0 if answer["reachable"] else UNREACHABLE
+        show_all(answer, Display(sys.stdout))
+    return 0 if taken(answer) else UNREACHABLE
+
+
+def follow(answer: Answer, ask: Callable[[str], Answer]) -> Answer:
+    """Go after the address to where it is taken, router by router, by what each of them says of the next one.
+
+    ask(router): what that router explains. Returns `ways`, each a list of routers that begins with the one asked and
+    ends with one that takes messages, or where the way breaks off; and `routers`, the answers of those on the way: an
+    answer with the only key `error` of one that could not be asked.
+    """
+    own = answer.get("router")
+    answers: dict[str, Answer] = {} if own is None else {own: answer}
+
+    def asked(router: str) -> Answer:
+        if router not in answers:
+            try:
+                answers[router] = ask(router)
+            except (ManagementError, ProtonException) as error:
+                answers[router] = {"error": str(error)}
+        return answers[router]
+
+    ways = []
+    for goal in list(_remotes(answer))[:FOLLOWED]:
+        way = [str(own)]
+        while way[-1] != goal:
+            following = _remotes(asked(way[-1])).get(goal)
+            if following is None or following in way:
+                break
+            way.append(following)
+        asked(way[-1])
+        ways.append(way)
+    return {"ways": ways, "routers": {router: found for router, found in answers.items() if router != own}}
+
+
+def _remotes(answer: Answer) -> dict[str, str | None]:
+    """The routers that take messages, with the next router on the way to each."""
+    return {
+        remote["router"]: remote["nextHop"] for record in answer.get("records", ()) for remote in record["remotes"]
+    }
+
+
+def taken(answer: Answer) -> bool:
+    """Whether a message sent now would be taken, here or, by what those say, at another router."""
+    if not answer["reachable"] or not answer["ways"]:
+        return bool(answer["reachable"])
+    here = any(record["consumersWithCredit"] or record["inProcess"] for record in answer["records"])
+    ends = (answer["routers"].get(way[-1], {}) for way in answer["ways"])
+    return here or any(end.get("reachable", True) for end in ends)
+
+
+def show_all(answer: Answer, display: Display) -> None:
+    """Print an answer for people, and those of other routers."""
+    show(answer, display)
+    for way in answer["ways"]:
+        display.line()
+        display.line(f"Way: {' -> '.join(way)}")
+    for router, found in answer["routers"].items():
+        display.line()
+        if "error" in found:
+            display.line(f"--- Router {router} cannot be asked: {found['error']}")
+        else:
+            display.line(f"--- Router {router}")
+            show(found, display)
 
 
 def show(answer: Answer, display: Display) -> None:
@@ -96,6 +166,11 @@ def _record(record: Answer) -> Iterator[str]:
     yield f"In the table: {record['key']}{phase}, {record['treatment']}"
     if record["inProcess"]:
         yield "  taken by the router itself"
+    for remote in record["remotes"]:
+        where = "no way there" if remote["nextHop"] is None else f"next router {remote['nextHop']}, cost {remote['cost']}"
+        yield f"  taken at router {remote['router']}: {where}, {remote['unsettled']} unsettled"
+    if record["remoteCount"] > len(record["remotes"]):
+        yield f"  and at {record['remoteCount'] - len(record['remotes'])} more routers"
     if record["fallback"] is not None:
         yield f"  its fallback is {record['fallback']}"
     if record["fallbackOf"] is not None:

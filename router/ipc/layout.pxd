@@ -112,6 +112,12 @@ cdef struct AddressSlot:
     uint64_t ingress_container  # of ingress, egress: from, to route containers
     uint64_t egress_container
 
+# What a worker has sent to one other router for one address: an AddressSlot of its own, seen otherwise, so that sums
+# over the slots of addresses do not count it. Writer: that worker.
+cdef struct RemoteSlot:
+    uint64_t unused[7]
+    uint64_t unsettled         # deliveries that `balanced` gave to that router, unsettled
+
 # A ring, empty when head equals tail. Writer of head and data: the producer; of tail: the consumer.
 cdef struct RingHeader:
     uint64_t head              # octets ever written
@@ -149,4 +155,5 @@ cdef class Region:
     cdef LinkSlot* claim_link(self, int worker, uint32_t index, uint32_t generation) noexcept nogil
     cdef uint32_t* link_taken(self, LinkSlot* slot) noexcept nogil
     cdef AddressSlot* address_slot(self, int worker, uint32_t address) noexcept nogil
+    cdef RemoteSlot* remote_slot(self, int worker, uint32_t counters) noexcept nogil
     cdef RingHeader* ring(self, int producer, int consumer) noexcept nogil

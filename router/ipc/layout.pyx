@@ -304,6 +304,9 @@ cdef class Region:
     cdef AddressSlot* address_slot(self, int worker, uint32_t address) noexcept nogil:
         return <AddressSlot*>(self.base + self.addresses_at + self.addresses_stride * worker) + address
 
+    cdef RemoteSlot* remote_slot(self, int worker, uint32_t counters) noexcept nogil:
+        return <RemoteSlot*>self.address_slot(worker, counters)
+
     cdef RingHeader* ring(self, int producer, int consumer) noexcept nogil:
         return <RingHeader*>(self.base + self.rings_at
                              + self.ring_stride * (<size_t>producer * self.workers + consumer))
@@ -411,6 +414,13 @@ cdef class Region:
         for worker in range(self.workers):
             for i in range(sizeof(AddressSlot) // WORD):
                 store64(<uint64_t*>self.address_slot(worker, address) + i, 0, RELAXED)
+
+    def remote_unsettled(self, int counters):
+        """Unsettled deliveries of an address to one other router, of all workers. counters: id of their counters (op
+        `+r`). Raises IndexError.
+        """
+        check_address(self, counters)
+        return sum([load64(&self.remote_slot(worker, counters).unsettled, RELAXED) for worker in range(self.workers)])
 
     def ring_state(self, int producer, int consumer):
         """`head` and `tail` (octets ever written and read), `size` (octets of data), `used` (octets in it now)."""

@@ -119,6 +119,13 @@ TABLE: Final = (
     _gauge("sluice_table_addresses_limit", "Entries that the address table has room for."),
 )
 
+NETWORK: Final = (
+    _gauge("sluice_network_routers", "Other routers of the network that are known."),
+    _gauge("sluice_network_routers_reachable", "Those of them that there is a way to."),
+    _counter("sluice_network_path_changes_total", "Ways to other routers found, changed or lost."),
+    _counter("sluice_network_messages_total", "Messages of the protocol between routers.", "direction"),
+)
+
 MEMORY: Final = (
     _gauge("sluice_pool_held_bytes", "Memory of what a pool has in use, as in `allocator` rows.", "pool"),
     _gauge("sluice_pool_taken_bytes", "Memory that a pool was given so far.", "pool"),
@@ -152,6 +159,7 @@ GROUPS: Final = (
     ("Addresses", ADDRESSES),
     ("Listeners", LISTENERS),
     ("Address table", TABLE),
+    ("Network of routers", NETWORK),
     ("Memory", MEMORY),
     ("HTTP", HTTP),
     ("The supervisor's process", PROCESS),

@@ -89,6 +89,7 @@ class Builder:
             lambda families: self._addresses(families, snapshot),
             lambda families: self._listeners(families, snapshot),
             lambda families: self._table(families, snapshot),
+            self._network,
             self._memory,
             self._http,
         ):
@@ -99,7 +100,8 @@ class Builder:
 
     def _aliases(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
         values: list[int] = [len(self._core.opened), len(self._core.links), snapshot.address_count]
-        values += [0, len(self._core.link_routes), self._core.auto_links]  # no other routers
+        routers = self._core.routers
+        values += [0 if routers is None else routers.count, len(self._core.link_routes), self._core.auto_links]
         values += [totals[name] for name in _ALIAS_FIELDS]
         values += [totals["stuck"], totals["blocked"], totals["redirected"]]
         for definition, value in zip(ALIASES, values, strict=True):
@@ -202,6 +204,18 @@ class Builder:
         families.single(DEFINITIONS["sluice_table_lag_seconds"], self._health.lag_seconds())
         families.single(DEFINITIONS["sluice_table_addresses"], snapshot.address_count)
         families.single(DEFINITIONS["sluice_table_addresses_limit"], table.limit - 1)
+
+    def _network(self, families: Families) -> None:
+        routers = self._core.routers
+        families.single(DEFINITIONS["sluice_network_routers"], 0 if routers is None else routers.count)
+        reachable = 0 if routers is None else routers.reachable
+        families.single(DEFINITIONS["sluice_network_routers_reachable"], reachable)
+        changes = 0 if routers is None else routers.path_changes
+        families.single(DEFINITIONS["sluice_network_path_changes_total"], changes)
+        messages = families.open(DEFINITIONS["sluice_network_messages_total"])
+        if routers is not None:
+            messages.add(("received",), routers.messages_received)
+            messages.add(("sent",), routers.messages_sent)
 
     def _memory(self, families: Families) -> None:
         region = self._region

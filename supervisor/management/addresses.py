@@ -1,13 +1,26 @@
 """Type router.address: one row for each address in the table (management specification 6.3)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
+from router.routing.address import TOPOLOGICAL
+from router.routing.settings import BALANCED
 from supervisor.linkroutes import LinkAddress
 from supervisor.management import values
+from supervisor.management.context import Context
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant
 from supervisor.management.response import NOT_FOUND, StatusError
+from supervisor.remote_routes import RemoteLinkAddress
+from supervisor.routers import CONTROL_KEYS, FLOODED
 from supervisor.table import Record
+
+
+class LinkKey(NamedTuple):
+    """An address of link routes: what is here of it, and what is at other routers."""
+
+    key: str
+    here: LinkAddress | None
+    there: RemoteLinkAddress | None
 
 
 class Row(NamedTuple):
@@ -16,6 +29,8 @@ class Row(NamedTuple):
     record: Record
     counters: Mapping[str, int]
     containers: int  # connections that serve an address of link routes
+    remotes: Sequence[int]  # indexes of routers that have destinations
+    context: Context
 
 
 # Links of link routes are not deliveries of an address.
@@ -23,10 +38,48 @@ _NOTHING: Final = dict.fromkeys(
     ("ingress", "egress", "transit", "to_container", "from_container", "redirected", "ingress_container",
      "egress_container"), 0,
 )  # fmt: skip
+CONNECTIONS: Final = 128  # inter-router connections that column transitOutstanding has room for
 
 
-def _link_record(address: LinkAddress) -> Record:
-    return Record(0, address.key, "linkBalanced", None, "")
+def _link_record(key: str) -> Record:
+    return Record(0, key, "linkBalanced", None, "")
+
+
+def _in_process(row: Row) -> bytes:
+    """Addresses of the protocol between routers are the router's own, too."""
+    routers = row.context.core.routers
+    return values.uint(int(row.record.inproc or (routers is not None and row.record.key in CONTROL_KEYS)))
+
+
+def _remote_ids(row: Row) -> bytes:
+    routers = row.context.core.routers
+    found = [] if routers is None else [routers.id_of(index) for index in row.remotes]
+    return values.strings(sorted(each for each in found if each is not None))
+
+
+def _outstanding(row: Row) -> dict[int, int] | None:
+    """Unsettled deliveries to other routers by number of the inter-router connection; None where none are counted."""
+    routers = row.context.core.routers
+    if routers is None or row.record.treatment != BALANCED or not row.record.remotes:
+        return None
+    found: dict[int, int] = {}
+    for index, counters in row.record.remotes.items():
+        links = routers.links_of(index)
+        bit = routers.bit(links[0]) if links else None
+        if bit is not None and bit < CONNECTIONS:
+            found[bit] = found.get(bit, 0) + row.context.region.remote_unsettled(counters)
+    return found
+
+
+def _transit(row: Row) -> bytes:
+    found = _outstanding(row)
+    if found is None:
+        return values.NULL
+    return values.value([found.get(bit, 0) for bit in range(CONNECTIONS)])
+
+
+def _tracked(row: Row) -> bytes:
+    return values.long(sum((_outstanding(row) or {}).values()))
 
 
 def _counter(name: str) -> Column:
@@ -38,7 +91,7 @@ def _key(row: Any) -> bytes:
 
 
 class Addresses(CoreType):
-    """Addresses in order of creation. This router is alone: nothing is remote."""
+    """Addresses in order of creation."""
 
     name = PREFIX + "router.address"
     columns: ClassVar[Mapping[str, Column]] = {
@@ -46,12 +99,12 @@ class Addresses(CoreType):
         "identity": _key,
         "type": constant(values.string(name)),
         "key": _key,
-        "distribution": lambda row: values.string(row.record.treatment),
-        "inProcess": lambda row: values.uint(int(row.record.inproc)),
+        "distribution": lambda row: values.string("flood" if row.record.key in FLOODED else row.record.treatment),
+        "inProcess": _in_process,
         "subscriberCount": lambda row: values.uint(len(row.record.consumers or ())),
-        "remoteCount": constant(values.uint(0)),
+        "remoteCount": lambda row: values.uint(len(row.remotes)),
         "containerCount": lambda row: values.uint(row.containers),
-        "remoteHostRouters": constant(values.strings(())),
+        "remoteHostRouters": _remote_ids,
         "deliveriesIngress": _counter("ingress"),
         "deliveriesEgress": _counter("egress"),
         "deliveriesTransit": _counter("transit"),
@@ -59,32 +112,46 @@ class Addresses(CoreType):
         "deliveriesFromContainer": _counter("from_container"),
         "deliveriesEgressRouteContainer": _counter("egress_container"),
         "deliveriesIngressRouteContainer": _counter("ingress_container"),
-        "transitOutstanding": constant(values.NULL),
-        "trackedDeliveries": constant(values.long(0)),
+        "transitOutstanding": _transit,
+        "trackedDeliveries": _tracked,
         "priority": lambda row: values.int32(-1 if row.record.priority is None else row.record.priority),
         "deliveriesRedirectedToFallback": _counter("redirected"),
     }
 
-    def rows(self) -> Iterable[Record | LinkAddress]:
+    def rows(self) -> Iterable[Record | LinkKey]:
         """All addresses, those of link routes last."""
-        core = self.context.core
-        return [*core.table.records.values(), *core.link_routes.addresses()]
+        return [*self.context.core.table.records.values(), *self._link_keys().values()]
 
-    def row(self, item: Record | LinkAddress) -> Row | None:
+    def _link_keys(self) -> dict[str, LinkKey]:
+        """The addresses of link routes by key, those of other routers last."""
+        core = self.context.core
+        found = {address.key: LinkKey(address.key, address, None) for address in core.link_routes.addresses()}
+        if core.routers is not None:
+            for address in core.routers.link_routes:
+                here = found.get(address.key)
+                found[address.key] = LinkKey(address.key, None if here is None else here.here, address)
+        return found
+
+    def row(self, item: Record | LinkKey) -> Row | None:
         """The address's counters, added up over the workers; None when it is gone."""
-        if isinstance(item, LinkAddress):
-            return Row(_link_record(item), _NOTHING, item.containers) if item.routes else None
+        if isinstance(item, LinkKey):
+            here, there = item.here, item.there
+            containers = 0 if here is None else here.containers
+            remotes = () if there is None else tuple(there.routers)
+            if not remotes and (here is None or not here.routes):
+                return None
+            return Row(_link_record(item.key), _NOTHING, containers, remotes, self.context)
         if self.context.core.table.records.get(item.key) is not item:
             return None
-        return Row(item, self.context.region.address_totals(item.id), 0)
+        remotes = tuple(item.remotes or ())
+        if item.key[0] == TOPOLOGICAL and item.key in CONTROL_KEYS and self.context.core.routers is not None:
+            remotes = self.context.core.routers.indexes()
+        return Row(item, self.context.region.address_totals(item.id), 0, remotes, self.context)
 
-    def find(self, identity: str | None, name: str | None) -> Record | LinkAddress:
+    def find(self, identity: str | None, name: str | None) -> Record | LinkKey:
         """By key."""
         wanted = identity if identity is not None else name or ""
-        record = self.context.core.table.records.get(wanted)
-        if record is not None:
-            return record
-        for address in self.context.core.link_routes.addresses():
-            if address.key == wanted:
-                return address
-        raise StatusError(NOT_FOUND)
+        found = self.context.core.table.records.get(wanted) or self._link_keys().get(wanted)
+        if found is None:
+            raise StatusError(NOT_FOUND)
+        return found

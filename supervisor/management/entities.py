@@ -12,6 +12,7 @@ from router.config.schema import SCHEMA, EntityType
 from supervisor.acceptor import MAX_CONNECTIONS
 from supervisor.management.context import Context
 from supervisor.management.memory import pools
+from supervisor.management.nodes import nodes
 from supervisor.management.settings import NUMBERED
 
 _LEVELS: Final = ("trace", "debug", "info", "notice", "warning", "error", "critical")
@@ -83,7 +84,7 @@ def _router(context: Context) -> Iterator[Entity]:
         "workerThreads": router.workers,
         "addrCount": core.addresses,
         "linkCount": len(core.links),
-        "nodeCount": 0,
+        "nodeCount": 0 if core.routers is None else core.routers.count,
     }
     for config in context.changes.entities("router"):
         yield shown(config, live)
@@ -114,6 +115,12 @@ def _allocator(context: Context) -> Iterator[Entity]:
         yield entity("allocator", identity, identity, {"typeName": name, **own})
 
 
+def _nodes(context: Context) -> Iterator[Entity]:
+    for own in nodes(context):
+        identity = f"router.node/{own['id']}"
+        yield entity("router.node", identity, identity, own)
+
+
 def _log_stats(context: Context) -> Iterator[Entity]:
     for module, counts in context.log.counters().items():
         own = {f"{level}Count": counts[level] for level in _LEVELS}
@@ -130,6 +137,7 @@ _SOURCES: Final[Mapping[str, Source]] = {
     **{kind: _configured(kind) for kind in ("console", "dummy")},
     "connector": _connectors,
     "listener": _configured("listener"),
+    "router.node": _nodes,
     "allocator": _allocator,
     "logStats": _log_stats,
 }

@@ -3,9 +3,10 @@
 Property `address`: the text as a client would write it (on a multi-tenant listener with the tenant in front); `limit`:
 links listed for each address and direction, 100 if absent. The body is a map:
 
-`address`, `class`, `name` (the significant part), `setting` (what the configuration says, null for addresses that it is
-not about: `pattern` null where none matches), `records` (what is in the address table, see `_record`), `reachable`
-(whether a message sent to it now would be taken), `findings` (texts: the reasons, the most important first).
+`address`, `class`, `name` (the significant part), `router` (the id of the one that answers), `setting` (what the
+configuration says, null for addresses that it is not about: `pattern` null where none matches), `records` (what is in
+the address table, see `_record`), `reachable` (whether a message sent to it now would be taken; by other routers as far
+as this one knows), `findings` (texts: the reasons, the most important first).
 """
 
 import time
@@ -45,6 +46,7 @@ CLASSES: Final = {
     AREA: "area",
     EDGE: "edge",
 }
+_WAYS: Final = 10  # routers named in a finding
 _PHASES: Final = (*range(10), FALLBACK_PHASE)
 _COUNTERS: Final = {
     "deliveriesIngress": "ingress",
@@ -86,9 +88,10 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
         "address": text,
         "class": CLASSES[cls],
         "name": name,
+        "router": router.id,
         "setting": None if setting is None else _setting(context, setting),
         "records": list(found.values()),
-        **_verdict(cls, name, setting, list(found.values())),
+        **_verdict(cls, name, setting, list(found.values()), alone=context.core.routers is None),
     }
     return Response.of(OK, body)
 
@@ -151,7 +154,30 @@ def _record(context: Context, record: Record, limit: int) -> dict[str, Any]:
         # of all consumers, those beyond the limit included
         "consumersWithCredit": 0,
         "longestWithoutCreditSeconds": None,
+        "remoteCount": len(record.remotes or ()),
+        "remotes": _remotes(context, record, limit),
     }
+
+
+def _remotes(context: Context, record: Record, limit: int) -> list[dict[str, Any]]:
+    """The routers that have destinations, nearest first: id, the next router on the way (None: no way), cost, what is
+    unsettled on the way to it."""
+    routers = context.core.routers
+    if routers is None or not record.remotes:
+        return []
+    known = {row.index: row for row in routers.rows()}
+    found = [
+        {
+            "router": row.id,
+            "nextHop": (row.next_hop or row.id) if row.reachable else None,
+            "cost": row.cost,
+            "connections": [str(link) for link in routers.links_of(index)],
+            "unsettled": context.region.remote_unsettled(counters),
+        }
+        for index, counters in record.remotes.items()
+        if (row := known.get(index)) is not None
+    ]
+    return sorted(found, key=lambda each: (each["nextHop"] is None, each["cost"] or 0, each["router"]))[:limit]
 
 
 def _add_links(
@@ -205,11 +231,16 @@ def _add_link(row: dict[str, Any], link: Link, counters: dict[str, Any], limit: 
 # The verdict
 
 
-def _verdict(cls: str, name: str, setting: Setting | None, records: list[dict[str, Any]]) -> dict[str, Any]:
+def _verdict(
+    cls: str, name: str, setting: Setting | None, records: list[dict[str, Any]], *, alone: bool
+) -> dict[str, Any]:
     """Whether a message would be taken, and the texts that say why or why not."""
-    if cls in (ROUTER, AREA, EDGE):
+    if cls == ROUTER and records and records[0]["remotes"]:
+        return _beyond(records[0])
+    if cls in (ROUTER, AREA, EDGE) and not (records and records[0]["remotes"]):
         kind = {ROUTER: "router", AREA: "area", EDGE: "edge router"}[cls]
-        return _no(f"It is an address of {kind} '{name}', which this router does not know: it is not part of a network")
+        why = ": it is not part of a network" if alone else ""
+        return _no(f"It is an address of {kind} '{name}', which this router does not know{why}")
     phase = "0" if setting is None else str(setting.ingress_phase)
     by_phase = {record["phase"]: record for record in records}
     record = by_phase.get(phase if cls == MOBILE else None)
@@ -222,13 +253,13 @@ def _verdict(cls: str, name: str, setting: Setting | None, records: list[dict[st
     if record["exchange"] is not None:
         exchange = record["exchange"]
         return _yes(f"Messages go through exchange '{exchange['name']}' and its bindings ({exchange['bindingCount']})")
-    if record["treatment"] == UNAVAILABLE and not record["consumerCount"]:
+    if record["treatment"] == UNAVAILABLE and not record["consumerCount"] and not record["remotes"]:
         return _no("Its distribution is 'unavailable' now: messages are not routed")
-    if record["consumerCount"]:
-        return _consumed(record)
+    if record["consumerCount"] or record["remotes"]:
+        return _taken(record)
     fallback = by_phase.get(FALLBACK_PHASE)
-    if record["fallback"] is not None and fallback is not None and fallback["consumerCount"]:
-        verdict = _consumed(fallback)
+    if record["fallback"] is not None and fallback is not None and (fallback["consumerCount"] or fallback["remotes"]):
+        verdict = _taken(fallback)
         verdict["findings"].insert(0, "It has no consumer: messages go to its fallback consumers")
         return verdict
     return _no(*_unused(records, setting))
@@ -245,6 +276,35 @@ def _unused(records: list[dict[str, Any]], setting: Setting | None) -> list[str]
         return [f"Messages go in at phase {phase}, where nobody consumes; there are consumers at phase {phases}"]
     producers = sum(record["producerCount"] for record in records)
     return [f"No consumer: its producers ({producers}) get no credit, and what is sent on anonymous links is released"]
+
+
+def _taken(record: dict[str, Any]) -> dict[str, Any]:
+    """The verdict for a record with consumers, here or at other routers."""
+    if not record["remotes"]:
+        return _consumed(record)
+    beyond = _beyond(record)
+    if not record["consumerCount"]:
+        return beyond
+    here = _consumed(record)
+    reachable = here["reachable"] or beyond["reachable"]
+    return {"reachable": reachable, "findings": here["findings"] + beyond["findings"]}
+
+
+def _beyond(record: dict[str, Any]) -> dict[str, Any]:
+    """The verdict for what is at other routers."""
+    ways = []
+    for remote in record["remotes"][:_WAYS]:
+        if remote["nextHop"] is None:
+            ways.append(f"{remote['router']} (no way there)")
+        else:
+            by = "" if remote["nextHop"] == remote["router"] else f" by way of {remote['nextHop']}"
+            ways.append(f"{remote['router']}{by} (cost {remote['cost']})")
+    count = record["remoteCount"]
+    more = f" and {count - len(ways)} more" if count > len(ways) else ""
+    routers = "another router" if count == 1 else f"{count} other routers"
+    text = f"Taken at {routers}: {', '.join(ways)}{more}"
+    reachable = any(remote["nextHop"] is not None for remote in record["remotes"])
+    return _yes(text) if reachable else _no(f"No way to where it is taken. {text}")
 
 
 def _consumed(record: dict[str, Any]) -> dict[str, Any]:

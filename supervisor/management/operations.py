@@ -12,6 +12,7 @@ from router.config.schema import SCHEMA, EntityType
 from supervisor.management import values
 from supervisor.management.context import Context
 from supervisor.management.explain import explain
+from supervisor.management.nodes import management_address
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, OK, Outcome, Response, StatusError
 from supervisor.management.workers_view import get_workers
@@ -66,9 +67,9 @@ def get_annotations(request: Request, context: Context) -> Response:
 
 def get_management_nodes(request: Request, context: Context) -> Response:
     """Management addresses of all routers of the network, the own one first; none without a network."""
-    router = context.changes.configuration.router
-    nodes = [f"amqp:/_topo/0/{router.id}/$management"] if router.mode == "interior" else []
-    return Response.of(OK, nodes)
+    routers = context.core.routers
+    own = context.changes.configuration.router.id
+    return Response.of(OK, [] if routers is None else [management_address(each) for each in (own, *routers.ids())])
 
 
 @functools.cache

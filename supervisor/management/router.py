@@ -89,7 +89,7 @@ class RouterType(CoreType):
         "metadata": lambda row: values.string(row.router.metadata),
         "addrCount": lambda row: values.ulong(row.core.addresses),
         "linkCount": lambda row: values.ulong(len(row.core.links)),
-        "nodeCount": constant(values.ulong(0)),
+        "nodeCount": lambda row: values.ulong(0 if row.core.routers is None else row.core.routers.count),
         "linkRouteCount": lambda row: values.ulong(len(row.core.link_routes)),
         "autoLinkCount": lambda row: values.ulong(row.core.auto_links),
         "connectionCount": lambda row: values.ulong(len(row.core.opened)),

@@ -1,0 +1,37 @@
+"""Type router.node: the routers of the network as this one sees them (management specification 6.4)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from supervisor.management.context import Context
+
+
+def management_address(router_id: str) -> str:
+    """Where a router takes management requests of the whole network."""
+    return f"amqp:/_topo/0/{router_id}/$management"
+
+
+def nodes(context: Context) -> Iterator[dict[str, Any]]:
+    """The attributes of each router of the network, this one first; none without a network."""
+    routers = context.core.routers
+    if routers is None:
+        return
+    own = context.changes.configuration.router.id
+    for row in routers.rows():
+        attributes = {
+            "id": row.id,
+            "protocolVersion": row.protocol_version,
+            "instance": row.instance,
+            "linkState": list(row.link_state),
+            "nextHop": row.next_hop,
+            "validOrigins": list(row.valid_origins),
+            "address": f"amqp:/_topo/0/{row.id}",
+            "index": row.index,
+        }
+        if row.id == own:
+            changed = row.last_topology_change
+            attributes["lastTopoChange"] = 0 if changed is None else routers.since_1970(changed)
+        else:
+            attributes["routerLink"] = routers.bit(row.links[0]) if row.links else None
+            attributes["cost"] = row.cost
+        yield attributes
