@@ -167,7 +167,9 @@ def _record(record: Answer) -> Iterator[str]:
     if record["inProcess"]:
         yield "  taken by the router itself"
     for remote in record["remotes"]:
-        where = "no way there" if remote["nextHop"] is None else f"next router {remote['nextHop']}, cost {remote['cost']}"
+        where = "no way there"
+        if remote["nextHop"] is not None:
+            where = f"next router {remote['nextHop']}, cost {remote['cost']}"
         yield f"  taken at router {remote['router']}: {where}, {remote['unsettled']} unsettled"
     if record["remoteCount"] > len(record["remotes"]):
         yield f"  and at {record['remoteCount'] - len(record['remotes'])} more routers"
