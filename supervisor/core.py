@@ -139,6 +139,9 @@ class Core:
         self.watches = Watches(self._tell_worker_of)
         self.in_process = InProcess(self.table, self.workers, self._attaching.find, log)
         self.neighbours = Neighbours(self.table, self.in_process, self.take_identity, log)
+        if self.routers is not None:
+            self.neighbours.network = self.routers
+            self.routers.send_control = self.neighbours.send_control
         self._handlers: dict[str, Callable[[Worker, Message], None]] = {
             READY: self._ready,
             RESYNC: self._resync,
@@ -338,13 +341,12 @@ class Core:
 
     def snapshot(self) -> list[Op]:
         """The whole table as ops. Nothing may wait to be published."""
-        ops: list[Op] = [self._log_op, *self.offers.ops(), self.settings.op()]
+        ops: list[Op] = [self._log_op, *self.offers.ops(), self.settings.op(), *self.neighbours.ops()]
         if self.routers is not None:
             ops += self.routers.ops()
         ops += self.table.address_ops()
         ops += self.exchanges.ops()
         ops += ([OP_WORKER, w.index, w.generation, "up"] for w in self.workers.values() if w.live)
-        ops += self.neighbours.ops()
         ops += self.table.consumer_ops()
         return ops
 
@@ -476,6 +478,7 @@ class Core:
         connection = worker.connections.get(message["conn"])
         if connection is not None:
             self.own_links.ended(connection, message["ref"], message["error"])
+
     def _router_link(self, worker: Worker, message: Message) -> None:
         connection = worker.connections.get(message["conn"])
         link = None if connection is None else self.neighbours.attached(worker, connection, message)
