@@ -1,0 +1,116 @@
+"""A scripted router at the other end of an inter-router connection: frames and links only, no protocol of its own.
+
+As a connector it attaches the links of a 1.19 router, or as many as the test says; as a listener it answers those of
+the router under test. Nothing is announced: tests that want a router that thinks use `router19`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.peer import frames
+from tests.peer.container import Container, accept
+from tests.peer.peer import Peer, Receiver, Sender, Session
+from tests.peer.types import Int, Map, Symbol
+from tests.peer.wire import TIMEOUT
+
+CONTROL = "qd.router"
+DATA = "qd.router-data"
+PRIORITIES = 10
+CREDIT = 250
+CAPABILITIES = ("ANONYMOUS-RELAY", "qd.streaming-links")
+
+
+def properties(cost: int = 1, **more: Any) -> Map:
+    """Open properties of a 1.19 router; `more` goes behind them."""
+    pairs: list[tuple[Any, Any]] = [
+        (Symbol("product"), "qpid-dispatch-router"),
+        (Symbol("version"), "1.19.0"),
+        (Symbol("qd.conn-id"), Int(1)),
+    ]
+    if cost > 1:
+        pairs.append((Symbol("qd.inter-router-cost"), Int(cost)))
+    pairs.append((Symbol("qd.annotations-version"), Int(1)))
+    pairs += [(Symbol(key), value) for key, value in more.items()]
+    return Map(pairs)
+
+
+def terminus(kind: Any, capability: Any) -> Any:
+    """A source or target as routers attach them."""
+    return kind(
+        None, durable=0, expiry_policy="link-detach", timeout=0, dynamic=False, capabilities=Symbol(capability)
+    )
+
+
+class RouterPeer:
+    """The links of one connection, by direction as this peer sees it: `outs[p]` is the sender of priority p."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.control_in: Receiver | None = None
+        self.control_out: Sender | None = None
+        self.ins: list[Receiver] = []
+        self.outs: list[Sender] = []
+
+    @classmethod
+    def connected(cls, port: int, name: str = "P", links: int = PRIORITIES, cost: int = 1, **fields: Any) -> RouterPeer:
+        """Connect to a listener and attach everything, `links` data pairs."""
+        given = {"container_id": name, "properties": properties(cost), "offered_capabilities": list(CAPABILITIES)}
+        own = cls(Peer.opened(port, **{**given, **fields}))
+        own.attach_control()
+        for _ in range(links):
+            own.attach_data()
+        return own
+
+    def attach_control(self, session: Session | None = None) -> None:
+        """Attach the control pair; the receiver grants credit when it is attached."""
+        session = session or self.peer.begin()
+        self.control_in = self.receiver(session, CONTROL)
+        self.control_out = self.sender(session, CONTROL)
+
+    def attach_data(self, session: Session | None = None) -> None:
+        """Attach the next pair of data links."""
+        session = session or self.peer.begin()
+        self.ins.append(self.receiver(session, DATA))
+        self.outs.append(self.sender(session, DATA))
+
+    def receiver(self, session: Session, capability: str, credit: int = CREDIT, **fields: Any) -> Receiver:
+        """Attach one receiver."""
+        given = {"source": terminus(frames.source, capability), "target": terminus(frames.target, capability)}
+        return session.receiver(None, credit, snd_settle_mode=2, rcv_settle_mode=0, **{**given, **fields})
+
+    def sender(self, session: Session, capability: str, **fields: Any) -> Sender:
+        """Attach one sender; waits for its credit."""
+        given = {"source": terminus(frames.source, capability), "target": terminus(frames.target, capability)}
+        return session.sender(None, snd_settle_mode=2, rcv_settle_mode=0, **{**given, **fields})
+
+    @classmethod
+    def served(cls, container: Container, sessions: int = 1 + PRIORITIES, timeout: float = TIMEOUT) -> RouterPeer:
+        """Answer what a connector begins and attaches: `sessions` sessions, 22 links."""
+        own = cls(container)
+        for _ in range(sessions):
+            container.session_begun(timeout)
+        for number in range(2 * (1 + PRIORITIES)):
+            link = container.link_attached(answer=False)
+            answer(link)
+            if isinstance(link, Receiver):
+                link.flow(CREDIT)
+                if number < 2:
+                    own.control_in = link
+                else:
+                    own.ins.append(link)
+            elif number < 2:
+                own.control_out = link
+            else:
+                own.outs.append(link)
+        return own
+
+    def send_control(self, octets: bytes, **fields: Any) -> int:
+        """Send a message on the control link, presettled."""
+        assert self.control_out is not None
+        return self.control_out.send(octets, **{"settled": True, **fields})
+
+
+def answer(link: Sender | Receiver) -> None:
+    """Answer an attach as a 1.19 listener does."""
+    accept(link, snd_settle_mode=2, rcv_settle_mode=0, initial_delivery_count=0, max_message_size=0)
