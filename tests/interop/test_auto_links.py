@@ -30,7 +30,7 @@ def gateway(broker: Broker, queue: str, directory: Path) -> list[Section]:
     login = {"saslUsername": broker.user, "saslPassword": f"file:{password}"} if broker.user else {}
     own = {"address": ADDRESS, "externalAddress": queue, "connection": "broker"}
     return [
-        listener(),
+        listener(idleTimeoutSeconds=0),  # the test's clients are silent while a broker starts
         ("connector", {"name": "broker", "port": broker.port, "role": "route-container", **login}),
         ("address", {"prefix": "queue", "waypoint": True}),
         ("autoLink", {"name": "to", "direction": "out", **own}),

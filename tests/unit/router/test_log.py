@@ -398,21 +398,3 @@ def test_two_processes_share_a_file(tmp_path):
         expected = [f"SERVER (info) {name} {number} " + name * (number % 2000) for number in range(count)]
         assert [line for line in lines if line.startswith(f"SERVER (info) {name} ")] == expected
     assert len(lines) == 2 * count
-
-
-def best_microseconds(call, calls):
-    """Return the time of one call, in microseconds: the best of several rounds, so that other load counts little."""
-    rounds = []
-    for _ in range(10):
-        start = time.perf_counter()
-        for _ in range(calls):
-            call("SERVER", "text of a usual length, say this one, with a number 1234 and an address")
-        rounds.append((time.perf_counter() - start) / calls * 1e6)
-    return min(rounds)
-
-
-def test_cost_of_a_call(make_log):
-    log, _ = make_log(timestamp=True)
-    # Measured: 0.1 and 4; the limits leave room for slow and busy machines.
-    assert best_microseconds(log.debug, 20000) < 1
-    assert best_microseconds(log.info, 2000) < 40
