@@ -20,7 +20,7 @@ from router.routing.address import (
 )
 from router.routing.settings import BALANCED, CLOSEST, UNAVAILABLE, AddressSettings
 from supervisor.connections import Connection
-from supervisor.linkroutes import LinkRoutes
+from supervisor.linktargets import INTER_ROUTER, Hop, Targets
 from supervisor.table import Record, Table, TableFullError
 
 
@@ -42,12 +42,13 @@ class Accepted(NamedTuple):
 
 
 class Routed(NamedTuple):
-    """The decision is that a container has the link."""
+    """The decision is that a container has the link. The connection is its, or that to the next router on the way."""
 
     connection: Connection
     address: str | None  # what the container is to see in the place of the client's text; None: the same
     remove: str  # what is taken off the front of the address that the container answers …
     put: str  # … and what is put there
+    hop: Hop | None = None  # None: the container is at this router
 
 
 NO_ROUTE: Final = Refused("qd:no-route-to-dest", "No route to the destination node")
@@ -73,16 +74,16 @@ _WAYPOINT_CAPABILITY: Final = "qd.waypoint"
 class Attaching:
     """Decides about attaches; creates the address records that it needs. Owner: supervisor."""
 
-    __slots__ = ("_link_routes", "_mode", "_refusals", "_router_id", "_settings", "_table", "resumable")
+    __slots__ = ("_mode", "_refusals", "_router_id", "_settings", "_table", "_targets", "resumable")
 
     def __init__(
-        self, router_id: str, mode: str, settings: AddressSettings, table: Table, link_routes: LinkRoutes | None = None
+        self, router_id: str, mode: str, settings: AddressSettings, table: Table, targets: Targets | None = None
     ) -> None:
         self._router_id = router_id
         self._mode = mode
         self._settings = settings
         self._table = table
-        self._link_routes = link_routes
+        self._targets = targets
         self.resumable = True  # routed links may outlive their connection (allowResumableLinkRoute)
         self._refusals: dict[str, Refused] = {}
 
@@ -99,46 +100,53 @@ class Attaching:
         """
         consumer = message["dir"] == "out"
         capabilities, is_array = message["caps"] or ((), False)
-        if role == "inter-router" and not usable:
+        from_router = role == INTER_ROUTER
+        if from_router and not usable:
             return WRONG_ROLE
         if not is_array and capabilities and capabilities[0] in _ROUTER_CAPABILITIES:
             return FORBIDDEN
         if message["coordinator"]:
-            return self._route(message, COORDINATOR) or NO_COORDINATOR
+            return self._route(message, COORDINATOR, from_router) or NO_COORDINATOR
         try:
             if message["dynamic"]:
                 wanted = message["dynamic_address"]
-                return (self._route(message, wanted) or NO_ROUTE) if wanted else self._dynamic(consumer)
+                if wanted:
+                    return self._route(message, wanted, from_router) or NO_ROUTE
+                return NO_ROUTE if from_router else self._dynamic(consumer)
             address = message["address"]
             if not address:
                 return NO_ROUTE if consumer else ANONYMOUS
-            routed = self._route(message, address)
+            routed = self._route(message, address, from_router)
             if routed is not None:
                 return routed
+            if from_router:
+                return NO_ROUTE  # the link route that it is for has gone
             return self._bind(address, message["tenant"], consumer, capabilities)
         except TableFullError:
             return TABLE_FULL
 
-    def _route(self, message: Mapping[str, Any], text: str) -> Routed | Refused | None:
-        """The container that a link route names for the link; None when no link route matches `text`."""
-        if self._link_routes is None:
+    def _route(self, message: Mapping[str, Any], text: str, from_router: bool) -> Routed | Refused | None:
+        """Where link routes send the link; None when none matches `text`."""
+        if self._targets is None:
             return None
         tenant = message["tenant"] if text is not COORDINATOR else None
         name = normalise(text)
-        wanted = self._link_routes.match(message["dir"], name if tenant is None else tenant + name)
-        if wanted is None:
+        match = self._targets.match(message["dir"], name if tenant is None else tenant + name)
+        if match is None:
             return None
         if not self.resumable and (message["timeout"] > 0 or message["expiry"] == NEVER):
             return NO_EXPIRATION
-        connection = wanted.choose()
-        if connection is None:
+        target = self._targets.choose(match, message, from_router)
+        if target is None:
             return NO_ROUTE
         if message["coordinator"] or message["dynamic"]:
-            return Routed(connection, None, "", "")
+            return Routed(target.connection, None, "", "", target.hop)
         whole = text if tenant is None else tenant + name
-        seen = wanted.outward(whole)
-        put = wanted.delete_prefix.removeprefix(tenant or "")
-        return Routed(connection, None if seen == text else seen, wanted.add_prefix, put)
+        if target.address is None:
+            return Routed(target.connection, None if whole == text else whole, "", "", target.hop)
+        seen = target.address.outward(whole)
+        put = target.address.delete_prefix.removeprefix(tenant or "")
+        return Routed(target.connection, None if seen == text else seen, target.address.add_prefix, put)
 
     def find(self, text: str) -> Record | None:
         """The record that a message for `text` goes to, None when there is none."""

@@ -59,6 +59,7 @@ from supervisor.exchanges import Exchanges
 from supervisor.inprocess import InProcess
 from supervisor.linkpairs import Pairs
 from supervisor.linkroutes import LinkRoutes
+from supervisor.linktargets import Targets
 from supervisor.neighbours import Neighbours
 from supervisor.offers import Offers
 from supervisor.own_links import OwnLinks, own_link
@@ -116,8 +117,9 @@ class Core:
         if router.mode == INTERIOR_MODE:
             self.routers = Routers(router, self.table, self.settings, log)
             self.link_routes.local_changed = self.routers.link_address_changed
-        self._pairs = Pairs(self.workers, self.take_identity, self._add_link)
-        self._attaching = Attaching(router.id, router.mode, self.settings.current, self.table, self.link_routes)
+        self._pairs = Pairs(self.workers, self.take_identity, self._add_link, self._router_of)
+        targets = Targets(router.id, self.link_routes, self.routers, self._router_of)
+        self._attaching = Attaching(router.id, router.mode, self.settings.current, self.table, targets)
         self.exchanges = Exchanges(router.id, router.mode, self.settings.current, self.table)
         self.offers = Offers(self.table, [listener for listener in configuration.listeners if not listener.http])
         self._when_in_force: list[Callable[[], None]] = []
@@ -485,6 +487,10 @@ class Core:
         if connection is not None and link is not None:
             self._add_link(connection, message["link"], link, message["text"])
 
+    def _router_of(self, number: int) -> tuple[Connection, bool] | None:
+        neighbour = self.neighbours.get(number)
+        return None if neighbour is None else (neighbour.connection, neighbour.ours)
+
     def _add_link(self, connection: Connection, number: int, link: Link, text: str) -> None:
         """Know a link, `number` its worker's for it."""
         connection.links[number] = self.links[link.identity] = link
@@ -495,6 +501,7 @@ class Core:
         link = connection.links.get(message["link"]) if connection is not None else None
         if link is not None:
             link.up = True
+            self._pairs.answered(link)
 
     def _bind(self, worker: Worker, connection: Connection, link: Link, record: Record, answer: Message) -> None:
         """Make a link a user of its address; the answer waits until the workers know."""

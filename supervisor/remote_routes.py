@@ -22,6 +22,30 @@ class RemoteLinkAddress:
         self.routers: dict[int, None] = {}  # by index, in order of announcement
 
 
+class RemotePattern:
+    """What has been announced for one pattern. Owner: RemoteLinkRoutes.
+
+    Keys that differ may stand for the same pattern (`Ca` and `Ea.#`, which no correct router sends).
+    """
+
+    __slots__ = ("addresses", "last", "pattern")
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern  # canonical
+        self.addresses: dict[str, RemoteLinkAddress] = {}  # by key
+        self.last = 0  # index of the router that had its turn
+
+    @property
+    def routers(self) -> tuple[int, ...]:
+        """Indexes, ascending, of the routers that have containers."""
+        return tuple(sorted({index for address in self.addresses.values() for index in address.routers}))
+
+    def by_turn(self) -> tuple[int, ...]:
+        """The same, whose turn it is first."""
+        routers = self.routers
+        return (*(index for index in routers if index > self.last), *(index for index in routers if index <= self.last))
+
+
 class RemoteLinkRoutes:
     """All of them. Owner: the routers of the network."""
 
@@ -29,8 +53,7 @@ class RemoteLinkRoutes:
 
     def __init__(self) -> None:
         self._addresses: dict[str, RemoteLinkAddress] = {}  # by key
-        # Keys that differ may stand for the same pattern (`Ca` and `Ea.#`, which no correct router sends).
-        self._trees: dict[str, PatternTree[dict[str, RemoteLinkAddress]]] = {IN: PatternTree(), OUT: PatternTree()}
+        self._trees: dict[str, PatternTree[RemotePattern]] = {IN: PatternTree(), OUT: PatternTree()}
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -44,8 +67,12 @@ class RemoteLinkRoutes:
 
     def match(self, direction: str, address: str) -> tuple[int, ...]:
         """Indexes, ascending, of the routers that have containers for a normalised address; none: nobody has."""
-        found = self._trees[direction].match(address)
-        return () if found is None else tuple(sorted({index for each in found.values() for index in each.routers}))
+        found = self.find(direction, address)
+        return () if found is None else found.routers
+
+    def find(self, direction: str, address: str) -> RemotePattern | None:
+        """The pattern that a normalised address matches best."""
+        return self._trees[direction].match(address)
 
     def add(self, key: str, index: int) -> None:
         """A router has containers for it. Raises PatternError for a key that is no prefix or pattern."""
@@ -60,9 +87,9 @@ class RemoteLinkRoutes:
             tree = self._trees[direction]
             same = tree.get(pattern)
             if same is None:
-                same = {}
+                same = RemotePattern(pattern)
                 tree.put(pattern, same)
-            same[key] = address
+            same.addresses[key] = address
         address.routers[index] = None
 
     def remove(self, key: str, index: int) -> None:
@@ -83,6 +110,6 @@ class RemoteLinkRoutes:
         tree = self._trees[address.direction]
         same = tree.get(address.pattern)
         assert same is not None
-        del same[address.key]
-        if not same:
+        del same.addresses[address.key]
+        if not same.addresses:
             tree.remove(address.pattern)

@@ -11,6 +11,7 @@ from router.routing.routes import AnonymousRoute, TargetedRoute
 from router.amqp.errors import INVALID_FIELD, RemoteError
 from router.ipc import control
 from router.log import INFO
+from workers.link_way import PROPERTIES, way_of
 from workers.terminus import NULL, TARGET, Terminus
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ FIGURES: Final = (
     ("delay10", "delayed_10s"),
 )
 
+INTER_ROUTER: Final = "inter-router"
 IN: Final = "in"
 OUT: Final = "out"
 
@@ -101,7 +103,7 @@ class LinkRecord:
         assert self.source is not None
         assert self.target is not None
         terminus = self.source if self.outgoing else self.target
-        return {
+        question = {
             "t": control.ATTACH,
             "conn": self.client.number,
             "link": self.number,
@@ -119,6 +121,11 @@ class LinkRecord:
             "tenant": self.client.tenant,
             "text": f"source={self.source} target={self.target}",
         }
+        if self.client.offer["role"] == INTER_ROUTER and len(self.items) > PROPERTIES:
+            way = way_of(self.items[PROPERTIES])
+            if way:
+                question["route"] = way
+        return question
 
     # -- the decision -------------------------------------------------------------------------------------------------
 

@@ -3,11 +3,20 @@
 The supervisor decides that a client's attach is for a container. The container's worker gets `pair` and makes a link
 without attaching it (`pairable`); the client's worker gets `paired`, makes its link a routed one and sends the attach
 through the pair. From then on both ends tell each other everything, in order, and the supervisor only what it shows.
+In the place of the container, or of the client, there may be a router: the link goes over several routers.
 """
 
 from typing import TYPE_CHECKING, Any, Final
 
-from router.amqp.codec import decode_one, encode_described, encode_list, encode_string, encode_uint, fields
+from router.amqp.codec import (
+    decode_one,
+    encode_described,
+    encode_error,
+    encode_list,
+    encode_string,
+    encode_uint,
+    fields,
+)
 from router.amqp.connection import Pause
 from router.amqp.routed_in import RoutedIn
 from router.amqp.routed_link import Told
@@ -15,8 +24,9 @@ from router.amqp.routed_out import RoutedOut
 from router.amqp.session import Session
 from router.routing.far_end import PortEnd
 
-from router.amqp.errors import AmqpError
+from router.amqp.errors import RESOURCE_LIMIT, AmqpError
 from router.ipc import control
+from workers.link_way import PROPERTIES, leave_out, padded, with_way
 from workers.links import (
     HANDLE,
     INCOMPLETE,
@@ -35,9 +45,9 @@ if TYPE_CHECKING:
     from workers.client import Client
     from workers.worker import Worker
 
-FIELDS: Final = 14  # of an attach
 LOST_CONDITION: Final = "qd:routed-link-lost"
 LOST_DESCRIPTION: Final = "Connectivity to the peer container was lost"
+TOO_LONG: Final = "the attach is too long for a frame of the next connection"
 FRAME_HEAD: Final = 32  # octets of a frame around an encoded attach, at most
 
 
@@ -57,6 +67,7 @@ class RoutedEnd:
         "order",
         "outgoing",
         "pair",
+        "plain",
         "slot",
     )
 
@@ -73,6 +84,7 @@ class RoutedEnd:
         self.inbound = inbound
         self.identity: int = order["identity"]
         self.pair: int = order["pair"]
+        self.plain = order.get("plain") or order.get("route") == []  # the peer is a router that is not ours
         self.items: list[bytes] = []  # of the attach of our peer, until it is answered
         self.address: int | None = None
         self.ends: tuple[str, str] | None = None
@@ -88,10 +100,15 @@ class RoutedEnd:
         if what == Told.TOLD_ATTACH:
             items[NAME] = encode_string(self.link.name)
             self._rename(items, self.order["address"])
+            items[PROPERTIES] = with_way(items[PROPERTIES], self.order.get("route") or [])
         else:
             items[NAME] = self.items[NAME]
         items[HANDLE] = encode_uint(self.link.handle)
-        self._fit(items)
+        if self.plain:
+            leave_out(items)
+        if not self._fit(items):
+            self._too_long()
+            return
         if self.outgoing:
             self._count(items)
         session.send_attach(items)
@@ -170,16 +187,20 @@ class RoutedEnd:
             values[ADDRESS] = encode_string(put + terminus.address.removeprefix(remove))
             items[self._node()] = encode_described(terminus.code, values)
 
-    def _fit(self, items: list[bytes]) -> None:
-        """An attach that is too long for its peer's frames leaves out the deliveries to be resumed."""
-        if sum(map(len, items)) + FRAME_HEAD > self.client.connection.remote_max_frame and items[UNSETTLED] != NULL:
+    def _fit(self, items: list[bytes]) -> bool:
+        """An attach that is too long for its peer's frames leaves out the deliveries to be resumed. False: that is not
+        enough."""
+        most: int = self.client.connection.remote_max_frame - FRAME_HEAD
+        if sum(map(len, items)) > most and items[UNSETTLED] != NULL:
             items[UNSETTLED] = NULL
             items[INCOMPLETE] = TRUE
+        return sum(map(len, items)) <= most
 
-
-def padded(items: list[bytes]) -> list[bytes]:
-    """All fields of an attach."""
-    return items + [NULL] * (FIELDS - len(items))
+    def _too_long(self) -> None:
+        """An attach cannot go on: the link ends on both sides."""
+        if not self.inbound:
+            self.link.say(Told.TOLD_DETACH, b"\x01" + encode_error(RESOURCE_LIMIT, TOO_LONG))
+        self.link.close_with(RESOURCE_LIMIT, TOO_LONG)
 
 
 def check(items: list[bytes]) -> None:

@@ -156,6 +156,7 @@ class Attach(TypedDict):
     link: the worker's number for it. slot, gen: its link slot and that slot's generation. dir: as the router sees it,
     "in" when the client sends. address: as the client wrote it. dynamic_address: value of x-opt-qd.address. caps:
     [symbols, whether they came as an array]. tenant: prefix. text: the terminus as the log shows it.
+    route: of a link from another router of ours, see `pair`.
     """
 
     t: Literal["attach"]
@@ -166,6 +167,7 @@ class Attach(TypedDict):
     dir: Literal["in", "out"]
     name: str
     address: str | None
+    route: NotRequired[list[str]]
     dynamic: bool
     dynamic_address: str | None
     caps: list[Any]
@@ -355,7 +357,9 @@ class Refused(TypedDict):
 class PairOrder(TypedDict):
     """Make the container's link of a pair. outgoing: the container receives. name: of the link. worker, slot, gen: of
     the client's link. survives: its terminus outlives its connection. address: what the container is to see, None:
-    what the client wrote. answer: [text taken off the front of the answered address, text put there]."""
+    what the client wrote. answer: [text taken off the front of the answered address, text put there]. route: the link
+    is for the next router on the way, not for a container: ids of the router that has the container and of those
+    passed, for one of ours; none: it is another one."""
 
     t: Literal["pair"]
     conn: int
@@ -369,10 +373,12 @@ class PairOrder(TypedDict):
     survives: bool
     address: str | None
     answer: list[str]
+    route: NotRequired[list[str]]
 
 
 class Paired(TypedDict):
-    """The container's link is there: `worker`, `slot`, `gen` say where. The client's link is the other end."""
+    """The container's link is there: `worker`, `slot`, `gen` say where. The client's link is the other end. plain: the
+    peer is a router that is not ours."""
 
     t: Literal["paired"]
     conn: int
@@ -383,6 +389,7 @@ class Paired(TypedDict):
     slot: int
     gen: int
     survives: bool
+    plain: NotRequired[bool]
 
 
 class Unpair(TypedDict):

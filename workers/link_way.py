@@ -1,0 +1,85 @@
+"""What routers add to the attach of a routed link, and what they leave out (inter-router.md 12; decision 0014).
+
+Between two of our own routers everything goes that the client says, and with it the way of the link, as the last of its
+properties: the ids of the router that has the container and of the routers that were passed. A router of Dispatch 1.19
+gets what it would pass on itself. Containers and clients see nothing of the way.
+"""
+from typing import Final
+
+from router.amqp.codec import (
+    decode,
+    decode_one,
+    encode_described,
+    encode_list,
+    encode_map,
+    encode_string,
+    encode_symbol,
+    encode_ubyte,
+    encode_ulong,
+)
+
+from workers.terminus import NULL, SOURCE, Terminus
+
+# Fields of an attach.
+SND_MODE, RCV_MODE, SOURCE_FIELD = 3, 4, 5
+UNSETTLED, INCOMPLETE = 7, 8
+MAX_SIZE, OFFERED, DESIRED, PROPERTIES = 10, 11, 12, 13
+FIELDS: Final = 14
+WAY: Final = "sluice.route"
+MOST: Final = 2048  # routers on a way
+_KEY: Final = encode_symbol(WAY)
+_SND_MIXED: Final = 2
+_RCV_FIRST: Final = 0
+_MAPS: Final = {0xC1: 3, 0xD1: 9}  # octets before the first key
+_DEFAULT_OUTCOME: Final = 8  # of a source
+
+
+def padded(items: list[bytes]) -> list[bytes]:
+    """All fields of an attach."""
+    return items + [NULL] * (FIELDS - len(items))
+
+
+def way_of(properties: bytes) -> list[str]:
+    """The way that a router of ours has added to link properties; none if it is not what such a router writes."""
+    if _KEY not in properties:
+        return []
+    found = [decode_one(value) for key, value in _pairs(properties) if key == _KEY]
+    way = found[-1] if found else None
+    if not isinstance(way, list) or len(way) > MOST or not all(isinstance(each, str) for each in way):
+        return []
+    return [str(each) for each in way]
+
+
+def with_way(properties: bytes, way: list[str]) -> bytes:
+    """Link properties with this way in the place of what is there; with none, as the client wrote them."""
+    if not way and _KEY not in properties:
+        return properties
+    items = [item for key, value in _pairs(properties) if key != _KEY for item in (key, value)]
+    if way:
+        items += [_KEY, encode_list([encode_string(router) for router in way])]
+    return encode_map(items) if items else NULL
+
+
+def leave_out(items: list[bytes]) -> None:
+    """Take out of an attach what routers of Dispatch 1.19 do not pass on."""
+    items[SND_MODE], items[RCV_MODE] = encode_ubyte(_SND_MIXED), encode_ubyte(_RCV_FIRST)
+    for field in (UNSETTLED, INCOMPLETE, OFFERED, DESIRED, PROPERTIES):
+        items[field] = NULL
+    items[MAX_SIZE] = encode_ulong(0)
+    source = Terminus(items[SOURCE_FIELD])
+    if source.code == SOURCE and len(source.items) > _DEFAULT_OUTCOME:
+        values = list(source.items)
+        values[_DEFAULT_OUTCOME] = NULL
+        items[SOURCE_FIELD] = encode_described(SOURCE, values)
+
+
+def _pairs(raw: bytes) -> list[tuple[bytes, bytes]]:
+    """Keys and values of an encoded map, each still encoded. Raises RemoteError."""
+    at = _MAPS.get(raw[0], len(raw))
+    found = []
+    while at < len(raw):
+        middle = decode(raw, at)[1]
+        end = decode(raw, middle)[1]
+        found.append((raw[at:middle], raw[middle:end]))
+        at = end
+    return found
