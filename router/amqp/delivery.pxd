@@ -18,6 +18,7 @@ cdef enum:
     IN_COLLECT = 512           # for the router itself: all of it is stored before it is routed
     IN_OWN = 1024              # the router itself sent it: no credit of a producer bounds what is queued
     IN_STUCK = 2048            # counted as stuck
+    IN_CREDITED = 4096         # its credit was given back when it was forwarded
     # OutDelivery.flags
     OUT_QUEUED = 1             # in its link's queue, last octet not written
     OUT_STARTED = 2            # first frame written: it has a delivery-id
@@ -63,6 +64,7 @@ cdef struct OutDelivery:
     uint16_t flags
     uint8_t kind               # terminal state reported by this copy
     uint32_t charge            # of the router's own: what it counts in `own_octets` of its queue; 0: of a client
+    uint64_t* outstanding      # counts it while it lives, or NULL
 
 cdef enum:
     # Octets of the router's own messages that may wait for a link without credit; for one that has some, or to go to

@@ -285,6 +285,9 @@ cdef OutDelivery* out_new(Party downstream, InDelivery* d, Content* c, bint link
     o.since = d.since
     if c.settled:
         o.flags = OUT_SETTLED
+    elif c.outstanding is not NULL:
+        o.outstanding = c.outstanding
+        o.outstanding[0] += 1
     if linked:
         o.peer = d
         o.sibling = d.outs
@@ -301,6 +304,8 @@ cdef void out_free(OutDelivery* o) noexcept:
         out_detach(o)
     if o.flags & OUT_STUCK:
         (<Party>o.downstream).unstuck()
+    if o.outstanding is not NULL and o.outstanding[0]:
+        o.outstanding[0] -= 1
     if o.prefix is not NULL:
         free(o.prefix)
     cursor_close(&o.cursor)

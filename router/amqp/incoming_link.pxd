@@ -1,5 +1,5 @@
 """The link on which a client sends (part 2, 2.6): grants credit, collects deliveries, hands them to a handler."""
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
 from router.amqp.delivery cimport InDelivery
@@ -28,6 +28,8 @@ cdef enum:
 
 # What is stored of d, as content to be routed.
 cdef void stored_content(InDelivery* d, Content* c) noexcept nogil
+# How many incoming links this process has made: the number of the last one.
+cdef uint64_t producers_made() noexcept
 
 cdef class IncomingLink(Link):
     cdef DeliveryHandler deliveries
@@ -40,6 +42,8 @@ cdef class IncomingLink(Link):
     cdef bint drain_due
     cdef bint called                       # the router attached it (an auto link), the peer answered
     cdef InDelivery* current               # incomplete delivery
+    cdef readonly uint64_t number          # of the incoming links of this process, in the order of their making
+    cdef bint eager                        # credit for unsettled deliveries is given back when they are forwarded
     cdef int first_frame(self, const Transfer* t) except -1
     cdef int next_frame(self, const Transfer* t) except -1
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1
@@ -55,6 +59,7 @@ cdef class IncomingLink(Link):
     cdef int finish(self, InDelivery* d, uint8_t kind, const Slice* state) except -1
     cdef int finish_presettled(self, InDelivery* d) except -1
     cdef void free_credit(self, InDelivery* d) noexcept
+    cdef void forwarded(self, InDelivery* d) noexcept
     cdef void note_credit(self) noexcept
     cdef void count_unheard(self, InDelivery* d) noexcept
     cdef void count_end(self, uint8_t kind) noexcept

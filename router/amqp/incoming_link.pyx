@@ -10,9 +10,9 @@ from router.amqp.counters cimport (
     count_age, count_drop, count_finished, count_outcome, count_total, totals, unblock,
 )
 from router.amqp.delivery cimport (
-    IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_PRESETTLED, IN_ROUTED, IN_STUCK,
-    in_free, in_keep_state, in_lost, in_more, in_new, in_routed, in_settled_late, in_update, map_put, map_take,
-    plain_state,
+    IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_CREDITED, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_PRESETTLED, IN_ROUTED,
+    IN_STUCK, in_free, in_keep_state, in_lost, in_more, in_new, in_routed, in_settled_late, in_update, map_put,
+    map_take, plain_state,
 )
 from router.amqp.frames cimport Flow
 from router.amqp.message cimport (
@@ -38,6 +38,11 @@ MALFORMED = codec.encode_described(0x25, [codec.encode_error("amqp:decode-error"
 
 # What this process holds of incomplete messages that are collected whole.
 cdef Meter* collecting = meter_new(NULL, NULL)
+cdef uint64_t made = 0         # incoming links
+
+
+cdef uint64_t producers_made() noexcept:
+    return made
 
 
 cdef class DeliveryHandler:
@@ -71,8 +76,11 @@ cdef class IncomingLink(Link):
 
     def __cinit__(self, *, capacity=0, initial_delivery_count=0):
         self.capacity = capacity or DEFAULT_CAPACITY
+        global made
         self.delivery_count = initial_delivery_count
         self.pending = True
+        made += 1
+        self.number = made
 
     # -- credit -------------------------------------------------------------------------------------------------------
 
@@ -82,7 +90,6 @@ cdef class IncomingLink(Link):
         if flowing:
             self.occupied -= self.withheld
             self.withheld = 0
-            self.slot.unsettled = self.occupied
             self.draining = False
             self.session.want_flow(self)
 
@@ -100,12 +107,13 @@ cdef class IncomingLink(Link):
         self.pending = False
 
     cdef void free_credit(self, InDelivery* d) noexcept:
+        self.slot.unsettled -= 1
+        if d.flags & IN_CREDITED:
+            return
         if d.flags & IN_KEEP_CREDIT and self.draining:
             self.withheld += 1
-            self.slot.unsettled = self.occupied - self.withheld
             return
         self.occupied -= 1
-        self.slot.unsettled = self.occupied - self.withheld
         if self.flowing and not self.draining:
             self.session.want_flow(self)
 
@@ -183,7 +191,7 @@ cdef class IncomingLink(Link):
             self.overrun()
             return 0
         self.occupied += 1
-        self.slot.unsettled = self.occupied - self.withheld
+        self.slot.unsettled += 1
         self.slot.last_delivery = session.connection.scheduler.now_ns
         d = in_new(self, t.delivery_id, self.slot.last_delivery, IN_PRESETTLED if t.settled else 0)
         if not t.settled:
@@ -292,6 +300,7 @@ cdef class IncomingLink(Link):
     cdef int route(self, InDelivery* d, Content* c) except -1:
         """ROUTED (d may be freed), or WANTS_MORE for content that is not whole."""
         cdef bint complete = c.complete
+        c.producer = self.number
         if (self.route_logged(d, c) if self.logged else self.deliveries.route(self, d, c)) == WANTS_MORE:
             if c.whole:
                 raise LocalError("link", "amqp:internal-error", "a whole message cannot be routed")
@@ -313,8 +322,16 @@ cdef class IncomingLink(Link):
         if complete and d.message is not NULL:
             message_release(d.message)
             d.message = NULL
+        if self.eager:
+            self.forwarded(d)
         in_routed(d)
         return 0
+
+    cdef void forwarded(self, InDelivery* d) noexcept:
+        """An unsettled delivery is on its way: the producer may send the next one."""
+        d.flags |= IN_CREDITED
+        self.occupied -= 1
+        self.session.want_flow(self)
 
     cdef int route_logged(self, InDelivery* d, Content* c) except -1:
         """Route, and show the message: before, when all of it is here, else when it has been found to go."""

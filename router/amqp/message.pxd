@@ -89,6 +89,10 @@ cdef struct Content:
     Sections sections
     Slice to                   # encoded string for x-opt-qd.to, data NULL: none
     int phase                  # for x-opt-qd.phase, 0: none
+    bint at_hand               # what is not here yet is with the worker that sent it, complete
+    uint64_t producer          # number of the link that it came by, in the order of their making; 0: the router itself
+    uint32_t came_by           # the inter-router connection that it came by, 0: none
+    uint64_t* outstanding      # where unsettled copies are counted while they are, or NULL
 
 cdef ScanResult scan(const uint8_t* data, size_t size, bint properties, bint honour, Sections* out) noexcept nogil
 cdef str scan_description(ScanResult result)

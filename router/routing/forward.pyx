@@ -1,16 +1,19 @@
-"""Forwarders: which consumers of an address get a delivery (routing semantics, 8.2 to 8.4).
+"""Forwarders: which consumers of an address get a delivery (routing semantics, 8.2 to 8.4; inter-router.md 11).
 
 Consumers of all workers are alike: a score reads the gauges of a consumer's slot in shared memory, wherever it is.
+Other routers are destinations beside them: a delivery for one goes to a data link of the next hop on the way there.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
 from router.amqp.counters cimport totals
 from router.amqp.delivery cimport IN_MULTI
+from router.routing.consumer cimport Consumer
+from router.routing.network cimport DEFAULT_PRIORITY, HERE, Destination, Network, Way
 from router.routing.port cimport WorkerPort
-from router.routing.table cimport CLOSEST, MULTICAST, UNAVAILABLE, Consumer, Exchange
+from router.routing.table cimport CLOSEST, MULTICAST, UNAVAILABLE, Exchange
 
 cdef enum:
     # An unfinished stream occupies its link: others are preferred as if the queue were longer by this.
@@ -44,16 +47,36 @@ cdef inline int give(Address address, Consumer consumer, InDelivery* d, Content*
     return consumer.port.offer(d, c, address.overflow)
 
 
+cdef int give_remote(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
+    """To a data link of a next hop."""
+    address.slot.transit += 1
+    totals.transit += 1
+    if consumer.link is not None:
+        return consumer.link.offer(d, c, address.overflow)
+    consumer.sent += 1
+    consumer.port.add_target(consumer.slot_index, consumer.generation)
+    return consumer.port.offer(d, c, address.overflow)
+
+
+cdef inline int priority_of(Address address, const Content* c) noexcept:
+    """Which of a next hop's links a message takes."""
+    if address.priority >= 0:
+        return address.priority
+    return c.sections.priority if c.sections.priority >= 0 else DEFAULT_PRIORITY
+
+
 cdef int forward(Address address, InDelivery* d, Content* c) except -1:
     cdef int copies
     cdef int n = len(address.consumers)
+    if address.remotes is not None:
+        return forward_network(address, d, c, n)
     if n == 0:
         return 0
     if n == 1 and address.treatment <= CLOSEST:
         give(address, <Consumer>address.consumers[0], d, c)
         copies = 1
     elif address.treatment == MULTICAST:
-        copies = forward_multicast(address, d, c, n)
+        copies = forward_multicast(address, d, c, NULL)
     elif address.treatment == CLOSEST:
         copies = forward_closest(address, d, c, n)
     elif address.treatment == UNAVAILABLE:
@@ -63,6 +86,28 @@ cdef int forward(Address address, InDelivery* d, Content* c) except -1:
     address.slot.egress += copies
     totals.egress += copies
     return copies
+
+
+cdef int forward_network(Address address, InDelivery* d, Content* c, int n) except -1:
+    """The same for an address that other routers have consumers of, too."""
+    cdef int copies = 0
+    cdef int remote = 0
+    if address.version != address.network.version:
+        address.find_ways()
+    if address.treatment == MULTICAST:
+        copies = forward_multicast(address, d, c, &remote)
+    elif address.treatment == CLOSEST:
+        if n:
+            copies = forward_closest(address, d, c, n)
+        else:
+            remote = forward_nearest(address, d, c)
+    elif address.treatment != UNAVAILABLE:
+        remote = forward_balanced_remote(address, d, c, n)
+        if remote == 0 and n:
+            copies = forward_balanced(address, d, c, n)
+    address.slot.egress += copies
+    totals.egress += copies
+    return copies + remote
 
 
 cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
@@ -80,6 +125,8 @@ cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
     # Ingress and trace begin anew at this router.
     memset(&c.sections.ingress, 0, sizeof(Slice))
     memset(&c.sections.trace, 0, sizeof(Slice))
+    c.honour = False
+    c.came_by = 0
     if c.sections.subject.data is not NULL:
         hops = exchange.hops(PyBytes_FromStringAndSize(<const char*>c.sections.subject.data, c.sections.subject.size))
         for hop in hops:
@@ -143,27 +190,152 @@ cdef int forward_closest(Address address, InDelivery* d, Content* c, int n) exce
     return 1
 
 
-cdef int forward_multicast(Address address, InDelivery* d, Content* c, int n) except -1:
-    """One copy to each: other workers get one record for all their consumers."""
+cdef int forward_balanced_remote(Address address, InDelivery* d, Content* c, int n) except -1:
+    """To another router if that is better than any consumer here (11.5). Returns the number of copies, 0: it is not.
+
+    What counts of a router is what is unsettled on its way, and what it costs; capacity looks at the former alone.
+    """
+    cdef Consumer consumer, link
+    cdef Consumer best = None
+    cdef Destination destination
+    cdef Destination chosen = None
+    cdef Way way
+    cdef uint64_t value, best_value = 0, unsettled
+    cdef bint eligible, best_eligible = False
+    cdef int priority = priority_of(address, c)
+    cdef int origin
+    # A consumer here wins when it is as good as a router, and at once when it has nothing.
+    for consumer in address.consumers:
+        value = score(consumer)
+        if value == 0:
+            return 0
+        eligible = value < consumer.capacity
+        if best is None or (eligible and not best_eligible) or (eligible == best_eligible and value < best_value):
+            best = consumer
+            best_value = value
+            best_eligible = eligible
+    origin = address.network.origin_of(&c.sections.ingress)
+    best = None
+    for way in address.ways:
+        destination = way.nearest(origin)
+        if destination is None:
+            continue
+        unsettled = way.unsettled()
+        link = way.pick(priority, c.producer)
+        if link is None:
+            continue
+        value = unsettled + destination.router.cost
+        eligible = unsettled < link.capacity
+        if (n == 0 and best is None) or (eligible and not best_eligible) \
+                or (eligible == best_eligible and (value < best_value or (
+                    best is not None and value == best_value and destination.index < chosen.index))):
+            best = link
+            chosen = destination
+            best_value = value
+            best_eligible = eligible
+    if best is None:
+        return 0
+    c.outstanding = &chosen.own.unsettled
+    give_remote(address, best, d, c)
+    c.outstanding = NULL
+    return 1
+
+
+cdef int forward_nearest(Address address, InDelivery* d, Content* c) except -1:
+    """To the router of lowest cost, in turns among equals (11.4); those that cannot be reached now do not count."""
+    cdef tuple found
+    cdef Consumer link
+    cdef int priority = priority_of(address, c)
+    cdef uint32_t first = 0
+    cdef uint32_t equal, i
+    cdef uint32_t n = <uint32_t>len(address.nearest)
+    cdef uint32_t cost
+    while first < n:
+        cost = cost_of(<tuple>address.nearest[first])
+        equal = 1
+        while first + equal < n and cost_of(<tuple>address.nearest[first + equal]) == cost:
+            equal += 1
+        for i in range(equal):
+            found = <tuple>address.nearest[first + (address.turn + i) % equal]
+            link = (<Way>found[1]).pick(priority, c.producer)
+            if link is not None:
+                address.turn += i + 1
+                give_remote(address, link, d, c)
+                return 1
+        first += equal
+    return 0
+
+
+cdef inline uint32_t cost_of(tuple found) noexcept:
+    return (<Destination>found[0]).router.cost
+
+
+cdef int forward_multicast(Address address, InDelivery* d, Content* c, int* remote) except -1:
+    """One copy to each consumer, and one to each next hop that leads to other routers with consumers. Other workers get
+    one record for all of theirs. Returns the number of copies for consumers. remote: gets those for next hops.
+    """
     cdef Consumer consumer
     cdef WorkerPort port
     cdef list ports = None
+    cdef list links = None
     d.flags |= IN_MULTI
     for consumer in address.consumers:
         if consumer.link is not None:
             consumer.link.offer(d, c, address.overflow)
-            continue
-        consumer.sent += 1
-        port = consumer.port
-        port.add_target(consumer.slot_index, consumer.generation)
-        if port.target_count == 1:
-            if ports is None:
-                ports = []
-            ports.append(port)
-        elif port.target_count == TARGETS_A_RECORD:
-            port.offer(d, c, address.overflow)
-            ports.remove(port)
+        else:
+            ports = add_target(address, consumer, d, c, ports)
+    if remote is not NULL:
+        links = multicast_links(address, c)
+        for consumer in links:
+            if consumer.link is not None:
+                consumer.link.offer(d, c, address.overflow)
+            else:
+                ports = add_target(address, consumer, d, c, ports)
+        remote[0] = <int>len(links)
+        address.slot.transit += remote[0]
+        totals.transit += remote[0]
     if ports is not None:
         for port in ports:
             port.offer(d, c, address.overflow)
-    return n
+    if not address.consumers and not links:
+        d.flags &= ~IN_MULTI
+    return <int>len(address.consumers)
+
+
+cdef list add_target(Address address, Consumer consumer, InDelivery* d, Content* c, list ports):
+    """One more consumer for the record that goes to its worker; the list of ports that have one is returned."""
+    cdef WorkerPort port = consumer.port
+    consumer.sent += 1
+    port.add_target(consumer.slot_index, consumer.generation)
+    if port.target_count == 1:
+        if ports is None:
+            ports = []
+        ports.append(port)
+    elif port.target_count == TARGETS_A_RECORD:
+        port.offer(d, c, address.overflow)
+        ports.remove(port)
+    return ports
+
+
+cdef list multicast_links(Address address, Content* c):
+    """Where a message goes on to other routers (11.3): each of them is to get it once, whatever the topology.
+
+    It goes to those routers to which this one is on the path from where the message entered the network; the paths
+    from there are a tree, so that every router has one predecessor. 1.19 leaves that out. What came back to where it
+    entered, or entered nobody knows where, goes nowhere.
+    """
+    cdef Network network = address.network
+    cdef Way way
+    cdef Consumer link
+    cdef list links = []
+    cdef int origin = network.origin_of(&c.sections.ingress)
+    cdef int priority = priority_of(address, c)
+    if c.sections.ingress.data is not NULL and origin <= HERE:
+        return links
+    for way in address.ways:
+        if way.nearest(origin) is None or way.goes_back(network, c):
+            continue
+        link = way.pick(priority, c.producer)
+        if link is not None:
+            links.append(link)
+    return links

@@ -29,8 +29,8 @@ from router.amqp.delivery cimport (
 from router.amqp.outgoing_link cimport OutgoingLink
 from router.amqp.routed_link cimport TOLD_ATTACH, TOLD_LOST, FarEnd, RoutedLink
 from router.amqp.message cimport (
-    Message, content_store, cursor_close, cursor_open, cursor_read, message_append, message_meter, message_new,
-    message_release, message_routed, meter_new, meter_release, scan,
+    STREAM_AT, Message, content_store, cursor_close, cursor_open, cursor_read, message_append, message_meter,
+    message_new, message_release, message_routed, meter_new, meter_release, scan,
 )
 from router.amqp.counters cimport totals
 from router.amqp.spec cimport D_MODIFIED, D_RELEASED
@@ -53,6 +53,7 @@ cdef enum:
     F_MULTI = 16
     F_HONOUR = 32              # router annotations of the message count
     F_OWN = 64                 # the router itself sent it
+    F_AT_HAND = 128            # all of it is here, and it is no stream: only what follows this record is to come
 
 # Head of every record.
 cdef struct Head:
@@ -247,7 +248,8 @@ cdef class WorkerPort(Party):
         head = <Head*>w
         head.type = R_TRANSFER
         head.flags = (F_PRESETTLED if c.settled else 0) | (F_MULTI if self.target_count > 1 else 0) \
-            | (F_HONOUR if c.honour else 0) | (F_OWN if d.flags & IN_OWN else 0)
+            | (F_HONOUR if c.honour else 0) | (F_OWN if d.flags & IN_OWN else 0) \
+            | (F_AT_HAND if c.complete and (c.stored.size if c.stored is not NULL else c.size) < STREAM_AT else 0)
         head.kind = <uint8_t>overflow
         head.phase = <uint8_t>c.phase
         head.count = self.target_count
@@ -484,6 +486,7 @@ cdef class WorkerPort(Party):
         else:
             c.complete = c.whole = True
         c.honour = head.flags & F_HONOUR
+        c.at_hand = head.flags & F_AT_HAND
         # The sending worker has checked the sections.
         scan(c.data, c.size, False, c.honour, &c.sections)
         self.spread(d, &c, target, head.count, head.kind)

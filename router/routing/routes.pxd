@@ -1,4 +1,6 @@
 """What an incoming link does with its deliveries: routes them by its target, or by what each message says."""
+from libc.stdint cimport uint32_t
+
 from router.amqp.codec cimport Slice
 from router.amqp.delivery cimport InDelivery
 from router.amqp.incoming_link cimport DeliveryHandler, IncomingLink
@@ -28,3 +30,13 @@ cdef class AnonymousRoute(Route):
     cdef Address last_address
     cdef object last_epoch                 # Table.lookups_key of then
     cdef Address lookup(self, const Slice* text, int phase, bint* unavailable)
+
+cdef class RouterRoute(Route):
+    cdef readonly uint32_t conn
+    cdef bint streaming
+    cdef bytes last_text                   # the previous message's address, phase, and what it was found to be
+    cdef int last_phase
+    cdef Address last_address
+    cdef object last_epoch                 # Table.lookups_key of then
+    cdef int scan_subject(self, IncomingLink link, InDelivery* d, Content* c) except -1
+    cdef Address lookup(self, const Slice* text, int phase)

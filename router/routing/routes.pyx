@@ -3,6 +3,7 @@
 Routing semantics: 7 (finding the address), 8.5 to 8.8 (nobody there, fallback), 10 (the router itself), 15 (exchanges).
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint32_t
 from libc.string cimport memcmp, memset
 
 from router.amqp.codec cimport Slice, open_variable
@@ -14,14 +15,12 @@ from router.amqp.message cimport (
 )
 from router.amqp.spec cimport D_REJECTED, D_RELEASED
 from router.routing.forward cimport forward, forward_exchange, forward_fallback
+from router.routing.network cimport Network
 
 from router.amqp import codec
 from router.amqp.errors import DECODE_ERROR, INVALID_FIELD
 
 cdef enum:
-    # Routers in a trace: more are not in a network of Dispatch (128, and one), so the message is going round in
-    # circles.
-    MAX_HOPS = 129
     # Octets of the sections up to message-annotations, and of the address in these: with all targets they fit into a
     # record to another worker.
     MOST_SECTIONS = 131072
@@ -40,10 +39,13 @@ cdef bytes TOO_LONG = rejection("amqp:link:message-size-exceeded",
 cdef bytes IS_UNAVAILABLE = rejection("amqp:not-found", "Deliveries cannot be sent to an unavailable address")
 
 
-cdef int check_sections(IncomingLink link, InDelivery* d, Content* c, ScanResult result) except -1:
-    """WANTS_MORE, or ROUTED with the delivery refused when its sections are not well formed (else untouched)."""
+cdef int check_sections(IncomingLink link, InDelivery* d, Content* c, ScanResult result, uint32_t most) except -1:
+    """WANTS_MORE, or ROUTED with the delivery refused when its sections are not well formed (else untouched).
+
+    most: routers in a trace.
+    """
     if result == SCAN_OK or (result == SCAN_MORE and c.whole):
-        if c.sections.hops > MAX_HOPS:
+        if c.sections.hops > most:
             link.refuse(d, D_RELEASED, None, True)
         elif c.sections.end > MOST_SECTIONS or c.sections.to_override.size > MOST_TO:
             link.refuse(d, D_REJECTED, TOO_LARGE, False)
@@ -153,8 +155,8 @@ cdef class TargetedRoute(Route):
     cdef int route(self, IncomingLink link, InDelivery* d, Content* c) except -1:
         cdef int result
         cdef ScanResult scanned = scan(c.data, c.size, self.address.exchange is not None, self.honour, &c.sections)
-        if scanned != SCAN_OK or c.sections.hops > MAX_HOPS or c.sections.end > MOST_TO:
-            result = check_sections(link, d, c, scanned)
+        if scanned != SCAN_OK or c.sections.hops > self.table.network.hop_limit or c.sections.end > MOST_TO:
+            result = check_sections(link, d, c, scanned, self.table.network.hop_limit)
             if result == WANTS_MORE or d.flags & IN_DISCARD:
                 return result
         c.honour = self.honour
@@ -181,8 +183,8 @@ cdef class AnonymousRoute(Route):
         cdef Address address
         cdef bint unavailable = False
         cdef ScanResult scanned = scan(c.data, c.size, True, self.honour, &c.sections)
-        if scanned != SCAN_OK or c.sections.hops > MAX_HOPS or c.sections.end > MOST_TO:
-            result = check_sections(link, d, c, scanned)
+        if scanned != SCAN_OK or c.sections.hops > self.table.network.hop_limit or c.sections.end > MOST_TO:
+            result = check_sections(link, d, c, scanned, self.table.network.hop_limit)
             if result == WANTS_MORE or d.flags & IN_DISCARD:
                 return result
         c.honour = self.honour
@@ -223,3 +225,72 @@ cdef class AnonymousRoute(Route):
             self.last_address = address
             self.last_epoch = self.table.lookups_key
         return address
+
+
+cdef class RouterRoute(Route):
+    """A link from another router: each message names its address, in an annotation or its properties (10.4)."""
+
+    def __cinit__(self, Table table not None, conn=0, *, streaming=False):
+        """conn: number of its connection. streaming: the peer uses it for streams, which go on as they come."""
+        self.table = table
+        self.honour = True
+        self.conn = conn
+        self.streaming = streaming
+
+    cdef bint streams(self, IncomingLink link, const Content* c) noexcept:
+        cdef Sections s
+        if not self.streaming or c.data is NULL:
+            return Route.streams(self, link, c)
+        memset(&s, 0, sizeof(Sections))
+        return scan(c.data, c.size, False, True, &s) == SCAN_OK
+
+    cdef int route(self, IncomingLink link, InDelivery* d, Content* c) except -1:
+        cdef int result
+        cdef Slice text
+        cdef Address address
+        cdef Network network = self.table.network
+        # Most messages have an annotation that says where they go: their properties are looked at when they have none.
+        cdef ScanResult scanned = scan(c.data, c.size, False, True, &c.sections)
+        if c.sections.to_override.data is NULL and (scanned == SCAN_OK or scanned == SCAN_MORE):
+            scanned = scan(c.data, c.size, True, True, &c.sections)
+        if scanned != SCAN_OK or c.sections.hops > network.hop_limit or c.sections.end > MOST_TO:
+            result = check_sections(link, d, c, scanned, network.hop_limit)
+            if result == WANTS_MORE or d.flags & IN_DISCARD:
+                return result
+        c.honour = True
+        c.came_by = self.conn
+        text = c.sections.to
+        if c.sections.to_override.data is not NULL:
+            c.to = c.sections.to_override
+            open_variable(c.to.data, c.to.data + c.to.size, &text)
+            c.phase = c.sections.phase
+        if text.data is NULL:
+            link.refuse(d, D_REJECTED, NO_ADDRESS, False)
+            return ROUTED
+        address = self.lookup(&text, c.phase)
+        if address is None:
+            link.refuse(d, D_RELEASED, None, True)
+            return ROUTED
+        if address.exchange is not None and not c.sections.has_properties:
+            result = self.scan_subject(link, d, c)
+            if result == WANTS_MORE or d.flags & IN_DISCARD:
+                return result
+        return self.deliver(link, d, c, address, False)
+
+    cdef int scan_subject(self, IncomingLink link, InDelivery* d, Content* c) except -1:
+        """An exchange goes by a message's subject."""
+        return check_sections(link, d, c, scan(c.data, c.size, True, True, &c.sections), self.table.network.hop_limit)
+
+    cdef Address lookup(self, const Slice* text, int phase):
+        """By the table; a message that goes where the last one went is answered from that."""
+        cdef bint unavailable = False
+        if self.last_text is not None and phase == self.last_phase and self.last_epoch is self.table.lookups_key \
+                and PyBytes_GET_SIZE(self.last_text) == <Py_ssize_t>text.size \
+                and memcmp(PyBytes_AS_STRING(self.last_text), text.data, text.size) == 0:
+            return self.last_address
+        raw = PyBytes_FromStringAndSize(<const char*>text.data, text.size)
+        self.last_address = self.table.find(raw, None, phase, &unavailable)
+        self.last_text = raw
+        self.last_phase = phase
+        self.last_epoch = self.table.lookups_key
+        return self.last_address

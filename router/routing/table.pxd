@@ -3,28 +3,14 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.incoming_link cimport IncomingLink
-from router.amqp.outgoing_link cimport OutgoingLink
-from router.ipc.layout cimport AddressSlot, LinkSlot, Region
-from router.routing.port cimport WorkerPort
+from router.ipc.layout cimport AddressSlot, Region
+from router.routing.network cimport Network
 
 cpdef enum Treatment:
     BALANCED = 0
     CLOSEST = 1
     MULTICAST = 2
     UNAVAILABLE = 3
-
-# An outgoing link of any worker. Owner: the address; immutable but for `sent`.
-cdef class Consumer:
-    cdef readonly int worker
-    cdef readonly uint32_t slot_index
-    cdef readonly uint32_t generation
-    cdef readonly uint32_t capacity
-    cdef bint container                    # it is a route container
-    cdef LinkSlot* slot
-    cdef const uint32_t* taken             # deliveries that its worker took from our ring for it (mod 2**32)
-    cdef uint32_t sent                     # deliveries that we gave to our ring for it (mod 2**32)
-    cdef readonly OutgoingLink link        # when it is ours
-    cdef readonly WorkerPort port          # when it is another worker's
 
 # Owner: the table.
 cdef class Address:
@@ -39,10 +25,18 @@ cdef class Address:
     cdef public Exchange exchange
     cdef list consumers                    # Consumer, in the order of their arrival
     cdef int start                         # where the (rotating) list of consumers begins
+    cdef list remotes                      # Destination, by index; None: no other router announced it
+    cdef list ways                         # Way, of …
+    cdef uint64_t version                  # … that version of the network
+    cdef list nearest                      # (Destination, Way), by (cost, index)
+    cdef uint32_t turn                     # of routers at the same distance
+    cdef Network network
     cdef set producers                     # IncomingLinks bound here, ours only
     cdef AddressSlot* slot
     cdef bytes to                          # its name as an encoded string, for x-opt-qd.to
     cdef bint reachable(self) noexcept
+    cdef bint announced(self) noexcept     # some router that can be reached announced it
+    cdef int find_ways(self) except -1
 
 # Owner: the table.
 cdef class Exchange:
@@ -68,6 +62,8 @@ cdef class Table:
     cdef dict addresses                    # id -> Address
     cdef dict by_key                       # key -> Address
     cdef dict exchanges                    # id -> Exchange
+    cdef set bound                         # Addresses that have producers here
+    cdef readonly Network network
     cdef readonly list ports               # by worker, None for our own
     cdef readonly dict links               # slot index -> OutgoingLink: ours, alive
     cdef readonly object settings          # AddressSettings

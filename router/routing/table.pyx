@@ -1,6 +1,8 @@
 """The read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes.
-The read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes.
 """
+from router.routing.consumer cimport Consumer, find_consumer
+from router.routing.network cimport Destination, Way
+
 from router.amqp import codec
 from router.amqp.outgoing_link import Overflow
 from router.ipc import control
@@ -21,18 +23,38 @@ class TableError(Exception):
     """A delta that does not fit to what the table holds: the supervisor must send a snapshot."""
 
 
-cdef class Consumer:
-    pass
-
-
 cdef class Address:
     def __repr__(self):
         return f"<Address {self.id} {self.key} consumers={len(self.consumers)}>"
 
     cdef bint reachable(self) noexcept:
         """Producers may have credit: some destination exists, if not of the address then of its fallback."""
-        return bool(self.consumers) or self.inproc or self.exchange is not None \
-            or (self.fallback is not None and bool(self.fallback.consumers))
+        return bool(self.consumers) or self.inproc or self.exchange is not None or self.announced() \
+            or (self.fallback is not None and (bool(self.fallback.consumers) or self.fallback.announced()))
+
+    cdef bint announced(self) noexcept:
+        if self.remotes is None:
+            return False
+        if self.version != self.network.version:
+            self.find_ways()
+        return bool(self.ways)
+
+    cdef int find_ways(self) except -1:
+        """The network has changed."""
+        cdef Way way
+        cdef list nearest = []
+        self.ways = self.network.ways(self.remotes)
+        for way in self.ways:
+            nearest += [(destination, way) for destination in way.destinations]
+        nearest.sort(key=by_distance)
+        self.nearest = nearest
+        self.version = self.network.version
+        return 0
+
+
+def by_distance(tuple found not None):
+    cdef Destination destination = found[0]
+    return destination.router.cost, destination.index
 
 
 cdef class Exchange:
@@ -70,6 +92,7 @@ cdef class Table:
         self.ports = list(ports)
         self.links = links
         self.on_local = on_local
+        self.network = Network()
         self.clear()
 
     def clear(self):
@@ -77,13 +100,16 @@ cdef class Table:
         self.addresses = {}
         self.by_key = {}
         self.exchanges = {}
+        self.bound = set()
         self.lookups = {}
         self.settings = AddressSettings()
+        self.network.clear()
         self.epoch = 0
 
     def apply(self, epoch, ops):
         """One epoch, completely. Listener and worker ops are the worker's own: they are skipped here."""
         cdef Address address
+        cdef uint64_t network = self.network.version
         touched = {}
         for op in ops:
             handler = OPS.get(op[0])
@@ -92,6 +118,10 @@ cdef class Table:
         self.lookups.clear()
         self.lookups_key = object()
         self.epoch = epoch
+        self.network.settle()
+        if self.network.version != network:
+            # Any address may have become reachable.
+            touched = {address.id: address for address in self.bound}
         for address in touched.values():
             address_changed(address)
 
@@ -141,7 +171,10 @@ cdef class Table:
         if tenant is not None:
             name = tenant + name
         setting = self.settings.lookup(name)
-        found = self.by_key.get(addresses.key(cls, name, setting.ingress_phase if phase < 0 else phase))
+        instance = setting.ingress_phase if phase < 0 else phase
+        if instance == addresses.FALLBACK_PHASE_NUMBER:
+            instance = addresses.FALLBACK_PHASE
+        found = self.by_key.get(addresses.key(cls, name, instance))
         if found is None and setting.distribution == UNAVAILABLE_TEXT:
             return False
         return found
@@ -170,6 +203,7 @@ cdef class Table:
             address.consumers = []
             address.producers = set()
             address.slot = self.region.address_slot(self.worker, address.id)
+            address.network = self.network
             mobile = op[2][0] == "M"
             address.to = codec.encode_string(op[2][2:] if mobile else op[2][1:])
             address.phase = int(op[2][1]) if mobile and op[2][1].isdigit() else 0
@@ -199,25 +233,16 @@ cdef class Table:
             return
         if self.by_key.get(address.key) is address:
             del self.by_key[address.key]
+        for destination in address.remotes or ():
+            self.network.drop_destination(destination)
         touched.pop(address.id, None)
 
     def op_consumer(self, op, touched):
         cdef Address address = self.required(op[1])
-        cdef Consumer consumer = Consumer()
-        consumer.worker = op[2]
-        consumer.slot_index = op[3]
-        consumer.generation = op[4]
-        consumer.capacity = op[5] or 1
-        consumer.slot = self.region.link_slot(consumer.worker, consumer.slot_index)
-        consumer.container = consumer.slot.container != 0
-        if consumer.worker == self.worker:
-            consumer.link = self.links.get(consumer.slot_index)
-            if consumer.link is None or consumer.link.slot.generation != consumer.generation:
-                return
-        else:
-            consumer.port = self.ports[consumer.worker]
-            consumer.taken = &self.region.link_taken(consumer.slot)[self.worker]
-            consumer.sent = consumer.taken[0]
+        cdef Consumer consumer = find_consumer(self.region, self.worker, self.ports, self.links, op[2], op[3], op[4],
+                                               op[5])
+        if consumer is None:
+            return
         # At the end of a list that begins, and ends, at `start`.
         address.consumers.insert(address.start, consumer)
         address.start = (address.start + 1) % len(address.consumers)
@@ -281,6 +306,49 @@ cdef class Table:
             del exchange.counters[op[2]]
             exchange.cache.clear()
 
+    # -- the network --------------------------------------------------------------------------------------------------
+
+    def op_hop(self, op, touched):
+        self.network.use_hop(self.region, self.worker, self.ports, self.links, op)
+
+    def op_hop_gone(self, op, touched):
+        self.network.drop_hop(op[1])
+
+    def op_router(self, op, touched):
+        self.network.use_router(op)
+
+    def op_router_gone(self, op, touched):
+        self.network.drop_router(op[1])
+
+    def op_radius(self, op, touched):
+        self.network.use_radius(op[1])
+
+    def op_remote(self, op, touched):
+        cdef Address address = self.required(op[1])
+        cdef Destination destination = self.network.destination(self.region, self.worker, op[2], op[3])
+        self.drop_remote(address, destination.index)
+        address.remotes = sorted([*(address.remotes or ()), destination], key=by_index)
+        address.version = 0
+        touched[address.id] = address
+        self.touch_primary(address, touched)
+
+    def op_remote_gone(self, op, touched):
+        cdef Address address = self.addresses.get(op[1])
+        if address is not None:
+            self.drop_remote(address, op[2])
+            touched[address.id] = address
+            self.touch_primary(address, touched)
+
+    def drop_remote(self, Address address not None, int index):
+        """The router announces the address no more."""
+        cdef Destination destination
+        for destination in address.remotes or ():
+            if destination.index == index:
+                self.network.drop_destination(destination)
+        address.remotes = [destination for destination in address.remotes or () if destination.index != index] or None
+        address.ways = address.nearest = None
+        address.version = 0
+
     # -- what the worker itself changes -------------------------------------------------------------------------------
 
     def drop_consumer(self, Address address not None, slot_index, generation):
@@ -296,11 +364,14 @@ cdef class Table:
     def bind_producer(self, Address address not None, IncomingLink link not None):
         """A producer of ours: it gets credit when the address is reachable."""
         address.producers.add(link)
+        self.bound.add(address)
         if address.reachable():
             link.set_flowing(True)
 
     def unbind_producer(self, Address address not None, IncomingLink link not None):
         address.producers.discard(link)
+        if not address.producers:
+            self.bound.discard(address)
 
     def describe(self):
         """What the table holds, as plain values, for tests."""
@@ -310,6 +381,17 @@ cdef class Table:
             address.key: [(consumer.worker, consumer.slot_index, consumer.generation) for consumer in address.consumers]
             for address in self.addresses.values()
         }
+
+    def remotes(self):
+        """Which routers announced which address, by key: for tests."""
+        cdef Address address
+        cdef Destination destination
+        return {address.key: [destination.index for destination in address.remotes]
+                for address in self.addresses.values() if address.remotes is not None}
+
+
+def by_index(Destination destination not None):
+    return destination.index
 
 
 cdef int remove_consumer(Address address, int worker, uint32_t slot_index, uint32_t generation) except -1:
@@ -343,5 +425,8 @@ OPS = {
     control.OP_ADDRESS_GONE: Table.op_address_gone, control.OP_CONSUMER: Table.op_consumer,
     control.OP_CONSUMER_GONE: Table.op_consumer_gone, control.OP_EXCHANGE: Table.op_exchange,
     control.OP_EXCHANGE_GONE: Table.op_exchange_gone, control.OP_BINDING: Table.op_binding,
-    control.OP_BINDING_GONE: Table.op_binding_gone,
+    control.OP_BINDING_GONE: Table.op_binding_gone, control.OP_HOP: Table.op_hop,
+    control.OP_HOP_GONE: Table.op_hop_gone, control.OP_ROUTER: Table.op_router,
+    control.OP_ROUTER_GONE: Table.op_router_gone, control.OP_RADIUS: Table.op_radius,
+    control.OP_REMOTE: Table.op_remote, control.OP_REMOTE_GONE: Table.op_remote_gone,
 }

@@ -1,0 +1,24 @@
+"""Links between routers (inter-router.md 2.6 to 2.9): data links by priority, and streaming links."""
+from router.amqp.incoming_link cimport IncomingLink
+from router.amqp.outgoing_link cimport OutgoingLink
+
+cdef enum:
+    POOL_MOST = 128            # idle streaming links of a connection: more are closed, …
+    POOL_STEP = 10             # … so many at a time
+
+cdef class RouterIn(IncomingLink):
+    pass
+
+cdef class RouterOut(OutgoingLink):
+    cdef public StreamPool pool            # of its connection: where streams go; None: they go here
+    cdef StreamPool home                   # of a streaming link: where it is when it is idle
+    cdef bint busy                         # … and is not there
+    cdef int rest(self) except -1
+
+# Owner: what handles its connection.
+cdef class StreamPool:
+    cdef list idle                         # RouterOut
+    cdef object make                       # () -> RouterOut that is being attached, or None
+    cdef readonly bint closed
+    cdef RouterOut take(self)
+    cdef int put(self, RouterOut link) except -1

@@ -1,0 +1,24 @@
+"""An outgoing link of any worker, as those know it that give it deliveries."""
+from libc.stdint cimport uint32_t
+
+from router.amqp.outgoing_link cimport OutgoingLink
+from router.ipc.layout cimport LinkSlot, Region
+from router.routing.port cimport WorkerPort
+
+# Owner: the address, or the next hop; immutable but for `sent`.
+cdef class Consumer:
+    cdef readonly int worker
+    cdef readonly uint32_t slot_index
+    cdef readonly uint32_t generation
+    cdef readonly uint32_t capacity
+    cdef bint container                    # it is a route container
+    cdef LinkSlot* slot
+    cdef const uint32_t* taken             # deliveries that its worker took from our ring for it (mod 2**32)
+    cdef uint32_t sent                     # deliveries that we gave to our ring for it (mod 2**32)
+    cdef readonly OutgoingLink link        # when it is ours
+    cdef readonly WorkerPort port          # when it is another worker's
+
+# The consumer of that slot, or None when the slot is ours and its link is gone. worker: this one. ports, links: as of
+# the table.
+cdef Consumer find_consumer(Region region, int worker, list ports, dict links, int owner, uint32_t slot_index,
+                            uint32_t generation, uint32_t capacity)
