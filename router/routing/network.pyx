@@ -59,8 +59,7 @@ cdef class Destination:
     cdef uint64_t unsettled(self) noexcept:
         cdef uint64_t total = 0
         cdef const uint8_t* p = self.first
-        cdef int i
-        for i in range(self.workers):
+        for _ in range(self.workers):
             total += (<const RemoteSlot*>p).unsettled
             p += self.stride
         return total
