@@ -12,64 +12,323 @@ due at once: inputs that come together are dealt with together. A link is the co
 connection, by any number that is not used for another while it is up; data links of the connection share its fate.
 """
 
-from collections.abc import Mapping
+from typing import Final
 
+from supervisor.network import annotations, messages
+from supervisor.network.annotations import Envelope, MessageError
+from supervisor.network.flooding import Flooding
+from supervisor.network.link_state import LinkState
+from supervisor.network.memo import Memo
+from supervisor.network.messages import Message
+from supervisor.network.mobile import Mobile
+from supervisor.network.neighbours import Link, Neighbour, Neighbours
+from supervisor.network.nodes import Keys, Nodes, node_id
+from supervisor.network.outbox import DEBUG, ERROR, INFO, WARNING, Outbox
 from supervisor.network.outputs import Change, LogLine, RouterRow, Send
+from supervisor.network.paths import TreeCache
+from supervisor.network.sync import Sync
 from supervisor.network.timers import Limits, Timers
+
+_LS: Final = "qdrouter"
+_MOBILE: Final = "qdrouter.ma"
+_HELLO: Final = "qdhello"
 
 
 class Engine:
     """One router's part of the protocol. Owner: the supervisor's core."""
 
     def __init__(
-        self, router_id: str, instance: int, timers: Timers, now: float, limits: Limits | None = None
+        self,
+        router_id: str,
+        instance: int,
+        timers: Timers,
+        now: float,
+        limits: Limits | None = None,
+        memo: Memo | None = None,
+        trees: TreeCache | None = None,
     ) -> None:
-        """instance: seconds since 1970 at the start of the process; another one than at the last start."""
+        """instance: seconds since 1970 at the start of the process; another one than at the last start.
+
+        memo, trees: results that may be kept for several engines of one process (simulations).
+        """
+        limits = limits or Limits()
+        self._id = router_id
+        self._instance = instance
+        self._limits = limits
+        self._memo = memo or Memo()
+        self._outbox = outbox = Outbox()
+        start = annotations.own_start(node_id(router_id))
+        self._nodes = nodes = Nodes(router_id, limits, outbox)
+        self._neighbours = neighbours = Neighbours(router_id, instance, timers, outbox, start, self._neighbour_changed)
+        neighbours.hello_at = now
+        self._flooding = flooding = Flooding(router_id, timers, nodes, neighbours, outbox, start)
+        self._link_state = LinkState(
+            router_id, instance, timers, limits, nodes, neighbours, flooding, outbox, trees or TreeCache(), now
+        )
+        self._mobile = Mobile(router_id, instance, timers, limits, nodes, flooding, outbox, self._memo)
+        self._link_state.reset = self._mobile.reset
+        self._link_state.forget = self._mobile.forget
+        self._link_state.ask_mobile = self._mobile.ask
+        self._link_state.mobile_seq = lambda: self._mobile.seq
+        self._mobile.advertise = self._link_state.hint
+        self._mobile.pull = self._link_state.pull
+        self._sync = Sync(router_id, instance, nodes, self._link_state, self._mobile, flooding)
+        outbox.log(
+            "ROUTER",
+            INFO,
+            f"Router Engine Instantiated: id={router_id} instance={instance} max_routers={limits.routers}",
+        )
+
+    # -- inputs
 
     def link_up(self, link: int, cost: int, ours: bool, now: float) -> None:
         """The outgoing control link of an inter-router connection is attached; again: its cost has changed.
 
         ours: the other end is Sluice too (several connections to it are a bundle, it may know more than 128 routers).
         """
+        self._neighbours.link_up(link, cost, ours, now)
+        self._nodes.beside_1_19 = self._neighbours.any_of_1_19()
 
     def link_down(self, link: int, now: float) -> None:
         """The control link is detached or the connection lost. Unknown links are ignored."""
+        self._neighbours.link_down(link, now)
+        self._nodes.beside_1_19 = self._neighbours.any_of_1_19()
 
     def receive(self, link: int, octets: bytes, now: float) -> None:
         """A whole message from a control link, whatever its address: for us, or to be relayed (then in take_sends).
 
         Never raises for what a peer says: what cannot be understood is dropped and logged.
         """
+        found = self._neighbours.links.get(link)
+        if found is None:
+            return
+        if len(octets) > self._limits.message_octets:
+            self._outbox.log("ROUTER", WARNING, f"Control message of {len(octets)} octets dropped: too large")
+            return
+        try:
+            envelope = annotations.read(octets)
+            address = envelope.to or messages.address(octets, envelope.tail_at)
+            self._route(found, envelope, address, now)
+        except MessageError as error:
+            sender = found.peer or f"connection {link}"
+            self._outbox.log("ROUTER", ERROR, f"Control message from {sender} dropped: {error}")
 
     def announce(self, key: str, treatment: int, now: float) -> None:
         """This router has a destination for the key (class M, C, D, E, F or H; treatment 0 to 4) from now on."""
+        self._mobile.announce(key, treatment, now)
 
     def withdraw(self, key: str, now: float) -> None:
         """… and no longer. A key that was not announced is ignored."""
+        self._mobile.withdraw(key, now)
 
     def deadline(self) -> float:
         """When tick() is due; it may be in the past."""
-        return 0.0
+        return min(self._neighbours.deadline(), self._link_state.deadline(), self._mobile.send_at)
 
     def tick(self, now: float) -> None:
         """Do all that is due. Before deadline() it does nothing."""
+        neighbours, link_state, mobile = self._neighbours, self._link_state, self._mobile
+        maintain = link_state.maintain_at <= now
+        if maintain or neighbours.hello_at <= now:
+            neighbours.expire(now)
+        neighbours.release(now)
+        if neighbours.hello_at <= now:
+            neighbours.say_hello(now)
+        if maintain:
+            link_state.maintain(now)
+            self._flooding.expire(now)
+        if link_state.announce_at <= now:
+            link_state.announce(now)
+        if link_state.compute_at <= now:
+            link_state.compute(now)
+        if link_state.pull_at <= now:
+            link_state.run_pulls(now)
+        if mobile.send_at <= now:
+            mobile.send(now)
+        if link_state.ra_at <= now:
+            link_state.advertise(now)
+
+    # -- outputs
 
     def take_sends(self) -> list[Send]:
         """Messages to send since the last call, in order."""
-        return []
+        found, self._outbox.sends = self._outbox.sends, []
+        return found
 
     def take_changes(self) -> list[Change]:
         """What has changed in the network since the last call, in order."""
-        return []
+        found, self._outbox.changes = self._outbox.changes, []
+        return found
 
     def take_log(self) -> list[LogLine]:
         """Lines to log since the last call."""
-        return []
+        found, self._outbox.lines = self._outbox.lines, []
+        return found
 
     def routers(self) -> list[RouterRow]:
         """This router, then all others by index."""
-        return []
+        own = RouterRow(
+            index=0,
+            id=self._id,
+            protocol_version=messages.VERSION,
+            instance=self._instance,
+            link_state=tuple(self._neighbours.announced),
+            next_hop="(self)",
+            reachable=True,
+            links=(),
+            cost=None,
+            valid_origins=(),
+            ls_seq=self._link_state.ls_seq,
+            mobile_seq=self._mobile.seq,
+            keys=self._mobile.count(),
+            last_topology_change=self._link_state.last_change,
+        )
+        return [own, *(self._row(index) for index in sorted(self._nodes.by_index))]
 
-    def keys(self, index: int) -> Mapping[str, int | None]:
-        """Keys of a known router with their treatments; do not change it."""
-        return {}
+    def _row(self, index: int) -> RouterRow:
+        node = self._nodes.by_index[index]
+        said = node.said
+        direct = said is not None and said.next_hop == index
+        return RouterRow(
+            index=index,
+            id=node.id,
+            protocol_version=node.version,
+            instance=node.instance,
+            link_state=tuple(peer for peer, _ in node.edges),
+            next_hop=None if said is None or direct else self._nodes.by_index[said.next_hop].id,
+            reachable=said is not None,
+            links=said.links if said is not None and direct else (),
+            cost=said.cost if said is not None else None,
+            valid_origins=self._nodes.ids(said.valid_origins) if said is not None else (),
+            ls_seq=node.ls_seq,
+            mobile_seq=node.mobile_seq,
+            keys=len(node.keys),
+            last_topology_change=None,
+        )
+
+    def keys(self, index: int) -> Keys:
+        """Keys of a known router with their treatments, of this one for 0; do not change it. Raises KeyError."""
+        return self._nodes.by_index[index].keys if index else self._mobile.own_keys()
+
+    # -- what comes in
+
+    def _route(self, link: Link, envelope: Envelope, address: str | None, now: float) -> None:
+        if address is None:
+            raise MessageError("no address present")
+        scope, name = _scope(address, self._id)
+        if scope == "":
+            self._outbox.log("ROUTER", DEBUG, f"Control message for {address} released: not an address of the protocol")
+        elif scope == "local":
+            self._take(link, address, name, envelope.tail(), now)
+        elif scope == "all":
+            tail = envelope.tail()
+            if envelope.ingress_id() != self._id and self._flooding.first(envelope, tail, now):
+                self._take(link, address, name, tail, now)
+                self._flooding.relay_to_all(envelope, link.number)
+        else:
+            self._flooding.relay_to_router(envelope, name)
+
+    def _take(self, link: Link, address: str, name: str, tail: bytes, now: float) -> None:
+        """A message for this router, perhaps among others."""
+        if name not in (_HELLO, _LS, _MOBILE):
+            return
+        message = self._memo.decode(tail)
+        if message is None:
+            return
+        if message.version > messages.VERSION:
+            self._outbox.log_once(
+                "ROUTER",
+                WARNING,
+                f"Messages of {message.id} are ignored: protocol version {message.version} is not known",
+            )
+        elif isinstance(message, messages.Hello):
+            if name == _HELLO:
+                self._hello(link, message, now)
+        elif message.id == self._id:
+            return  # an echo
+        elif isinstance(message, messages.MobileRequest | messages.MobileChange | messages.MobileState):
+            if name == _MOBILE:
+                self._take_mobile(link, message, tail, now)
+        elif name == _LS:
+            self._take_link_state(link, address, message, tail, now)
+
+    def _take_mobile(
+        self,
+        link: Link,
+        message: messages.MobileRequest | messages.MobileChange | messages.MobileState,
+        tail: bytes,
+        now: float,
+    ) -> None:
+        if isinstance(message, messages.MobileRequest):
+            self._mobile.request(message)
+        elif isinstance(message, messages.MobileChange):
+            self._mobile.change(message, link.ours, now)
+        else:
+            self._mobile.state(message, link, tail, now)
+
+    def _take_link_state(self, link: Link, address: str, message: Message, tail: bytes, now: float) -> None:
+        if isinstance(message, messages.Advertisement):
+            self._link_state.advertisement(message, link.ours, now)
+        elif isinstance(message, messages.LinkStateRequest):
+            self._link_state.request(message, now)
+        elif isinstance(message, messages.LinkStateUpdate):
+            pushed = link.ours and address == messages.TO_NEIGHBOUR_LS
+            self._link_state.update(message, link, tail, pushed, now)
+        elif isinstance(message, messages.Summary) and link.ours:
+            self._sync.answer(message, link, now)
+
+    def _hello(self, link: Link, message: messages.Hello, now: float) -> None:
+        node = None
+        if message.id != self._id and self._id in message.seen:
+            known = len(self._nodes) + 1
+            if not link.ours and known > self._limits.routers_beside_1_19:
+                self._outbox.log_once(
+                    "ROUTER",
+                    ERROR,
+                    f"Router {message.id} of Dispatch 1.19 is not taken as a neighbour: it can deal with"
+                    f" {self._limits.routers_beside_1_19} routers, and the network has {known}",
+                )
+                return
+            node = self._nodes.create(message.id, now)
+            if node is None:
+                return
+        if self._neighbours.hello(link.number, message, now) and node is not None:
+            self._link_state.check_instance(node, message.instance, message.version, now)
+
+    def _neighbour_changed(self, neighbour: Neighbour, worse: bool, now: float) -> None:
+        self._link_state.own_changed(neighbour, worse, now)
+        if neighbour.links:
+            # Also when it is reached by another link than before: what was under way on that one may be lost.
+            node = self._nodes.by_id[neighbour.id]
+            if neighbour.ours:
+                self._sync.greet(neighbour)
+            if node.need_ls:
+                self._link_state.pull(node, now + self._link_state.grace(neighbour.ours))
+
+
+def _scope(address: str, own_id: str) -> tuple[str, str]:
+    """Who an address is for (3.1): ("local" or "all", name at the destination), ("router", id); "": none of ours."""
+    text = address
+    at = text.find(":/")
+    if at >= 0:
+        text = text[at + 2 :]
+        if text.startswith("/"):
+            text = text[1:].partition("/")[2]
+    elif text.startswith("//"):
+        text = text[2:].partition("/")[2]
+    elif text.startswith("/"):
+        text = text[1:]
+    if text.endswith((".", "/")):
+        text = text[:-1]
+    kind, _, rest = text.partition("/")
+    if kind == "_local":
+        return "local", rest
+    if kind != "_topo":
+        return "", ""
+    area, _, rest = rest.partition("/")
+    router, _, name = rest.partition("/")
+    if router == "all":
+        return "all", name
+    if area not in ("0", "all"):
+        return "", ""
+    return ("local", name) if router == own_id else ("router", router)

@@ -20,10 +20,11 @@ class Timers:
     maintenance: float = 1.0  # the tick of 1.19: ages, nodes that nobody names any more
     node_ticks: int = 2  # maintenance ticks that such a node outlives
 
-    # HELLO in answer: at once, but not more often than this on one link.
-    hello_answer_gap: float = 0.05
-    # Own link state: a loss is announced at once. What comes up too, unless something did less than `announce_gap` ago;
-    # the gap doubles to `announce_gap_most` while that goes on, and is small again after as long without a change.
+    # HELLO out of turn (on a new link, and in answer to one who is not named in ours yet) on one link in one interval.
+    hello_answers: int = 4
+    # Own link state: a loss is announced at once. What comes up, soon after, for more may come with it; not twice
+    # within `announce_gap`, which doubles to `announce_gap_most` while that goes on, and is small again after a rest.
+    announce_soon: float = 0.02
     announce_gap: float = 0.05
     announce_gap_most: float = 1.0
     # Paths are computed at once after a change, then not before `compute_gap`, which doubles alike. A lost link of our
@@ -41,8 +42,9 @@ class Timers:
     # Copies of one flooded message come within this time; an equal one that comes later is a new one.
     flood_window: float = 2.0
 
-    # Damping (docs/decisions/0012): each loss of a neighbour adds 1 to its penalty, which halves every `flap_half_life`.
-    # From `flap_free` + 1 on it is announced again only after 1, 2, 4 … `flap_most` seconds.
+    # Damping: each loss of a neighbour adds 1 to its penalty, which halves every `flap_half_life`. Above `flap_free` it
+    # is announced again only 2 ** (penalty - flap_free - 1) seconds after the loss, `flap_most` at most: about 1 s
+    # after the third loss in a row, 2 s after the fourth, and so on. One that has restarted is not held for that.
     flap_half_life: float = 15.0
     flap_free: float = 2.0
     flap_most: float = 30.0

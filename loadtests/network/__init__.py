@@ -1,0 +1,1 @@
+"""A network of protocol engines on a virtual clock."""

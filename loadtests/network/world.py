@@ -1,0 +1,236 @@
+"""Engines, the connections between them and a clock that jumps to what happens next."""
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from supervisor.network.engine import Engine
+from supervisor.network.memo import Memo
+from supervisor.network.outputs import KeysChanged, PathChanged, RouterAdded, RouterRemoved, Unreachable
+from supervisor.network.paths import TreeCache
+from supervisor.network.timers import Limits, Timers
+
+EPOCH = 1_800_000_000  # seconds since 1970 when the clock says 0
+
+
+@dataclass(slots=True, eq=False)
+class Wire:
+    """A connection between two routers. `up`: octets pass."""
+
+    ends: tuple[int, int]
+    numbers: tuple[int, int]  # of its links at either end
+    cost: int
+    latency: float
+    up: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Mirror:
+    """What the changes of one engine come to, as the supervisor's table would hold it."""
+
+    ids: dict[int, str] = field(default_factory=dict)
+    paths: dict[int, PathChanged] = field(default_factory=dict)
+    keys: dict[int, dict[str, int | None]] = field(default_factory=dict)
+
+    def apply(self, change: object) -> None:
+        """Raises AssertionError for a change that does not fit what was said before."""
+        if isinstance(change, RouterAdded):
+            assert change.index > 0
+            assert change.index not in self.ids
+            assert change.id not in self.ids.values()
+            self.ids[change.index] = change.id
+            self.keys[change.index] = {}
+        elif isinstance(change, RouterRemoved):
+            del self.ids[change.index], self.keys[change.index]
+            self.paths.pop(change.index, None)
+        elif isinstance(change, PathChanged):
+            assert change.links
+            assert {change.index, change.next_hop} <= self.ids.keys()
+            self.paths[change.index] = change
+        elif isinstance(change, Unreachable):
+            del self.paths[change.index]
+        elif isinstance(change, KeysChanged):
+            keys = self.keys[change.index]
+            assert not change.added.keys() & (keys.keys() | set(change.removed))
+            for key in change.removed:
+                del keys[key]
+            keys.update(change.added)
+
+
+@dataclass(slots=True, eq=False)
+class Router:
+    number: int
+    id: str
+    engine: Engine
+    wires: dict[int, Wire] = field(default_factory=dict)  # by our number of the link
+    links: int = 0  # numbers given so far
+    wake: float = 0.0  # when the next tick is planned
+    alive: bool = True
+    keys: dict[str, int] = field(default_factory=dict)  # announced
+    mirror: Mirror | None = None
+
+
+class World:
+    """A network. `seed` decides latencies; events come from outside."""
+
+    def __init__(
+        self, seed: int, timers: Timers | None = None, mirrors: int = 0, foreign: frozenset[int] = frozenset()
+    ) -> None:
+        """mirrors: routers whose changes are followed. foreign: numbers of routers that count as 1.19 to the others."""
+        self.rng = random.Random(seed)
+        self.timers = timers or Timers()
+        self.now = 0.0
+        self.routers: list[Router] = []
+        self.wires: dict[tuple[int, int], list[Wire]] = {}
+        self.messages = 0
+        self.octets = 0
+        self._mirrors = mirrors
+        self._foreign = foreign
+        # (when, order, connection, to which end, message), or (when, order, None, router to wake or action, nothing)
+        self._queue: list[tuple[float, int, Wire | None, Any, bytes]] = []
+        self._order = count()
+        self._memo = Memo(messages=200_000, largest=1 << 20, applied=200_000)
+        self._trees = TreeCache(64)
+        self._dirty: dict[int, Router] = {}
+        self.on_message: Callable[[Wire, bytes], None] | None = None
+
+    # -- routers
+
+    def add_router(self, name: str | None = None) -> Router:
+        number = len(self.routers)
+        name = name or f"R{number}"
+        router = Router(number, name, self._engine(name))
+        if number < self._mirrors:
+            router.mirror = Mirror()
+        self.routers.append(router)
+        self._touch(router)
+        return router
+
+    def _engine(self, name: str) -> Engine:
+        return Engine(name, EPOCH + int(self.now), self.timers, self.now, Limits(), self._memo, self._trees)
+
+    def kill(self, router: Router) -> None:
+        """The process ends; its neighbours see their connections close."""
+        router.alive = False
+        for wire in list(router.wires.values()):
+            self.cut(wire)
+
+    def restart(self, router: Router) -> None:
+        """A new process of the same id; it is connected by `connect` alone."""
+        router.engine = self._engine(router.id)
+        router.alive = True
+        if router.mirror is not None:
+            router.mirror = Mirror()
+        for key, treatment in router.keys.items():
+            router.engine.announce(key, treatment, self.now)
+        self._touch(router)
+
+    def announce(self, router: Router, key: str, treatment: int) -> None:
+        router.keys[key] = treatment
+        router.engine.announce(key, treatment, self.now)
+        self._touch(router)
+
+    def withdraw(self, router: Router, key: str) -> None:
+        del router.keys[key]
+        router.engine.withdraw(key, self.now)
+        self._touch(router)
+
+    # -- connections
+
+    def connect(self, a: int, b: int, cost: int, latency: float | None = None) -> Wire:
+        ends = (self.routers[a], self.routers[b])
+        numbers = []
+        for end in ends:
+            end.links += 1
+            numbers.append(end.links)
+        wire = Wire((a, b), (numbers[0], numbers[1]), cost, latency or self.rng.uniform(0.0002, 0.005))
+        self.wires.setdefault((min(a, b), max(a, b)), []).append(wire)
+        ours = not self._foreign & {a, b}
+        for end, number in zip(ends, numbers, strict=True):
+            end.wires[number] = wire
+            end.engine.link_up(number, cost, ours, self.now)
+            self._touch(end)
+        return wire
+
+    def cut(self, wire: Wire) -> None:
+        """Lost: both ends see it now, and what was under way is gone."""
+        wire.up = False
+        a, b = wire.ends
+        self.wires[min(a, b), max(a, b)].remove(wire)
+        for end, number in zip((self.routers[a], self.routers[b]), wire.numbers, strict=True):
+            del end.wires[number]
+            if end.alive:
+                end.engine.link_down(number, self.now)
+                self._touch(end)
+
+    def silence(self, wire: Wire) -> None:
+        """Nothing passes any more, but nobody sees the connection close."""
+        wire.up = False
+
+    # -- time
+
+    def at(self, when: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (when, next(self._order), None, action, b""))
+
+    def _touch(self, router: Router) -> None:
+        self._dirty[router.number] = router
+
+    def _serve(self, router: Router) -> None:
+        """Take what an engine has to say after it has been touched; plan its tick."""
+        engine = router.engine
+        now = self.now
+        deadline = engine.deadline()
+        if deadline <= now:
+            engine.tick(now)
+            deadline = engine.deadline()
+        for link, octets in engine.take_sends():
+            wire = router.wires.get(link)
+            if wire is not None and wire.up:
+                side = 1 if wire.ends[0] == router.number else 0
+                self.messages += 1
+                self.octets += len(octets)
+                if self.on_message is not None:
+                    self.on_message(wire, octets)
+                heapq.heappush(self._queue, (now + wire.latency, next(self._order), wire, side, octets))
+        changes = engine.take_changes()
+        if router.mirror is not None:
+            for change in changes:
+                router.mirror.apply(change)
+        engine.take_log()
+        if deadline != router.wake:
+            router.wake = deadline
+            heapq.heappush(self._queue, (max(now, deadline), next(self._order), None, router, b""))
+
+    def _arrive(self, wire: Wire, side: int, octets: bytes) -> None:
+        other = self.routers[wire.ends[side]]
+        number = wire.numbers[side]
+        # A connection ends with the process of either end, so that nothing comes to a later one.
+        if wire.up and other.alive:
+            other.engine.receive(number, octets, self.now)
+            self._dirty[other.number] = other
+
+    def run(self, until: float) -> None:
+        """All that happens up to a time."""
+        queue = self._queue
+        while True:
+            while self._dirty:
+                _, router = self._dirty.popitem()
+                if router.alive:
+                    self._serve(router)
+            if not queue or queue[0][0] > until:
+                break
+            when = self.now = queue[0][0]
+            while queue and queue[0][0] <= when:
+                _, _, wire, what, octets = heapq.heappop(queue)
+                if wire is not None:
+                    self._arrive(wire, what, octets)
+                elif isinstance(what, Router):
+                    if what.wake <= when:
+                        what.wake = -1.0
+                        self._dirty[what.number] = what
+                else:
+                    what()
+        self.now = until

@@ -1,0 +1,124 @@
+"""Ways of control messages: originated, relayed to one router, flooded to all (11.1, 11.2)."""
+
+from collections import OrderedDict
+from typing import Final
+
+from supervisor.network.annotations import Envelope, relayed
+from supervisor.network.neighbours import Neighbours
+from supervisor.network.nodes import Node, Nodes, node_id
+from supervisor.network.outbox import DEBUG, Outbox
+from supervisor.network.timers import Timers
+
+_MOST_SEEN: Final = 16384  # flooded messages that are remembered …
+_MOST_SEEN_OCTETS: Final = 16 << 20  # … and what they come to
+
+
+class Flooding:
+    """Owner: the engine. 1.19 sends every copy of a flooded message on; here only the first, and one that has come by
+    fewer routers, is. Nobody gets less: each router still gets what has come the shortest way.
+    """
+
+    def __init__(
+        self, own_id: str, timers: Timers, nodes: Nodes, neighbours: Neighbours, outbox: Outbox, start: bytes
+    ) -> None:
+        self._own_id = own_id
+        self._nodes = nodes
+        self._neighbours = neighbours
+        self._outbox = outbox
+        self._node = node_id(own_id)
+        self._start = start
+        self._window = min(timers.flood_window, timers.ra_interval_flux / 2)
+        self._seen: OrderedDict[bytes, tuple[float, int]] = OrderedDict()  # tail -> when first, trace entries
+        self._seen_octets = 0
+        self.radius = 0
+
+    # -- originated here
+
+    def to_all(self, tail: bytes) -> None:
+        octets = self._start + tail
+        for neighbour in self._neighbours.announced.values():
+            self._outbox.send(neighbour.links[0], octets)
+
+    def to_ours(self, tail: bytes, but: str | None = None) -> None:
+        """To all neighbours that are Sluice, for themselves alone; not to `but`."""
+        octets = self._start + tail
+        for neighbour in self._neighbours.announced.values():
+            if neighbour.ours and neighbour.id != but:
+                self._outbox.send(neighbour.links[0], octets)
+
+    def to_link(self, link: int, tail: bytes) -> None:
+        self._outbox.send(link, self._start + tail)
+
+    def to_router(self, node: Node, tail: bytes) -> bool:
+        """False: there is no way to it now."""
+        link = self.way(node)
+        if link is None:
+            return False
+        self._outbox.send(link, self._start + tail)
+        return True
+
+    def way(self, node: Node) -> int | None:
+        """The connection towards a router."""
+        if node.said is not None and node.said.links[0] in self._neighbours.links:
+            return node.said.links[0]
+        neighbour = self._neighbours.announced.get(node.id)
+        return neighbour.links[0] if neighbour is not None else None
+
+    # -- relayed
+
+    def first(self, envelope: Envelope, tail: bytes, now: float) -> bool:
+        """Of a flooded message: it is no copy of one that has been here, or has come a shorter way."""
+        found = self._seen.get(tail)
+        if found is not None:
+            if now - found[0] <= self._window and envelope.trace_count >= found[1]:
+                return False
+            self._forget(tail)
+        self._seen[tail] = (now, envelope.trace_count)
+        self._seen_octets += len(tail)
+        while len(self._seen) > _MOST_SEEN or self._seen_octets > _MOST_SEEN_OCTETS:
+            self._forget(next(iter(self._seen)))
+        return True
+
+    def _forget(self, tail: bytes) -> None:
+        del self._seen[tail]
+        self._seen_octets -= len(tail)
+
+    def expire(self, now: float) -> None:
+        while self._seen:
+            tail, (when, _) = next(iter(self._seen.items()))
+            if now - when <= self._window:
+                return
+            self._forget(tail)
+
+    def relay_to_all(self, envelope: Envelope, link: int) -> None:
+        """Pass a flooded message on, except to those it comes from or has passed. Raises MessageError."""
+        source = self._neighbours.links[link].peer
+        known = envelope.ingress_id() in self._nodes.by_id
+        others = [found for found in self._neighbours.announced.values() if found.id != source]
+        if not others:
+            return
+        passed = set(envelope.trace_ids())
+        octets = None
+        for neighbour in others:
+            if neighbour.id in passed:
+                continue
+            if neighbour.ours:
+                # Copies are told apart, so that the hop limit is not what ends a flood.
+                if envelope.trace_count > len(self._nodes) + 1:
+                    continue
+            elif not known or envelope.trace_count > self.radius + 1:
+                continue
+            if octets is None:
+                octets = relayed(envelope, self._node)
+            self._outbox.send(neighbour.links[0], octets)
+
+    def relay_to_router(self, envelope: Envelope, router_id: str) -> None:
+        """Pass a message for another router on. Raises MessageError."""
+        node = self._nodes.by_id.get(router_id)
+        way = self.way(node) if node is not None else None
+        envelope.trace_ids()
+        if way is None or envelope.trace_count > self.radius + 1:
+            reason = "no path" if way is None else "passed too many routers"
+            self._outbox.log("ROUTER_LS", DEBUG, f"Control message for {router_id} released: {reason}")
+            return
+        self._outbox.send(way, relayed(envelope, self._node))

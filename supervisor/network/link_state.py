@@ -1,0 +1,311 @@
+"""Link states: our own announced, those of others asked for, kept and aged (chapter 7)."""
+
+from collections.abc import Callable
+from typing import Final
+
+from supervisor.network import messages
+from supervisor.network.damping import Pace
+from supervisor.network.flooding import Flooding
+from supervisor.network.messages import Advertisement, LinkStateRequest, LinkStateUpdate
+from supervisor.network.neighbours import Link, Neighbour, Neighbours
+from supervisor.network.nodes import Node, Nodes
+from supervisor.network.outbox import DEBUG, ERROR, INFO, NOTICE, Outbox
+from supervisor.network.outputs import PathChanged, RadiusChanged, Unreachable
+from supervisor.network.paths import Edges, TreeCache, compute
+from supervisor.network.timers import Limits, Timers
+
+NEVER: Final = float("inf")
+
+
+class LinkState:
+    """Owner: the engine. What the mobile addresses have to do with it is set from outside:
+
+    `reset(node)`: forget a router's, for it has restarted. `forget(node)`: its record is removed. `ask_mobile(node,
+    now)`: request them if more are known to exist. `mobile_seq()`: our own sequence.
+    """
+
+    def __init__(
+        self,
+        own_id: str,
+        instance: int,
+        timers: Timers,
+        limits: Limits,
+        nodes: Nodes,
+        neighbours: Neighbours,
+        flooding: Flooding,
+        outbox: Outbox,
+        cache: TreeCache,
+        now: float,
+    ) -> None:
+        self._own_id = own_id
+        self._instance = instance
+        self._timers = timers
+        self._limits = limits
+        self._nodes = nodes
+        self._neighbours = neighbours
+        self._flooding = flooding
+        self._outbox = outbox
+        self._cache = cache
+        self.reset: Callable[[Node], None] = lambda node: None
+        self.forget: Callable[[Node], None] = lambda node: None
+        self.ask_mobile: Callable[[Node, float], None] = lambda node, now: None
+        self.mobile_seq: Callable[[], int] = lambda: 0
+        self.ls_seq = 0
+        self.last_change: float | None = None  # of the topology
+        self.announce_at = NEVER
+        self.compute_at = NEVER
+        self._announced = Pace(timers.announce_gap, timers.announce_gap_most)
+        self._computed = Pace(timers.compute_gap, timers.compute_gap_most)
+        self._foreign = 0  # routers known that are
+        self._last_ra = now
+        self.ra_at = now
+        self.maintain_at = now + timers.maintenance
+        self._pulls: dict[Node, float] = {}  # when to ask it for what is missing; NEVER: when it can be reached
+        self.pull_at = NEVER
+
+    def deadline(self) -> float:
+        return min(self.announce_at, self.compute_at, self.ra_at, self.maintain_at, self.pull_at)
+
+    # -- our own
+
+    def own_changed(self, neighbour: Neighbour, worse: bool, now: float) -> None:
+        if worse:
+            self.announce_at = self.compute_at = now
+        else:
+            self.announce_at = min(self.announce_at, self._announced.when(now + self._timers.announce_soon))
+            self.schedule(now)
+
+    def schedule(self, now: float) -> None:
+        """The topology has changed: compute the paths soon."""
+        self.compute_at = min(self.compute_at, self._computed.when(now))
+        self._changed(now)
+
+    def _changed(self, now: float) -> None:
+        self.last_change = now
+        if not self.only_ours():
+            self.ra_at = min(self.ra_at, max(now, self._last_ra + self._timers.ra_interval_flux))
+
+    def only_ours(self) -> bool:
+        """No router is known that has to be told to ask: nobody depends on our RAs, but to see that we live."""
+        return not self._nodes.beside_1_19 and not self._foreign
+
+    def announce(self, now: float) -> None:
+        """Say to all what our neighbours are."""
+        self.announce_at = NEVER
+        self._announced.done(now)
+        self.ls_seq += 1
+        self._changed(now)
+        self.push_own(None)
+        self.hint(now)
+
+    def hint(self, now: float) -> None:
+        """A sequence of ours is another: RA in this tick, if anybody needs it."""
+        if not self.only_ours():
+            self.ra_at = now
+
+    def advertise(self, now: float) -> None:
+        """RA"""
+        timers = self._timers
+        self._last_ra = now
+        self._flooding.to_all(
+            messages.encode_advertisement(self._own_id, self._instance, self.ls_seq, self.mobile_seq())
+        )
+        changed = self.last_change if self.last_change is not None else -NEVER
+        in_flux = now + timers.ra_interval_flux - changed <= 2 * timers.ra_interval_flux and not self.only_ours()
+        self.ra_at = now + (timers.ra_interval_flux if in_flux else timers.ra_interval)
+
+    def push_own(self, link: int | None) -> None:
+        """Our link state, unasked, to neighbours of ours: to one, or to all."""
+        tail = messages.encode_link_state(
+            self._own_id, self._instance, self.ls_seq, self._neighbours.edges(), messages.TO_NEIGHBOUR_LS, 0
+        )
+        if link is None:
+            self._flooding.to_ours(tail)
+        else:
+            self._flooding.to_link(link, tail)
+
+    # -- messages
+
+    def advertisement(self, message: Advertisement, ours: bool, now: float) -> None:
+        """RA. ours: from a neighbour who says unasked what it learns."""
+        node = self._nodes.create(message.id, now)
+        if node is None:
+            return
+        if (
+            node.instance is not None
+            and message.instance < node.instance
+            and now - node.last_seen < self._timers.ra_interval_flux
+        ):
+            return  # said before its restart, of which we know
+        self.check_instance(node, message.instance, message.version, now)
+        node.last_seen = now
+        if message.ls_seq > node.ls_seq:
+            node.wanted_ls = message.ls_seq
+        node.wanted_mobile = message.mobile_seq
+        if message.ls_seq > node.ls_seq or message.mobile_seq > node.mobile_seq:
+            self.pull(node, now + self.grace(ours))
+
+    def check_instance(self, node: Node, instance: int, version: int, now: float) -> None:
+        """7.5"""
+        if node.instance == instance:
+            return
+        if node.instance is not None:
+            self._outbox.log("ROUTER_LS", INFO, f"Detected Restart of Router Node {node.id}")
+            node.edges = ()
+            node.ls_seq = node.wanted_ls = 0
+            node.need_ls = True
+            self.reset(node)
+            self.schedule(now)
+            self.pull(node, now + self._timers.pull_grace)
+        node.instance = instance
+        node.version = version
+
+    def request(self, message: LinkStateRequest, now: float) -> None:
+        """LSR"""
+        node = self._nodes.create(message.id, now)
+        if node is not None:
+            self._flooding.to_router(
+                node,
+                messages.encode_link_state(
+                    self._own_id,
+                    self._instance,
+                    self.ls_seq,
+                    self._neighbours.edges(),
+                    messages.to_router_ls(node.id),
+                ),
+            )
+
+    def update(self, message: LinkStateUpdate, link: Link, tail: bytes, pushed: bool, now: float) -> None:
+        """LSU. tail: the message. pushed: by a neighbour of ours, unasked."""
+        node = self._nodes.create(message.id, now)
+        if node is None:
+            return
+        if node.instance is None:
+            node.instance = message.instance or None
+        elif message.instance > node.instance:
+            self.check_instance(node, message.instance, message.version, now)
+        elif message.instance < node.instance and message.instance:
+            return  # said before its restart
+        if message.ls_seq <= node.ls_seq:
+            return
+        if len(message.peers) > self._limits.neighbours:
+            most = self._limits.neighbours
+            self._outbox.log_once("ROUTER_LS", ERROR, f"Link state of {node.id} ignored: more than {most} neighbours")
+            return
+        node.ls_seq = message.ls_seq
+        node.last_seen = now - message.age if pushed else now
+        node.need_ls = False
+        foreign = message.foreign if pushed else True
+        if foreign != node.foreign:
+            node.foreign = foreign
+            self._foreign += 1 if foreign else -1
+        edges = tuple(message.peers.items())
+        if edges != node.edges:
+            node.edges = edges
+            for peer in message.peers:
+                if peer not in self._nodes.by_id:
+                    new = self._nodes.create(peer, now)
+                    if new is not None:
+                        self.pull(new, now + self.grace(link.ours))
+            self.schedule(now)
+        if pushed:
+            self._flooding.to_ours(tail, link.peer)
+        elif node.instance is not None:
+            self._flooding.to_ours(self.encode(node, node.instance, now), link.peer)
+
+    def encode(self, node: Node, instance: int, now: float) -> bytes:
+        """The link state of another router, for a neighbour of ours."""
+        return messages.encode_link_state(
+            node.id,
+            instance,
+            node.ls_seq,
+            node.edges,
+            messages.TO_NEIGHBOUR_LS,
+            max(0, int(now - node.last_seen)),
+            node.foreign,
+        )
+
+    # -- asking
+
+    def grace(self, ours: bool) -> float:
+        """How long to wait for what a neighbour may be about to say by itself."""
+        return self._timers.pull_grace if ours else 0.0
+
+    def pull(self, node: Node, when: float) -> None:
+        """Ask it for what is missing then."""
+        when = min(when, self._pulls.get(node, NEVER))
+        self._pulls[node] = when
+        self.pull_at = min(self.pull_at, when)
+
+    def run_pulls(self, now: float) -> None:
+        for node in [found for found, when in self._pulls.items() if when <= now]:
+            if self._flooding.way(node) is None:
+                self._pulls[node] = NEVER
+                continue
+            del self._pulls[node]
+            if node.need_ls or node.wanted_ls > node.ls_seq:
+                node.need_ls = False
+                self._flooding.to_router(
+                    node, messages.encode_link_state_request(self._own_id, messages.to_router_ls(node.id))
+                )
+            self.ask_mobile(node, now)
+        self.pull_at = min(self._pulls.values(), default=NEVER)
+
+    # -- time
+
+    def maintain(self, now: float) -> None:
+        """7.3, the ages."""
+        self.maintain_at = now + self._timers.maintenance
+        named = {peer for node in self._nodes for peer, _ in node.edges}
+        for node in list(self._nodes):
+            if node.edges and now - node.last_seen > self._timers.remote_ls_max_age:
+                self._outbox.log("ROUTER_LS", DEBUG, f"Link state of {node.id} has expired")
+                node.edges = ()
+                node.ls_seq = node.wanted_ls = 0
+                self.schedule(now)
+            if node.edges or node.id in self._neighbours.announced or node.id in named:
+                node.unnamed_ticks = 0
+                continue
+            node.unnamed_ticks += 1
+            if node.unnamed_ticks > self._timers.node_ticks:
+                self.forget(node)
+                self._foreign -= node.foreign
+                self._nodes.remove(node)
+                self._pulls.pop(node, None)
+                self.schedule(now)
+
+    def compute(self, now: float) -> None:
+        """Chapter 8; says what has changed."""
+        self.compute_at = NEVER
+        self._computed.done(now)
+        collection: dict[str, Edges] = {node.id: node.edges for node in self._nodes}
+        collection[self._own_id] = self._neighbours.edges()
+        bits = {node.id: node.index for node in self._nodes}
+        bits[self._own_id] = 0
+        paths, radius = compute(self._own_id, collection, bits, self._cache)
+        if radius != self._flooding.radius:
+            self._flooding.radius = radius
+            self._outbox.change(RadiusChanged(radius))
+        for node in self._nodes:
+            path = paths.get(node.id)
+            if path is None:
+                if node.said is not None:
+                    node.said = None
+                    self._outbox.log("ROUTER_LS", NOTICE, f"Node {node.id} is not reachable")
+                    self._outbox.change(Unreachable(node.index))
+                continue
+            links = self._neighbours.announced[path.next_hop].links
+            next_hop = self._nodes.by_id[path.next_hop].index
+            said = node.said
+            if said is None:
+                if node in self._pulls and self._pulls[node] == NEVER:
+                    self.pull(node, now)
+            elif (
+                said.links == links
+                and said.next_hop == next_hop
+                and said.cost == path.cost
+                and said.valid_origins == path.valid_origins
+            ):
+                continue
+            node.said = PathChanged(node.index, links, next_hop, path.cost, path.valid_origins)
+            self._outbox.change(node.said)

@@ -1,0 +1,236 @@
+"""HELLO, and who is a neighbour by which connections (chapter 6)."""
+
+from collections.abc import Callable
+from typing import Final
+
+from supervisor.network.damping import Damping
+from supervisor.network.messages import Hello, encode_hello
+from supervisor.network.outbox import CRITICAL, DEBUG, INFO, NOTICE, Outbox
+from supervisor.network.paths import Edges
+from supervisor.network.timers import Timers
+
+_MOST_HEARD: Final = 4096  # ids; each is forgotten a few seconds after its last HELLO
+_FORGET: Final = 600.0  # seconds after which a lost neighbour's penalty is of no interest
+
+
+class Link:
+    """The control link of an inter-router connection."""
+
+    __slots__ = ("answers", "confirmed", "cost", "number", "ours", "peer", "told")
+
+    def __init__(self, number: int, cost: int, ours: bool) -> None:
+        self.number = number
+        self.cost = cost
+        self.ours = ours
+        self.peer: str | None = None  # who says HELLO on it
+        self.confirmed: float | None = None  # when it last said that it hears us
+        self.told = False  # our last HELLO on it named the peer
+        self.answers = 0  # HELLOs sent on it out of turn since the last one in turn
+
+
+class Neighbour:
+    """A router at the other end of one or more links."""
+
+    __slots__ = ("announced", "cost", "damping", "forget_at", "id", "instance", "links", "ours")
+
+    def __init__(self, router_id: str, damping: Damping) -> None:
+        self.id = router_id
+        self.damping = damping
+        self.announced = False  # it is in our link state
+        self.cost = 0
+        self.links: tuple[int, ...] = ()  # those in use; several: a bundle
+        self.ours = False
+        self.instance: int | None = None
+        self.forget_at: float | None = None
+
+
+class Neighbours:
+    """Owner: the engine. `changed(neighbour, worse, now)` is called when one comes, goes or has other links or cost.
+
+    worse: something is lost, so that it has to be said at once.
+    """
+
+    def __init__(
+        self,
+        own_id: str,
+        instance: int,
+        timers: Timers,
+        outbox: Outbox,
+        start: bytes,
+        changed: Callable[[Neighbour, bool, float], None],
+    ) -> None:
+        """start: of messages that this router originates."""
+        self._own_id = own_id
+        self._instance = instance
+        self._timers = timers
+        self._outbox = outbox
+        self._start = start
+        self._changed = changed
+        self._heard: dict[str, float] = {}  # id -> when it last said HELLO
+        self.links: dict[int, Link] = {}
+        self.known: dict[str, Neighbour] = {}  # announced ones, those to be announced later, and lost ones for a while
+        self.announced: dict[str, Neighbour] = {}  # in the order in which they came
+        self._held: set[str] = set()  # would be announced but for damping
+        self.hello_at = 0.0
+
+    # -- links
+
+    def link_up(self, number: int, cost: int, ours: bool, now: float) -> None:
+        link = self.links.get(number)
+        if link is None:
+            link = self.links[number] = Link(number, cost, ours)
+            self._say(link)
+        elif link.cost != cost:
+            link.cost = cost
+            if link.peer is not None:
+                self._update(link.peer, now)
+
+    def link_down(self, number: int, now: float) -> None:
+        link = self.links.pop(number, None)
+        if link is not None and link.peer is not None:
+            self._update(link.peer, now)
+
+    def any_of_1_19(self) -> bool:
+        return any(not link.ours for link in self.links.values())
+
+    # -- HELLO
+
+    def _seen(self) -> list[str]:
+        return list(self._heard)
+
+    def _say(self, link: Link) -> None:
+        """HELLO on one link, out of turn."""
+        link.answers += 1
+        link.told = link.peer in self._heard
+        self._outbox.send(link.number, self._start + encode_hello(self._own_id, self._instance, self._seen()))
+
+    def say_hello(self, now: float) -> None:
+        """HELLO on all links, in turn."""
+        self.hello_at = now + self._timers.hello_interval
+        if not self.links:
+            return
+        octets = self._start + encode_hello(self._own_id, self._instance, self._seen())
+        for link in self.links.values():
+            link.told = link.peer in self._heard
+            link.answers = 0
+            self._outbox.send(link.number, octets)
+
+    def hello(self, number: int, message: Hello, now: float) -> bool:
+        """A HELLO has come. True: its sender and we hear each other."""
+        link = self.links[number]
+        if message.id == self._own_id:
+            if message.instance != self._instance:
+                self._outbox.log_once(
+                    "ROUTER_HELLO",
+                    CRITICAL,
+                    f"Detected another router with the id of this one, {self._own_id}: they cannot be in one network",
+                )
+            return False
+        if message.id not in self._heard and max(len(self._heard), len(self.known)) >= _MOST_HEARD:
+            return False
+        self._heard[message.id] = now
+        if link.peer != message.id:
+            before, link.peer = link.peer, message.id
+            link.confirmed, link.told = None, False
+            if before is not None:
+                self._update(before, now)
+        if not link.told and link.answers < self._timers.hello_answers:
+            self._say(link)
+        if self._own_id not in message.seen:
+            return False
+        first, link.confirmed = link.confirmed is None, now
+        if first:
+            neighbour = self.known.get(message.id)
+            if neighbour is None:
+                neighbour = self.known[message.id] = Neighbour(message.id, Damping(self._timers))
+            if not neighbour.announced and neighbour.instance not in (None, message.instance):
+                neighbour.damping.restarted(now)
+            neighbour.instance = message.instance
+            neighbour.forget_at = None
+            self._update(message.id, now)
+        return True
+
+    # -- adjacency
+
+    def _choose(self, neighbour: Neighbour) -> tuple[int, tuple[int, ...], bool]:
+        """(cost, links, ours); no links: none is confirmed.
+
+        Of ours all links of the lowest cost. 1.19 knows one connection to a neighbour: we keep to one.
+        """
+        usable = [link for link in self.links.values() if link.peer == neighbour.id and link.confirmed is not None]
+        if not usable:
+            return 0, (), False
+        if all(link.ours for link in usable):
+            cost = min(link.cost for link in usable)
+            return cost, tuple(sorted(link.number for link in usable if link.cost == cost)), True
+        kept = [link for link in usable if link.number in neighbour.links]
+        best = min(kept or usable, key=lambda link: (link.cost, link.number))
+        return best.cost, (best.number,), False
+
+    def _update(self, router_id: str, now: float) -> None:
+        """What the links to a neighbour come to now."""
+        neighbour = self.known.get(router_id)
+        if neighbour is None:
+            return
+        cost, links, ours = self._choose(neighbour)
+        if not links:
+            self._held.discard(router_id)
+            neighbour.forget_at = now + _FORGET
+            if neighbour.announced:
+                self._lose(neighbour, now)
+            return
+        if not neighbour.announced:
+            if now < neighbour.damping.held_until:
+                if router_id not in self._held:
+                    wait = neighbour.damping.held_until - now
+                    self._outbox.log(
+                        "ROUTER_LS", NOTICE, f"Neighbor Router {router_id} comes and goes: not used for {wait:.1f} s"
+                    )
+                self._held.add(router_id)
+                return
+            self._held.discard(router_id)
+            neighbour.announced = True
+            self.announced[router_id] = neighbour
+            neighbour.cost, neighbour.links, neighbour.ours = cost, links, ours
+            self._outbox.log("ROUTER_LS", DEBUG, f"Node {router_id} link set: link_id={links[0]}")
+            self._changed(neighbour, False, now)
+        elif (cost, links) != (neighbour.cost, neighbour.links):
+            worse = cost > neighbour.cost or not set(neighbour.links) <= set(links)
+            neighbour.cost, neighbour.links, neighbour.ours = cost, links, ours
+            self._changed(neighbour, worse, now)
+
+    def _lose(self, neighbour: Neighbour, now: float) -> None:
+        neighbour.announced = False
+        del self.announced[neighbour.id]
+        self._outbox.log("ROUTER_LS", INFO, f"Link to Neighbor Router Lost - link_tag={neighbour.links[0]}")
+        neighbour.links = ()
+        neighbour.damping.lost(now)
+        self._changed(neighbour, True, now)
+
+    def edges(self) -> Edges:
+        """Our own link state."""
+        return tuple((neighbour.id, neighbour.cost) for neighbour in self.announced.values())
+
+    # -- time
+
+    def expire(self, now: float) -> None:
+        """Forget who has been silent."""
+        oldest = now - self._timers.hello_max_age
+        for router_id in [router_id for router_id, heard in self._heard.items() if heard < oldest]:
+            del self._heard[router_id]
+        for link in list(self.links.values()):
+            if link.peer is not None and link.confirmed is not None and link.confirmed < oldest:
+                link.confirmed = None
+                self._update(link.peer, now)
+        for neighbour in [found for found in self.known.values() if found.forget_at is not None]:
+            if neighbour.forget_at is not None and neighbour.forget_at < now:
+                del self.known[neighbour.id]
+
+    def release(self, now: float) -> None:
+        """Announce those whose time has come."""
+        for router_id in [found for found in self._held if self.known[found].damping.held_until <= now]:
+            self._update(router_id, now)
+
+    def deadline(self) -> float:
+        held = min((self.known[found].damping.held_until for found in self._held), default=self.hello_at)
+        return min(self.hello_at, held)

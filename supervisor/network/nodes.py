@@ -1,0 +1,106 @@
+"""Records of the other routers that are known (7.1), and their numbers."""
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from router.amqp import codec
+from supervisor.network.outbox import DEBUG, ERROR, Outbox
+from supervisor.network.outputs import PathChanged, RouterAdded, RouterRemoved, indexes
+from supervisor.network.paths import Edges
+from supervisor.network.timers import Limits
+
+Keys = Mapping[str, int | None]  # key -> treatment; never changed once made
+NO_KEYS: Keys = MappingProxyType({})
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A remote router. Owner: Nodes; its fields are those of the part named."""
+
+    id: str
+    index: int
+    # link state
+    version: int = 1
+    instance: int | None = None  # None: not known yet
+    edges: Edges = ()
+    ls_seq: int = 0
+    last_seen: float = 0.0  # when its link state was last confirmed
+    foreign: bool = False  # not Sluice, or behind one that is not
+    need_ls: bool = True
+    wanted_ls: int = 0  # the highest sequence heard of
+    unnamed_ticks: int = 0  # how long no other router has listed it
+    # paths
+    said: PathChanged | None = None  # None: not reachable
+    # mobile addresses
+    mobile_seq: int = 0
+    wanted_mobile: int = 0
+    keys: Keys = field(default_factory=lambda: NO_KEYS)
+    asked: float = -1e9  # when the last request that has no answer yet was sent
+
+
+@dataclass(slots=True)
+class Nodes:
+    """All of them. `beside_1_19`: a neighbour is a router of 1.19, whose limit is ours then."""
+
+    own_id: str
+    limits: Limits
+    outbox: Outbox
+    beside_1_19: bool = False
+    by_id: dict[str, Node] = field(default_factory=dict)
+    by_index: dict[int, Node] = field(default_factory=dict)
+    _free: list[int] = field(default_factory=list)
+    _next: int = 1
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.by_id.values())
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    @property
+    def most(self) -> int:
+        """Routers that may be known, this one included."""
+        return min(self.limits.routers, self.limits.routers_beside_1_19) if self.beside_1_19 else self.limits.routers
+
+    def create(self, router_id: str, now: float) -> Node | None:
+        """The record of a router, a new one if need be; None: there may be no more, or it is this router."""
+        found = self.by_id.get(router_id)
+        if found is not None or router_id == self.own_id:
+            return found
+        if len(router_id) > self.limits.id_octets:
+            self.outbox.log_once("ROUTER", ERROR, "A router with an id that is too long is ignored")
+            return None
+        if len(self.by_id) + 1 >= self.most:
+            beside = ", the limit of Dispatch 1.19, which a neighbour is" if self.beside_1_19 else ""
+            self.outbox.log_once(
+                "ROUTER", ERROR, f"The network has more than {self.most} routers{beside}: the others are ignored"
+            )
+            return None
+        index = heapq.heappop(self._free) if self._free else self._next
+        if index == self._next:
+            self._next += 1
+        node = Node(router_id, index, last_seen=now)
+        self.by_id[router_id] = node
+        self.by_index[index] = node
+        self.outbox.log("ROUTER_LS", DEBUG, f"Node {router_id} created: maskbit={index}")
+        self.outbox.change(RouterAdded(index, router_id))
+        return node
+
+    def remove(self, node: Node) -> None:
+        del self.by_id[node.id]
+        del self.by_index[node.index]
+        heapq.heappush(self._free, node.index)
+        self.outbox.log("ROUTER_LS", DEBUG, f"Node {node.id} deleted")
+        self.outbox.change(RouterRemoved(node.index))
+
+    def ids(self, mask: int) -> tuple[str, ...]:
+        """Ids of the routers in a mask."""
+        return tuple(self.by_index[index].id for index in indexes(mask) if index in self.by_index)
+
+
+def node_id(router_id: str) -> bytes:
+    """`0/ID`, encoded, as in ingress and trace."""
+    octets: bytes = codec.encode_string(f"0/{router_id}")
+    return octets

@@ -1,0 +1,39 @@
+"""What the engine has to say and has not been asked for yet."""
+
+from typing import Final
+
+from router.log import CRITICAL, DEBUG, ERROR, INFO, NOTICE, WARNING
+from supervisor.network.outputs import Change, LogLine, Send
+
+_MOST_LINES: Final = 1000  # kept until they are taken; one more line says that others were left out
+
+
+class Outbox:
+    """Owner: the engine; its parts write to it."""
+
+    def __init__(self) -> None:
+        self.sends: list[Send] = []
+        self.changes: list[Change] = []
+        self.lines: list[LogLine] = []
+        self._said: set[str] = set()
+
+    def send(self, link: int, octets: bytes) -> None:
+        self.sends.append(Send(link, octets))
+
+    def change(self, change: Change) -> None:
+        self.changes.append(change)
+
+    def log(self, module: str, level: int, text: str) -> None:
+        if len(self.lines) < _MOST_LINES:
+            self.lines.append(LogLine(module, level, text))
+        elif len(self.lines) == _MOST_LINES:
+            self.lines.append(LogLine("ROUTER", WARNING, "More lines of the routing protocol were left out here"))
+
+    def log_once(self, module: str, level: int, text: str) -> None:
+        """The first time only; of texts that peers can vary, the first thousand."""
+        if text not in self._said and len(self._said) < _MOST_LINES:
+            self._said.add(text)
+            self.log(module, level, text)
+
+
+__all__ = ["CRITICAL", "DEBUG", "ERROR", "INFO", "NOTICE", "WARNING", "Outbox"]
