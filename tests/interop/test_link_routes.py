@@ -87,6 +87,33 @@ def test_transactions(
     assert jms("transact", gateway.port, f"{name}.jms", 3).result() == ["0", "1", "2"]
 
 
+def test_durable_subscription(
+    gateway: Router, artemis: Broker, proton: Clients, request: pytest.FixtureRequest
+) -> None:
+    """It outlives a lost connection and a detach, and ends with a close."""
+    name = fresh(artemis, request)
+
+    def subscribe(count: int, how: str) -> list[dict[str, int]]:
+        found: list[dict[str, int]] = proton("subscribe", "me", gateway.port, name, "sub", count, how).result()
+        return found
+
+    def send(count: int) -> list[dict[str, int]]:
+        assert proton("simple_send", gateway.port, name, count).result() == count
+        return [{"sequence": n} for n in range(count)]
+
+    subscribe(0, "drop")
+    # The broker lets the next one have the subscription when it has heard that the last one is gone.
+    gateway.wait(lambda: gateway.log.count("Link lost") > 0, "the router has noticed")
+    sent = send(3)
+    assert subscribe(3, "detach") == sent
+    sent = send(4)
+    assert subscribe(2, "close") == sent[:2]
+    another = proton("subscribe", "me", gateway.port, name, "sub", 1, "close")
+    another.wait_for("attached")
+    assert proton("simple_send", gateway.port, name, 1).result() == 1
+    assert another.result() == [{"sequence": 0}], "what the one that was closed had left is gone"
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
 def test_broker_killed_under_load(gateway: Router, broker: Broker, proton: Clients) -> None:

@@ -131,8 +131,8 @@ class Broker(ABC):
         except OSError:
             return False
 
-    def stop(self) -> None:
-        """Stop in order; killed when that takes too long."""
+    def end(self) -> None:
+        """Stop in order, to be started again; killed when that takes too long."""
         if self._process is None:
             return
         self.signal_broker(signal.SIGTERM)
@@ -142,6 +142,10 @@ class Broker(ABC):
             self.kill()
             raise BrokerError(f"{self.name} did not stop within {STOP_LIMIT:g} s:\n{self.tail()}") from None
         self._end_session()
+
+    def stop(self) -> None:
+        """Stop in order, for good."""
+        self.end()
 
     def kill(self) -> None:
         """End it at once, as a power failure would."""

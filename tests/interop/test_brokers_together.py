@@ -1,0 +1,188 @@
+"""Several real brokers behind one router: chains, fallback, one link route on both, shards that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.brokers import Broker
+from tests.interop.conftest import Clients
+from tests.interop.gateway import connector
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.system.router import Router, Section, listener
+
+COUNT = 40
+ACTIVE_LIMIT = 30.0  # seconds until a broker that is back is connected again
+AUTO_LINK = "router.config.autoLink"
+
+Begin = Callable[..., Router]
+
+
+def auto_link(broker: Broker, address: str, direction: str, queue: str, **more: Any) -> Section:
+    """An auto link to a queue that exists."""
+    name = f"{address}-{direction}-{broker.name}-{more.get('phase', '')}"
+    there = {"connection": broker.name, "externalAddress": broker.existing(queue)}
+    return "autoLink", {"name": name, "address": address, "direction": direction, **there, **more}
+
+
+@pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
+def begin(request: pytest.FixtureRequest, tmp_path: Path, rabbitmq: Broker, artemis: Broker) -> Iterator[Begin]:
+    """begin(queues, sections): a router with connectors to both brokers, where these queues are; links are active."""
+    routers: list[Router] = []
+    clients = Clients.of_proton()
+
+    def start(queues: list[str], sections: list[Section]) -> Router:
+        both = (rabbitmq, artemis)
+        for broker in both:
+            for queue in queues:
+                assert clients("durable_queue", broker.port, queue).result() is True
+        router = Router(tmp_path, [listener(), *map(connector, both), *sections], request.param)
+        router.start()
+        routers.append(router)
+        links = [attributes["name"] for name, attributes in sections if name == "autoLink"]
+        active(router, links)
+        return router
+
+    yield start
+    clients.stop()
+    for router in routers:
+        router.stop()
+
+
+def active(router: Router, names: list[str]) -> None:
+    """Wait until these auto links are, and all link routes."""
+
+    def done() -> bool:
+        peer = Peer.opened(router.port)
+        agent = Management(peer)
+        states = {row["name"]: row["operStatus"] for row in agent.query(AUTO_LINK)}
+        routes = {row["operStatus"] for row in agent.query("router.config.linkRoute")}
+        peer.drop()
+        return all(states[name] == "active" for name in names) and routes <= {"active"}
+
+    router.wait(done, "auto links and link routes are active", ACTIVE_LIMIT)
+
+
+def test_a_chain_of_two_brokers(begin: Begin, rabbitmq: Broker, artemis: Broker, proton: Clients) -> None:
+    """A message goes by way of a queue on the first, then one on the second, then to the receiver."""
+    router = begin(
+        ["chain.one", "chain.two"],
+        [
+            ("address", {"prefix": "chain", "ingressPhase": 0, "egressPhase": 2}),
+            auto_link(rabbitmq, "chain.q", "out", "chain.one", phase=0),
+            auto_link(rabbitmq, "chain.q", "in", "chain.one", phase=1),
+            auto_link(artemis, "chain.q", "out", "chain.two", phase=1),
+            auto_link(artemis, "chain.q", "in", "chain.two", phase=2),
+        ],
+    )
+    assert proton("steady", router.port, "chain.q", COUNT).result() == {"accepted": COUNT}
+    assert proton("collect", router.port, "chain.q", COUNT).result() == COUNT
+    peer = Peer.opened(router.port)
+    links = Management(peer).query("router.link")
+    peer.drop()
+    counts = {
+        (row["owningAddr"], row["linkDir"]): row["deliveryCount"]
+        for row in links
+        if row["linkName"].startswith("qdlink.")
+    }
+    # What the last queue has given out more than the receiver took went back to it.
+    assert counts["M0chain.q", "out"] == counts["M1chain.q", "in"] == counts["M1chain.q", "out"] == COUNT
+    assert counts["M2chain.q", "in"] >= COUNT
+
+
+def test_fallback(begin: Begin, artemis: Broker, proton: Clients) -> None:
+    """Without a receiver messages go to the broker, and from there to the receiver that comes; with one, past it."""
+    router = begin(
+        ["fallback.q"],
+        [
+            ("address", {"prefix": "fb", "enableFallback": True}),
+            auto_link(artemis, "fb.q", "out", "fallback.q", fallback=True),
+            auto_link(artemis, "fb.q", "in", "fallback.q", fallback=True),
+        ],
+    )
+    assert proton("steady", router.port, "fb.q", COUNT).result() == {"accepted": COUNT}
+    assert proton("collect", artemis.port, "fallback.q", COUNT).result() == COUNT, "the broker has them"
+    assert proton("steady", router.port, "fb.q", COUNT).result() == {"accepted": COUNT}
+    assert proton("collect", router.port, "fb.q", COUNT).result() == COUNT, "the receiver gets what the broker has"
+    to_broker = fallback_count(router)
+    collect = proton("collect", router.port, "fb.q", COUNT)
+    collect.wait_for("attached")
+    assert proton("steady", router.port, "fb.q", COUNT).result() == {"accepted": COUNT}
+    assert collect.result() == COUNT
+    assert fallback_count(router) == to_broker, "with a receiver there the broker gets none"
+
+
+def fallback_count(router: Router) -> int:
+    """Messages that went to the broker."""
+    peer = Peer.opened(router.port)
+    (row,) = [
+        row
+        for row in Management(peer).query("router.link")
+        if row["linkName"].startswith("qdlink.") and row["linkDir"] == "out"
+    ]
+    peer.drop()
+    return int(row["deliveryCount"])
+
+
+def test_one_link_route_on_both(begin: Begin, rabbitmq: Broker, artemis: Broker, proton: Clients) -> None:
+    """Links take turns; each one's messages are on its broker."""
+    sections = [
+        ("linkRoute", {"name": f"{broker.name}-{direction}", "prefix": "both", "direction": direction,
+                       "connection": broker.name})
+        for broker in (rabbitmq, artemis)
+        for direction in ("in", "out")
+    ]  # fmt: skip
+    router = begin([], sections)
+    for _ in range(4):
+        assert proton("simple_send", router.port, "both.q", COUNT).result() == COUNT
+    for broker in (rabbitmq, artemis):
+        assert len(proton("simple_recv", broker.port, "both.q", 2 * COUNT).result()) == 2 * COUNT
+    rabbitmq.kill()
+    try:
+        router.wait(lambda: router.log.count("Link Route Deactivated") == 2, "the loss is noticed")
+        for _ in range(2):
+            assert proton("simple_send", router.port, "both.q", COUNT).result() == COUNT
+    finally:
+        rabbitmq.start()
+    assert len(proton("simple_recv", artemis.port, "both.q", 2 * COUNT).result()) == 2 * COUNT
+
+
+@pytest.mark.timeout(120)
+def test_shards_come_and_go(begin: Begin, rabbitmq: Broker, artemis: Broker, proton: Clients) -> None:
+    """A sharded queue starts on one broker, gets a second by management, loses the first and gets it back."""
+    name = "shards.q"
+    sections = [("address", {"prefix": "shards", "waypoint": True})]
+    sections += [auto_link(artemis, name, direction, name) for direction in ("in", "out")]
+    router = begin([name], sections)
+    address, count = name, 400
+    collect = proton("collect", router.port, address, 3 * count)
+    outcomes = proton("steady", router.port, address, count).result()
+    assert outcomes["accepted"] == count
+    added = [auto_link(rabbitmq, name, direction, name)[1] for direction in ("in", "out")]
+    peer = Peer.opened(router.port)
+    for attributes in added:
+        Management(peer).create(AUTO_LINK, attributes.pop("name"), **attributes)
+    peer.drop()
+    own = [f"{name}-{direction}-RabbitMQ-" for direction in ("in", "out")]
+    active(router, own)
+    steady = proton("steady", router.port, address, 3 * count)
+    steady.wait_for("begun")
+    artemis.restart()
+    assert steady.result()["accepted"] == 3 * count, "the other shard takes over"
+    assert collect.result() >= 3 * count
+    active(router, [f"{name}-{direction}-Artemis-" for direction in ("in", "out")])
+    assert proton("steady", router.port, address, COUNT).result()["accepted"] == COUNT
+    assert min(by_shard(router)) > 0, "both have messages again"
+    assert proton("collect", router.port, address, COUNT).result() >= COUNT
+
+
+def by_shard(router: Router) -> list[int]:
+    """Messages that went to each, since its connection is open."""
+    peer = Peer.opened(router.port)
+    rows = Management(peer).query("router.link")
+    peer.drop()
+    return [row["deliveryCount"] for row in rows if row["owningAddr"] == "M0shards.q" and "qdlink." in row["linkName"]]

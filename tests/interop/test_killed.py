@@ -1,0 +1,23 @@
+"""Real brokers that die, stop and freeze at random under load, through auto links and link routes at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadtests.killed import make_queues, run
+from tests.interop.brokers import Broker
+
+SECONDS = 8.0  # of ends at random, each broker's at least once
+SEED = 20
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("workers", [1, 3], ids=["1-worker", "3-workers"])
+def test_nothing_is_lost_and_nothing_stuck(rabbitmq: Broker, artemis: Broker, workers: int) -> None:
+    brokers = [rabbitmq, artemis]
+    for broker in brokers:
+        make_queues(broker)
+    outcome = run(brokers, workers, SECONDS, SEED + workers, 2)
+    assert not outcome.faults, str(outcome)
+    assert outcome.accepted > 0
+    assert outcome.links_lost > 0, "brokers were lost"
