@@ -7,15 +7,14 @@ behind the first ten is for streaming messages.
 
 import secrets
 import string
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from router.amqp.codec import decode, decode_one, encode_described, encode_string, encode_symbol, encode_uint
 from router.amqp.control_link import ControlIn, ControlOut
-from router.amqp.incoming_link import IncomingLink
-from router.amqp.outgoing_link import OutgoingLink
+from router.amqp.router_link import RouterIn, RouterOut
 from router.amqp.session import Session
 from router.routing.control_route import ControlRoute
-from router.routing.routes import AnonymousRoute
+from router.routing.routes import RouterRoute
 
 from router.amqp.errors import RESOURCE_LIMIT, RemoteError
 from router.ipc import control
@@ -33,6 +32,7 @@ from workers.links import (
     LinkRecord,
 )
 from workers.own_links import LINK_DETACH, described
+from workers.stream_links import StreamLinks
 from workers.terminus import (
     DURABLE,
     DYNAMIC,
@@ -74,10 +74,11 @@ _RANDOM_PART: Final = 15
 class RouterLinks:
     """The links of one inter-router connection. Owner: its client."""
 
-    __slots__ = ("_attached", "_client", "_refused", "_there", "control")
+    __slots__ = ("_attached", "_refused", "_there", "client", "control", "streams")
 
     def __init__(self, client: "Client") -> None:
-        self._client = client
+        self.client = client
+        self.streams = StreamLinks(self)
         self.control: dict[str, RouterLink] = {}  # by direction
         self._there = {IN: 0, OUT: 0}  # data links that are attached, or about to be
         self._attached = {IN: 0, OUT: 0}  # data links that ever were: the next one's priority
@@ -93,22 +94,28 @@ class RouterLinks:
         sessions += [(sessions[-1][0], DATA)] * (PRIORITIES - len(data))
         for session, capability in sessions:
             for direction in (IN, OUT):
-                if self._client.worker.slots.full:
+                if self.client.worker.slots.full:
                     raise RemoteError("connection", RESOURCE_LIMIT, "this worker has no room for another link")
-                self._enter(RouterLink(self._client, self._next(), capability, direction)).attach(session)
+                self._enter(RouterLink(self.client, self._next(), capability, direction)).attach(session)
+
+    def attach_stream(self, session: Session) -> "RouterLink":
+        """Attach a link for streams."""
+        record = self._enter(RouterLink(self.client, self._next(), DATA, OUT, stream=True))
+        record.attach(session)
+        return record
 
     def _sessions(self) -> list[Session]:
-        connection = self._client.connection
+        connection = self.client.connection
         most = min(connection.local_channel_max, connection.remote_channel_max) + 1
-        return [self._client.begin_session() for _ in range(min(1 + PRIORITIES, most))]
+        return [self.client.begin_session() for _ in range(min(1 + PRIORITIES, most))]
 
     def _next(self) -> int:
-        number = self._client.next_link
-        self._client.next_link += 1
+        number = self.client.next_link
+        self.client.next_link += 1
         return number
 
     def _enter(self, record: "RouterLink") -> "RouterLink":
-        self._client.links[record.number] = record
+        self.client.links[record.number] = record
         if record.capability == CONTROL:
             self.control[record.direction] = record
         else:
@@ -125,7 +132,7 @@ class RouterLinks:
         capability = terminus.capabilities[0] if terminus.capabilities and not terminus.array else ""
         if capability not in (CONTROL, DATA):
             return None
-        record = RouterLink(self._client, self._next(), capability, direction)
+        record = RouterLink(self.client, self._next(), capability, direction)
         full = direction in self.control if capability == CONTROL else self._there[direction] >= MOST_DATA
         record.answer(session, items, full=full)
         if not full:
@@ -145,10 +152,10 @@ class RouterLinks:
         """The peer does not want a link of ours."""
         if not self._refused and record.error is not None:
             self._refused = True
-            self._client.worker.tell_log(
+            self.client.worker.tell_log(
                 "warning",
                 "ROUTER",
-                f"[C{self._client.number}] The peer refuses links between routers: {' '.join(record.error)} "
+                f"[C{self.client.number}] The peer refuses links between routers: {' '.join(record.error)} "
                 "(its end of the connection needs role inter-router, too)",
             )
 
@@ -158,6 +165,8 @@ class RouterLinks:
             del self.control[record.direction]
         elif record.capability == DATA and record.entered:
             self._there[record.direction] -= 1
+            if record.stream:
+                self.streams.gone(record.link.session)
 
     @property
     def control_out(self) -> Any:
@@ -169,15 +178,19 @@ class RouterLinks:
 class RouterLink(LinkRecord):
     """A link between routers as this worker and the supervisor know it. Owner: its client."""
 
-    __slots__ = ("capability", "direction", "entered", "error", "told")
+    consumes: ClassVar = False  # what it sends it is given as a next hop
 
-    def __init__(self, client: "Client", number: int, capability: str, direction: str) -> None:
+    __slots__ = ("capability", "direction", "entered", "error", "stream", "told")
+
+    def __init__(self, client: "Client", number: int, capability: str, direction: str, *, stream: bool = False) -> None:
+        """stream: we attach it for streams."""
         self.client = client
         self.number = number
         self.capability = capability
         self.direction = direction
         self.outgoing = direction == OUT
         self.entered = True
+        self.stream = stream
         self.told = False  # the supervisor knows it
         self.error: list[str] | None = None  # of the peer's detach
         self.items: list[bytes] = []
@@ -191,9 +204,9 @@ class RouterLink(LinkRecord):
         if capability == CONTROL:
             self.link: Any = ControlOut(capacity=capacity) if self.outgoing else ControlIn(capacity=capacity)
         elif self.outgoing:
-            self.link = OutgoingLink(capacity=capacity, annotations=True)
+            self.link = RouterOut(capacity=capacity)
         else:
-            self.link = IncomingLink(capacity=capacity)
+            self.link = RouterIn(capacity=capacity)
         self.link.context = self
 
     # -- attach -------------------------------------------------------------------------------------------------------
@@ -256,21 +269,23 @@ class RouterLink(LinkRecord):
         priority: int | None = CONTROL_PRIORITY
         kind = "control"
         if self.capability == DATA:
-            priority = links.number(self)
+            priority = None if self.stream else links.number(self)
             kind = "stream" if priority is None else "data"
         if not self.outgoing:
-            self._route(self._make_route())
+            self._route(self._make_route(streaming=priority is None))
+        elif kind == "data":
+            self.link.pool = links.streams.pool
         self.link.decided()
         if not self.outgoing:
             self.link.set_flowing(True)
         self._tell(kind, STREAM_PRIORITY if priority is None else priority)
         self._forget_attach()
 
-    def _make_route(self) -> Any:
+    def _make_route(self, *, streaming: bool) -> Any:
         worker = self.client.worker
         if self.capability == CONTROL:
             return ControlRoute(worker.table, control.CONTROL_KEY)
-        return AnonymousRoute(worker.table, honour=True)
+        return RouterRoute(worker.table, self.client.number, streaming=streaming)
 
     def _tell(self, kind: str, priority: int) -> None:
         self.told = True

@@ -2,7 +2,7 @@
 from router.amqp.incoming_link cimport IncomingLink
 from router.amqp.outgoing_link cimport OutgoingLink
 
-cdef enum:
+cpdef enum Pool:
     POOL_MOST = 128            # idle streaming links of a connection: more are closed, …
     POOL_STEP = 10             # … so many at a time
 
