@@ -106,6 +106,7 @@ class Core:
         self.containers = Containers()
         self.own_links = OwnLinks(self.take_identity, self._tell_worker_of)
         self.started_at = time.monotonic()
+        self.ending = False  # the router stops: workers close their connections and end
         self.denied = 0  # sockets refused by the limit of all connections
         router = configuration.router
         entries, refused = address_entries(configuration.addresses)
@@ -303,7 +304,7 @@ class Core:
             self._forget(worker, connection)
             self.watches.gone(connection.number)
             if connection.initiator is not None:
-                tell_ended(self._log, connection, Ending.ORPHANED, None)
+                tell_ended(self._log, connection, Ending.CLOSED if self.ending else Ending.ORPHANED, None)
             else:
                 log_closed(self._log, connection, None)
         worker.connections = {}

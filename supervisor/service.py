@@ -317,6 +317,7 @@ class Supervisor:
         """Stop accepting, let the workers flush, close everything."""
         if result > 0:
             self._log.notice("SERVER", "Shut Down")
+        self._core.ending = True
         self._acceptor.close()
         self._connectors.stop()
         for worker in self._core.workers.values():

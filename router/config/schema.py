@@ -74,8 +74,11 @@ class Attribute:
         return CONVERSIONS[self.type](value)
 
     def unsupported(self, value: JsonValue) -> str | None:
-        """Return why a converted `value` cannot be used in this version, or None."""
-        if self.supported is None or value is None or value in self.supported:
+        """Return why a converted `value` cannot be used in this version, or None.
+
+        What leaving the attribute out means is never refused.
+        """
+        if self.supported is None or value is None or value in self.supported or value == self.default:
             return None
         allowed = ", ".join(written(each) or "empty" for each in self.supported)
         return f"value '{written(value)}' of attribute '{self.name}' is not supported yet" + (

@@ -8,7 +8,7 @@ from router.config.errors import Problems
 from router.config.grammar import Item, Section
 from router.config.jsontext import JsonValue
 from router.config.schema import SCHEMA, Attribute, EntityType
-from router.config.values import InvalidValue
+from router.config.values import InvalidValue, written
 
 _MAX_GUESSED = 40  # characters of a name that is compared with the known ones
 MADE_BY_ROUTER = frozenset({"identity", "type"})  # attributes of every entity that no file may give
@@ -194,6 +194,9 @@ def _value(name: str, item: Item, entity_type: EntityType, problems: Problems) -
     if not attribute.settable:
         problems.warn("AGENT", item.line, f"Attribute '{name}' of entity '{entity}' is set by the router")
         return attribute.default
+    if attribute.supported is not None and value not in attribute.supported:
+        text = f"Attribute '{name}' of entity '{entity}': '{written(value)}' is not supported yet"
+        problems.warn("AGENT", item.line, text)
     if not attribute.effect and value != attribute.default:
         problems.warn("AGENT", item.line, f"Attribute '{name}' of entity '{entity}' has no effect in this version")
     return value

@@ -362,3 +362,12 @@ def test_other_attributes_count_from_the_next_connection_on(start: Start, worker
     again = broker.serve(timeout=2 + LATE).remote_open
     assert again is not None
     assert again.max_frame_size == 1024
+
+
+def test_an_orderly_end_is_no_failure(start: Start, workers: int, broker: Broker) -> None:
+    router = start([connector(broker), listener()], workers)
+    container = broker.serve()
+    router.wait_log("Connection Opened: dir=out")
+    router.stop()
+    container.expect_end()
+    assert " failed: " not in router.log

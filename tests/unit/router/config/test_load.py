@@ -245,7 +245,6 @@ def test_listener_attributes(line, attribute, value):
         ("authenticatePeer: true", ["'authenticatePeer'", "'yes'", "not supported yet"]),
         ("saslPlugin: x", ["'saslPlugin'", "'x'", "not supported yet"]),
         ("saslMechanisms: PLAIN SCRAM-SHA-256", ["'saslMechanisms'", "'PLAIN SCRAM-SHA-256'", "ANONYMOUS"]),
-        ("websockets: yes", ["'websockets'", "'yes'", "not supported yet"]),
         ("httpRoot: /tmp", ["'httpRootDir'", "'/tmp'", "not supported yet"]),
         ("policyVhost: x", ["'policyVhost'", "not supported yet"]),
         (
@@ -589,3 +588,9 @@ def test_standalone_example():
     assert [(each.host, each.port) for each in configuration.listeners] == [("localhost", 5672)]
     found = {each.prefix: each.distribution for each in configuration.addresses}
     assert found == {"closest": "closest", "balanced": "balanced", "multicast": "multicast"}
+
+
+def test_what_is_not_supported_but_the_default_is_accepted_with_a_warning():
+    expected = "Attribute 'websockets' of entity 'listener': 'yes' is not supported yet (x.conf:2)"
+    assert warnings(section("listener", "websockets: yes")) == [("AGENT", expected)]
+    assert warnings(section("listener", "websockets: no")) == []
