@@ -1,0 +1,210 @@
+"""Two routers: clients of one reach those of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.peer import message
+from tests.peer.frames import RELEASED, modified, rejected
+from tests.peer.peer import Peer
+from tests.system.fixtures import CAPACITY, bodies
+from tests.system.network import CONVERGENCE, View, interior, ports
+from tests.system.router import SETTINGS, Router
+
+
+class Two:
+    """Routers A and B with a connection from B to A, and peers at them."""
+
+    def __init__(self, a: Router, b: Router) -> None:
+        self.a, self.b = a, b
+        self.at_a, self.at_b = View(a), View(b)
+        self._peers: list[Peer] = []
+        self._numbers = 0
+
+    def connect(self, router: Router) -> Peer:
+        peer = Peer.opened(router.port)
+        self._peers.append(peer)
+        return peer
+
+    def fresh(self, prefix: str = "") -> str:
+        self._numbers += 1
+        return f"{prefix}n{self._numbers}"
+
+    def drop(self) -> None:
+        for peer in self._peers:
+            peer.drop()
+        self._peers.clear()
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
+def _two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+    (port,) = ports(1)
+    routers = []
+    for name, listens, to in (("A", port, ()), ("B", None, (port,))):
+        directory = tmp_path_factory.mktemp(f"router{name}{request.param}-")
+        router = Router(directory, [*interior(name, listens, to), *SETTINGS], request.param)
+        routers.append(router)
+        router.start()
+    two = Two(*routers)
+    try:
+        two.at_a.wait_nodes(B=1)
+        two.at_b.wait_nodes(A=1)
+        yield two
+    finally:
+        for router in routers:
+            router.stop()
+
+
+@pytest.fixture
+def two(_two: Two, request: pytest.FixtureRequest) -> Iterator[Two]:
+    request.node.routers = [_two.a, _two.b]
+    yield _two
+    _two.drop()
+
+
+@pytest.mark.parametrize("prefix", ["", "balanced/", "closest/", "multicast/"])
+@pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "presettled"])
+def test_a_consumer_elsewhere_gets_messages(two: Two, prefix: str, settled: bool) -> None:
+    address = two.fresh(prefix)
+    receiver = two.connect(two.b).receiver(address, 300)
+    sender = two.connect(two.a).sender(address)
+    sender.wait_credit(timeout=CONVERGENCE)
+    numbers = [sender.send(message.message(number), settled=settled) for number in range(200)]
+    deliveries = receiver.receive(200)
+    assert bodies(deliveries) == list(range(200))
+    if not settled:
+        for delivery in deliveries:
+            delivery.settle()
+        assert {sender.outcome(number).name for number in numbers} == {"accepted"}
+
+
+@pytest.mark.parametrize(
+    ("state", "name"),
+    [(RELEASED, "released"), (rejected("x:y", "no"), "rejected"), (modified(True, False), "modified")],
+)
+def test_outcomes_come_back(two: Two, state: object, name: str) -> None:
+    address = two.fresh()
+    receiver = two.connect(two.b).receiver(address, 10)
+    sender = two.connect(two.a).sender(address)
+    sender.wait_credit(timeout=CONVERGENCE)
+    number = sender.send(message.message("x"))
+    receiver.next().settle(state)  # type: ignore[arg-type]
+    outcome = sender.outcome(number)
+    assert outcome.name == name
+    if name == "rejected":
+        assert outcome.error == ("x:y", "no")
+
+
+def test_credit_comes_with_the_consumer_and_messages_are_released_when_it_has_gone(two: Two) -> None:
+    address = two.fresh()
+    sender = two.connect(two.a).sender(address, credit=False)
+    sender.peer.barrier()
+    assert sender.credit == 0
+    receiver = two.connect(two.b).receiver(address, 10)
+    assert sender.wait_credit(timeout=CONVERGENCE) == CAPACITY
+    two.at_a.wait_remote(f"M0{address}", "B")
+    receiver.detach()
+    two.at_a.wait_remote(f"M0{address}")
+    number = sender.send(message.message("x"))
+    assert sender.outcome(number).name == "released"
+
+
+def test_multicast_reaches_every_consumer_once(two: Two) -> None:
+    address = two.fresh("multicast/")
+    receivers = [two.connect(router).receiver(address, 50) for router in (two.a, two.a, two.b, two.b)]
+    two.at_a.wait_remote(f"M0{address}", "B")
+    sender = two.connect(two.a).sender(address)
+    numbers = [sender.send(message.message(number)) for number in range(20)]
+    for receiver in receivers:
+        deliveries = receiver.receive(20)
+        assert bodies(deliveries) == list(range(20))
+        for delivery in deliveries:
+            delivery.settle()
+    assert {sender.outcome(number).name for number in numbers} == {"accepted"}
+
+
+def test_local_consumers_come_first_for_closest(two: Two) -> None:
+    address = two.fresh("closest/")
+    there = two.connect(two.b).receiver(address, 50)
+    two.at_a.wait_remote(f"M0{address}", "B")
+    here = two.connect(two.a).receiver(address, 50)
+    sender = two.connect(two.a).sender(address)
+    for number in range(20):
+        sender.send(message.message(number), settled=True)
+    assert bodies(here.receive(20)) == list(range(20))
+    there.peer.barrier()
+    assert not there.deliveries
+
+
+def test_anonymous_senders_reach_other_routers(two: Two) -> None:
+    address = two.fresh()
+    receiver = two.connect(two.b).receiver(address, 10)
+    two.at_a.wait_remote(f"M0{address}", "B")
+    sender = two.connect(two.a).sender()
+    number = sender.send(message.message("x", to=address))
+    delivery = receiver.next()
+    assert message.body(delivery.payload) == "x"
+    delivery.settle()
+    assert sender.outcome(number).name == "accepted"
+
+
+def test_an_address_of_another_router(two: Two) -> None:
+    name = two.fresh()
+    receiver = two.connect(two.b).receiver(f"_local/{name}", 10)
+    sender = two.connect(two.a).sender(f"_topo/0/B/{name}")
+    number = sender.send(message.message("x"))
+    receiver.next().settle()
+    assert sender.outcome(number).name == "accepted"
+
+
+def test_requests_and_replies(two: Two) -> None:
+    address = two.fresh()
+    service = two.connect(two.b)
+    requests = service.receiver(address, 10)
+    client = two.connect(two.a)
+    replies = client.receiver(dynamic=True, credit=10)
+    assert replies.address.startswith("amqp:/_topo/0/A/temp.")
+    sender = client.sender(address)
+    sender.wait_credit(timeout=CONVERGENCE)
+    number = sender.send(message.message("question", reply_to=replies.address))
+    request = requests.next()
+    request.settle()
+    assert sender.outcome(number).name == "accepted"
+    answers = service.sender()
+    answer = answers.send(message.message("answer", to=replies.address))
+    reply = replies.next()
+    assert message.body(reply.payload) == "answer"
+    reply.settle()
+    assert answers.outcome(answer).name == "accepted"
+
+
+def test_large_messages(two: Two) -> None:
+    address = two.fresh()
+    receiver = two.connect(two.b).receiver(address, 10)
+    sender = two.connect(two.a).sender(address)
+    sender.wait_credit(timeout=CONVERGENCE)
+    octets = bytes(range(256)) * 8192
+    number = sender.send(message.data(octets))
+    delivery = receiver.next()
+    assert delivery.payload.endswith(octets)
+    delivery.settle()
+    assert sender.outcome(number).name == "accepted"
+
+
+def test_a_consumer_without_credit_slows_the_producer_elsewhere(two: Two) -> None:
+    address = two.fresh()
+    receiver = two.connect(two.b).receiver(address, 10)
+    sender = two.connect(two.a).sender(address)
+    sender.wait_credit(timeout=CONVERGENCE)
+    numbers = [sender.send(message.message(number)) for number in range(CAPACITY)]
+    deliveries = receiver.receive(10)
+    assert sender.credit == 0
+    for delivery in deliveries:
+        delivery.settle()
+    assert {sender.outcome(number).name for number in numbers[:10]} == {"accepted"}
+    receiver.flow(CAPACITY)
+    for delivery in receiver.receive(CAPACITY - 10):
+        delivery.settle()
+    assert {sender.outcome(number).name for number in numbers} == {"accepted"}
