@@ -13,6 +13,7 @@ from router.ipc.control import Handover, encode_handover
 from router.log import INFO, Log
 from supervisor.connections import Connection
 from supervisor.core import Core
+from supervisor.neighbours import INTER_ROUTER
 from supervisor.worker import Stage, Worker
 
 MAX_CONNECTIONS: Final = 65535  # the default of policy.maxConnections
@@ -215,20 +216,24 @@ class Acceptor:
             for listener in self._listeners:
                 self._watch(listener)
 
-    def _choose(self) -> Worker | None:
-        """The serving worker with room in its hand-over socket that has the fewest connections."""
+    def _choose(self, role: str = "") -> Worker | None:
+        """The serving worker with room in its hand-over socket that has the fewest connections.
+
+        Connections to other routers carry the most: for one of those (by its `role`) their number counts first.
+        """
+        neighbours = self._core.neighbours
         best: Worker | None = None
-        fewest = 0
+        fewest = (0, 0)
         for worker in self._core.workers.values():
             if worker.stage is Stage.SERVING and worker.stuck is None:
-                load = len(worker.connections)
+                load = (neighbours.count(worker.index) if role == INTER_ROUTER else 0, len(worker.connections))
                 if best is None or load < fewest:
                     best, fewest = worker, load
         return best
 
     def _accept(self, listener: Listener, opened: socket.socket, most: int = ACCEPTS_PER_WAKE) -> None:
         for _ in range(most):
-            worker = self._choose()
+            worker = self._choose(listener.config.role)
             if worker is None:
                 self._pause()
                 return
@@ -267,7 +272,7 @@ class Acceptor:
 
     def give(self, connection: Connection, accepted: socket.socket) -> None:
         """Hand over a connection that has no worker: of a connector, or of a worker that died before it got it."""
-        worker = self._choose()
+        worker = self._choose(connection.origin.role)
         if worker is None:
             self._waiting.append((connection, accepted))
             self._pause()

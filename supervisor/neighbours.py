@@ -95,6 +95,10 @@ class Neighbours:
         """All, in order of opening."""
         return iter(self._by_number.values())
 
+    def count(self, worker: int) -> int:
+        """Number of open inter-router connections that a worker has."""
+        return sum(neighbour.connection.worker == worker for neighbour in self)
+
     def send_control(self, conn: int, octets: bytes) -> bool:
         """Send a whole message on the control link of a connection, behind those sent before.
 

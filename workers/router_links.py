@@ -74,7 +74,7 @@ _RANDOM_PART: Final = 15
 class RouterLinks:
     """The links of one inter-router connection. Owner: its client."""
 
-    __slots__ = ("_attached", "_refused", "_there", "client", "control", "streams")
+    __slots__ = ("_attached", "_there", "client", "control", "refuses", "streams")
 
     def __init__(self, client: "Client") -> None:
         self.client = client
@@ -82,7 +82,7 @@ class RouterLinks:
         self.control: dict[str, RouterLink] = {}  # by direction
         self._there = {IN: 0, OUT: 0}  # data links that are attached, or about to be
         self._attached = {IN: 0, OUT: 0}  # data links that ever were: the next one's priority
-        self._refused = False  # by the peer, which was logged
+        self.refuses = False  # the peer has refused a link of ours, which was logged
 
     # -- links that we attach -----------------------------------------------------------------------------------------
 
@@ -150,13 +150,13 @@ class RouterLinks:
 
     def refused(self, record: "RouterLink") -> None:
         """The peer does not want a link of ours."""
-        if not self._refused and record.error is not None:
-            self._refused = True
+        if not self.refuses and record.error is not None:
+            self.refuses = True
             self.client.worker.tell_log(
                 "warning",
                 "ROUTER",
-                f"[C{self.client.number}] The peer refuses links between routers: {' '.join(record.error)} "
-                "(its end of the connection needs role inter-router, too)",
+                f"[C{self.client.number}] The peer refuses links between routers: {' '.join(record.error)}"
+                + (" (its end of the connection needs role inter-router, too)" if record.capability == CONTROL else ""),
             )
 
     def gone(self, record: "RouterLink") -> None:

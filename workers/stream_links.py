@@ -31,7 +31,7 @@ class StreamLinks:
     def _make(self) -> Any:
         """Attach another one; None: there is no room."""
         client = self._links.client
-        if client.connection.ended or client.worker.slots.full or self._there >= MOST:
+        if client.connection.ended or client.worker.slots.full or self._there >= MOST or self._links.refuses:
             return None
         try:
             session = self._sessions.pop() if self._sessions else client.begin_session()

@@ -163,6 +163,7 @@ class InProcessWorker(Worker):
             control.UNLINK: self.on_unlink,
             control.CLOSE: self.on_close,
             control.SEND: self.on_send,
+            control.CONTROL: self.on_control,
             control.TAKEN: self.on_taken,
             control.PAIR: self.routed.pair,
             control.PAIRED: self.routed.paired,
