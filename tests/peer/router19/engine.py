@@ -79,6 +79,8 @@ class Engine:
         self.instance = instance
         self.timers = timers
         self.mute: set[str] = set()
+        #: what LSUs say instead of the true neighbours
+        self.claimed: dict[str, int] | None = None
         self.nodes: dict[str, Node] = {}
         self.peers: dict[str, int] = {}
         self.ls_seq = 0
@@ -275,7 +277,8 @@ class Engine:
 
     def _on_lsr(self, body: dict[str, Any], _connection: Any, _cost: int) -> None:
         node = self._node(text(body, "id"))
-        octets = control.link_state_update(self.id, node.id, self.instance, self.ls_seq, self.peers)
+        peers = self.peers if self.claimed is None else self.claimed
+        octets = control.link_state_update(self.id, node.id, self.instance, self.ls_seq, peers)
         self._emit("LSU", node.id, octets)
 
     def _on_lsu(self, body: dict[str, Any], _connection: Any, _cost: int) -> None:

@@ -15,6 +15,7 @@ from tests.peer.router19.deliveries import Incoming, Outgoing
 from tests.peer.router19.engine import Engine, Node, Timers
 from tests.peer.router19.forwarding import Forwarder
 from tests.peer.router19.routed import Links
+from tests.peer.router19.transport import Link
 from tests.peer.router19.world import World
 from tests.peer.types import Described
 from tests.peer.wire import TIMEOUT
@@ -156,6 +157,10 @@ class Consumer:
         self.router.world.wait(come, f"a message for {self.key} at {self.router.id}", timeout)
         self.taken += 1
         return self.arrivals[self.taken - 1]
+
+    def wait_arrivals(self, count: int, timeout: float = TIMEOUT) -> None:
+        """Wait until so many messages have at least begun to arrive."""
+        self.router.world.wait(lambda: len(self.arrivals) >= count, f"{count} messages for {self.key}", timeout)
 
     def grant(self, credit: int) -> None:
         """Give this much more credit."""
@@ -377,13 +382,26 @@ class Router19:
 
     # --- for tests ---------------------------------------------------------------------------------------------------
 
+    def emit(self, octets: bytes, connection: InterRouter | None = None) -> None:
+        """Send any octets on the control link of a connection (default: the first), in the loop's thread."""
+        self._out(octets, [connection if connection is not None else self.connections[0]])
+
     def send_control(self, octets: bytes, connection: InterRouter | None = None) -> None:
         """Send any octets on the control link of a connection (default: the first)."""
+        self.world.call(self.emit, octets, connection)
+
+    def send_on(self, link: Link, octets: bytes, settled: bool = False) -> Injection:
+        """Send any octets on a link, as they are."""
+        injection = Injection(self.world)
 
         def send() -> None:
-            self._out(octets, [connection if connection is not None else self.connections[0]])
+            incoming = injection.incoming
+            incoming.settled, incoming.complete, incoming.routed = settled, True, True
+            incoming.outs.append(Outgoing(incoming, link, octets))
+            link.queue(incoming.outs[0])
 
         self.world.call(send)
+        return injection
 
     def control(self, opcode: str, sender: str | None = None, **where: Any) -> list[Control]:
         """Control messages received: of an opcode, a sender, with these values in their bodies."""

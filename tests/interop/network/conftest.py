@@ -1,0 +1,220 @@
+"""Fixtures: networks that many tests share, made once for each number of workers, and networks of a test's own.
+
+`chain`: A - M - B, M of 1.19. `middle`: L - S - R, S under test between two of 1.19. `triangle`: S1, S2 under test,
+T of 1.19, each connected to both others. `network` makes routers for one test.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.interop.network.net import Network, Sluice
+from tests.interop.network.scripted import Scripted, View
+from tests.peer.router19.router import Router19
+from tests.peer.router19.world import World
+from tests.system.router import Section
+
+Fresh = Callable[..., str]
+SHOWN_LINES = 60
+_numbers = itertools.count(1)
+#: What B of the chain has for brokers.
+BROKERS: list[Section] = [
+    ("linkRoute", {"name": "lr-in", "prefix": "lr", "direction": "in", "containerId": "broker"}),
+    ("linkRoute", {"name": "lr-out", "prefix": "lr", "direction": "out", "containerId": "broker"}),
+    ("linkRoute", {"name": "lp-in", "pattern": "lp.*.x.#", "direction": "in", "containerId": "broker"}),
+    ("autoLink", {"name": "wp-out", "address": "wp.1", "direction": "out", "containerId": "waypoint"}),
+    ("autoLink", {"name": "wp-in", "address": "wp.1", "direction": "in", "containerId": "waypoint"}),
+]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Attach the logs of the routers of a failed test to its report."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.failed:
+        arguments = getattr(item, "funcargs", {})
+        networks = [value for value in arguments.values() if isinstance(value, Network)]
+        networks += [value.network for value in arguments.values() if isinstance(value, Shared)]
+        sluices = [value for value in arguments.values() if isinstance(value, Sluice)]
+        for sluice in itertools.chain(sluices, *(network.sluices for network in networks)):
+            report.sections.append((f"log of {sluice.name}", sluice.router.tail(SHOWN_LINES)))
+
+
+class Shared:
+    """A network that tests share: routers by name as attributes."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.world = network.world
+
+    def drop_peers(self) -> None:
+        """Drop the clients of the test that ends."""
+        for sluice in self.network.sluices:
+            assert sluice.router.alive, f"{sluice.name} died; log:\n{sluice.router.tail()}"
+            sluice.drop_peers()
+
+
+class Chain(Shared):
+    """A connects to M, M connects to B."""
+
+    a: Sluice
+    m: Router19
+    b: Sluice
+
+
+class Middle(Shared):
+    """L connects to S, S connects to R."""
+
+    left: Router19
+    s: Sluice
+    right: Router19
+
+
+class Triangle(Shared):
+    """S1 connects to T, S2 to S1, T to S2."""
+
+    s1: Sluice
+    s2: Sluice
+    t: Router19
+
+
+@pytest.fixture(scope="session")
+def world() -> Iterator[World]:
+    """The thread of the 1.19 routers."""
+    world = World()
+    yield world
+    world.close()
+
+
+@pytest.fixture(scope="session", params=[1, 3], ids=["1-worker", "3-workers"])
+def workers(request: pytest.FixtureRequest) -> int:
+    """Workers of each router under test."""
+    return int(request.param)
+
+
+@pytest.fixture(scope="session")
+def _chain(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+    network = Network(world, tmp_path_factory.mktemp("chain"), workers)
+    chain = Chain(network)
+    try:
+        chain.m = network.original("M")
+        chain.b = network.sluice("B", BROKERS)
+        chain.a = network.sluice("A", to=[(chain.m.listen(), 1)])
+        chain.m.connect(chain.b.ports["ir"])
+        network.converged()
+        yield chain
+    finally:
+        network.stop()
+
+
+@pytest.fixture(scope="session")
+def _middle(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Middle]:
+    network = Network(world, tmp_path_factory.mktemp("middle"), workers)
+    middle = Middle(network)
+    try:
+        middle.left, middle.right = network.original("L"), network.original("R")
+        middle.s = network.sluice("S", to=[(middle.right.listen(), 1)])
+        middle.left.connect(middle.s.ports["ir"])
+        network.converged()
+        yield middle
+    finally:
+        network.stop()
+
+
+@pytest.fixture(scope="session")
+def _triangle(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triangle]:
+    network = Network(world, tmp_path_factory.mktemp("triangle"), workers)
+    triangle = Triangle(network)
+    try:
+        triangle.t = network.original("T")
+        triangle.s1 = network.sluice("S1", to=[(triangle.t.listen(), 1)])
+        triangle.s2 = network.sluice("S2", to=[(triangle.s1.ports["ir"], 1)])
+        triangle.t.connect(triangle.s2.ports["ir"])
+        network.converged()
+        for sluice in (triangle.s1, triangle.s2):
+            sluice.wait_rows("router.node", lambda rows: all(len(row["linkState"]) == 2 for row in rows), "a triangle")
+        triangle.world.wait(lambda: len(triangle.t.engine.peers) == 2, "T has two neighbours")
+        yield triangle
+    finally:
+        network.stop()
+
+
+@pytest.fixture
+def chain(_chain: Chain) -> Iterator[Chain]:
+    """A - M - B."""
+    yield _chain
+    _chain.drop_peers()
+
+
+@pytest.fixture
+def middle(_middle: Middle) -> Iterator[Middle]:
+    """L - S - R."""
+    yield _middle
+    _middle.drop_peers()
+
+
+@pytest.fixture
+def triangle(_triangle: Triangle) -> Iterator[Triangle]:
+    """S1, S2, T."""
+    yield _triangle
+    _triangle.drop_peers()
+
+
+@pytest.fixture
+def network(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """Routers of a test's own; one worker each, where the number makes no difference."""
+    network = Network(world, tmp_path_factory.mktemp("network"), 1)
+    yield network
+    network.stop()
+
+
+@pytest.fixture
+def fresh() -> Fresh:
+    """fresh(prefix): an address that no test has used."""
+
+    def address(prefix: str = "balanced") -> str:
+        return f"{prefix}/n{next(_numbers)}"
+
+    return address
+
+
+@pytest.fixture(scope="session")
+def _solo(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sluice]:
+    network = Network(world, tmp_path_factory.mktemp("solo"), 3)
+    try:
+        yield network.sluice("S")
+    finally:
+        network.stop()
+
+
+@pytest.fixture
+def solo(_solo: Sluice) -> Iterator[Sluice]:
+    """A router with three workers for scripted neighbours."""
+    yield _solo
+    assert _solo.router.alive, f"the router died; log:\n{_solo.router.tail()}"
+    _solo.drop_peers()
+
+
+@pytest.fixture
+def view(solo: Sluice) -> View:
+    """What the router of `solo` knows."""
+    return View(solo)
+
+
+@pytest.fixture
+def script(world: World, solo: Sluice) -> Iterator[Callable[..., Scripted]]:
+    """script(cost=1, sees=True): a new scripted neighbour of `solo`, with a name of its own."""
+    made: list[Scripted] = []
+
+    def neighbour(name: str | None = None, **keywords: Any) -> Scripted:
+        made.append(Scripted(world, solo, name or f"X{next(_numbers)}", **keywords))
+        return made[-1]
+
+    yield neighbour
+    for one in made:
+        one.stop()

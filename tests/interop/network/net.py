@@ -1,0 +1,220 @@
+"""Networks for the tests: routers under test in processes of their own, routers of 1.19 in a thread of the test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.peer import message
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.peer.route_container import RouteContainer
+from tests.peer.router19.connection import InterRouter
+from tests.peer.router19.engine import Timers
+from tests.peer.router19.router import Router19
+from tests.peer.router19.world import World
+from tests.system.router import SETTINGS, Router, Section, listener, poll
+
+#: Seconds for a network to converge: several intervals of HELLO on a busy machine.
+CONVERGE = 20.0
+#: Addresses that tests use besides those of `SETTINGS`.
+ADDRESSES: list[Section] = [
+    *SETTINGS,
+    ("address", {"prefix": "wp", "waypoint": True}),
+    ("address", {"prefix": "fb", "enableFallback": True}),
+    ("address", {"prefix": "urgent", "distribution": "balanced", "priority": 8}),
+]
+#: The same for a router of 1.19.
+TREATMENTS = {name: name for name in ("closest", "balanced", "multicast")}
+#: A 1.19 router that says HELLO often, so that the one under test is the slower of the two.
+QUICK = Timers(tick=0.1, hello_interval=0.2, ra_interval=2.0, ra_flux=0.5)
+
+
+class Sluice:
+    """A router under test, interior. Listeners: one for clients, `plain` without stripping, `ir` for routers, `rc`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        workers: int,
+        sections: Iterable[Section] = (),
+        to: Iterable[tuple[int, int]] = (),
+        **attributes: Any,
+    ) -> None:
+        """`to`: (port, cost) of routers to connect to. `attributes`: of the router section."""
+        self.name = name
+        given = {"mode": "interior", "id": name, "raIntervalFluxSeconds": 1, **attributes}
+        self.router = Router(
+            folder,
+            [
+                ("router", given),
+                listener(idleTimeoutSeconds=120),
+                listener("plain", idleTimeoutSeconds=120, stripAnnotations="no"),
+                listener("ir", role="inter-router"),
+                listener("rc", role="route-container", idleTimeoutSeconds=120),
+                *ADDRESSES,
+                *(connector(port, cost) for port, cost in to),
+                *sections,
+            ],
+            workers,
+        )
+        self.peers: list[Peer] = []
+        self.router.start()
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Ports by listener."""
+        return self.router.ports
+
+    def client(self, listener_name: str = "", **fields: Any) -> Peer:
+        """A client. Keywords are open fields."""
+        peer = Peer.opened(self.ports[listener_name], **fields)
+        self.peers.append(peer)
+        return peer
+
+    def container(self, container_id: str = "broker") -> RouteContainer:
+        """A broker that comes to the router."""
+        peer = RouteContainer.connected(self.ports["rc"], container_id)
+        self.peers.append(peer)
+        return peer
+
+    def management(self, address: str = "$management") -> Management:
+        """A management client on a connection of its own."""
+        return Management(self.client(), address)
+
+    def rows(self, kind: str) -> list[dict[str, Any]]:
+        """Rows of an entity type."""
+        management = self.management()
+        try:
+            return management.query(kind)
+        finally:
+            management.peer.drop()
+
+    def wait_rows(self, kind: str, condition: Any, what: str, timeout: float = CONVERGE) -> list[dict[str, Any]]:
+        """Wait until the rows of a type are so."""
+        management = self.management()
+
+        def fitting() -> list[dict[str, Any]] | None:
+            rows = management.query(kind)
+            return rows if condition(rows) else None
+
+        try:
+            found: list[dict[str, Any]] = poll(fitting, f"{what} at {self.name}", timeout)
+        except AssertionError as error:
+            rows = "\n".join(map(str, management.query(kind)))
+            raise AssertionError(f"{error}; rows of {kind}:\n{rows}") from None
+        finally:
+            management.peer.drop()
+        return found
+
+    def node(self, router_id: str) -> dict[str, Any] | None:
+        """The row of router.node of a router."""
+        return next((row for row in self.rows("router.node") if row["id"] == router_id), None)
+
+    def wait_nodes(self, *router_ids: str, timeout: float = CONVERGE) -> dict[str, dict[str, Any]]:
+        """Wait until exactly these others are known, with paths; gives the rows by id."""
+
+        def known(rows: list[dict[str, Any]]) -> bool:
+            others = {row["id"]: row for row in rows if row["id"] != self.name}
+            return set(others) == set(router_ids) and all(row["cost"] for row in others.values())
+
+        rows = self.wait_rows("router.node", known, f"nodes are {router_ids}", timeout)
+        return {row["id"]: row for row in rows}
+
+    def address(self, key: str) -> dict[str, Any] | None:
+        """The row of router.address of a key."""
+        return next((row for row in self.rows("router.address") if row["key"] == key), None)
+
+    def wait_remote(self, key: str, *router_ids: str, timeout: float = CONVERGE) -> None:
+        """Wait until exactly these routers are known to have destinations of a key."""
+
+        def known(rows: list[dict[str, Any]]) -> bool:
+            found = next((row for row in rows if row["key"] == key), None)
+            return set(found["remoteHostRouters"] or () if found else ()) == set(router_ids)
+
+        self.wait_rows("router.address", known, f"{key} announced by {router_ids}", timeout)
+
+    def drop_peers(self) -> None:
+        """Drop all clients."""
+        for peer in self.peers:
+            peer.drop()
+        self.peers.clear()
+
+    def stop(self) -> None:
+        """Stop it, with all checks; one that was killed is gone already."""
+        self.drop_peers()
+        if self.router.alive:
+            self.router.stop()
+        else:
+            self.router.kill()
+
+
+def connector(port: int, cost: int = 1, **attributes: Any) -> Section:
+    """A connector to another router."""
+    given = {"name": f"to-{port}", "host": "127.0.0.1", "port": port, "role": "inter-router", "cost": cost}
+    return "connector", {**given, **attributes}
+
+
+class Network:
+    """Makes routers, and ends them all."""
+
+    def __init__(self, world: World, folder: Path, workers: int) -> None:
+        self.world = world
+        self.folder = folder
+        self.workers = workers
+        self.sluices: list[Sluice] = []
+        self.originals: list[Router19] = []
+        self._numbers = itertools.count()
+
+    def sluice(
+        self, name: str, sections: Iterable[Section] = (), to: Iterable[tuple[int, int]] = (), **attributes: Any
+    ) -> Sluice:
+        """A router under test."""
+        folder = self.folder / f"{name}-{next(self._numbers)}"
+        folder.mkdir()
+        made = Sluice(folder, name, self.workers, sections, to, **attributes)
+        self.sluices.append(made)
+        return made
+
+    def original(self, name: str, timers: Timers = QUICK, **keywords: Any) -> Router19:
+        """A router of 1.19."""
+        keywords.setdefault("addresses", TREATMENTS)
+        keywords.setdefault("fallbacks", ("fb",))
+        made = Router19(self.world, name, timers, **keywords)
+        self.originals.append(made)
+        return made
+
+    def converged(self) -> None:
+        """Wait until everybody knows everybody."""
+        names = {one.name for one in self.sluices} | {one.id for one in self.originals}
+        for sluice in self.sluices:
+            sluice.wait_nodes(*(names - {sluice.name}))
+        for original in self.originals:
+            original.wait_reach(*(names - {original.id}), timeout=CONVERGE)
+
+    def stop(self) -> None:
+        """End all routers; the first error of any is raised when all have been ended."""
+        errors: list[BaseException] = []
+        for sluice in self.sluices:
+            try:
+                sluice.stop()
+            except AssertionError as error:
+                errors.append(error)
+        for original in self.originals:
+            original.stop()
+        if errors:
+            raise errors[0]
+
+
+def notes(payload: bytes) -> dict[str, Any]:
+    """Router annotations of a message, by name without the prefix."""
+    found = message.annotations_of(payload)
+    if found is None:
+        return {}
+    return {str(key)[9:]: value for key, value in found.items() if str(key).startswith("x-opt-qd.")}
+
+
+__all__ = ["CONVERGE", "QUICK", "InterRouter", "Network", "Sluice", "connector", "notes"]

@@ -1,0 +1,194 @@
+"""A neighbour that says only what the test says: HELLO comes by itself, all other control messages from the test.
+
+It may also speak for routers behind it (`phantom`), whose control messages pass it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tests.interop.network.net import CONVERGE, QUICK, Sluice
+from tests.peer.management import Management
+from tests.peer.router19 import control
+from tests.peer.router19.control import Control
+from tests.peer.router19.router import Router19
+from tests.peer.router19.world import World
+from tests.system.router import poll
+
+SILENT = ("RA", "LSR", "LSU", "MAR", "MAU")
+_instances = itertools.count(int(time.time()) + 1000)
+
+
+class Voice:
+    """Control messages of one router, sent through a neighbour of the router under test."""
+
+    def __init__(self, through: Scripted, router_id: str, instance: int) -> None:
+        self.through = through
+        self.id = router_id
+        self.instance = instance
+
+    @property
+    def trace(self) -> list[str]:
+        """Routers that its messages have passed."""
+        return [self.id] if self.through.id == self.id else [self.id, self.through.id]
+
+    def ra_now(self, ls_seq: int) -> None:
+        """Send RA, in the thread of the routers."""
+        octets = control.router_advertisement(self.id, self.instance, ls_seq, 0, trace=self.trace)
+        self.through.router.emit(octets, self.through.connection)
+
+    def lsu_now(self, ls_seq: int, peers: dict[str, int]) -> None:
+        """Send LSU, in the thread of the routers."""
+        to = self.through.sluice.name
+        octets = control.link_state_update(self.id, to, self.instance, ls_seq, peers, trace=self.trace)
+        self.through.router.emit(octets, self.through.connection)
+
+    def send(self, octets: bytes) -> None:
+        """Any octets on the control link."""
+        self.through.router.send_control(octets, self.through.connection)
+
+    def ra(self, ls_seq: int, mobile_seq: int = 0, instance: int | None = None) -> None:
+        """Send RA."""
+        mine = self.instance if instance is None else instance
+        self.send(control.router_advertisement(self.id, mine, ls_seq, mobile_seq, trace=self.trace))
+
+    def lsr(self) -> None:
+        """Send LSR."""
+        self.send(control.link_state_request(self.id, self.through.sluice.name, trace=self.trace))
+
+    def lsu(self, ls_seq: int, peers: dict[str, int], instance: int | None = None) -> None:
+        """Send LSU."""
+        mine = self.instance if instance is None else instance
+        to = self.through.sluice.name
+        self.send(control.link_state_update(self.id, to, mine, ls_seq, peers, trace=self.trace))
+
+    def mar(self, have_seq: int) -> None:
+        """Send MAR."""
+        self.send(control.mobile_request(self.id, self.through.sluice.name, have_seq, trace=self.trace))
+
+    def mau(self, mobile_seq: int, add: Sequence[tuple[str, int]] = (), delete: Sequence[str] = ()) -> None:
+        """Send a differential MAU."""
+        self.send(control.mobile_update(self.id, mobile_seq, add, delete, trace=self.trace))
+
+    def absolute(self, mobile_seq: int, keys: Sequence[tuple[str, int]]) -> None:
+        """Send an absolute MAU."""
+        self.send(control.mobile_state(self.id, self.through.sluice.name, mobile_seq, keys, trace=self.trace))
+
+
+class Scripted(Voice):
+    """The neighbour. It claims to have heard the router under test from the start."""
+
+    def __init__(self, world: World, sluice: Sluice, name: str, cost: int = 1, sees: bool = True) -> None:
+        super().__init__(self, name, next(_instances))
+        self.world = world
+        self.sluice = sluice
+        self.router = Router19(world, name, QUICK, instance=self.instance, mute=SILENT)
+        if sees:
+            self.router.engine.heard[sluice.name] = float("inf")
+        self.connection = self.router.connect(sluice.ports["ir"], cost)
+        self.phantoms: dict[str, list[Control]] = {}
+
+    def phantom(self, name: str) -> Voice:
+        """A router behind this one. What S sends to it is kept in `phantoms`."""
+        self.phantoms[name] = []
+        self.router.phantoms[name] = self.phantoms[name].append
+        return Voice(self, name, next(_instances))
+
+    def got(self, opcode: str, **where: Any) -> list[Control]:
+        """Control messages of S that have come for this one."""
+        return self.router.control(opcode, self.sluice.name, **where)
+
+    def wait(self, opcode: str, more_than: int = 0, timeout: float = CONVERGE, **where: Any) -> Control:
+        """Wait until more than so many messages of an opcode have come; gives the last."""
+        self.world.wait(
+            lambda: len(self.got(opcode, **where)) > more_than,
+            f"{opcode} {where} at {self.id}, more than {more_than}",
+            timeout,
+        )
+        return self.got(opcode, **where)[-1]
+
+    def wait_phantom(self, name: str, opcode: str, more_than: int = 0, timeout: float = CONVERGE) -> Control:
+        """Wait until S has sent more than so many of these to a router behind this one; gives the last."""
+
+        def found() -> list[Control]:
+            return [one for one in self.phantoms[name] if one.opcode == opcode]
+
+        self.world.wait(lambda: len(found()) > more_than, f"{opcode} for {name}", timeout)
+        return found()[-1]
+
+    def adjacent(self) -> Scripted:
+        """Wait until S has asked for our link state, as it does at the tick after it took us for a neighbour."""
+        self.wait("LSR")
+        return self
+
+    def mutual(self) -> Scripted:
+        """Wait until we take S for a neighbour, too: what comes over more hops is taken from then on."""
+        self.adjacent()
+        self.router.wait_reach(self.sluice.name)
+        return self
+
+    def stop(self) -> None:
+        """Drop the connection."""
+        self.router.stop()
+
+
+class View:
+    """What the router under test knows, by management on one connection."""
+
+    def __init__(self, sluice: Sluice) -> None:
+        self.sluice = sluice
+        self.management: Management = sluice.management()
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """Rows of router.node by id."""
+        return {row["id"]: row for row in self.management.query("router.node")}
+
+    def own_peers(self) -> list[str]:
+        """Its neighbours."""
+        found: list[str] = self.nodes()[self.sluice.name]["linkState"]
+        return found
+
+    def peers_of(self, name: str) -> list[str] | None:
+        """Link state of a router; None if it is not known."""
+        row = self.nodes().get(name)
+        return None if row is None else sorted(row["linkState"])
+
+    def wait_node(self, name: str, condition: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
+        """Wait until a router is known and its row is so."""
+
+        def fitting() -> dict[str, Any] | None:
+            row = self.nodes().get(name)
+            return row if row is not None and condition(row) else None
+
+        try:
+            row: dict[str, Any] = poll(fitting, what, CONVERGE)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; its row: {self.nodes().get(name)}") from None
+        return row
+
+    def wait_gone(self, name: str, timeout: float = CONVERGE) -> None:
+        """Wait until a router is not known any more."""
+        poll(lambda: name not in self.nodes(), f"{name} is forgotten", timeout)
+
+    def wait_neighbour(self, name: str) -> None:
+        """Wait until a router is a neighbour."""
+        poll(lambda: name in self.own_peers(), f"{name} is a neighbour", CONVERGE)
+
+    def wait_no_neighbour(self, name: str, timeout: float = CONVERGE) -> None:
+        """Wait until a router is no neighbour."""
+        poll(lambda: name not in self.own_peers(), f"{name} is no neighbour", timeout)
+
+    def remotes(self, key: str) -> list[str]:
+        """Routers that are known to have destinations of a key."""
+        rows = [row for row in self.management.query("router.address") if row["key"] == key]
+        return sorted(rows[0]["remoteHostRouters"] or []) if rows else []
+
+    def wait_remotes(self, key: str, *names: str) -> None:
+        """Wait until exactly these routers are known to have destinations of a key."""
+        try:
+            poll(lambda: self.remotes(key) == sorted(names), f"{key} has destinations at {names}", CONVERGE)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it has {self.remotes(key)}") from None

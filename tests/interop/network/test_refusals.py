@@ -1,0 +1,128 @@
+"""Links that are refused because of the role of their connection, and roles that do not fit (inter-router.md 2.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.network.net import CONVERGE, Network, Sluice, connector
+from tests.peer import frames, message
+from tests.peer.container import Broker, accept
+from tests.peer.peer import Peer, Receiver, Session
+from tests.peer.router19 import control
+from tests.peer.types import Array, Described, Symbol
+
+FORBIDDEN = ("qd:forbidden", "Connectivity to the node is forbidden")
+ROLE = ("qd:connection-role", "Link attach forbidden on inter-router connection")
+CONTROL, DATA = "qd.router", "qd.router-data"
+
+
+def source(capability: str) -> Described:
+    """A source with one capability as a single symbol."""
+    return frames.source(capabilities=capability)
+
+
+def target(capability: str) -> Described:
+    """A target with one capability as a single symbol."""
+    return frames.target(capabilities=capability)
+
+
+@pytest.mark.parametrize("listener", ["", "rc"])
+@pytest.mark.parametrize("capability", [CONTROL, DATA])
+@pytest.mark.parametrize("receiver", [True, False], ids=["receiver", "sender"])
+def test_router_links_for_clients(solo: Sluice, listener: str, capability: str, receiver: bool) -> None:
+    peer = solo.client(listener)
+    if receiver:
+        attached = peer.receiver(source=source(capability), target=target(capability))
+        assert attached.wait_detached() == FORBIDDEN
+        assert attached.detached is not None
+        assert attached.detached.closed
+    else:
+        sender = peer.session.sender(source=source(capability), target=target(capability), credit=False)
+        assert sender.wait_detached() == FORBIDDEN
+    assert peer.sender(None).credit > 0
+
+
+def test_ordinary_links_on_an_inter_router_port(solo: Sluice) -> None:
+    peer = solo.client("ir")
+    assert peer.session.sender("balanced/x", credit=False).wait_detached() == ROLE
+    assert peer.session.sender(None, credit=False).wait_detached() == ROLE
+    assert peer.receiver("balanced/x").wait_detached() == ROLE
+    assert peer.receiver(dynamic=True).wait_detached() == ROLE
+    assert peer.session.sender("$management", credit=False).wait_detached() == ROLE
+
+
+def controlled(peer: Peer) -> Session:
+    """Control links on the default session."""
+    session = peer.session
+    receiver = session.receiver(source=source(CONTROL), target=target(CONTROL))
+    receiver.flow(250)
+    sender = session.sender(source=source(CONTROL), target=target(CONTROL))
+    assert sender.credit == 250
+    return session
+
+
+def test_an_anonymous_sender_besides_control_links(solo: Sluice) -> None:
+    peer = solo.client("ir", container_id="anonymous-sender")
+    controlled(peer)
+    sender = peer.begin().sender(None)
+    assert sender.credit == 250
+    receiver = solo.client().receiver("closest/through-anonymous", credit=1)
+    sender.send(message.message("x", to="closest/through-anonymous"), settled=True)
+    assert message.body(receiver.next().payload) == "x"
+
+
+def test_an_ordinary_link_besides_control_links_is_looked_up(solo: Sluice) -> None:
+    peer = solo.client("ir", container_id="lookup")
+    controlled(peer)
+    link = peer.begin().sender("nothing/to/route", credit=False)
+    peer.barrier()
+    assert link.detached is None or frames.error_of(link.detached.error) != ROLE
+
+
+def test_a_capability_in_an_array_is_no_router_link(solo: Sluice) -> None:
+    peer = solo.client("ir", container_id="array")
+    symbols = Array([Symbol(CONTROL)])
+    receiver = peer.receiver(source=frames.source(capabilities=symbols), target=frames.target(capabilities=symbols))
+    assert receiver.wait_detached() == ROLE
+
+
+@pytest.fixture
+def normal() -> Iterator[Broker]:
+    """A container whose listener has the role normal, as far as the connector knows."""
+    broker = Broker()
+    yield broker
+    broker.close()
+
+
+def test_a_connector_whose_peer_refuses_all_router_links(network: Network, normal: Broker) -> None:
+    """What a 1.19 listener of role normal does."""
+    sluice = network.sluice("S", [connector(normal.port)])
+    container = normal.serve(container_id="X", timeout=CONVERGE)
+    for _ in range(11):
+        container.session_begun()
+    for _ in range(22):
+        link = container.link_attached(answer=False)
+        accept(link, **{"source" if link.remote and link.remote.role else "target": None})
+        link.send_detach(error=frames.error(*FORBIDDEN))
+    container.until(lambda: len([one for one in container.frames if one.name == "detach"]) == 22, "all are answered")
+    other = network.original("Y")
+    other.connect(sluice.ports["ir"])
+    other.wait_neighbour("S")
+    rows = sluice.rows("router.node")
+    assert "X" not in {row["id"] for row in rows}
+
+
+def test_control_on_the_second_try(network: Network) -> None:
+    """A control link that is detached and attached again on the same connection works again."""
+    sluice = network.sluice("S")
+    peer = sluice.client("ir", container_id="P")
+    session = controlled(peer)
+    first = session.links[0]
+    assert isinstance(first, Receiver)
+    assert control.read(first.next(CONVERGE).payload).opcode == "HELLO"
+    first.detach()
+    second = session.receiver(source=source(CONTROL), target=target(CONTROL))
+    second.flow(250)
+    assert control.read(second.next(CONVERGE).payload).opcode == "HELLO"
