@@ -5,8 +5,8 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 from router.amqp.buffer cimport write32
 from router.amqp.codec cimport open_described, open_list, open_map, open_variable, read_unsigned, skip_value
 from router.amqp.spec cimport (
-    S_DELIVERY_ANNOTATIONS, S_HEADER, S_MESSAGE_ANNOTATIONS, S_PROPERTIES, T_INT, T_LIST32, T_MAP8, T_MAP32, T_NULL,
-    T_SMALLINT, T_SMALLULONG, T_STR32, T_STR8, T_SYM32, T_SYM8,
+    S_DELIVERY_ANNOTATIONS, S_HEADER, S_MESSAGE_ANNOTATIONS, S_PROPERTIES, T_INT, T_LIST8, T_LIST32, T_MAP8, T_MAP32,
+    T_NULL, T_SMALLINT, T_SMALLULONG, T_STR32, T_STR8, T_SYM32, T_SYM8,
 )
 
 from router.amqp import codec
@@ -507,19 +507,26 @@ cdef uint8_t* put_trace(uint8_t* w, const Slice* trace) noexcept nogil:
     cdef uint32_t count = 0
     cdef const uint8_t* stop = NULL
     cdef const uint8_t* items = NULL
-    cdef uint8_t* start = w
+    cdef size_t size = 0
     if trace.data is not NULL:
         items = open_list(trace.data, trace.data + trace.size, &count, &stop)
-    w += 9
     if items is not NULL and count:
-        w = put_slice(w, items, stop - items)
+        size = stop - items
     else:
         count = 0
-    w = put_slice(w, node, node_size)
-    start[0] = T_LIST32
-    write32(start + 1, <uint32_t>(w - start - 5))
-    write32(start + 5, count + 1)
-    return w
+    if size + node_size < 255 and count < 255:
+        w[0] = T_LIST8
+        w[1] = <uint8_t>(size + node_size + 1)
+        w[2] = <uint8_t>(count + 1)
+        w += 3
+    else:
+        w[0] = T_LIST32
+        write32(w + 1, <uint32_t>(size + node_size + 4))
+        write32(w + 5, count + 1)
+        w += 9
+    if size:
+        w = put_slice(w, items, size)
+    return put_slice(w, node, node_size)
 
 
 cdef uint8_t* put_user_pairs(uint8_t* w, const Sections* s) noexcept nogil:

@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 
 from router.amqp.connection cimport Connection, Scheduler
 from router.amqp.delivery cimport (
-    IN_COMPLETE, IN_PRESETTLED, OUT_ABORT, OUT_QUEUED, InDelivery, OutDelivery, Party, live_in, live_out, map_get,
+    IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_QUEUED, InDelivery, OutDelivery, Party, live_in, live_out, map_get,
 )
 from router.amqp.incoming_link cimport IncomingLink
 from router.amqp.message cimport stored_octets
@@ -132,11 +132,16 @@ def check_incoming(IncomingLink link not None):
     """Raises AssertionError when something in a producer's link does not fit. To be called when all is quiet."""
     cdef Session session = link.session
     cdef InDelivery* d = link.in_first
+    cdef uint32_t credited = 0
+    while d is not NULL:
+        credited += (d.flags & IN_CREDITED) != 0
+        d = d.next
+    d = link.in_first
     wrong = incoming(link)
-    if wrong is None and link.occupied != link.in_count + link.withheld:
+    if wrong is None and link.occupied != link.in_count - credited + link.withheld:
         wrong = f"{link.occupied} places occupied by {link.in_count} deliveries and {link.withheld} withheld"
-    if wrong is None and link.slot.unsettled != link.occupied - link.withheld:
-        wrong = f"{link.occupied} places occupied, {link.withheld} withheld, the gauge says {link.slot.unsettled}"
+    if wrong is None and link.slot.unsettled != link.in_count:
+        wrong = f"{link.in_count} deliveries, the gauge says {link.slot.unsettled}"
     while wrong is None and d is not NULL:
         if not d.flags & IN_PRESETTLED and map_get(&session.received, d.key) != <void*>d:
             wrong = f"unsettled delivery {d.key} is not in its session's map"

@@ -4,6 +4,7 @@ import pytest
 
 import router.routing.testing as engine
 from tests.unit.engine.host import Router
+from tests.unit.engine.network import Network
 
 
 @pytest.fixture
@@ -25,3 +26,17 @@ def routers():
         one.check_empty()
         one.close()
     assert engine.alive() == before
+
+
+@pytest.fixture
+def networks(monkeypatch):
+    """Makes networks of routers; afterwards nothing may be left behind."""
+    made = []
+
+    def make(*arguments, **options):
+        made.append(Network(*arguments, monkeypatch=monkeypatch, **options))
+        return made[-1]
+
+    yield make
+    for network in made:
+        network.close()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from router.amqp.connection import Pause, Scheduler
+from router.amqp.message import use_node
 from router.routing.port import WorkerPort
 from router.routing.table import Table
 from workers.slots import SlotPool
@@ -121,7 +122,13 @@ class InProcessWorker(Worker):
             client_public=b"",
             client_secret=b"",
             cpu=None,
-            router={"id": "QDR", "product": "sluice", "version": "0", "stuckScanSeconds": 30, "stuckAgeSeconds": 10},
+            router={
+                "id": router.identity,
+                "product": "sluice",
+                "version": "0",
+                "stuckScanSeconds": 30,
+                "stuckAgeSeconds": 10,
+            },
             log={},
         )
         self.log = Log(router.log.settings)
@@ -142,7 +149,7 @@ class InProcessWorker(Worker):
         for port in self.peers:
             port.routed = self.routed.by_slot
         self.in_process = InProcess(self)
-        self.table = Table(self.region, number, "QDR", self.ports, self.links, self.in_process.accept)
+        self.table = Table(self.region, number, router.identity, self.ports, self.links, self.in_process.accept)
         self.offers = {}
         self.clients = {}
         self.stuck = StuckScan(self)
@@ -189,9 +196,7 @@ class InProcessWorker(Worker):
 class Peer:
     """A client of the router: octets go in by `feed`, what the router says is in `output`."""
 
-    def __init__(
-        self, host: "Router", worker: InProcessWorker, known: Any, offer: str, initiate: Any = None
-    ) -> None:
+    def __init__(self, host: "Router", worker: InProcessWorker, known: Any, offer: str, initiate: Any = None) -> None:
         self.host = host
         self.worker = worker
         self.known = known
@@ -213,6 +218,7 @@ class Peer:
         self.rest += octets
         if self.gone or self.connection.paused:
             return
+        self.host.enter()
         self.worker.fed.append(self.connection)
         self.rest = self.rest[self.connection.feed(self.rest) :]
 
@@ -263,6 +269,7 @@ class Router:
         self.region = Region.create(workers, LINKS, ADDRESSES, ring_octets)
         self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
         self.configuration = load_text("router.conf", text or configuration())
+        self.identity = self.configuration.router.id
         self.core = Core(self.configuration, self.log, ADDRESSES, self.region.reset_address, test_hooks=test_hooks)
         self.listeners = {listener.name: listener for listener in self.configuration.listeners}
         self.peers: list[Peer] = []
@@ -291,10 +298,15 @@ class Router:
         self.peers.append(peer)
         return peer
 
+    def enter(self) -> None:
+        """What the engine writes from now on is this router's."""
+        use_node(f"0/{self.identity}")
+
     # -- running -------------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Until nothing moves. Raises FaultError."""
+        self.enter()
         for _ in range(ROUNDS):
             moved = self.decide()
             for worker in self.workers:
