@@ -205,7 +205,7 @@ class Client:
 
     def _session(self, channel: int | None, items: list[bytes] | None) -> Session:
         window = self.offer["maxSessionFrames"] or 0
-        return Session(self.connection, channel, items, self, window=window, brief=self.router is not None)
+        return Session(self.connection, channel, items, self, window=window, routers=self.router is not None)
 
     def on_attach(self, session: Session, items: list[bytes]) -> Any:
         check_attach(items)

@@ -5,12 +5,12 @@ from router.amqp.counters cimport count_age, count_finished, count_outcome, coun
 from router.amqp.delivery cimport (
     IN_COMPLETE, IN_DISCARD, IN_PRESETTLED, IN_ROUTED, Party, in_free, in_new, map_put, map_take,
 )
-from router.amqp.routed_link cimport ROUTED_MOST, TAG_MOST, check_value
+from router.amqp.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST, check_value
 from router.amqp.session cimport HOLD_OCTETS, Session
 from router.amqp.spec cimport D_REJECTED
 
 from router.amqp import codec
-from router.amqp.errors import SESSION_INVALID_FIELD, RemoteError
+from router.amqp.errors import RESOURCE_LIMIT, SESSION_INVALID_FIELD, RemoteError
 
 cdef bytes LONG_TAG = codec.encode_described(
     D_REJECTED, [codec.encode_error("amqp:invalid-field", "delivery tag length exceeded")])
@@ -26,6 +26,10 @@ cdef class RoutedIn(RoutedLink):
         check_value(&t.state)
         if first:
             session.new_delivery(t)
+        if t.state.size > STATE_MOST // 2:
+            self.close_with(RESOURCE_LIMIT, "a delivery state that is too long")  # for frames of other connections
+            return 0
+        if first:
             if self.in_count >= 2 * ROUTED_MOST:
                 self.close_with("amqp:link:transfer-limit-exceeded", "far more transfers than credit")
                 return 0

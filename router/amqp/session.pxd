@@ -81,6 +81,7 @@ cdef class Session(Channel):
     cdef list by_handle
     cdef list free_handles                 # heap of ours below len(by_handle)
     cdef set names                         # (name, incoming) of links that are attached
+    cdef bint routers                      # both ends are routers
     cdef dict attaching                    # (name, incoming) -> Link that we attached and the peer has not answered
     cdef list flows                        # Links with credit to grant
     cdef readonly bint ended

@@ -29,6 +29,7 @@ from router.amqp.spec cimport (
 import heapq
 
 from router.amqp import codec
+from router.amqp.connection import read_error
 from router.amqp.errors import (
     FRAMING_ERROR, INVALID_FIELD, NOT_ALLOWED, SESSION_HANDLE_IN_USE, SESSION_INVALID_FIELD, SESSION_WINDOW_VIOLATION,
     RemoteError,
@@ -37,6 +38,8 @@ from router.amqp.errors import (
 cdef enum:
     HANDLE_MAX = 65535         # links of one session: a bound for the tables of handles
     MESSAGE_OCTETS = 8192      # of a message that its line in the log is made of
+    DETACH_ROOM = 32           # a detach without its error
+    CONDITION_MOST = 255       # octets of a condition that is left of a long error
 
 
 cdef class Link(Endpoint):
@@ -108,9 +111,9 @@ cdef void meter_freed(void* owner) noexcept:
 cdef class Session(Channel):
     """One session. Owner: its connection."""
 
-    def __cinit__(self, Connection connection not None, remote_channel, list begin, handler, *, window=0, brief=False):
+    def __cinit__(self, Connection connection not None, remote_channel, list begin, handler, *, window=0, routers=False):
         """begin: items of the peer's begin, encoded; None: we begin, and there is no remote channel yet.
-        window: frames, 0 for unbounded. brief: without the nulls at the end. Writes our begin."""
+        window: frames, 0 for unbounded. routers: the peer is one, too. Writes our begin."""
         self.connection = connection
         self.handler = handler
         self.by_remote_handle = NumberTable()
@@ -128,7 +131,8 @@ cdef class Session(Channel):
         connection.assign_channel(self, remote_channel)
         items = [b"\x40" if begin is None else codec.encode_ushort(remote_channel), codec.encode_uint(0),
                  codec.encode_uint(window or WINDOW_OPEN), codec.encode_uint(WINDOW_OPEN)]
-        if not brief:
+        self.routers = routers
+        if not routers:
             # Some clients index the rest of the list without looking at its length.
             items += [b"\x40", b"\x40", b"\x40", b"\x40"]
         connection.send_frame(self.local_channel, codec.encode_described(P_BEGIN, items))
@@ -293,7 +297,10 @@ cdef class Session(Channel):
 
     cdef int send_whole_flow(self, Flow* flow) except -1:
         """Writes a flow of which the link's fields are complete."""
-        cdef uint8_t* w = buffer_room(&self.connection.out, FLOW_ROOM + flow.properties.size)
+        cdef uint8_t* w
+        if FLOW_ROOM + flow.properties.size > self.connection.remote_max_frame:
+            flow.properties.size = 0       # another connection has longer frames
+        w = buffer_room(&self.connection.out, FLOW_ROOM + flow.properties.size)
         flow.has_next_incoming_id = True
         flow.next_incoming_id = self.next_incoming_id
         flow.incoming_window = WINDOW_OPEN
@@ -424,8 +431,12 @@ cdef class Session(Channel):
 
     cdef int report_now(self, bint role, uint32_t first, uint32_t last, const Slice* state, bint settled) except -1:
         cdef uint8_t* w
+        cdef Slice plain
         if self.ended or self.connection.close_sent:
             return 0
+        if DISPOSITION_ROOM + state.size > self.connection.remote_max_frame:
+            plain = plain_state(state_kind(state))  # another connection has longer frames
+            state = &plain
         w = buffer_room(&self.connection.out, DISPOSITION_ROOM + state.size)
         self.connection.out.end += write_disposition(w, self.local_channel, role, first, last, settled, state.data,
                                                      state.size)
@@ -477,7 +488,8 @@ cdef class Session(Channel):
             else:
                 self.handler.on_attached(link, items)
             return FRAME_TAKEN
-        if (name, not role) in self.names:
+        # Links of clients with equal names come from a router of Dispatch 1.19 as they are (LR-13).
+        if (name, not role) in self.names and not self.routers:
             raise RemoteError("link", INVALID_FIELD, f"link name already attached: {name}")
         link = self.handler.on_attach(self, items)
         self.by_remote_handle.put(handle, link)
@@ -553,6 +565,9 @@ cdef class Session(Channel):
     def send_raw_detach(self, uint32_t handle, closed, error):
         """Write a detach with an encoded error, or None; after outcomes, as above."""
         self.flush_reports()
+        if error and DETACH_ROOM + len(error) > self.connection.remote_max_frame:
+            # Another connection has longer frames.
+            error = codec.encode_error(read_error(error)[0][:CONDITION_MOST])
         items = [codec.encode_uint(handle), b"\x41" if closed else b"\x42"] + ([error] if error else [])
         self.connection.send_frame(self.local_channel, codec.encode_described(P_DETACH, items))
 
