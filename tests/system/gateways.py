@@ -1,0 +1,96 @@
+"""Several routers that form a network, with listeners for clients, brokers and each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.peer.route_container import RouteContainer
+from tests.system.fixtures import Start
+from tests.system.router import Router, Section, listener, poll
+
+#: Seconds for a network to know of a change everywhere.
+CONVERGED = 20.0
+
+
+class Network:
+    """Routers by their ids. Every router but the first is started with connectors to earlier ones."""
+
+    def __init__(self, start: Start, workers: int, peers: list[Peer]) -> None:
+        self.routers: dict[str, Router] = {}
+        self.workers = workers
+        self.peers = peers
+        self._start = start
+        self._sections: dict[str, list[Section]] = {}
+        self._management: dict[str, Management] = {}
+
+    def add(self, name: str, neighbours: Iterable[str] = (), sections: Iterable[Section] = (), **router: Any) -> Router:
+        """Start another router. neighbours: ids of those that it connects to; one twice makes two connections."""
+        own: list[Section] = [
+            ("router", {"id": name, "mode": "interior", **router}),
+            listener("clients"),
+            listener("brokers", role="route-container"),
+            listener("routers", role="inter-router"),
+        ]
+        for number, other in enumerate(neighbours):
+            port = self.routers[other].ports["routers"]
+            place = {"name": f"{other}{number}", "host": "127.0.0.1", "port": port, "role": "inter-router"}
+            own.append(("connector", place))
+        self._sections[name] = [*own, *sections]
+        started = self.routers[name] = self._start(self._sections[name], self.workers)
+        return started
+
+    def chain(self, names: str, sections: dict[str, list[Section]] | None = None) -> None:
+        """Routers in a row, known to each other."""
+        for number, name in enumerate(names):
+            self.add(name, names[number - 1 : number], (sections or {}).get(name, ()))
+        self.converged()
+
+    def converged(self, *names: str) -> None:
+        """Wait until each of the routers has a path to all others."""
+        wanted = set(names or self.routers)
+        for name in wanted:
+            poll(lambda name=name: self.reached(name) >= wanted, f"{name} reaches {wanted}", CONVERGED)  # type: ignore[misc]
+
+    def reached(self, name: str) -> set[str]:
+        """Ids of the routers that a router has a path to, itself included."""
+        rows = self.management(name).query("router.node")
+        return {row["id"] for row in rows if row["id"] == name or row["cost"] is not None}
+
+    def knows(self, name: str, key: str, *routers: str) -> None:
+        """Wait until a router knows which other routers have a key."""
+
+        def known() -> bool:
+            rows = self.management(name).query("router.address")
+            return any(row["key"] == key and set(row["remoteHostRouters"] or ()) == set(routers) for row in rows) or (
+                not routers and not any(row["key"] == key and row["remoteCount"] for row in rows)
+            )
+
+        poll(known, f"{name} knows {key} at {routers}", CONVERGED)
+
+    def management(self, name: str) -> Management:
+        """A management client of a router."""
+        if name not in self._management:
+            self._management[name] = Management(self.client(name, "management"))
+        return self._management[name]
+
+    def client(self, name: str, container_id: str = "client", **fields: Any) -> Peer:
+        """A client of a router."""
+        return self._add(Peer.opened(self.routers[name].ports["clients"], container_id=container_id, **fields))
+
+    def clients(self, name: str) -> list[Peer]:
+        """One for each worker of a router."""
+        return [self.client(name, f"client{number}") for number in range(self.workers)]
+
+    def broker(self, name: str, container_id: str = "broker") -> RouteContainer:
+        """A container at a router."""
+        port = self.routers[name].ports["brokers"]
+        broker = RouteContainer.connected(port, container_id)
+        self._add(broker)
+        return broker
+
+    def _add(self, peer: Peer) -> Peer:
+        self.peers.append(peer)
+        return peer

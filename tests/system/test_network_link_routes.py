@@ -1,0 +1,235 @@
+"""Link routes over several routers: clients at one, a scripted container at another (inter-router.md 12).
+
+Clients are spread over the workers of their router; so are, by chance, the connections between the routers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.container import accept, refuse
+from tests.peer.frames import ACCEPTED
+from tests.peer.peer import Peer
+from tests.peer.types import Described, Map, Symbol, ULong
+from tests.system.fixtures import Start
+from tests.system.gateways import Network
+from tests.system.test_link_routes import (
+    BOTH,
+    LOST,
+    NO_ROUTE,
+    attached,
+    drains,
+    link_route,
+    receiving,
+    sending,
+)
+
+
+@pytest.fixture
+def network(start: Start, workers: int, peers: list[Peer]) -> Network:
+    return Network(start, workers, peers)
+
+
+def three(network: Network, *sections: Any) -> Any:
+    """Routers A - B - C with a container at C, which all know of."""
+    network.chain("ABC", {"C": [*BOTH, *sections]})
+    broker = network.broker("C")
+    known(network, "AB", "C")
+    return broker
+
+
+def known(network: Network, names: str, *routers: str) -> None:
+    for name in names:
+        for key in ("Cq", "Dq"):
+            network.knows(name, key, *routers)
+
+
+def test_messages_go_over_three_routers_and_come_back(network: Network) -> None:
+    broker = three(network)
+    for name in "ABC":
+        for client in network.clients(name):
+            sender, end = sending(broker, client)
+            for number in range(3):
+                sent = sender.send(message.message(f"there {number}"), tag=b"tag %d" % number)
+                delivery = end.next()
+                assert (message.body(delivery.payload), delivery.tag) == (f"there {number}", b"tag %d" % number)
+                assert message.section_of(delivery.payload, message.MESSAGE_ANNOTATIONS) is None
+                delivery.settle()
+                assert sender.outcome(sent).name == "accepted"
+            receiver, back = receiving(broker, client)
+            sent = back.send(message.message("back"))
+            got = receiver.next()
+            assert message.body(got.payload) == "back"
+            got.settle()
+            assert back.outcome(sent).name == "accepted"
+
+
+def test_everything_about_a_link_passes_between_our_routers(network: Network) -> None:
+    broker = three(network)
+    filters = {Symbol("selector"): Described(ULong(0x468C00000004), "colour = 'green'")}
+    source = Described(ULong(0x28), ["q.a", ULong(0), None, None, None, None, None, filters])
+    receiver = network.client("A").receiver(
+        wait=False, name="sub", source=source, snd_settle_mode=0, rcv_settle_mode=1,
+        properties=Map([(Symbol("key"), "value")]), desired_capabilities=[Symbol("shared")],
+    )  # fmt: skip
+    broker.session_begun()
+    end = broker.link_attached(answer=False)
+    asked = end.remote
+    assert asked is not None
+    assert asked.fields["name"] == "sub@client"
+    assert (asked.snd_settle_mode, asked.rcv_settle_mode, asked.properties) == (0, 1, {"key": "value"})
+    assert (asked.source.value[7], asked.desired_capabilities) == (filters, ["shared"])
+    receiver.session.peer.barrier()
+    assert receiver.remote is None
+    accept(end, offered_capabilities=[Symbol("shared")], max_message_size=1000, properties={Symbol("a"): 1})
+    answer = receiver.wait_attached()
+    assert (answer.fields["name"], answer.max_message_size, answer.properties) == ("sub", 1000, {"a": 1})
+    assert (answer.source.value[7], answer.offered_capabilities) == (filters, ["shared"])
+    rows = {name: network.management(name).query("router.link") for name in "ABC"}
+    for name in "ABC":
+        pair = [row for row in rows[name] if row["owningAddr"] == "M0q.a"]
+        assert [row["linkDir"] for row in pair] == ["out", "in"], name
+        assert [row["peer"] for row in pair] == [row["identity"] for row in reversed(pair)]
+        names = ["sub" if name == "A" else "sub@client", "sub@client"]
+        assert [row["linkName"] for row in pair] == names
+
+
+def test_flow_drain_detach_and_refusal(network: Network) -> None:
+    broker = three(network)
+    for client in network.clients("A"):
+        receiver, end = receiving(broker, client, credit=0)
+        receiver.flow(3, drain=True)
+        broker.until(partial(drains, end), "the drain")
+        end.send(message.message("one"), settled=True)
+        end.session.flow(handle=end.handle, delivery_count=3, link_credit=0, drain=True)
+        client.until(partial(len, receiver.flows), "what is left of the credit")
+        assert (receiver.flows[-1].delivery_count, receiver.flows[-1].link_credit) == (3, 0)
+        assert len(receiver.deliveries) == 1
+        receiver.send_detach()
+        end.wait_detached()
+        assert not receiver.detached, "it is answered when the container answers"
+        end.send_detach()
+        receiver.wait_detached()
+        refused = client.sender("q.full", wait=False)
+        refuse(broker.link_attached(answer=False), "amqp:resource-limit-exceeded", "full")
+        assert refused.wait_attached().target is None
+        assert refused.wait_detached() == ("amqp:resource-limit-exceeded", "full")
+
+
+def test_transactions_pass(network: Network) -> None:
+    broker = three(network, link_route("in", "$coordinator"))
+    network.knows("A", "C$coordinator", "C")
+    for client in network.clients("A"):
+        coordinator = Described(ULong(0x30), [Symbol("amqp:local-transactions")])
+        control = client.sender(wait=False, target=coordinator)
+        end = attached(broker, control)
+        assert end.remote.target == coordinator
+        end.flow(10)
+        control.wait_credit()
+        declare = control.send(message.message("declare"))
+        state = Described(ULong(0x33), [b"txn-1"])
+        end.next().settle(state)
+        assert control.outcome(declare).state == state
+        sender, work = sending(broker, client)
+        assert work.session is end.session
+        enlisted = Described(ULong(0x34), [b"txn-1"])
+        number = sender.send(message.message("work"), state=enlisted)
+        delivery = work.next()
+        assert delivery.state == enlisted
+        outcome = Described(ULong(0x34), [b"txn-1", ACCEPTED])
+        delivery.settle(outcome)
+        assert sender.outcome(number).state == outcome
+
+
+def test_dynamic_nodes(network: Network) -> None:
+    broker = three(network)
+    wanted = Map([(Symbol("x-opt-qd.address"), "q.new")])
+    source = Described(ULong(0x28), [None, None, None, None, True, wanted])
+    receiver = network.client("A").receiver(wait=False, source=source)
+    broker.session_begun()
+    end = broker.link_attached(answer=False)
+    assert end.remote is not None
+    assert (end.remote.source.value[4], end.remote.source.value[5]) == (True, {"x-opt-qd.address": "q.new"})
+    accept(end, source=Described(ULong(0x28), ["made.by.broker", None, None, None, True]))
+    assert receiver.wait_attached().source.value[0] == "made.by.broker"
+
+
+def test_prefixes_are_of_the_router_with_the_container(network: Network) -> None:
+    network.chain("AB", {"B": [link_route("in", delExternalPrefix="q.")]})
+    broker = network.broker("B")
+    network.knows("A", "Cq", "B")
+    sender = network.client("A").sender("q.a", wait=False)
+    assert attached(broker, sender).target["address"] == "a"
+    assert sender.target["address"] == "q.a"
+
+
+def test_announced_while_a_container_is_there(network: Network) -> None:
+    network.chain("ABC", {"A": [link_route("in", "p", pattern="p.*.x")], "C": BOTH})
+    known(network, "A")
+    message_routed = network.client("A").sender("q.a", wait=False)
+    assert message_routed.wait_attached().target is not None, "nobody has announced a link route"
+    first, second = network.broker("C"), network.broker("C")
+    known(network, "AB", "C")
+    other = network.broker("A")
+    network.knows("C", "Ep.*.x", "A")
+    sending(other, network.client("C"), "p.1.x")
+    second.drop()
+    sender, _ = sending(first, network.client("A"))
+    first.drop()
+    assert sender.wait_detached() == LOST
+    known(network, "AB")
+
+
+def test_links_spread_over_routers_and_stay_where_containers_are(network: Network) -> None:
+    network.chain("ABC", {"A": BOTH, "C": BOTH})
+    near, far = network.broker("A"), network.broker("C")
+    known(network, "B", "A", "C")
+    client = network.client("B")
+    for _ in range(2):
+        for broker in (near, far):
+            attached(broker, client.sender("q.a", wait=False))
+    client = network.client("A")
+    for _ in range(2):
+        attached(near, client.sender("q.a", wait=False))
+    near.drop()
+    known(network, "B", "C")
+    known(network, "C")
+    network.knows("A", "Cq", "C")
+    attached(far, client.sender("q.a", wait=False))
+
+
+@pytest.mark.parametrize("expiry", ["never", None])
+def test_loss_of_client_and_broker(network: Network, expiry: str | None) -> None:
+    broker = three(network)
+    client, other = network.client("A"), network.client("A")
+    source = Described(ULong(0x28), ["q.a", None, Symbol(expiry) if expiry else None])
+    receiver = client.receiver(wait=False, source=source)
+    end = attached(broker, receiver)
+    sender, _ = sending(broker, other)
+    client.drop()
+    assert end.wait_detached() == LOST
+    assert bool(end.detached.closed) == (expiry is None)
+    broker.drop()
+    assert sender.wait_detached() == LOST
+    assert sender.detached is not None
+    assert sender.detached.closed
+    known(network, "AB")
+
+
+def test_loss_of_a_router_in_the_middle(network: Network) -> None:
+    broker = three(network)
+    sender, end = sending(broker, network.client("A"))
+    receiver, back = receiving(broker, network.client("A"))
+    sent = sender.send(message.message(bytes(1000)))
+    network.routers["B"].kill()
+    for link in (sender, receiver, end, back):
+        assert link.wait_detached() == LOST
+    assert sent not in sender.session.outcomes
+    refused = network.client("A").sender("q.b", wait=False)
+    assert refused.wait_attached().target is None
+    assert refused.wait_detached() == NO_ROUTE
+    assert network.routers["A"].alive
