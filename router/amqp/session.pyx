@@ -111,7 +111,8 @@ cdef void meter_freed(void* owner) noexcept:
 cdef class Session(Channel):
     """One session. Owner: its connection."""
 
-    def __cinit__(self, Connection connection not None, remote_channel, list begin, handler, *, window=0, routers=False):
+    def __cinit__(self, Connection connection not None, remote_channel, list begin, handler, *, window=0,
+                  routers=False):
         """begin: items of the peer's begin, encoded; None: we begin, and there is no remote channel yet.
         window: frames, 0 for unbounded. routers: the peer is one, too. Writes our begin."""
         self.connection = connection

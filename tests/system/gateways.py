@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.peer.management import Management
@@ -42,7 +42,7 @@ class Network:
         started = self.routers[name] = self._start(self._sections[name], self.workers)
         return started
 
-    def chain(self, names: str, sections: dict[str, list[Section]] | None = None) -> None:
+    def chain(self, names: str, sections: Mapping[str, Sequence[Section]] | None = None) -> None:
         """Routers in a row, known to each other."""
         for number, name in enumerate(names):
             self.add(name, names[number - 1 : number], (sections or {}).get(name, ()))
