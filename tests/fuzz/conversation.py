@@ -3,6 +3,7 @@
 The clients do not listen: what the router will have said (handles, delivery-ids) is guessed well enough by counting.
 """
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -10,7 +11,7 @@ from tests.fuzz.mutate import spoil, value
 from tests.peer.codec import encode
 from tests.peer.frames import AMQP_HEADER, PERFORMATIVES, SASL_HEADER, _typed, frame_octets, source, target
 from tests.peer.types import Described, Map, Raw, Symbol, UByte, UInt, ULong
-from tests.unit.engine.replay import Event
+from tests.unit.engine.replay import BETWEEN, Event
 from tests.unit.engine.watch import ECHOED, mark
 
 BROKER = "broker"
@@ -74,9 +75,7 @@ class SessionModel:
 class ClientModel:
     """One client: what it says next."""
 
-    def __init__(
-        self, rng: Random, number: int, rudeness: float, routed: list[tuple[str, bool]] | None = None
-    ) -> None:
+    def __init__(self, rng: Random, number: int, rudeness: float, routed: list[tuple[str, bool]] | None = None) -> None:
         """routed: (name, receives) of links that link routes are for, as brokers will see them."""
         self.rng = rng
         self.routed = [] if routed is None else routed
@@ -437,14 +436,16 @@ class ClientModel:
         return b""
 
 
-def conversation(rng: Random, workers: int) -> dict[str, Any]:
-    """A case for `tests.unit.engine.replay.play`."""
+def conversation(
+    rng: Random, workers: int, router: tuple[type[ClientModel], Callable[..., list[Event]]] | None = None
+) -> dict[str, Any]:
+    """A case for `tests.unit.engine.replay.play`. router: how other routers are, and what the network says of them."""
     events: list[Event] = []
     clients: dict[int, ClientModel] = {}
     rudeness = rng.choice((0.0, 0.0, 0.002, 0.01, 0.05))
     most = rng.choice((1, 2, 3, 5))
     length = rng.choice((10, 40, 150, 400))
-    next_number = 0
+    next_number = index = 0
     routed: list[tuple[str, bool]] = []
 
     def feed(client: ClientModel, octets: bytes) -> None:
@@ -461,6 +462,17 @@ def conversation(rng: Random, workers: int) -> dict[str, Any]:
             events.append(["feed", client.number, sent.hex()])
 
     for _ in range(length):
+        if router is not None and rng.random() < 0.02 and index:
+            key = rng.choice(("M0balanced.a", "M0multicast.a", "M0closest.a"))
+            events.append([rng.choice(("announce", "withdraw")), rng.randrange(1, index + 1), key])
+        if router is not None and len(clients) <= most and rng.random() < 0.3:
+            index = index % 3 + 1
+            client = clients[next_number] = router[0](rng, next_number, rudeness, routed)
+            events.append(["open", next_number, rng.randrange(workers), BETWEEN])
+            feed(client, client.begin_connection())
+            events.extend(router[1](rng, next_number, index))
+            next_number += 1
+            continue
         if len(clients) < most and rng.random() < 0.5:
             client = clients[next_number] = ClientModel(rng, next_number, rudeness, routed)
             listener = rng.choice(LISTENERS)
@@ -483,4 +495,4 @@ def conversation(rng: Random, workers: int) -> dict[str, Any]:
         elif choice < 0.395 or not client.open:
             events.append(["lose", client.number])
             del clients[client.number]
-    return {"workers": workers, "ring": RING, "events": events}
+    return {"workers": workers, "ring": RING, "events": events} | ({"network": True} if router else {})

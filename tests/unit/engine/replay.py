@@ -3,23 +3,39 @@
 An event is a list: ["open", connection, worker, listener], ["feed", connection, hex], ["lose", connection],
 ["block", connection] and ["unblock", connection] (its socket takes nothing), ["time", ms], ["settle"],
 ["spoiled", connection] (from here on its octets are not what AMQP allows: what it sent is not looked at).
+
+With "network" the router is an interior one, of which other routers are told by hand: ["router", connection, index,
+cost, origins] (a neighbour, behind an inter-router connection), ["announce", index, key], ["withdraw", index, key].
 """
 
 from typing import Any
 
 import router.routing.testing as engine
-from tests.unit.engine.host import Peer, Router
+from supervisor.neighbours import Nobody
+from tests.unit.engine.answers import Answers
+from tests.unit.engine.host import Peer, Router, configuration
 from tests.unit.engine.watch import Watcher
 
 Event = list[Any]
 
 
+BETWEEN = "between"
+INTERIOR = configuration(
+    more=f"listener {{ name: {BETWEEN}; host: 127.0.0.1; port: 9; role: inter-router; idleTimeoutSeconds: 0 }}"
+).replace("mode: standalone", "mode: interior")
+
+
 class Play:
     """One conversation being played."""
 
-    def __init__(self, workers: int, ring_octets: int) -> None:
+    def __init__(self, workers: int, ring_octets: int, network: bool = False) -> None:
         self.before = engine.alive()
-        self.router = Router(workers, ring_octets=ring_octets, test_hooks=True)
+        self.router = Router(workers, INTERIOR if network else None, ring_octets, test_hooks=True)
+        if network:
+            # The network is what the events say.
+            self.router.core.routers = None
+            self.router.core.neighbours.network = Nobody()
+        self.answers: dict[int, Answers] = {}
         self.peers: dict[int, Peer] = {}
         self.watchers: dict[int, Watcher] = {}
         self.spoiled: set[int] = set()
@@ -34,8 +50,30 @@ class Play:
             number, worker, listener = rest
             self.peers[number] = self.router.connect(worker, listener)
             self.watchers[number] = Watcher(number, self.spoiled)
+            if listener == BETWEEN:
+                self.answers[number] = Answers()
+        elif kind in ("announce", "withdraw"):
+            self.announce(kind == "announce", *rest)
+        elif kind == "router":
+            number, index, cost, origins = rest
+            if number in self.peers:
+                conn = self.peers[number].known.number
+                self.router.core.table.change(["router", index, f"N{index}", [conn], cost, origins])
         elif rest[0] in self.peers:  # a shortened conversation may lack its beginning
             self.of_peer(kind, rest[0], rest[1:])
+
+    def announce(self, there: bool, index: int, key: str) -> None:
+        """A router has got destinations of an address, or has none any more."""
+        table = self.router.core.table
+        record = table.records.get(key)
+        if record is None:
+            record = table.create(key, "closest" if key[0] == "R" else "balanced", None, "throttle")
+            table.hold(record)
+        known = record.remotes is not None and index in record.remotes
+        if there and not known:
+            table.add_remote(record, index)
+        elif known and not there:
+            table.remove_remote(record, index)
 
     def of_peer(self, kind: str, number: int, rest: list[Any]) -> None:
         peer = self.peers[number]
@@ -55,7 +93,9 @@ class Play:
         self.router.settle()
         self.router.check_quiet()
         for number, watcher in self.watchers.items():
-            watcher.take(self.peers[number].take())
+            heard = watcher.take(self.peers[number].take())
+            for frame in heard if number in self.answers else ():
+                self.peers[number].feed(self.answers[number].to(frame))
 
     def end(self) -> None:
         """Everybody leaves: nothing may stay behind."""
@@ -72,7 +112,7 @@ class Play:
 
 def play(case: dict[str, Any]) -> None:
     """Run `{"workers": n, "ring": octets, "events": [...]}`. Raises AssertionError for what must not happen."""
-    playing = Play(case["workers"], case["ring"])
+    playing = Play(case["workers"], case["ring"], case.get("network", False))
     try:
         for event in case["events"]:
             playing.step(event)

@@ -38,8 +38,9 @@ class Watcher:
         self.reported: dict[tuple[int, int], bool] = {}
         self.frames: dict[str, int] = {}
         self.closed = False
+        self.heard: list[Frame] = []
 
-    def take(self, octets: bytes) -> None:
+    def take(self, octets: bytes) -> list[Frame]:
         """What came since the last call. Raises AssertionError, or what the codec raises."""
         data = self.rest + octets
         at = 0
@@ -55,6 +56,8 @@ class Watcher:
             self.octets(data[at : at + size])
             at += size
         self.rest = data[at:]
+        heard, self.heard = self.heard, []
+        return heard
 
     def octets(self, frame: bytes) -> None:
         try:
@@ -66,6 +69,7 @@ class Watcher:
             self.frame(parsed)
 
     def frame(self, frame: Frame) -> None:
+        self.heard.append(frame)
         self.frames[frame.name] = self.frames.get(frame.name, 0) + 1
         if frame.name == "transfer":
             self.transfer(frame)

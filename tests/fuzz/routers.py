@@ -1,0 +1,75 @@
+"""What another router may say on an inter-router connection: links of any number, deliveries of any address."""
+
+from typing import Any
+
+from tests.fuzz.conversation import ADDRESSES, ClientModel, LinkModel, SessionModel
+from tests.peer.frames import source, target
+from tests.peer.types import Symbol
+
+CONTROL, DATA = "qd.router", "qd.router-data"
+DATA_SESSIONS = 3  # of a neighbour; more links than sessions are streaming links
+KEYS = ("M0balanced.a", "M0balanced.b", "M0closest.a", "M0multicast.a", "MFspare.a", "RN1", "RN2", "M1balanced.a")
+
+
+class RouterModel(ClientModel):
+    """A neighbour: it says what it likes, and answers the links that are attached for streams (`Answers`)."""
+
+    def begin_connection(self) -> bytes:
+        octets = super().begin_connection()
+        session = self.sessions[0]
+        octets += self.attach_between(0, session, CONTROL, receives=True)
+        octets += self.attach_between(0, session, CONTROL, receives=False)
+        for channel in range(1, 1 + DATA_SESSIONS):
+            octets += self.begin(channel)
+            for receives in (True, False):
+                octets += self.attach_between(channel, self.sessions[channel], DATA, receives=receives)
+        return octets
+
+    def attach_between(self, channel: int, session: SessionModel, capability: str, *, receives: bool) -> bytes:
+        """A link between routers."""
+        rng = self.rng
+        handle = rng.choice([h for h in range(8) if h not in session.links] or [0])
+        link = session.links[handle] = LinkModel(self.next_uid, receives)
+        self.next_uid += 1
+        octets = self.say(
+            "attach",
+            channel,
+            name=f"l{link.uid}",
+            handle=handle,
+            role=receives,
+            snd_settle_mode=rng.choice((2, 2, 2, 0, 1, None)),
+            rcv_settle_mode=0,
+            source=source(capabilities=capability),
+            target=target(capabilities=capability),
+            initial_delivery_count=rng.choice((0, 0, 0, 7)),
+        )
+        return octets + (self.grant(channel, handle, link) if receives else b"")
+
+    def attach(self, channel: int, session: SessionModel) -> bytes:
+        choice = self.rng.random()
+        if choice < 0.2:
+            return super().attach(channel, session)
+        capability = DATA if choice < 0.95 else CONTROL
+        return self.attach_between(channel, session, capability, receives=self.rng.random() < 0.5)
+
+    def annotations(self) -> list[tuple[Any, Any]]:
+        """Mostly what routers write."""
+        rng = self.rng
+        pairs = super().annotations() if rng.random() < 0.3 else []
+        if rng.random() < 0.15:
+            return pairs
+        pairs.append((Symbol("x-opt-qd.phase"), rng.choice((0, 0, 0, 1, 22, 5, 9, 99))))
+        pairs.append((Symbol("x-opt-qd.to"), rng.choice((*ADDRESSES[:9], "_topo/0/N1/x", "_topo/0/QDR/$management"))))
+        pairs.append((Symbol("x-opt-qd.ingress"), rng.choice(("0/N1", "0/N2", "0/QDR", "0/other", "", "0/N1" * 80))))
+        trace = [rng.choice(("0/N1", "0/N2", "0/QDR", "x")) for _ in range(rng.choice((0, 1, 1, 2, 5, 60)))]
+        pairs.append((Symbol("x-opt-qd.trace"), trace))
+        return pairs
+
+
+def about_routers(rng: Any, number: int, index: int) -> list[list[Any]]:
+    """Events: the network knows the router behind this connection, and what it has."""
+    events: list[list[Any]] = [["router", number, index, rng.choice((1, 1, 5, 300)), f"{rng.getrandbits(3):x}"]]
+    for key in KEYS:
+        if rng.random() < 0.6:
+            events.append(["announce", index, key])
+    return events
