@@ -5,7 +5,7 @@ The clients do not listen: what the router will have said (handles, delivery-ids
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.fuzz.mutate import spoil, value
 from tests.peer.codec import encode
@@ -75,6 +75,8 @@ class SessionModel:
 class ClientModel:
     """One client: what it says next."""
 
+    CHANNEL_MAXES: ClassVar[tuple[int | None, ...]] = (None, 0, 3, 100)
+
     def __init__(self, rng: Random, number: int, rudeness: float, routed: list[tuple[str, bool]] | None = None) -> None:
         """routed: (name, receives) of links that link routes are for, as brokers will see them."""
         self.rng = rng
@@ -125,7 +127,7 @@ class ClientModel:
             container_id=f"c{self.number}",
             hostname=rng.choice((None, "t", "u")),
             max_frame_size=rng.choice((None, None, 512, 600, 4096, 1 << 20)),
-            channel_max=rng.choice((None, 0, 3, 100)),
+            channel_max=rng.choice(self.CHANNEL_MAXES),
             idle_time_out=rng.choice((None, None, 1, 1000)),
         )
         return octets + self.begin(0)

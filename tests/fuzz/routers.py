@@ -1,6 +1,6 @@
 """What another router may say on an inter-router connection: links of any number, deliveries of any address."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.fuzz.conversation import ADDRESSES, ClientModel, LinkModel, SessionModel
 from tests.peer.frames import source, target
@@ -13,6 +13,8 @@ KEYS = ("M0balanced.a", "M0balanced.b", "M0closest.a", "M0multicast.a", "MFspare
 
 class RouterModel(ClientModel):
     """A neighbour: it says what it likes, and answers the links that are attached for streams (`Answers`)."""
+
+    CHANNEL_MAXES: ClassVar = (None, None, 100, 4)
 
     def begin_connection(self) -> bytes:
         octets = super().begin_connection()
@@ -44,6 +46,13 @@ class RouterModel(ClientModel):
             initial_delivery_count=rng.choice((0, 0, 0, 7)),
         )
         return octets + (self.grant(channel, handle, link) if receives else b"")
+
+    def act(self) -> bytes:
+        """Often several things at once: deliveries above all."""
+        octets = super().act()
+        while self.open and self.rng.random() < 0.6:
+            octets += super().act()
+        return octets
 
     def attach(self, channel: int, session: SessionModel) -> bytes:
         choice = self.rng.random()
