@@ -462,9 +462,12 @@ cdef class Connection:
     def assign_channel(self, Channel channel not None, remote_channel):
         """A local channel for a session: the peer's number (None: it has none yet) when it is free."""
         cdef uint32_t number = remote_channel or 0
-        if number > self.remote_channel_max or number_get(self.local_channels, number) is not None:
+        cdef uint32_t most = self.remote_channel_max
+        if remote_channel is None and self.local_channel_max < most:
+            most = self.local_channel_max  # the peer has to answer on a channel, too
+        if number > most or number_get(self.local_channels, number) is not None:
             number = self.local_channels.lowest_free()
-        if number > self.remote_channel_max:
+        if number > most:
             raise RemoteError("connection", RESOURCE_LIMIT, "no channel left for a session")
         self.local_channels.put(number, channel)
         channel.local_channel = number

@@ -1,0 +1,402 @@
+"""Inter-router connections while they live: control messages both ways, loss, retries, hostile peers, limits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.peer import frames, message
+from tests.peer.container import Broker
+from tests.peer.management import Management
+from tests.peer.neighbour import DATA, RouterPeer, properties
+from tests.peer.peer import Peer
+from tests.peer.router19 import control
+from tests.peer.types import Map, Symbol
+from tests.system.fixtures import Start, pass_one
+from tests.system.network import View, connector, interior
+from tests.system.router import Router, free_port, poll
+
+#: Seconds after which a silent neighbour is lost: far more than any test waits.
+LONG = 120
+#: Seconds within which the loss of a connection is to be known.
+AT_ONCE = 5.0
+INSTANCE = 1_700_000_000
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    made = Broker()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def router(start: Start, workers: int) -> Router:
+    return start(interior("B", helloMaxAgeSeconds=LONG), workers)
+
+
+class Met:
+    """Router P beside the router under test: it has said HELLO until both knew each other."""
+
+    def __init__(self, links: RouterPeer, name: str = "P") -> None:
+        self.links = links
+        self.name = name
+        self.number = 0
+
+    def heard(self) -> list[control.Control]:
+        """Control messages that have come."""
+        assert self.links.control_in is not None
+        return [control.read(delivery.payload) for delivery in self.links.control_in.deliveries if delivery.complete]
+
+    def wait_hello(self, seen: list[str] | None = None) -> control.Control:
+        """A HELLO; `seen`: the routers that it has to name."""
+
+        def found() -> control.Control | None:
+            hellos = [each for each in self.heard() if each.opcode == "HELLO"]
+            return next((each for each in hellos if seen is None or each.body["seen"] == seen), None)
+
+        message: control.Control = self.links.peer.until(found, f"HELLO {seen}")
+        return message
+
+    def hello(self, *seen: str) -> None:
+        self.links.send_control(control.hello(self.name, INSTANCE, list(seen)))
+
+    def meet(self, router_id: str = "B") -> None:
+        self.hello(router_id)
+        self.wait_hello([self.name])
+
+
+def connected(router: Router, name: str = "P", **fields: Any) -> Met:
+    return Met(RouterPeer.connected(router.ports["net"], name, **fields), name)
+
+
+def neighbours(router: Router) -> list[str]:
+    """Whom the router's link state names."""
+    return list(next(row for row in View(router).query("router.node") if row["nextHop"] == "(self)")["linkState"])
+
+
+# --- control messages ---------------------------------------------------------------------------------------------
+
+
+def test_hellos_both_ways(router: Router) -> None:
+    met = connected(router, cost=7)
+    first = met.wait_hello([])
+    assert (first.body["id"], first.body["pv"], first.body["area"]) == ("B", 1, "0")
+    assert (first.ingress, first.trace) == ("0/B", ["0/B"])
+    met.meet()
+    assert neighbours(router) == ["P"]
+    row = View(router).nodes()["P"]
+    assert (row["cost"], row["nextHop"], row["instance"]) == (7, None, INSTANCE)
+    assert met.links.control_in is not None
+    assert all(delivery.settled for delivery in met.links.control_in.deliveries)
+    met.links.peer.drop()
+
+
+def test_unsettled_control_messages_are_accepted(router: Router) -> None:
+    met = connected(router)
+    assert met.links.control_out is not None
+    assert met.links.control_out.request(control.hello("P", INSTANCE, ["B"])).name == "accepted"
+    assert met.links.control_out.request(b"\x00SsE" + b"nonsense").name == "accepted"
+    met.wait_hello(["P"])
+    met.links.peer.drop()
+
+
+def test_a_control_message_of_many_addresses(router: Router) -> None:
+    met = connected(router)
+    met.meet()
+    keys = [(f"M0address/with/a/name/{number}", 3) for number in range(20_000)]
+    met.links.send_control(control.router_advertisement("P", INSTANCE, 1, 5))
+    met.links.peer.until(lambda: any(each.opcode == "MAR" for each in met.heard()), "a request for addresses")
+    met.links.send_control(control.mobile_state("P", "B", 5, keys))
+    with Peer.opened(router.port) as peer:
+        for key in (keys[0], keys[-1]):
+            assert peer.sender(key[0].removeprefix("M0")).credit == 250
+    met.links.peer.drop()
+
+
+def test_a_control_message_that_is_too_large(router: Router) -> None:
+    met = connected(router)
+    met.meet()
+    met.links.send_control(control.hello("P", INSTANCE, ["x" * 1000] * 9000))
+    met.links.send_control(control.hello("P", INSTANCE, ["B"]))
+    assert met.links.control_out is not None
+    met.links.peer.until(lambda: met.links.control_out and met.links.control_out.credit == 250, "credit")
+    assert neighbours(router) == ["P"]
+    met.links.peer.drop()
+
+
+# --- loss ---------------------------------------------------------------------------------------------------------
+
+
+def drop(met: Met, router: Router) -> None:
+    met.links.peer.drop()
+
+
+def close(met: Met, router: Router) -> None:
+    met.links.peer.close()
+
+
+def detach_ours(met: Met, router: Router) -> None:
+    assert met.links.control_in is not None
+    met.links.control_in.detach()
+
+
+def end_session(met: Met, router: Router) -> None:
+    met.links.peer.sessions[0].end()
+
+
+def kill_worker(met: Met, router: Router) -> None:
+    os.kill(router.worker_of(met.links.peer.socket.getsockname()[1]), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("way", [drop, close, detach_ours, end_session, kill_worker])
+def test_a_neighbour_is_lost_at_once(router: Router, way: Callable[[Met, Router], None]) -> None:
+    """Its HELLOs would be good for minutes."""
+    met = connected(router)
+    met.meet()
+    poll(lambda: neighbours(router) == ["P"], "the neighbour is known")
+    way(met, router)
+    router.wait_log("Node P is not reachable", AT_ONCE)
+    met.links.peer.drop()
+
+
+def test_a_silent_connection_is_closed(start: Start, workers: int) -> None:
+    sections = interior("B", helloMaxAgeSeconds=LONG)
+    sections[2][1]["idleTimeoutSeconds"] = 1
+    router = start(sections, workers)
+    met = connected(router)
+    met.meet()
+    assert met.links.peer.expect_close() == ("amqp:resource-limit-exceeded", "local-idle-timeout expired")
+    poll(lambda: neighbours(router) == [], "the neighbour is lost", AT_ONCE)
+
+
+def test_a_neighbour_comes_back_on_the_same_connection(router: Router) -> None:
+    met = connected(router)
+    met.meet()
+    detach_ours(met, router)
+    poll(lambda: neighbours(router) == [], "the neighbour is lost", AT_ONCE)
+    met.links.control_in = met.links.receiver(met.links.peer.sessions[0], "qd.router")
+    met.meet()
+    poll(lambda: neighbours(router) == ["P"], "the neighbour is back")
+    met.links.peer.drop()
+
+
+def test_a_data_link_that_goes_leaves_the_others(router: Router) -> None:
+    met = connected(router)
+    met.meet()
+    met.links.ins[5].detach()
+    met.links.outs[3].detach()
+    with Peer.opened(router.port) as peer:
+        management = Management(peer)
+        poll(lambda: len(management.query("router.link")) == 20 + 2, "two links are gone")
+    assert neighbours(router) == ["P"]
+    met.links.peer.drop()
+
+
+def test_a_connector_comes_back(start: Start, workers: int, broker: Broker) -> None:
+    router = start(interior("B", to=[broker.port], helloMaxAgeSeconds=LONG), workers)
+    for loss in (drop, kill_worker, close, drop):
+        container = broker.serve(container_id="P", properties=properties())
+        met = Met(RouterPeer.served(container))
+        met.meet()
+        poll(lambda: neighbours(router) == ["P"], "the neighbour is known")
+        lines = len(router.lines)
+        if loss is kill_worker:
+            os.kill(router.worker_of(broker.port), signal.SIGKILL)
+        else:
+            loss(met, router)
+        router.wait_log("Node P is not reachable", AT_ONCE, after=lines)
+
+
+def test_a_connector_tries_the_addresses_that_its_peer_names(start: Start, workers: int) -> None:
+    first, second = Broker(), Broker()
+    try:
+        start(interior("B", to=[first.port]), workers)
+        alternative = Map(
+            [(Symbol("network-host"), "127.0.0.1"), (Symbol("port"), str(second.port)), (Symbol("scheme"), "amqp")]
+        )
+        pairs = [*properties().pairs, (Symbol("failover-server-list"), [alternative])]
+        met = Met(RouterPeer.served(first.serve(container_id="P", properties=Map(pairs))))
+        met.wait_hello([])
+        first.refuse()
+        met.links.peer.drop()
+        again = Met(RouterPeer.served(second.serve(container_id="Q", properties=properties())))
+        again.wait_hello([])
+    finally:
+        first.close()
+        second.close()
+
+
+# --- several connections ------------------------------------------------------------------------------------------
+
+
+def test_two_connections_of_one_router(router: Router) -> None:
+    one, two = connected(router), connected(router)
+    one.meet()
+    two.meet()
+    assert neighbours(router) == ["P"]
+    one.links.peer.drop()
+    before = len(two.heard())
+    two.hello("B")
+    two.links.peer.until(lambda: len(two.heard()) > before + 1, "HELLOs go on")
+    poll(lambda: neighbours(router) == ["P"], "the neighbour is still there")
+    two.links.peer.drop()
+
+
+def test_a_connection_to_oneself(start: Start, workers: int) -> None:
+    port = free_port()
+    router = start(interior("B", port, [port]), workers)
+    with Peer.opened(router.port) as peer:
+        management = Management(peer)
+        poll(lambda: len([r for r in management.query("connection") if r["role"] == "inter-router"]) == 2, "both ends")
+        wait = time.monotonic() + 2.5  # two HELLOs
+        peer.idle_until(wait)
+        assert [row["id"] for row in management.query("router.node")] == ["B"]
+        rows = [row for row in management.query("router.link") if row["linkType"] == "router-control"]
+        poll(lambda: sum(r["deliveryCount"] for r in management.query("router.link")
+                         if r["linkType"] == "router-control") > 0, "HELLOs")  # fmt: skip
+        assert len(rows) == 4
+        receiver = peer.receiver("closest/x", 10)
+        pass_one(peer.sender("closest/x"), receiver)
+
+
+def test_connections_are_spread_over_the_workers(start: Start) -> None:
+    router = start(interior("B"), 3)
+    busy = [Peer.opened(router.port) for _ in range(4)]
+    mets = [connected(router, f"P{number}") for number in range(3)]
+    pids = {router.worker_of(met.links.peer.socket.getsockname()[1]) for met in mets}
+    assert len(pids) == 3
+    for each in [*busy, *(met.links.peer for met in mets)]:
+        each.drop()
+
+
+# --- management at run time ---------------------------------------------------------------------------------------
+
+
+def test_connectors_and_listeners_at_run_time(start: Start, workers: int, broker: Broker) -> None:
+    router = start(interior("B"), workers)
+    with Peer.opened(router.port) as peer:
+        management = Management(peer)
+        attributes = connector(broker.port)[1]
+        management.create("connector", attributes.pop("name"), **{**attributes, "port": str(broker.port), "cost": 4})
+        met = Met(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
+        met.meet()
+        assert View(router).nodes()["P"]["cost"] == 4
+        management.delete("connector", name=f"to{broker.port}")
+        assert met.links.peer.expect_close() is None
+        poll(lambda: neighbours(router) == [], "the neighbour is lost", AT_ONCE)
+        assert broker.quiet(3)
+        management.create("listener", "more", host="127.0.0.1", port="0", role="inter-router", cost=2)
+        line = router.wait_log(r"Listening on 127.0.0.1:(\d+) \(more\)")
+        links = RouterPeer.connected(int(line[1]), "Q")
+        also = Met(links, "Q")
+        also.meet()
+        assert View(router).nodes()["Q"]["cost"] == 2
+        links.peer.drop()
+
+
+# --- hostile peers ------------------------------------------------------------------------------------------------
+
+
+def test_a_storm_of_connections(router: Router) -> None:
+    met = connected(router)
+    met.meet()
+    descriptors = router.descriptors()
+    for number in range(60):
+        storm = RouterPeer(Peer.opened(router.ports["net"], container_id=f"S{number % 3}", properties=properties()))
+        storm.attach_control()
+        storm.attach_data()
+        storm.send_control(control.hello(f"S{number % 3}", INSTANCE + number, ["B"]))
+        storm.peer.drop(reset=number % 2 == 0)
+    met.hello("B")
+    poll(lambda: neighbours(router) == ["P"], "only the neighbour is left")
+    poll(lambda: router.descriptors() <= descriptors, "all descriptors are closed")
+    met.links.peer.drop()
+
+
+def test_a_thousand_data_links(router: Router) -> None:
+    met = connected(router, links=1)
+    met.meet()
+    session = met.links.peer.sessions[1]
+    most = 1034
+    attached = [met.links.sender(session, DATA) for _ in range(most - 1)]
+    beyond = met.links.sender(session, DATA, credit=False)
+    assert beyond.wait_detached() == ("amqp:resource-limit-exceeded", "too many links between routers")
+    attached[-1].detach()
+    assert met.links.sender(session, DATA).credit == 250
+    assert neighbours(router) == ["P"]
+    met.links.peer.drop()
+
+
+def test_incomplete_control_messages_do_not_stop_others(router: Router) -> None:
+    """A flood of parts of control messages: each is bounded, and other neighbours are heard."""
+    met = connected(router)
+    met.meet()
+    floods = [connected(router, f"F{number}", links=0) for number in range(12)]
+    memory = router.memory()
+    for flood in floods:
+        assert flood.links.control_out is not None
+        flood.links.control_out.send_some(bytes(7 << 20), 10.0, settled=True, more=True)
+    assert router.memory() < memory + (160 << 20)
+    met.hello("B")
+    before = len(met.heard())
+    met.links.peer.until(lambda: len(met.heard()) > before, "HELLOs go on")
+    for flood in floods:
+        flood.links.peer.drop()
+    met.links.peer.drop()
+
+
+def test_malformed_attaches_end_only_their_connection(router: Router) -> None:
+    met = connected(router)
+    met.meet()
+    bad = RouterPeer(Peer.opened(router.ports["net"], container_id="X", properties=properties()))
+    session = bad.peer.begin()
+    session.frame("attach", name="a", handle=0, role=True, source=frames.target("x"), target=frames.source("y"))
+    session.frame("attach", name="b", handle=1, role=False, source=None, target=None, initial_delivery_count=0)
+    session.frame("attach", name="c", handle=0, role=True, source=None, target=None)
+    bad.peer.expect_end()
+    assert neighbours(router) == ["P"]
+    met.links.peer.drop()
+
+
+# --- limits -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"maxFrameSize": 512},
+        {"maxSessions": 3},
+        {"maxSessionFrames": 4, "maxFrameSize": 1024},
+        {"linkCapacity": 1},
+        {"maxSessions": 1, "maxFrameSize": 512},
+    ],
+    ids=str,
+)
+def test_narrow_limits_on_either_side(start: Start, workers: int, attributes: dict[str, Any]) -> None:
+    for narrow in ("listener", "connector"):
+        wide = interior("A")
+        if narrow == "listener":
+            wide[2][1].update(attributes)
+        listens = start(wide, workers)
+        dials_sections = interior("B", to=[listens.ports["net"]])
+        if narrow == "connector":
+            dials_sections[3][1].update(attributes)
+        dials = start(dials_sections, workers)
+        View(dials).wait_nodes(A=1)
+        View(listens).wait_nodes(B=1)
+        with Peer.opened(listens.port) as receiving, Peer.opened(dials.port) as sending:
+            receiver = receiving.receiver("closest/x", 10)
+            View(dials).wait_remote("M0closest/x", "A")
+            sender = sending.sender("closest/x")
+            for size in (10, 5_000, 300_000):
+                number = sender.send(message.message(bytes(size)))
+                delivery = receiver.next()
+                assert len(delivery.payload) > size
+                delivery.settle()
+                assert sender.outcome(number).name == "accepted"
