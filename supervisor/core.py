@@ -145,6 +145,7 @@ class Core:
         if self.routers is not None:
             self.neighbours.network = self.routers
             self.routers.send_control = self.neighbours.send_control
+            self.routers.known = self.neighbours.known
         self._handlers: dict[str, Callable[[Worker, Message], None]] = {
             READY: self._ready,
             RESYNC: self._resync,

@@ -64,16 +64,16 @@ class Neighbour:
         self.links: list[Link | None] = [None] * PRIORITIES  # outgoing data links by priority
         self.hop = False  # the table knows it
 
-    def op(self) -> Op:
-        """The op that announces the next hop."""
+    def op(self, index: int | None) -> Op:
+        """The op that announces the next hop. index: the router's, None: not known yet."""
         links = [None if link is None else [link.slot, link.generation] for link in self.links]
-        return [OP_HOP, self.connection.number, self.connection.worker, links]
+        return [OP_HOP, self.connection.number, self.connection.worker, links, index]
 
 
 class Neighbours:
     """All inter-router connections. Owner: the core."""
 
-    __slots__ = ("_by_number", "_changed", "_in_process", "_log", "_table", "_take_identity", "network")
+    __slots__ = ("_by_number", "_changed", "_in_process", "_indexes", "_log", "_table", "_take_identity", "network")
 
     def __init__(self, table: Table, in_process: InProcess, take_identity: Callable[[], int], log: Log) -> None:
         self._table = table
@@ -81,7 +81,8 @@ class Neighbours:
         self._take_identity = take_identity
         self._log = log
         self._by_number: dict[int, Neighbour] = {}
-        self._changed: dict[int, Neighbour] = {}  # whose data links are not as the table has them
+        self._changed: dict[int, Neighbour] = {}  # whose data links, or index, are not as the table has them
+        self._indexes: dict[str, int] = {}  # of the routers of the network, by id
         self.network: Network = Nobody()
         in_process.handle(CONTROL_KEY, self._received)
 
@@ -108,6 +109,16 @@ class Neighbours:
         if neighbour is None or neighbour.control_out is None:
             return False
         return self._in_process.send_control(neighbour.control_out.worker, conn, octets)
+
+    def known(self, router_id: str, index: int | None) -> None:
+        """The network knows a router by an index, or (None) no more. Copies of a message skip those that had it."""
+        if index is None:
+            self._indexes.pop(router_id, None)
+        else:
+            self._indexes[router_id] = index
+        for neighbour in self:
+            if neighbour.connection.container == router_id and neighbour.hop:
+                self._changed[neighbour.connection.number] = neighbour
 
     # For the core
 
@@ -184,7 +195,7 @@ class Neighbours:
         for number, neighbour in self._changed.items():
             if any(neighbour.links):
                 neighbour.hop = True
-                self._table.change(neighbour.op())
+                self._table.change(self._op(neighbour))
             elif neighbour.hop:
                 neighbour.hop = False
                 self._table.change([OP_HOP_GONE, number])
@@ -192,7 +203,11 @@ class Neighbours:
 
     def ops(self) -> list[Op]:
         """All next hops, for a snapshot. Nothing may wait to be published."""
-        return [neighbour.op() for neighbour in self if neighbour.hop]
+        return [self._op(neighbour) for neighbour in self if neighbour.hop]
+
+    def _op(self, neighbour: Neighbour) -> Op:
+        # A router's container id is its router id (inter-router.md 1).
+        return neighbour.op(self._indexes.get(neighbour.connection.container or ""))
 
     def _received(self, message: LocalMessage) -> None:
         number = message.connection_number

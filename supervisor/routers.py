@@ -102,6 +102,7 @@ class Routers:
         self.engine: Final = Engine(config.id, self.instance, timers(config), self._clock)
         self.link_routes: Final = RemoteLinkRoutes()
         self.send_control: Callable[[int, bytes], object] = _nowhere
+        self.known: Callable[[str, int | None], object] = _nowhere  # a router has this index, or is forgotten
         self._bits: dict[int, int] = {}  # number of each inter-router connection among those, the lowest free one
         self._present: dict[int, Router] = {}  # by index, as the engine has them
         self._told: dict[int, Router] = {}  # by index, as workers have them
@@ -259,10 +260,12 @@ class Routers:
         match change:
             case RouterAdded():
                 router = self._present[change.index] = Router(change.index, change.id)
+                self.known(change.id, change.index)
                 self._work.append(self._add(router))
             case RouterRemoved():
                 router = self._present.pop(change.index)
                 router.gone = True
+                self.known(router.id, None)
                 self._path(router, (), 0, 0)
                 self._work.append(self._remove(router))
             case PathChanged():
@@ -408,5 +411,5 @@ def _now(now: float | None) -> float:
     return time.monotonic() if now is None else now
 
 
-def _nowhere(connection: int, octets: bytes) -> None:
-    """In the place of `send_control` while there is no connection."""
+def _nowhere(*_arguments: object) -> None:
+    """In the place of what is called for inter-router connections while there are none."""

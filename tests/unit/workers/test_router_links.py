@@ -137,12 +137,26 @@ def test_a_key_that_is_no_symbol_ends_what_is_looked_at():
 def test_the_next_hop_has_the_outgoing_links_by_priority(host):
     peer = host.peer()
     slots = [record.slot for record in peer.client.links.values() if record.outgoing and record.capability == DATA]
-    assert host.hop(peer) == ["hop", peer.client.number, 0, [[slot.index, slot.generation] for slot in slots]]
+    assert host.hop(peer) == ["hop", peer.client.number, 0, [[slot.index, slot.generation] for slot in slots], None]
     peer.feed(say("detach", handle=4, closed=True))  # that of priority 1
     host.router.settle()
     assert host.hop(peer)[3][1] is None
     assert sum(entry is None for entry in host.hop(peer)[3]) == 1
     assert len(of(frames(peer), "detach")) == 1
+
+
+def test_the_next_hop_names_its_router_while_it_is_known(host):
+    peer, other = host.peer(links=1), host.peer(links=1)
+    neighbours = host.router.core.neighbours
+    neighbours.known("test", 7)
+    neighbours.known("elsewhere", 8)
+    host.router.settle()
+    assert [host.hop(each)[4] for each in (peer, other)] == [7, 7]
+    third = host.peer(links=1)
+    assert host.hop(third)[4] == 7
+    neighbours.known("test", None)
+    host.router.settle()
+    assert host.hop(peer)[4] is None
 
 
 def test_next_hops_are_announced_once_for_all_links_that_come_together(host):
