@@ -154,11 +154,12 @@ class Router:
     def start(self) -> None:
         """Start and wait until every listener of the configuration listens."""
         wanted = self.config.read_text().count("listener {")
+        before = len(self.lines)
         self.spawn()
         seen = re.compile(r"Listening on \S*?:(\d+)(?: \((\w+)\))?")
 
         def listening() -> bool:
-            found = [match for line in self.lines if (match := seen.search(line))]
+            found = [match for line in self.lines[before:] if (match := seen.search(line))]
             self.ports = {match[2] or "": int(match[1]) for match in found}
             return len(found) >= wanted
 

@@ -1,0 +1,246 @@
+"""Networks that lose connections and routers, and get them back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from tests.peer import message
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.system.fixtures import Start, bodies
+from tests.system.network import CONVERGENCE, View, connector, interior, ports
+from tests.system.router import Router, poll
+
+
+@pytest.fixture
+def triangle(start: Start, workers: int) -> tuple[Router, Router, Router]:
+    """A, B and C, each connected to both others; all know of each other."""
+    a, b = ports(2)
+    routers = (
+        start(interior("A", a), workers),
+        start(interior("B", b, [a]), workers),
+        start(interior("C", None, [a, b]), workers),
+    )
+    for router, others in zip(routers, ("BC", "AC", "AB"), strict=True):
+        View(router).wait_nodes(**dict.fromkeys(others, 1))
+    return routers
+
+
+def delete_connector(router: Router, name: str) -> None:
+    peer = Peer.opened(router.port)
+    try:
+        Management(peer).delete("connector", name)
+    finally:
+        peer.drop()
+
+
+def create_connector(router: Router, attributes: dict[str, object]) -> None:
+    peer = Peer.opened(router.port)
+    try:
+        more = {name: value for name, value in attributes.items() if name != "name"}
+        Management(peer).create("connector", str(attributes["name"]), **more)
+    finally:
+        peer.drop()
+
+
+class Flow:
+    """A sender and a receiver of an address at two routers; messages go one after the other until it is stopped."""
+
+    def __init__(self, into: Router, out: Router, address: str) -> None:
+        self.receiver_peer = Peer.opened(out.port)
+        self.receiver = self.receiver_peer.receiver(address, 100)
+        self.sender_peer = Peer.opened(into.port)
+        self.sender = self.sender_peer.sender(address, credit=False)
+        self.sender.wait_credit(timeout=CONVERGENCE)
+        self.accepted: list[int] = []
+        self.others: list[tuple[int, str | None]] = []
+        self.received: list[int] = []
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._send, self._receive)]
+        for thread in self._threads:
+            thread.start()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised again where the test waits
+            self._error = error
+            self._stop.set()
+
+    def _send(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self.sender.wait_credit(timeout=CONVERGENCE)
+            outcome = self.sender.outcome(self.sender.send(message.message(number)), timeout=CONVERGENCE)
+            if outcome.name == "accepted":
+                self.accepted.append(number)
+            else:
+                self.others.append((number, outcome.name))
+            number += 1
+        self.sender_peer.drop()
+
+    def _receive(self) -> None:
+        while not self._stop.is_set():
+            try:
+                delivery = self.receiver.next(timeout=0.2)
+            except AssertionError:
+                continue  # nothing for a while: look whether to stop
+            self.received.append(message.body(delivery.payload))
+            delivery.settle()
+            self.receiver.flow(100)
+
+    def wait_more(self, count: int = 20) -> None:
+        """Wait until so many further messages were accepted."""
+        goal = len(self.accepted) + count
+        poll(lambda: self._error is not None or len(self.accepted) >= goal, f"{count} more messages", CONVERGENCE)
+        assert self._error is None, self._error
+
+    def stop(self) -> None:
+        """End it; what was accepted has arrived, each message once and in order."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(CONVERGENCE)
+        self.receiver_peer.drop()
+        assert self._error is None, self._error
+        assert set(self.accepted) <= set(self.received)
+        assert self.received == sorted(set(self.received))
+        assert {name for _, name in self.others} <= {"modified", "released"}
+
+
+def test_a_lost_connection_is_routed_around(triangle: tuple[Router, Router, Router]) -> None:
+    a, b, _ = triangle
+    flow = Flow(a, b, "orders")
+    try:
+        flow.wait_more()
+        delete_connector(b, f"to{a.ports['net']}")
+        View(a).wait_nodes(B=2, C=1)
+        assert View(a).nodes()["B"]["nextHop"] == "C"
+        flow.wait_more()
+    finally:
+        flow.stop()
+
+
+def test_a_killed_router_is_routed_around_and_joins_again(triangle: tuple[Router, Router, Router]) -> None:
+    a, b, c = triangle
+    delete_connector(b, f"to{a.ports['net']}")
+    View(a).wait_nodes(B=2, C=1)
+    flow = Flow(a, b, "orders")
+    try:
+        flow.wait_more()
+        c.kill()
+        poll(lambda: View(a).nodes()["B"]["cost"] is None, "A has no way to B", CONVERGENCE)
+        c.start()
+        View(a).wait_nodes(B=2, C=1)
+        View(c).wait_nodes(A=1, B=1)
+        flow.wait_more()
+    finally:
+        flow.stop()
+
+
+def test_a_restarted_router_has_its_new_addresses(start: Start, workers: int) -> None:
+    (port,) = ports(1)
+    a = start(interior("A", port), workers)
+    b = start(interior("B", None, [port]), workers)
+    at_a = View(a)
+    at_a.wait_nodes(B=1)
+    first = Peer.opened(b.port)
+    first.receiver("before", 10)
+    at_a.wait_remote("M0before", "B")
+    instance = at_a.nodes()["B"]["instance"]
+    b.kill()
+    b.start()
+    second = Peer.opened(b.port)
+    receiver = second.receiver("after", 10)
+    at_a.wait_remote("M0after", "B")
+    at_a.wait_remote("M0before")
+    assert at_a.nodes()["B"]["instance"] != instance
+    sender = Peer.opened(a.port).sender("after")
+    number = sender.send(message.message("x"))
+    receiver.next().settle()
+    assert sender.outcome(number).name == "accepted"
+
+
+def joined(a: Router, b: Router, c: Router) -> None:
+    """Wait until a chain from A to D is one network, and all know of the consumer at D."""
+    View(a).wait_nodes(B=1, C=2, D=3)
+    View(b).wait_nodes(A=1, C=1, D=2)
+    View(c).wait_nodes(A=2, B=1, D=1)
+    for router in (a, b, c):
+        View(router).wait_remote("M0far", "D")
+
+
+def test_partitions_heal(start: Start, workers: int) -> None:
+    a_port, b_port, c_port = ports(3)
+    a = start(interior("A", a_port), workers)
+    b = start(interior("B", b_port, [a_port]), workers)
+    c = start(interior("C", c_port), workers)
+    d = start(interior("D", None, [c_port]), workers)
+    View(a).wait_nodes(B=1)
+    View(d).wait_nodes(C=1)
+    receiver = Peer.opened(d.port).receiver("far", 10)
+    bridge = connector(c_port)[1]
+    create_connector(b, bridge)
+    joined(a, b, c)
+    sender = Peer.opened(a.port).sender("far")
+    number = sender.send(message.message("one"))
+    receiver.next().settle()
+    assert sender.outcome(number).name == "accepted"
+    delete_connector(b, bridge["name"])
+    View(a).wait_nodes(B=1, C=None, D=None)
+    number = sender.send(message.message("lost"))
+    assert sender.outcome(number).name == "released"
+    create_connector(b, bridge)
+    joined(a, b, c)
+    number = sender.send(message.message("two"))
+    receiver.next().settle()
+    assert sender.outcome(number).name == "accepted"
+    assert bodies(receiver.deliveries) == ["one", "two"]
+
+
+def test_a_silent_neighbour_is_given_up(start: Start) -> None:
+    (port,) = ports(1)
+    a = start(interior("A", port, helloMaxAgeSeconds=3), 1)
+    b = start(interior("B", None, [port]), 1)
+    View(a).wait_nodes(B=1)
+    stopped = [process.pid for process in b.family()]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        poll(lambda: View(a).nodes()["B"]["cost"] is None, "A gives B up", CONVERGENCE)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    View(a).wait_nodes(B=1)
+
+
+def owner(router: Router, port: int) -> int:
+    """The process that has the connection which came to one of the router's listeners."""
+    for process in router.family():
+        for connection in process.net_connections("tcp"):
+            if connection.laddr.port == port and connection.status == psutil.CONN_ESTABLISHED:
+                return int(process.pid)
+    raise AssertionError(f"nobody has a connection to port {port}")
+
+
+def test_a_dead_worker_takes_its_connections_along_and_others_take_their_place(start: Start) -> None:
+    (port,) = ports(1)
+    a = start(interior("A", port), 3)
+    b = start(interior("B", None, [port]), 3)
+    View(a).wait_nodes(B=1)
+    victim = owner(a, port)
+    flow = Flow(a, b, "orders")
+    try:
+        flow.wait_more()
+        assert a.worker_of(flow.sender_peer.socket.getsockname()[1]) != victim
+        os.kill(victim, signal.SIGKILL)
+        poll(lambda: victim not in a.worker_pids(), "the worker is gone")
+        flow.wait_more()
+    finally:
+        flow.stop()
