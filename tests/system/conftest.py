@@ -17,6 +17,7 @@ import pytest
 from tests.peer.management import Management
 from tests.peer.peer import Peer
 from tests.system.fixtures import Connect, Fresh, Start
+from tests.system.network import Two, interior, ports
 from tests.system.router import SETTINGS, Router, Section, listener
 
 #: Lines of a router's log shown with a failed test.
@@ -141,3 +142,31 @@ def fresh() -> Fresh:
         return f"{prefix}/t{next(_numbers)}"
 
     return address
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
+def _two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+    """Routers A and B that are a network."""
+    (port,) = ports(1)
+    routers = []
+    for name, listens, to in (("A", port, ()), ("B", None, (port,))):
+        directory = tmp_path_factory.mktemp(f"router{name}{request.param}-")
+        router = Router(directory, [*interior(name, listens, to), *SETTINGS], request.param)
+        routers.append(router)
+        router.start()
+    two = Two(*routers)
+    try:
+        two.at_a.wait_nodes(B=1)
+        two.at_b.wait_nodes(A=1)
+        yield two
+    finally:
+        for router in routers:
+            router.stop()
+
+
+@pytest.fixture
+def two(_two: Two, request: pytest.FixtureRequest) -> Iterator[Two]:
+    """Two routers that are a network, shared by a test module, each once with one worker and once with three."""
+    request.node.routers = [_two.a, _two.b]
+    yield _two
+    _two.drop()

@@ -84,3 +84,27 @@ class View:
             return sorted(row["remoteHostRouters"] if row else ()) == sorted(routers)
 
         poll(known, f"{key} is at {routers}", CONVERGENCE)
+
+
+class Two:
+    """Routers A and B with a connection from B to A, and peers at them."""
+
+    def __init__(self, a: Router, b: Router) -> None:
+        self.a, self.b = a, b
+        self.at_a, self.at_b = View(a), View(b)
+        self._peers: list[Peer] = []
+        self._numbers = 0
+
+    def connect(self, router: Router) -> Peer:
+        peer = Peer.opened(router.port)
+        self._peers.append(peer)
+        return peer
+
+    def fresh(self, prefix: str = "") -> str:
+        self._numbers += 1
+        return f"{prefix}n{self._numbers}"
+
+    def drop(self) -> None:
+        for peer in self._peers:
+            peer.drop()
+        self._peers.clear()

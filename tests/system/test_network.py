@@ -2,66 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.peer import message
 from tests.peer.frames import RELEASED, modified, rejected
-from tests.peer.peer import Peer
 from tests.system.fixtures import CAPACITY, bodies
-from tests.system.network import CONVERGENCE, View, interior, ports
-from tests.system.router import SETTINGS, Router
-
-
-class Two:
-    """Routers A and B with a connection from B to A, and peers at them."""
-
-    def __init__(self, a: Router, b: Router) -> None:
-        self.a, self.b = a, b
-        self.at_a, self.at_b = View(a), View(b)
-        self._peers: list[Peer] = []
-        self._numbers = 0
-
-    def connect(self, router: Router) -> Peer:
-        peer = Peer.opened(router.port)
-        self._peers.append(peer)
-        return peer
-
-    def fresh(self, prefix: str = "") -> str:
-        self._numbers += 1
-        return f"{prefix}n{self._numbers}"
-
-    def drop(self) -> None:
-        for peer in self._peers:
-            peer.drop()
-        self._peers.clear()
-
-
-@pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
-def _two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
-    (port,) = ports(1)
-    routers = []
-    for name, listens, to in (("A", port, ()), ("B", None, (port,))):
-        directory = tmp_path_factory.mktemp(f"router{name}{request.param}-")
-        router = Router(directory, [*interior(name, listens, to), *SETTINGS], request.param)
-        routers.append(router)
-        router.start()
-    two = Two(*routers)
-    try:
-        two.at_a.wait_nodes(B=1)
-        two.at_b.wait_nodes(A=1)
-        yield two
-    finally:
-        for router in routers:
-            router.stop()
-
-
-@pytest.fixture
-def two(_two: Two, request: pytest.FixtureRequest) -> Iterator[Two]:
-    request.node.routers = [_two.a, _two.b]
-    yield _two
-    _two.drop()
+from tests.system.network import CONVERGENCE, Two
 
 
 @pytest.mark.parametrize("prefix", ["", "balanced/", "closest/", "multicast/"])

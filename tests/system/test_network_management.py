@@ -1,0 +1,207 @@
+"""Management of a network: what routers say of each other, and requests to one by way of another."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+from tests.peer import message
+from tests.peer.management import PREFIX, Management
+from tests.system.fixtures import pass_one
+from tests.system.network import CONVERGENCE, Two, View
+from tests.system.router import poll
+from tests.system.tools import run, table
+
+
+def test_nodes(two: Two) -> None:
+    nodes = two.at_a.nodes()
+    assert list(nodes) == ["A", "B"]
+    own, other = nodes["A"], nodes["B"]
+    assert own["type"] == f"{PREFIX}router.node"
+    for name, row in nodes.items():
+        assert row["name"] == row["identity"] == f"router.node/{name}"
+        assert row["address"] == f"amqp:/_topo/0/{name}"
+        assert row["protocolVersion"] == 1
+        assert abs(row["instance"] - time.time()) < 3600
+        assert row["validOrigins"] == []
+    assert (own["index"], own["nextHop"], own["linkState"], own["routerLink"], own["cost"]) == (
+        0, "(self)", ["B"], None, None,
+    )  # fmt: skip
+    assert (other["index"], other["nextHop"], other["linkState"], other["routerLink"], other["cost"]) == (
+        1, None, ["A"], 0, 1,
+    )  # fmt: skip
+    assert 0 <= time.time() - own["lastTopoChange"] < 3600
+    assert other["lastTopoChange"] is None
+
+
+def test_the_row_of_the_router(two: Two) -> None:
+    (row,) = two.at_a.query("router")
+    assert (row["mode"], row["id"], row["nodeCount"]) == ("interior", "A", 1)
+
+
+def test_management_nodes(two: Two) -> None:
+    for router, wanted in ((two.a, "AB"), (two.b, "BA")):
+        answer = Management(two.connect(router)).call("GET-MGMT-NODES", name="self", type="org.amqp.management")
+        assert answer == [f"amqp:/_topo/0/{name}/$management" for name in wanted]
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["_topo/0/B/$management", "amqp:/_topo/0/B/$management", "_topo/all/B/$management", "/_topo/0/B/$management"],
+)
+def test_requests_go_to_the_other_router(two: Two, address: str) -> None:
+    (row,) = View(two.a, address).query("router")
+    assert row["id"] == "B"
+
+
+def test_requests_over_anonymous_links(two: Two) -> None:
+    peer = two.connect(two.a)
+    replies = peer.receiver(dynamic=True, credit=10)
+    request = message.properties(to="_topo/0/B/$management", reply_to=replies.address, correlation_id="7")
+    request += message.application_properties({"operation": "QUERY", "type": "org.amqp.management", "name": "self",
+                                               "entityType": f"{PREFIX}router"})  # fmt: skip
+    peer.sender().send(request + message.value({"attributeNames": ["id"]}))
+    delivery = replies.next()
+    assert message.body(delivery.payload)["results"] == [["B"]]
+    assert message.section_of(delivery.payload, message.PROPERTIES)[5] == "7"
+
+
+def test_many_requests_at_once(two: Two) -> None:
+    management = Management(two.connect(two.a), "_topo/0/B/$management")
+    for _ in range(100):
+        management.send(management.request({"operation": "QUERY", "entityType": f"{PREFIX}router.link",
+                                            "type": "org.amqp.management", "name": "self"}, {}))  # fmt: skip
+    assert {management.next().status for _ in range(100)} == {200}
+
+
+def test_no_credit_for_an_unknown_router(two: Two) -> None:
+    for address in ("_topo/0/NOPE/$management", "_topo/0/all/$management", "_topo/1/B/$management"):
+        sender = two.connect(two.a).sender(address, credit=False)
+        sender.peer.barrier()
+        assert sender.credit == 0
+
+
+def test_rows_of_addresses(two: Two) -> None:
+    address = two.fresh("multicast/")
+    two.connect(two.b).receiver(address, 10)
+    two.at_a.wait_remote(f"M0{address}", "B")
+    row = two.at_a.address(f"M0{address}")
+    assert row is not None
+    assert (row["distribution"], row["subscriberCount"], row["remoteCount"]) == ("multicast", 0, 1)
+    row = two.at_b.address(f"M0{address}")
+    assert row is not None
+    assert (row["subscriberCount"], row["remoteCount"], row["remoteHostRouters"]) == (1, 0, [])
+
+
+def test_addresses_that_are_always_there(two: Two) -> None:
+    rows = {row["key"]: row for row in two.at_a.query("router.address")}
+    for key, treatment, remotes in (
+        ("Lqdhello", "flood", 0),
+        ("Lqdrouter", "flood", 0),
+        ("Lqdrouter.ma", "multicast", 0),
+        ("Tqdrouter", "flood", 1),
+        ("Tqdrouter.ma", "multicast", 1),
+        ("L$management", "closest", 0),
+        ("M0$management", "closest", 0),
+    ):
+        row = rows[key]
+        assert (row["distribution"], row["inProcess"], row["remoteCount"]) == (treatment, 1, remotes), key
+    assert (rows["RB"]["distribution"], rows["RB"]["remoteHostRouters"]) == ("closest", ["B"])
+
+
+def test_unsettled_on_the_way_to_other_routers(two: Two) -> None:
+    address = two.fresh("balanced/")
+    receiver = two.connect(two.b).receiver(address, 10)
+    sender = two.connect(two.a).sender(address)
+    sender.wait_credit(timeout=CONVERGENCE)
+    for number in range(5):
+        sender.send(message.message(number))
+    deliveries = receiver.receive(5)
+
+    def tracked(count: int) -> bool:
+        row = two.at_a.address(f"M0{address}")
+        assert row is not None
+        return bool(row["trackedDeliveries"] == count == sum(row["transitOutstanding"]))
+
+    poll(lambda: tracked(5), "five are unsettled")
+    for delivery in deliveries:
+        delivery.settle()
+    poll(lambda: tracked(0), "none is unsettled")
+
+
+def test_links_and_connections_between_routers(two: Two) -> None:
+    (connection,) = [row for row in two.at_a.query("connection") if row["role"] == "inter-router"]
+    assert (connection["container"], connection["dir"], connection["opened"]) == ("B", "in", True)
+    links = [row for row in two.at_a.query("router.link") if row["connectionId"] == connection["identity"]]
+    kinds = [(row["linkType"], row["linkDir"], row["priority"]) for row in links]
+    for direction in ("in", "out"):
+        assert kinds.count(("router-control", direction, 9)) == 1
+        priorities = {priority for kind, way, priority in kinds if (kind, way) == ("inter-router", direction)}
+        assert priorities == set(range(10))
+
+
+# Tools
+
+
+def test_qdstat_nodes(two: Two) -> None:
+    done = run("stat", two.a.port, "-n")
+    assert re.search(r"Routers in the Network\nLast Topology Change: \w+day \w+ \d\d ", done.out)
+    assert done.rows == [
+        {"router-id": "A", "next-hop": "(self)", "link": "-"},
+        {"router-id": "B", "next-hop": "-", "link": "0"},
+    ]
+    (row,) = [row for row in table(two.a.port, "-n", "-v") if row["router-id"] == "B"]
+    assert (row["cost"], row["neighbors"], row["valid-origins"], row["ver"]) == ("1", "['A']", "[]", "1")
+
+
+def test_qdstat_of_another_router(two: Two) -> None:
+    done = run("stat", two.a.port, "--router", "B", "-g")
+    assert re.search(r"^  Router Id +B$", done.out, re.MULTILINE)
+    assert re.search(r"^  Nodes +1$", done.out, re.MULTILINE)
+    assert {row["role"] for row in table(two.a.port, "-r", "B", "-c")} >= {"inter-router"}
+
+
+def test_qdstat_of_all_routers(two: Two) -> None:
+    done = run("stat", two.a.port, "--all-routers", "-g")
+    assert done.code == 0
+    assert re.findall(r"^Router  (\w+)$", done.out, re.MULTILINE) == ["A", "B"]
+    assert re.findall(r"^  Router Id +(\w+)$", done.out, re.MULTILINE) == ["A", "B"]
+    done = run("stat", two.a.port, "--all-routers", "--all-entities")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_qdstat_of_an_unknown_router(two: Two) -> None:
+    done = run("stat", two.a.port, "-t", "1", "--router", "NOPE")
+    assert done.code == 1
+    assert re.match(r"Timeout: Connection amqp://127.0.0.1:\d+ timed out: Sending on sender .*NOPE", done.out)
+
+
+def test_qdmanage_of_another_router(two: Two) -> None:
+    done = run("manage", two.a.port, "-r", "B", "query", "--type=router.node", "id", "nextHop")
+    assert [row["id"] for row in json.loads(done.out)] == ["B", "A"]
+    name = two.fresh()
+    done = run("manage", two.a.port, "-r", "B", "create", "--type=address", f"--name={name}", f"prefix={name}",
+               "distribution=multicast")  # fmt: skip
+    assert done.code == 0, done
+    assert [row["name"] for row in two.at_b.query("router.config.address") if row["name"] == name] == [name]
+
+
+def test_explain_goes_after_an_address(two: Two) -> None:
+    address = two.fresh()
+    receiver = two.connect(two.b).receiver(address, 10)
+    sender = two.connect(two.a).sender(address)
+    sender.wait_credit(timeout=CONVERGENCE)
+    pass_one(sender, receiver)
+    done = run("explain", two.a.port, address)
+    assert done.code == 0, done
+    for text in ("Taken at another router: B (cost 1)", "Way: A -> B", "--- Router B", "1 consumer with credit"):
+        assert text in done.out
+    answer = json.loads(run("explain", two.a.port, address, "--json").out)
+    assert answer["ways"] == [["A", "B"]]
+    assert answer["routers"]["B"]["records"][0]["consumerCount"] == 1
+    assert run("explain", two.a.port, "_topo/0/B/$management").code == 0
+    assert run("explain", two.a.port, "_topo/0/B/x").code == 3
+    assert run("explain", two.a.port, "_topo/0/NOPE/x").code == 3
