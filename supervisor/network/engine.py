@@ -24,7 +24,7 @@ from supervisor.network.mobile import Mobile
 from supervisor.network.neighbours import Link, Neighbour, Neighbours
 from supervisor.network.nodes import Keys, Nodes, node_id
 from supervisor.network.outbox import DEBUG, ERROR, INFO, WARNING, Outbox
-from supervisor.network.outputs import Change, LogLine, RouterRow, Send
+from supervisor.network.outputs import Change, LogLine, PathChanged, RouterRow, Send
 from supervisor.network.paths import TreeCache
 from supervisor.network.sync import Sync
 from supervisor.network.timers import Limits, Timers
@@ -32,6 +32,7 @@ from supervisor.network.timers import Limits, Timers
 _LS: Final = "qdrouter"
 _MOBILE: Final = "qdrouter.ma"
 _HELLO: Final = "qdhello"
+_MOST_PLACES: Final = 4096
 
 
 class Engine:
@@ -72,7 +73,9 @@ class Engine:
         self._link_state.mobile_seq = lambda: self._mobile.seq
         self._mobile.advertise = self._link_state.hint
         self._mobile.pull = self._link_state.pull
+        self._places: dict[str, tuple[str, str]] = {}  # what addresses come to
         self._sync = Sync(router_id, instance, nodes, self._link_state, self._mobile, flooding)
+        self._link_state.greet = self._sync.greet
         outbox.log(
             "ROUTER",
             INFO,
@@ -206,6 +209,16 @@ class Engine:
             last_topology_change=None,
         )
 
+    def path(self, router_id: str) -> PathChanged | None:
+        """How a router is reached; None: it is not, or is not known."""
+        node = self._nodes.by_id.get(router_id)
+        return node.said if node is not None else None
+
+    def keys_of(self, router_id: str) -> Keys | None:
+        """Keys of a router; None: it is not known."""
+        node = self._nodes.by_id.get(router_id)
+        return node.keys if node is not None else None
+
     def keys(self, index: int) -> Keys:
         """Keys of a known router with their treatments, of this one for 0; do not change it. Raises KeyError."""
         return self._nodes.by_index[index].keys if index else self._mobile.own_keys()
@@ -215,7 +228,12 @@ class Engine:
     def _route(self, link: Link, envelope: Envelope, address: str | None, now: float) -> None:
         if address is None:
             raise MessageError("no address present")
-        scope, name = _scope(address, self._id)
+        place = self._places.get(address)
+        if place is None:
+            place = _scope(address, self._id)
+            if len(self._places) < _MOST_PLACES:
+                self._places[address] = place
+        scope, name = place
         if scope == "":
             self._outbox.log("ROUTER", DEBUG, f"Control message for {address} released: not an address of the protocol")
         elif scope == "local":

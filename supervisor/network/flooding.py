@@ -14,8 +14,8 @@ _MOST_SEEN_OCTETS: Final = 16 << 20  # … and what they come to
 
 
 class Flooding:
-    """Owner: the engine. 1.19 sends every copy of a flooded message on; here only the first, and one that has come by
-    fewer routers, is. Nobody gets less: each router still gets what has come the shortest way.
+    """Owner: the engine. 1.19 sends every copy of a flooded message on; here only the first is, and one that has come
+    by fewer routers where somebody may count them. Nobody gets less: each router still gets one.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class Flooding:
         """Of a flooded message: it is no copy of one that has been here, or has come a shorter way."""
         found = self._seen.get(tail)
         if found is not None:
-            if now - found[0] <= self._window and envelope.trace_count >= found[1]:
+            recent = now - found[0] <= self._window
+            if recent and (envelope.trace_count >= found[1] or self._nodes.only_ours):
                 return False
             self._forget(tail)
         self._seen[tail] = (now, envelope.trace_count)

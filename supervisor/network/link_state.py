@@ -18,10 +18,11 @@ NEVER: Final = float("inf")
 
 
 class LinkState:
-    """Owner: the engine. What the mobile addresses have to do with it is set from outside:
+    """Owner: the engine. What it has to do with mobile addresses and neighbours of ours is set from outside:
 
-    `reset(node)`: forget a router's, for it has restarted. `forget(node)`: its record is removed. `ask_mobile(node,
-    now)`: request them if more are known to exist. `mobile_seq()`: our own sequence.
+    `reset(node)`: forget a router's addresses, for it has restarted. `forget(node)`: its record is removed.
+    `ask_mobile(node, now)`: request its addresses if more are known to exist. `mobile_seq()`: our own sequence.
+    `greet(neighbour)`: tell it what we know, so that it sends what we lack.
     """
 
     def __init__(
@@ -50,13 +51,13 @@ class LinkState:
         self.forget: Callable[[Node], None] = lambda node: None
         self.ask_mobile: Callable[[Node, float], None] = lambda node, now: None
         self.mobile_seq: Callable[[], int] = lambda: 0
+        self.greet: Callable[[Neighbour], None] = lambda neighbour: None
         self.ls_seq = 0
         self.last_change: float | None = None  # of the topology
         self.announce_at = NEVER
         self.compute_at = NEVER
         self._announced = Pace(timers.announce_gap, timers.announce_gap_most)
         self._computed = Pace(timers.compute_gap, timers.compute_gap_most)
-        self._foreign = 0  # routers known that are
         self._last_ra = now
         self.ra_at = now
         self.maintain_at = now + timers.maintenance
@@ -82,12 +83,8 @@ class LinkState:
 
     def _changed(self, now: float) -> None:
         self.last_change = now
-        if not self.only_ours():
+        if not self._nodes.only_ours:
             self.ra_at = min(self.ra_at, max(now, self._last_ra + self._timers.ra_interval_flux))
-
-    def only_ours(self) -> bool:
-        """No router is known that has to be told to ask: nobody depends on our RAs, but to see that we live."""
-        return not self._nodes.beside_1_19 and not self._foreign
 
     def announce(self, now: float) -> None:
         """Say to all what our neighbours are."""
@@ -100,7 +97,7 @@ class LinkState:
 
     def hint(self, now: float) -> None:
         """A sequence of ours is another: RA in this tick, if anybody needs it."""
-        if not self.only_ours():
+        if not self._nodes.only_ours:
             self.ra_at = now
 
     def advertise(self, now: float) -> None:
@@ -111,13 +108,19 @@ class LinkState:
             messages.encode_advertisement(self._own_id, self._instance, self.ls_seq, self.mobile_seq())
         )
         changed = self.last_change if self.last_change is not None else -NEVER
-        in_flux = now + timers.ra_interval_flux - changed <= 2 * timers.ra_interval_flux and not self.only_ours()
+        in_flux = now + timers.ra_interval_flux - changed <= 2 * timers.ra_interval_flux and not self._nodes.only_ours
         self.ra_at = now + (timers.ra_interval_flux if in_flux else timers.ra_interval)
 
     def push_own(self, link: int | None) -> None:
         """Our link state, unasked, to neighbours of ours: to one, or to all."""
         tail = messages.encode_link_state(
-            self._own_id, self._instance, self.ls_seq, self._neighbours.edges(), messages.TO_NEIGHBOUR_LS, 0
+            self._own_id,
+            self._instance,
+            self.ls_seq,
+            self._neighbours.edges(),
+            messages.TO_NEIGHBOUR_LS,
+            0,
+            mobile_seq=self.mobile_seq(),
         )
         if link is None:
             self._flooding.to_ours(tail)
@@ -143,6 +146,7 @@ class LinkState:
             node.wanted_ls = message.ls_seq
         node.wanted_mobile = message.mobile_seq
         if message.ls_seq > node.ls_seq or message.mobile_seq > node.mobile_seq:
+            node.tries = 0
             self.pull(node, now + self.grace(ours))
 
     def check_instance(self, node: Node, instance: int, version: int, now: float) -> None:
@@ -164,16 +168,13 @@ class LinkState:
         """LSR"""
         node = self._nodes.create(message.id, now)
         if node is not None:
-            self._flooding.to_router(
-                node,
-                messages.encode_link_state(
-                    self._own_id,
-                    self._instance,
-                    self.ls_seq,
-                    self._neighbours.edges(),
-                    messages.to_router_ls(node.id),
-                ),
-            )
+            self._answer(node)
+
+    def _answer(self, node: Node) -> None:
+        tail = messages.encode_link_state(
+            self._own_id, self._instance, self.ls_seq, self._neighbours.edges(), messages.to_router_ls(node.id)
+        )
+        node.owed = not self._flooding.to_router(node, tail)
 
     def update(self, message: LinkStateUpdate, link: Link, tail: bytes, pushed: bool, now: float) -> None:
         """LSU. tail: the message. pushed: by a neighbour of ours, unasked."""
@@ -186,7 +187,11 @@ class LinkState:
             self.check_instance(node, message.instance, message.version, now)
         elif message.instance < node.instance and message.instance:
             return  # said before its restart
+        if pushed and message.mobile_seq > max(node.mobile_seq, node.wanted_mobile):
+            node.wanted_mobile = message.mobile_seq
+            self.pull(node, now + self._timers.pull_grace)
         if message.ls_seq <= node.ls_seq:
+            node.need_ls = node.need_ls and message.ls_seq < node.ls_seq
             return
         if len(message.peers) > self._limits.neighbours:
             most = self._limits.neighbours
@@ -194,19 +199,18 @@ class LinkState:
             return
         node.ls_seq = message.ls_seq
         node.last_seen = now - message.age if pushed else now
-        node.need_ls = False
+        node.need_ls = node.looked_for = False
         foreign = message.foreign if pushed else True
         if foreign != node.foreign:
             node.foreign = foreign
-            self._foreign += 1 if foreign else -1
+            self._nodes.foreign += 1 if foreign else -1
         edges = tuple(message.peers.items())
         if edges != node.edges:
             node.edges = edges
             for peer in message.peers:
-                if peer not in self._nodes.by_id:
-                    new = self._nodes.create(peer, now)
-                    if new is not None:
-                        self.pull(new, now + self.grace(link.ours))
+                named = self._nodes.create(peer, now)
+                if named is not None and named.need_ls:
+                    self.pull(named, now + self.grace(link.ours))
             self.schedule(now)
         if pushed:
             self._flooding.to_ours(tail, link.peer)
@@ -223,6 +227,7 @@ class LinkState:
             messages.TO_NEIGHBOUR_LS,
             max(0, int(now - node.last_seen)),
             node.foreign,
+            node.mobile_seq,
         )
 
     # -- asking
@@ -238,18 +243,37 @@ class LinkState:
         self.pull_at = min(self.pull_at, when)
 
     def run_pulls(self, now: float) -> None:
+        """Ask for what has not come by itself: first a neighbour of ours, for all that is missing, then its origin."""
+        near: dict[str, Neighbour] = {}
         for node in [found for found, when in self._pulls.items() if when <= now]:
-            if self._flooding.way(node) is None:
-                self._pulls[node] = NEVER
-                continue
+            way = self._flooding.way(node)
             del self._pulls[node]
-            if node.need_ls or node.wanted_ls > node.ls_seq:
-                node.need_ls = False
-                self._flooding.to_router(
-                    node, messages.encode_link_state_request(self._own_id, messages.to_router_ls(node.id))
-                )
-            self.ask_mobile(node, now)
+            if not node.need_ls and node.wanted_ls <= node.ls_seq and node.wanted_mobile <= node.mobile_seq:
+                node.looked_for = False
+                node.tries = 0
+            elif way is None:
+                self._pulls[node] = NEVER
+            elif self._neighbours.links[way].ours and not node.looked_for:
+                neighbour = self._neighbours.announced[str(self._neighbours.links[way].peer)]
+                near[neighbour.id] = neighbour
+                node.looked_for = True
+                self._pulls[node] = now + self._timers.pull_grace
+            else:
+                self._ask(node, now)
         self.pull_at = min(self._pulls.values(), default=NEVER)
+        for neighbour in near.values():
+            self.greet(neighbour)
+
+    def _ask(self, node: Node, now: float) -> None:
+        node.looked_for = False
+        if node.need_ls or node.wanted_ls > node.ls_seq:
+            self._flooding.to_router(
+                node, messages.encode_link_state_request(self._own_id, messages.to_router_ls(node.id))
+            )
+        self.ask_mobile(node, now)
+        if node.tries < self._timers.tries:
+            self._pulls[node] = now + 2**node.tries
+            node.tries += 1
 
     # -- time
 
@@ -258,10 +282,13 @@ class LinkState:
         self.maintain_at = now + self._timers.maintenance
         named = {peer for node in self._nodes for peer, _ in node.edges}
         for node in list(self._nodes):
-            if node.edges and now - node.last_seen > self._timers.remote_ls_max_age:
+            if node.said is not None and not node.foreign:
+                node.last_seen = now  # reached from one of ours to the next, each of whom hears the next one's HELLO
+            elif node.edges and now - node.last_seen > self._timers.remote_ls_max_age:
                 self._outbox.log("ROUTER_LS", DEBUG, f"Link state of {node.id} has expired")
                 node.edges = ()
                 node.ls_seq = node.wanted_ls = 0
+                node.need_ls = True
                 self.schedule(now)
             if node.edges or node.id in self._neighbours.announced or node.id in named:
                 node.unnamed_ticks = 0
@@ -269,7 +296,6 @@ class LinkState:
             node.unnamed_ticks += 1
             if node.unnamed_ticks > self._timers.node_ticks:
                 self.forget(node)
-                self._foreign -= node.foreign
                 self._nodes.remove(node)
                 self._pulls.pop(node, None)
                 self.schedule(now)
@@ -298,8 +324,8 @@ class LinkState:
             next_hop = self._nodes.by_id[path.next_hop].index
             said = node.said
             if said is None:
-                if node in self._pulls and self._pulls[node] == NEVER:
-                    self.pull(node, now)
+                if node.need_ls or self._pulls.get(node) == NEVER:
+                    self.pull(node, now + self.grace(self._neighbours.links[links[0]].ours))
             elif (
                 said.links == links
                 and said.next_hop == next_hop
@@ -307,5 +333,8 @@ class LinkState:
                 and said.valid_origins == path.valid_origins
             ):
                 continue
+            came = said is None
             node.said = PathChanged(node.index, links, next_hop, path.cost, path.valid_origins)
             self._outbox.change(node.said)
+            if came and node.owed:
+                self._answer(node)

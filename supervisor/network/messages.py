@@ -69,6 +69,7 @@ class LinkStateUpdate:
     peers: dict[str, int]
     age: int = 0  # seconds since its origin was last heard; said between Sluice neighbours, as the next
     foreign: bool = False  # it has been asked for: the origin is no Sluice router, or one behind such a router
+    mobile_seq: int = 0  # of the origin, as far as the sender knows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +216,9 @@ def encode_link_state(
     to: str,
     age: int | None = None,
     foreign: bool = False,
+    mobile_seq: int = 0,
 ) -> bytes:
-    """age, foreign: only to a neighbour of ours."""
+    """age, foreign, mobile_seq: only to a neighbour of ours."""
     costs = [item for peer, cost in peers for item in (_string(peer), _int(cost))]
     state = [_K["id"], _string(router_id), _K["area"], _AREA, _K["ls_seq"], _int(ls_seq), _K["peers"], _map(costs)]
     body = [*_sender1(router_id), _K["instance"], _int(instance), _K["ls_seq"], _int(ls_seq), _K["ls"], _map(state)]
@@ -224,6 +226,8 @@ def encode_link_state(
         body += [_K["age"], _int(age)]
     if foreign:
         body += [_K["foreign"], b"\x41"]
+    if mobile_seq:
+        body += [_K["mobile_seq"], _int(mobile_seq)]
     return _tail1(to, "LSU", body)
 
 
@@ -394,6 +398,7 @@ def _link_state_update(body: dict[str, Any]) -> LinkStateUpdate:
         costs,
         max(0, _number(body, "age", 0)),
         body.get("foreign") is True,
+        _number(body, "mobile_seq", 0),
     )
 
 

@@ -30,6 +30,9 @@ class Node:
     foreign: bool = False  # not Sluice, or behind one that is not
     need_ls: bool = True
     wanted_ls: int = 0  # the highest sequence heard of
+    looked_for: bool = False  # a neighbour of ours has been told that it is missing here
+    tries: int = 0  # requests to it since the last answer
+    owed: bool = False  # it has asked for our link state when it could not be reached
     unnamed_ticks: int = 0  # how long no other router has listed it
     # paths
     said: PathChanged | None = None  # None: not reachable
@@ -48,6 +51,7 @@ class Nodes:
     limits: Limits
     outbox: Outbox
     beside_1_19: bool = False
+    foreign: int = 0  # how many of them are
     by_id: dict[str, Node] = field(default_factory=dict)
     by_index: dict[int, Node] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
@@ -58,6 +62,11 @@ class Nodes:
 
     def __len__(self) -> int:
         return len(self.by_id)
+
+    @property
+    def only_ours(self) -> bool:
+        """No router is known that has to be told to ask, or that counts hops: all are Sluice."""
+        return not self.beside_1_19 and not self.foreign
 
     @property
     def most(self) -> int:
@@ -92,6 +101,7 @@ class Nodes:
         del self.by_id[node.id]
         del self.by_index[node.index]
         heapq.heappush(self._free, node.index)
+        self.foreign -= node.foreign
         self.outbox.log("ROUTER_LS", DEBUG, f"Node {node.id} deleted")
         self.outbox.change(RouterRemoved(node.index))
 

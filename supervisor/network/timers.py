@@ -37,6 +37,8 @@ class Timers:
     mobile_first: float = 0.05
     # What a neighbour of ours is about to tell by itself is asked for only when it has not come by then.
     pull_grace: float = 0.25
+    # Requests without an answer are repeated after 1, 2, 4 … seconds, so many times; then when the router is heard of.
+    tries: int = 4
     # An unanswered request for mobile addresses is repeated after a gap when another update has come.
     request_timeout: float = 2.0
     # Copies of one flooded message come within this time; an equal one that comes later is a new one.

@@ -1,0 +1,251 @@
+"""Random events in a simulated network, and whether it has come to what it should."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from loadtests.network.model import Graph, distances
+from loadtests.network.topologies import TOPOLOGIES
+from loadtests.network.world import Mirror, Router, Wire, World
+from supervisor.network.timers import Timers
+
+# Virtual seconds that a network is given: for the first convergence, and after an event. A held (damped) neighbour may
+# take half a minute, and what a silent one does three seconds; those are given longer where they occur.
+COLD: Final = 4.0
+QUIET: Final = 4.0
+FOREIGN: Final = 12.0  # more where some are of 1.19, who say and ask in their own time
+HELD: Final = 40.0
+
+
+@dataclass
+class Fault:
+    """What a router should know and does not."""
+
+    router: str
+    about: str
+    text: str
+
+
+@dataclass
+class Network:
+    """A world with a topology, addresses and events."""
+
+    size: int
+    addresses: int
+    topology: str
+    seed: int
+    timers: Timers = field(default_factory=Timers)
+    mirrors: int = 8
+    foreign: int = 0  # how many of the routers count as 1.19
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.world = World(
+            self.seed, self.timers, self.mirrors, frozenset(self.rng.sample(range(self.size), self.foreign))
+        )
+        for _ in range(self.size):
+            self.world.add_router()
+        self.edges = TOPOLOGIES[self.topology](self.size, self.rng)
+        self.names = 0
+        for number in range(self.addresses):
+            self.add_key(self.world.routers[number % self.size])
+        for (a, b), cost in self.edges.items():
+            self.world.connect(a, b, cost)
+        self.lost: list[tuple[int, int, int]] = []  # ends and cost of connections that were cut
+        self.dead: list[Router] = []
+
+    def add_key(self, router: Router) -> None:
+        self.names += 1
+        self.world.announce(router, f"M0address.{self.names}", self.rng.randrange(5))
+
+    # -- events
+
+    def alive(self) -> list[Router]:
+        return [router for router in self.world.routers if router.alive]
+
+    def wires(self) -> list[Wire]:
+        return [wire for wires in self.world.wires.values() for wire in wires]
+
+    def _connect(self, a: int, b: int, cost: int) -> None:
+        if self.world.routers[a].alive and self.world.routers[b].alive:
+            self.world.connect(a, b, cost)
+        else:
+            self.lost.append((a, b, cost))
+
+    def _cut(self, wire: Wire) -> None:
+        self.world.cut(wire)
+        self.lost.append((*wire.ends, wire.cost))
+
+    def cut(self) -> str:
+        wires = self.wires()
+        if not wires:
+            return "nothing to cut"
+        wire = self.rng.choice(wires)
+        self._cut(wire)
+        return f"cut {wire.ends}"
+
+    def heal(self) -> str:
+        ready = [ends for ends in self.lost if all(self.world.routers[end].alive for end in ends[:2])]
+        if not ready:
+            return "nothing to heal"
+        ends = self.rng.choice(ready)
+        self.lost.remove(ends)
+        self._connect(*ends)
+        return f"heal {ends[:2]}"
+
+    def kill(self) -> str:
+        alive = self.alive()
+        if len(alive) < 2:
+            return "nobody to kill"
+        router = self.rng.choice(alive)
+        for wire in list(router.wires.values()):
+            self._cut(wire)
+        self.world.kill(router)
+        self.dead.append(router)
+        return f"kill {router.id}"
+
+    def revive(self) -> str:
+        if not self.dead:
+            return "nobody to revive"
+        router = self.dead.pop(self.rng.randrange(len(self.dead)))
+        self.world.restart(router)
+        mine = [ends for ends in self.lost if router.number in ends[:2]]
+        for ends in mine:
+            self.lost.remove(ends)
+            self._connect(*ends)
+        return f"revive {router.id}"
+
+    def restart(self) -> str:
+        """Killed, and there again 1.2 s later."""
+        text = self.kill()
+        if text.startswith("kill"):
+            self.world.run(self.world.now + 1.2)
+            text = f"re{self.revive()}" if self.dead else text
+        return text
+
+    def partition(self) -> str:
+        """All connections between two halves are cut, and made again 2 s later."""
+        half = {router for router in range(self.size) if self.rng.random() < 0.5}
+        between = [wire for wire in self.wires() if (wire.ends[0] in half) != (wire.ends[1] in half)]
+        for wire in between:
+            self.world.cut(wire)
+        self.world.run(self.world.now + 2.0)
+        self.storm(self.size)
+        self.world.run(self.world.now + 0.5)
+        for wire in between:
+            self._connect(*wire.ends, wire.cost)
+        return f"partition of {len(between)} connections, healed"
+
+    def storm(self, most: int = 200) -> str:
+        """Addresses come and go all over the network."""
+        alive = self.alive()
+        for _ in range(most):
+            router = self.rng.choice(alive)
+            if router.keys and self.rng.random() < 0.5:
+                self.world.withdraw(router, self.rng.choice(list(router.keys)))
+            else:
+                self.add_key(router)
+        return f"{most} addresses come and go"
+
+    def flap(self) -> str:
+        """One connection is lost and made again six times in three seconds."""
+        wires = self.wires()
+        if not wires:
+            return "nothing to flap"
+        wire = self.rng.choice(wires)
+        ends = (*wire.ends, wire.cost)
+        for _ in range(6):
+            self.world.cut(wire)
+            self.world.run(self.world.now + 0.2)
+            wire = self.world.connect(*ends)
+            self.world.run(self.world.now + 0.3)
+        return f"flap {ends[:2]}"
+
+    def recost(self) -> str:
+        """A connection is made again with another cost beside the old one, which is then closed."""
+        wires = self.wires()
+        if not wires:
+            return "nothing to change"
+        wire = self.rng.choice(wires)
+        self.world.connect(*wire.ends, self.rng.randint(1, 10))
+        self.world.run(self.world.now + 0.1)
+        self.world.cut(wire)
+        return f"cost of {wire.ends}"
+
+    def event(self) -> tuple[str, float]:
+        """Something happens; (what, virtual seconds to wait for it to be over)."""
+        kinds: list[tuple[Callable[[], str], int]] = [
+            (self.cut, 5), (self.heal, 5), (self.kill, 2), (self.revive, 2), (self.restart, 2), (self.storm, 3),
+            (self.recost, 2), (self.partition, 1), (self.flap, 1),
+        ]  # fmt: skip
+        chosen = self.rng.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
+        text = chosen()
+        return text, (HELD if chosen in (self.flap, self.partition) else QUIET) + FOREIGN * bool(self.foreign)
+
+    # -- the model
+
+    def graph(self) -> Graph:
+        found: dict[str, dict[str, int]] = {router.id: {} for router in self.alive()}
+        for wire in self.wires():
+            if wire.up:
+                a, b = (self.world.routers[end].id for end in wire.ends)
+                for one, other in ((a, b), (b, a)):
+                    found[one][other] = min(wire.cost, found[one].get(other, wire.cost))
+        return found
+
+    def faults(self, most: int = 10) -> list[Fault]:
+        """Where engines differ from the model: costs, reachability, next hops that do not lead nearer, keys."""
+        graph = self.graph()
+        costs = {router: distances(graph, router) for router in graph}
+        by_id = {router.id: router for router in self.world.routers}
+        found: list[Fault] = []
+        for router in self.alive():
+            for other in self.world.routers:
+                if other is not router and len(found) < most:
+                    self._compare(router, other, graph, costs, by_id, found)
+            if router.mirror is not None:
+                self._compare_mirror(router, router.mirror, found)
+        return found
+
+    def _compare(
+        self,
+        router: Router,
+        other: Router,
+        graph: Graph,
+        costs: dict[str, dict[str, int]],
+        by_id: dict[str, Router],
+        found: list[Fault],
+    ) -> None:
+        engine = router.engine
+        path = engine.path(other.id)
+        cost = costs[router.id].get(other.id) if other.alive else None
+        if (path.cost if path is not None else None) != cost:
+            found.append(Fault(router.id, other.id, f"cost {path and path.cost}, should be {cost}"))
+            return
+        if path is None:
+            return
+        ends = {router.wires[link].ends for link in path.links if link in router.wires}
+        peers = {self.world.routers[a + b - router.number].id for a, b in ends}
+        if len(peers) != 1 or len(path.links) != sum(link in router.wires for link in path.links):
+            found.append(Fault(router.id, other.id, f"links {path.links} lead to {peers}"))
+            return
+        # Each step leads nearer by what it costs: no loops, and the whole way is a shortest one.
+        nearer = costs[peers.pop()][other.id]
+        price = {router.wires[link].cost for link in path.links}
+        if price != {path.cost - nearer}:
+            found.append(Fault(router.id, other.id, f"next hop of cost {price} leaves {nearer} of {path.cost}"))
+        if engine.keys_of(other.id) != other.keys:
+            known = engine.keys_of(other.id) or {}
+            found.append(Fault(router.id, other.id, f"{len(known)} keys, should be {len(other.keys)}"))
+
+    def _compare_mirror(self, router: Router, mirror: Mirror, found: list[Fault]) -> None:
+        """What was said step by step comes to what is known."""
+        rows = {row.index: row for row in router.engine.routers() if row.index}
+        if mirror.ids != {index: row.id for index, row in rows.items()}:
+            found.append(Fault(router.id, "changes", "other routers than known"))
+            return
+        for index, row in rows.items():
+            path = mirror.paths.get(index)
+            if path != router.engine.path(row.id) or mirror.keys[index] != router.engine.keys(index):
+                found.append(Fault(router.id, row.id, "changes come to something else"))

@@ -1,0 +1,141 @@
+"""Networks of engines on a virtual clock, with random events, against a naive model.
+
+Larger ones: python -m loadtests.network_simulation.
+"""
+
+import random
+
+import pytest
+
+from loadtests.network.scenario import COLD, FOREIGN, Network
+from loadtests.network.topologies import TOPOLOGIES
+from loadtests.network.world import World
+from supervisor.network.outputs import Unreachable
+
+EVENTS = 12
+
+
+def play(network: Network, events: int) -> None:
+    """Random events, and after each every router knows the shortest paths and all addresses."""
+    world = network.world
+    world.run(COLD + FOREIGN * bool(network.foreign))
+    assert network.faults() == [], "cold start"
+    for _ in range(events):
+        text, wait = network.event()
+        world.run(world.now + wait)
+        assert network.faults() == [], f"{text} at {world.now}"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+def test_a_network_of_ours_always_converges(topology: str, seed: int) -> None:
+    size = 12 if topology == "full" else 32
+    play(Network(size, 8 * size, topology, seed, mirrors=size), EVENTS)
+
+
+@pytest.mark.parametrize("foreign", [4, 16])
+@pytest.mark.parametrize("topology", ["random", "ring"])
+def test_a_network_with_routers_of_1_19_converges(topology: str, foreign: int) -> None:
+    """What is said to them and among them is what 1.19 says: asked for through the network, hops counted."""
+    play(Network(16, 64, topology, 3, mirrors=16, foreign=foreign), 6)
+
+
+def test_flooding_in_a_full_mesh_costs_two_messages_a_connection_at_most() -> None:
+    """1.19 sends a copy along every way without a loop."""
+    network = Network(16, 0, "full", 1)
+    world = network.world
+    world.run(20.0)
+    before = world.messages
+    network.add_key(world.routers[0])
+    world.run(world.now + 0.9)
+    hellos = 2 * len(network.edges)
+    assert world.messages - before <= 2 * len(network.edges) + hellos
+
+
+def test_a_triangle_is_routed_around_a_lost_connection_in_a_few_latencies() -> None:
+    world = World(1, mirrors=3)
+    for name in "ABC":
+        world.add_router(name)
+    lost = world.connect(0, 1, 1, latency=0.005)
+    world.connect(1, 2, 1, latency=0.005)
+    kept = world.connect(0, 2, 1, latency=0.005)
+    world.run(20.0)
+    world.cut(lost)
+    world.run(world.now)
+    a, b, c = (router.engine for router in world.routers)
+    path = a.path("B")
+    assert path is not None
+    assert (path.links, path.cost) == ((kept.numbers[0],), 2)
+    assert b.path("A") is not None
+    world.run(world.now + 0.03)
+    # C lets what comes from A go to B, and back.
+    row = {row.id: row for row in c.routers()}
+    assert (row["A"].valid_origins, row["B"].valid_origins) == (("B",), ("A",))
+
+
+def test_a_silent_connection_is_left_after_the_hello_time_out() -> None:
+    world = World(1)
+    for name in "ABC":
+        world.add_router(name)
+    silent = world.connect(0, 1, 1)
+    world.connect(1, 2, 1)
+    world.connect(0, 2, 1)
+    world.run(20.0)
+    world.silence(silent)
+    world.run(world.now + 2.0)
+    path = world.routers[0].engine.path("B")
+    assert path is not None
+    assert path.cost == 1
+    world.run(world.now + 3.0)
+    path = world.routers[0].engine.path("B")
+    assert path is not None
+    assert path.cost == 2
+
+
+def test_a_dead_router_is_unreachable_at_once_and_forgotten_in_time() -> None:
+    world = World(1, mirrors=3)
+    for name in "ABC":
+        world.add_router(name)
+    world.connect(0, 1, 1)
+    world.connect(1, 2, 1)
+    world.announce(world.routers[2], "M0x", 3)
+    world.run(20.0)
+    world.kill(world.routers[2])
+    world.run(world.now + 0.1)
+    a = world.routers[0].engine
+    assert a.path("C") is None
+    assert a.keys_of("C") == {"M0x": 3}
+    world.run(world.now + 100.0)
+    assert [row.id for row in a.routers()] == ["A", "B"]
+    assert not any(isinstance(change, Unreachable) for change in a.take_changes())
+
+
+def test_a_flapping_connection_does_not_flood() -> None:
+    network = Network(16, 0, "mesh", 1)
+    world = network.world
+    world.run(20.0)
+    wire = network.wires()[0]
+    heard = world.routers[12].engine.routers()
+    before = {row.id: row.ls_seq for row in heard}
+    for _ in range(60):
+        ends = (*wire.ends, wire.cost)
+        world.cut(wire)
+        world.run(world.now + 0.25)
+        wire = world.connect(*ends)
+        world.run(world.now + 0.25)
+    after = {row.id: row.ls_seq for row in world.routers[12].engine.routers()}
+    assert sum(after[router] - before[router] for router in after) <= 60  # of 240 changes
+    world.run(world.now + 40.0)
+    assert network.faults() == []
+
+
+def test_random_order_of_events_is_by_seed() -> None:
+    one, other = (Network(8, 8, "random", 5) for _ in range(2))
+    for network in (one, other):
+        network.world.run(COLD)
+        network.rng = random.Random(9)
+    for _ in range(4):
+        assert one.event() == other.event()
+        one.world.run(one.world.now + 1)
+        other.world.run(other.world.now + 1)
+    assert one.world.messages == other.world.messages

@@ -1,0 +1,181 @@
+"""Mobile addresses (chapter 9)."""
+
+from supervisor.network import messages
+from supervisor.network.messages import Advertisement, MobileChange, MobileRequest, MobileState
+from supervisor.network.outputs import KeysChanged
+from supervisor.network.timers import Limits
+from tests.unit.supervisor.network.drive import Driven
+
+
+def joined() -> Driven:
+    a = Driven()
+    a.neighbour(1)
+    a.link_state(1, "B", 1, {"A": 1})
+    a.run(0.5)
+    a.clear()
+    return a
+
+
+def mau(a: Driven, seq: int, added: list[str], removed: list[str] | None = None, router: str = "B") -> None:
+    tail = messages.encode_mobile_change(router, seq, dict.fromkeys(added, 3), removed or [])
+    a.hear(1, tail, [router] if router == "B" else [router, "B"])
+
+
+def test_the_first_change_leaves_soon_with_what_comes_with_it_then_one_a_second() -> None:
+    a = joined()
+    a.engine.announce("M0a", 3, a.now)
+    a.engine.announce("Clr", 4, a.now)
+    a.run(0.06)
+    assert [(said.to, said.message) for said in a.of(MobileChange)] == [
+        ("_topo/0/all/qdrouter.ma", MobileChange("A", 1, 1, {"M0a": 3, "Clr": 4}, ()))
+    ]
+    assert [said.message for said in a.said][-1] == Advertisement("A", 1, 100, 1, 1)
+    a.clear()
+    for number in range(50):
+        a.engine.announce(f"M0x{number}", 3, a.now)
+        a.hello(1)
+        a.run(0.04)
+    a.run(1)
+    said = [said.message for said in a.of(MobileChange)]
+    assert sum(len(message.added) for message in said if isinstance(message, MobileChange)) == 50
+    assert len(said) == 2
+
+
+def test_what_comes_and_goes_within_one_interval_is_not_said() -> None:
+    a = joined()
+    a.engine.announce("M0a", 3, a.now)
+    a.engine.withdraw("M0a", a.now)
+    a.run(2)
+    assert a.of(MobileChange) == []
+    a.engine.announce("M0b", 3, a.now)
+    a.run(2)
+    a.clear()
+    a.engine.withdraw("M0b", a.now)
+    a.engine.announce("M0b", 3, a.now)
+    a.engine.withdraw("M0never", a.now)
+    a.run(2)
+    assert a.of(MobileChange) == []
+
+
+def test_nothing_changes_nothing_is_said() -> None:
+    a = joined()
+    a.engine.announce("M0a", 3, a.now)
+    a.run(1)
+    a.engine.announce("M0a", 3, a.now)
+    a.clear()
+    a.run(2)
+    assert a.of(MobileChange) == []
+
+
+def test_a_mar_is_answered_with_the_state_as_of_the_sequence() -> None:
+    a = joined()
+    a.engine.announce("M0a", 1, a.now)
+    a.engine.announce("M0b", 2, a.now)
+    a.run(1)
+    a.engine.withdraw("M0a", a.now)
+    a.engine.announce("M0c", 3, a.now)
+    a.clear()
+    a.hear(1, messages.encode_mobile_request("B", 0, messages.to_router_mobile("A")))
+    assert [(said.to, said.message) for said in a.said] == [
+        ("amqp:/_topo/0/B/qdrouter.ma", MobileState("A", 1, 1, {"M0a": 1, "M0b": 2}))
+    ]
+    a.clear()
+    a.hear(1, messages.encode_mobile_request("B", 1, messages.to_router_mobile("A")))
+    a.hear(1, messages.encode_mobile_request("X", 0, messages.to_router_mobile("A")), ["X", "B"])
+    assert a.said == []
+
+
+def test_updates_in_sequence_are_applied_and_copies_ignored() -> None:
+    a = joined()
+    mau(a, 1, ["M0a", "M0b"])
+    mau(a, 2, ["M0c"], ["M0a", "M0unknown"])
+    a.run(3)
+    mau(a, 1, ["M0a", "M0b"])
+    mau(a, 2, ["M0c"], ["M0a"])
+    assert a.changes == [
+        KeysChanged(1, {"M0a": 3, "M0b": 3}, ()),
+        KeysChanged(1, {"M0c": 3}, ("M0a",)),
+    ]
+    assert a.of(MobileRequest) == []
+    assert dict(a.engine.keys(1)) == {"M0b": 3, "M0c": 3}
+
+
+def test_a_gap_is_asked_about_each_time_that_it_is_not_filled() -> None:
+    a = joined()
+    mau(a, 1, ["M0a"])
+    mau(a, 3, ["M0c"])
+    assert [(said.to, said.message) for said in a.said] == [("amqp:/_topo/0/B/qdrouter.ma", MobileRequest("A", 1, 1))]
+    mau(a, 4, ["M0d"])  # 1.19 would apply this one
+    assert dict(a.engine.keys(1)) == {"M0a": 3}
+    a.hello(1)
+    a.run(2.5)
+    a.hello(1)
+    mau(a, 5, ["M0e"])
+    assert len(a.of(MobileRequest)) == 2
+    a.hear(1, messages.encode_mobile_state("B", 5, {"M0a": 3, "M0c": 3}, messages.to_router_mobile("A")))
+    assert dict(a.engine.keys(1)) == {"M0a": 3, "M0c": 3}
+    mau(a, 6, ["M0f"])
+    assert dict(a.engine.keys(1)) == {"M0a": 3, "M0c": 3, "M0f": 3}
+
+
+def test_a_higher_sequence_in_an_ra_is_asked_for() -> None:
+    a = joined()
+    a.advertise(1, mobile_seq=4)
+    assert [said.message for said in a.of(MobileRequest)] == [MobileRequest("A", 1, 0)]
+    a.hear(1, messages.encode_mobile_state("B", 4, {"M0a": None, "Clr": 4}, messages.to_router_mobile("A")))
+    assert a.changes == [KeysChanged(1, {"M0a": None, "Clr": None}, ())]  # hints not as many as keys
+    a.clear()
+    a.advertise(1, mobile_seq=4)
+    assert a.of(MobileRequest) == []
+
+
+def test_an_absolute_state_says_only_what_is_other() -> None:
+    a = joined()
+    mau(a, 1, ["M0a", "M0b"])
+    a.clear()
+    a.hear(1, messages.encode_mobile_state("B", 7, {"M0b": 1, "M0c": 2}, messages.to_router_mobile("A")))
+    assert a.changes == [KeysChanged(1, {"M0c": 2}, ("M0a",))]
+    assert a.engine.keys(1) == {"M0b": 3, "M0c": 2}  # an existing one keeps its treatment
+
+
+def test_a_key_added_and_removed_by_one_update_is_not_there() -> None:
+    a = joined()
+    mau(a, 1, ["M0a"], ["M0a"])
+    assert a.changes == []
+    mau(a, 2, ["M0b"])
+    assert a.engine.keys(1) == {"M0b": 3}
+
+
+def test_unknown_routers_have_no_addresses() -> None:
+    a = joined()
+    mau(a, 1, ["M0a"], router="X")
+    assert a.changes == []
+
+
+def test_keys_are_limited_over_all_routers() -> None:
+    a = Driven(limits=Limits(keys=3))
+    a.neighbour(1)
+    a.neighbour(2, "C")
+    mau(a, 1, ["M0a", "M0b"])
+    a.hear(2, messages.encode_mobile_change("C", 1, {"M0c": 3, "M0d": 3}, []), "C")
+    assert [line.text for line in a.log if "more than 3" in line.text] == [
+        "Addresses of C are ignored: the network has more than 3"
+    ]
+    mau(a, 2, [], ["M0a", "M0b"])
+    a.hear(2, messages.encode_mobile_state("C", 2, {"M0c": 3, "M0d": 3}, messages.to_router_mobile("A")), "C")
+    assert len(a.engine.keys(2)) == 2
+
+
+def test_all_addresses_go_to_a_neighbour_of_ours_with_the_instance() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    a.neighbour(2, "C", ours=True)
+    a.run(0.5)
+    a.clear()
+    pushed = messages.encode_mobile_state("B", 4, {"M0a": 1}, messages.TO_NEIGHBOUR_MOBILE, 50)
+    a.hear(1, pushed)
+    a.hear(1, pushed)
+    assert [(said.link, said.message) for said in a.said] == [(2, MobileState("B", 1, 4, {"M0a": 1}, 50))]
+    old = messages.encode_mobile_state("B", 9, {"M0old": 1}, messages.TO_NEIGHBOUR_MOBILE, 49)
+    a.hear(1, old)
+    assert a.engine.keys(1) == {"M0a": 1}

@@ -1,0 +1,220 @@
+"""HELLO, adjacency, bundles, damping (chapter 6)."""
+
+from supervisor.network.messages import Advertisement, Hello, LinkStateRequest, LinkStateUpdate, Summary
+from supervisor.network.outputs import PathChanged, RouterAdded, Unreachable
+from supervisor.network.timers import Limits
+from tests.unit.supervisor.network.drive import Driven
+
+
+def test_hello_is_said_at_once_on_a_new_link_and_each_second_on_all() -> None:
+    a = Driven()
+    a.up(1)
+    a.up(2)
+    assert [(said.link, said.to, said.message) for said in a.said] == [
+        (1, "amqp:/_local/qdhello", Hello("A", 1, 100, ())),
+        (2, "amqp:/_local/qdhello", Hello("A", 1, 100, ())),
+    ]
+    a.clear()
+    a.run(3)
+    assert [said.link for said in a.of(Hello)] == [1, 2, 1, 2, 1, 2]
+
+
+def test_a_hello_is_answered_at_once_while_its_sender_was_not_named() -> None:
+    a = Driven()
+    a.up(1)
+    a.clear()
+    a.hello(1, seen="")
+    assert [said.message for said in a.said] == [Hello("A", 1, 100, ("B",))]
+    a.clear()
+    a.hello(1, seen="")
+    a.hello(1, seen="A")
+    assert a.of(Hello) == []
+
+
+def test_answers_are_limited() -> None:
+    a = Driven()
+    a.up(1)
+    a.clear()
+    for number in range(20):
+        a.hello(1, peer=f"X{number}", seen="")
+    assert len(a.of(Hello)) <= 4
+
+
+def test_who_does_not_name_us_is_heard_but_no_neighbour() -> None:
+    a = Driven()
+    a.up(1)
+    a.hello(1, seen="")
+    a.run(1.5)
+    assert a.of(Hello)[-1].message == Hello("A", 1, 100, ("B",))
+    assert a.changes == []
+    a.run(4)
+    assert a.of(Hello)[-1].message == Hello("A", 1, 100, ())  # silent for more than three seconds
+
+
+def test_two_way_makes_a_neighbour() -> None:
+    a = Driven()
+    a.up(4, cost=3)
+    a.hello(4)
+    assert a.changes == [RouterAdded(1, "B"), PathChanged(1, (4,), 1, 3, 0)] or a.changes[:1] == [RouterAdded(1, "B")]
+    a.run(0.1)
+    assert a.changes[-1] == PathChanged(1, (4,), 1, 3, 0)
+    assert [said.to for said in a.of(LinkStateRequest)] == ["amqp:/_topo/0/B/qdrouter"]
+    assert [said.message for said in a.of(Advertisement)] == [Advertisement("A", 1, 100, 1, 0)]
+    assert a.of(LinkStateUpdate) == []  # to 1.19 never unasked
+    assert a.of(Summary) == []
+    own, b = a.engine.routers()
+    assert (own.link_state, own.next_hop, own.ls_seq, own.cost) == (("B",), "(self)", 1, None)
+    assert (b.id, b.next_hop, b.links, b.cost, b.instance) == ("B", None, (4,), 3, 50)
+
+
+def test_a_lost_connection_is_said_and_left_at_once() -> None:
+    a = Driven()
+    a.neighbour(1)
+    a.neighbour(2, "C")
+    a.clear()
+    a.down(1)
+    assert a.changes == [Unreachable(1)]
+    assert [(said.link, said.message) for said in a.of(Advertisement)] == [(2, Advertisement("A", 1, 100, 3, 0))]
+
+
+def test_a_silent_neighbour_is_lost_and_comes_back() -> None:
+    a = Driven()
+    a.neighbour(1)
+    a.run(2.5)
+    assert "B" in a.links()
+    a.run(2)
+    assert "B" not in a.links()
+    a.hello(1)
+    a.run(0.1)
+    assert a.links() == {"B": (1,)}
+
+
+def test_a_hello_that_does_not_name_us_neither_refreshes_nor_ends() -> None:
+    a = Driven()
+    a.neighbour(1)
+    a.run(1)
+    a.hello(1, seen="")
+    assert "B" in a.links()
+    a.run(3.5)
+    assert "B" not in a.links()
+
+
+def test_another_router_with_our_id_is_named_once() -> None:
+    a = Driven()
+    a.up(1)
+    for _ in range(3):
+        a.hello(1, peer="A", seen="A", instance=7)
+    assert [line.module for line in a.log if "id of this one" in line.text] == ["ROUTER_HELLO"]
+    a.hello(1, peer="A", seen="A", instance=100)  # our own, come back
+    assert a.changes == []
+
+
+def test_connections_to_one_of_ours_are_a_bundle_of_the_cheapest() -> None:
+    a = Driven()
+    for link, cost in ((1, 5), (2, 3), (3, 3)):
+        a.up(link, cost, ours=True)
+        a.hello(link)
+    a.run(0.2)
+    assert a.links() == {"B": (2, 3)}
+    assert a.paths()["B"].cost == 3
+    a.clear()
+    a.down(2)
+    assert a.links() == {"B": (3,)}
+    a.down(3)
+    assert a.links() == {"B": (1,)}
+    assert a.paths()["B"].cost == 5
+    assert all(not isinstance(change, Unreachable) for change in a.changes)
+
+
+def test_one_connection_to_a_router_of_1_19_is_kept_to() -> None:
+    a = Driven()
+    a.neighbour(1, cost=2)
+    a.neighbour(2, cost=1)
+    a.clear()
+    for _ in range(5):
+        a.run(0.5)
+        a.hello(1)
+        a.hello(2)
+    assert a.links() == {"B": (1,)}
+    assert a.changes == []
+    a.down(1)
+    assert a.links() == {"B": (2,)}
+    assert a.paths()["B"].cost == 1
+
+
+def test_another_cost_of_a_connection_is_taken_over() -> None:
+    a = Driven()
+    a.neighbour(1, cost=2)
+    a.clear()
+    a.up(1, cost=7)
+    a.run(0.1)
+    assert a.paths()["B"].cost == 7
+    assert len(a.of(Advertisement)) == 1
+
+
+def test_a_flapping_neighbour_is_announced_later_and_later_but_lost_at_once() -> None:
+    a = Driven()
+    waits = []
+    for link in range(1, 8):
+        a.up(link)
+        a.hello(link)
+        begin = a.now
+        while "B" not in a.links():
+            a.run(0.05)
+            a.hello(link)
+        waits.append(round(a.now - begin, 1))
+        a.run(0.1)
+        a.down(link)
+        assert "B" not in a.links()
+    assert waits[0] <= 0.1
+    assert waits[1] <= 0.1
+    assert waits[2:] == sorted(waits[2:])
+    assert waits[-1] > 3
+    assert any("comes and goes" in line.text for line in a.log)
+    a.run(120)
+    a.neighbour(9)
+    assert a.links() == {"B": (9,)}
+
+
+def test_a_restart_is_no_flap() -> None:
+    a = Driven()
+    for link in range(1, 12):
+        a.neighbour(link, instance=link)
+        assert a.links() == {"B": (link,)}
+        a.run(1)
+        a.down(link)
+
+
+def test_neighbours_of_1_19_limit_the_network_to_128() -> None:
+    a = Driven(limits=Limits(routers_beside_1_19=4))
+    a.neighbour(1)
+    a.link_state(1, "B", 1, {"A": 1, "C": 1, "D": 1, "E": 1, "F": 1})
+    assert sorted(row.id for row in a.engine.routers()) == ["A", "B", "C", "D"]
+    assert [line.text for line in a.log if "more than 4 routers" in line.text] == [
+        "The network has more than 4 routers, the limit of Dispatch 1.19, which a neighbour is: the others are ignored"
+    ]
+    a.run(0.5)
+    assert set(a.links()) == {"B", "C", "D"}
+
+
+def test_a_router_of_1_19_is_no_neighbour_of_a_larger_network() -> None:
+    a = Driven(limits=Limits(routers_beside_1_19=4))
+    a.neighbour(1, ours=True)
+    a.link_state(1, "B", 1, {"A": 1, "C": 1, "D": 1, "E": 1, "F": 1})
+    a.up(2)
+    a.hello(2, "G")
+    a.hello(2, "G")
+    assert "G" not in [row.id for row in a.engine.routers()]
+    assert len([line for line in a.log if "not taken as a neighbour" in line.text]) == 1
+
+
+def test_hellos_that_are_not_for_neighbours_make_none() -> None:
+    a = Driven()
+    a.up(1)
+    from supervisor.network import messages
+
+    tail = messages.encode_hello("X", 1, ["A"]).replace(
+        b"\xa1\x14amqp:/_local/qdhello", b"\xa1\x1aamqp:/_topo/0/all/qdrouter"
+    )
+    a.hear(1, tail, "X")
+    assert a.changes == []
