@@ -1,0 +1,180 @@
+"""Auto links, waypoints, chains of phases and fallback whose parts are at different routers (brokers-and-edge.md 7, 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.container import Broker, Container
+from tests.peer.frames import source
+from tests.peer.peer import Peer, Receiver, Sender
+from tests.system.fixtures import Start
+from tests.system.gateways import Network
+from tests.system.router import Section
+from tests.system.test_autolinks import auto_link, links
+
+WAYPOINT: Section = ("address", {"prefix": "q", "waypoint": True})
+BOTH = (auto_link("out"), auto_link("in"))
+
+
+@pytest.fixture
+def network(start: Start, workers: int, peers: list[Peer]) -> Network:
+    return Network(start, workers, peers)
+
+
+def rows(network: Network, names: str, everywhere: list[Section], **own: list[Section]) -> None:
+    """Routers in a row; `everywhere` is in the configuration of all."""
+    network.chain(names, {name: [*everywhere, *own.get(name, [])] for name in names})
+
+
+def pass_on(sender: Sender, receiver: Receiver, body: str) -> bytes:
+    """A message that is accepted end to end; gives what came."""
+    sender.wait_credit()
+    number = sender.send(message.message(body))
+    delivery = receiver.next()
+    assert message.body(delivery.payload) == body
+    delivery.settle()
+    assert sender.outcome(number).name == "accepted"
+    return delivery.payload
+
+
+def test_a_queue_at_another_router(network: Network) -> None:
+    rows(network, "ABC", [WAYPOINT], C=list(BOTH))
+    for client in network.clients("A"):
+        sender = client.sender("q.1", credit=False)
+        client.barrier()
+        assert sender.credit == 0, "nobody to send to"
+        broker = network.broker("C")
+        found = links(broker)
+        found["out"].flow(100)
+        for name in "AB":
+            network.knows(name, "M0q.1", "C")
+            receiver = network.client(name).receiver("q.1", credit=10)
+            network.knows("C", "M1q.1", name)
+            for number in range(3):
+                stored = pass_on(sender, found["out"], f"message {number}")
+                receiver.peer.barrier()
+                assert receiver.deliveries == [], "never directly"
+                assert message.section_of(stored, message.MESSAGE_ANNOTATIONS) is None
+            for number in range(3):
+                pass_on(found["in"], receiver, f"back {number}")
+            receiver.peer.drop()
+            network.knows("C", "M1q.1")
+        broker.drop()
+        network.knows("A", "M0q.1")
+        client.drop()
+
+
+def test_a_chain_of_three_brokers_at_three_routers(network: Network) -> None:
+    chain: list[Section] = [("address", {"prefix": "q", "ingressPhase": 0, "egressPhase": 3})]
+
+    def stage(phase: int, container: str) -> list[Section]:
+        place = {"containerId": container}
+        return [auto_link("out", phase=phase, **place), auto_link("in", phase=phase + 1, **place)]
+
+    rows(network, "ABC", chain, C=stage(0, "first"), A=stage(1, "second"), B=stage(2, "third"))
+    places = (("C", "first"), ("A", "second"), ("B", "third"))
+    stages = [links(network.broker(name, container)) for name, container in places]
+    for stage_ in stages:
+        stage_["out"].flow(100)
+    for key, there, others in (("M0q.1", "C", "AB"), ("M1q.1", "A", "BC"), ("M2q.1", "B", "AC")):
+        for name in others:
+            network.knows(name, key, there)
+    for name in "ABC":
+        receiver = network.client(name).receiver("q.1", credit=10)
+        for other in "ABC".replace(name, ""):
+            network.knows(other, "M3q.1", name)
+        for producing in "ABC":
+            sender: Any = network.client(producing).sender("q.1")
+            for number, stage_ in enumerate(stages):
+                pass_on(sender, stage_["out"], f"{producing} {number}")
+                sender = stage_["in"]
+            pass_on(sender, receiver, f"{producing} to {name}")
+        receiver.peer.drop()
+        for other in "ABC".replace(name, ""):
+            network.knows(other, "M3q.1")
+
+
+def test_a_queue_with_shards_at_two_routers(network: Network) -> None:
+    rows(network, "ABC", [WAYPOINT], A=list(BOTH), C=list(BOTH))
+    shards = [links(network.broker(name)) for name in "AC"]
+    for shard in shards:
+        shard["out"].flow(100)
+    network.knows("B", "M0q.1", "A", "C")
+    client = network.client("B")
+    receiver = client.receiver("q.1", credit=100)
+    network.knows("A", "M1q.1", "B")
+    network.knows("C", "M1q.1", "B")
+    sender = client.sender("q.1")
+    sent = [sender.send(message.message(number)) for number in range(20)]
+    taken = [shard["out"].receive(10) for shard in shards]
+    for delivery in [each for some in taken for each in some]:
+        delivery.settle()
+    assert {sender.outcome(number).name for number in sent} == {"accepted"}
+    for shard in shards:
+        shard["in"].wait_credit()
+        number = shard["in"].send(message.message("from a shard"))
+        receiver.next().settle()
+        assert shard["in"].outcome(number).name == "accepted"
+
+
+def test_messages_of_a_broker_wait_for_consumers_of_other_routers(network: Network) -> None:
+    rows(network, "AB", [WAYPOINT], B=[auto_link("in")])
+    sender = links(network.broker("B"), 1)["in"]
+    sender.wait_credit()
+    assert sender.request(message.message("early")).name == "released"
+    sender.peer.until(lambda: sender.credit == 0, "the credit is taken back")
+    receiver = network.client("A").receiver("q.1", credit=1)
+    pass_on(sender, receiver, "late")
+
+
+def test_fallback_at_another_router(network: Network) -> None:
+    spare: list[Section] = [("address", {"prefix": "q", "enableFallback": True})]
+    rows(network, "ABC", spare, C=[auto_link("out", fallback=True)])
+    out = links(network.broker("C"), 1)["out"]
+    out.flow(100)
+    for name in "AB":
+        network.knows(name, "MFq.1", "C")
+    sender = network.client("A").sender("q.1")
+    pass_on(sender, out, "to the spare")
+    primary = network.client("B").receiver("q.1", credit=10)
+    network.knows("A", "M0q.1", "B")
+    pass_on(sender, primary, "to the primary")
+    here = network.client("A").receiver("q.1", credit=10)
+    primary.detach()
+    network.knows("A", "M0q.1")
+    pass_on(sender, here, "to the primary here")
+    here.detach()
+    pass_on(sender, out, "to the spare again")
+    other = network.client("B").receiver(source=source("q.1", capabilities="qd.fallback"), credit=10)
+    network.knows("A", "MFq.1", "B", "C")
+    pass_on(network.client("B").sender("q.1"), other, "to the spare that is near")
+
+
+def test_connectors_of_an_interior_router(network: Network) -> None:
+    broker = Broker()
+    network.peers.append(broker)  # type: ignore[arg-type]
+    broker.drop = broker.close  # type: ignore[attr-defined]
+    place = {"name": "broker", "host": "127.0.0.1", "port": broker.port, "role": "route-container"}
+    queue = [auto_link(way, connection="broker") for way in ("out", "in")]
+    route: Section = ("linkRoute", {"prefix": "r", "direction": "in", "connection": "broker"})
+    network.add("A", (), [WAYPOINT])
+    network.add("B", "A", [WAYPOINT, ("connector", place), *queue, route])
+    container: Container = broker.serve()
+    found = links(container)
+    found["out"].flow(10)
+    network.converged()
+    network.knows("A", "M0q.1", "B")
+    network.knows("A", "Cr", "B")
+    receiver = network.client("A").receiver("q.1", credit=10)
+    network.knows("B", "M1q.1", "A")
+    pass_on(network.client("A").sender("q.1"), found["out"], "there")
+    pass_on(found["in"], receiver, "back")
+    sender = network.client("A").sender("r.x", wait=False)
+    container.session_begun()
+    end = container.link_attached()
+    sender.wait_attached()
+    end.flow(1)
+    pass_on(sender, end, "on a link of its own")
