@@ -175,6 +175,7 @@ def test_connectors_of_an_interior_router(network: Network) -> None:
     sender = network.client("A").sender("r.x", wait=False)
     container.session_begun()
     end = container.link_attached()
+    assert isinstance(end, Receiver)
     sender.wait_attached()
     end.flow(1)
     pass_on(sender, end, "on a link of its own")

@@ -1,0 +1,121 @@
+"""Real brokers behind another router: clients at A of a row A - B - C, connectors to the brokers at C.
+
+What only a broker can do works as if there were no routers: transactions, selectors, durable subscriptions, a queue
+between producers and consumers, a broker that is killed under load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from tests.interop.brokers import Broker
+from tests.interop.conftest import Clients
+from tests.interop.gateway import connector, coordinator, queue, routed
+from tests.system.network import View, interior
+from tests.system.network import connector as to_router
+from tests.system.router import SETTINGS, Router, Section, poll
+
+COUNT = 50
+UNDER_LOAD = 1000
+WAYPOINT: Section = ("address", {"prefix": "store", "waypoint": True})
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
+def entry(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, rabbitmq: Broker, artemis: Broker
+) -> Iterator[Router]:
+    """Router A, when it knows all that C has."""
+    brokers: list[Section] = [coordinator(artemis), *queue(f"store.{artemis.name}", artemis)]
+    for broker in (rabbitmq, artemis):
+        brokers += [connector(broker), *routed(broker.name, broker)]
+        existing = broker.existing("")
+        brokers += routed(f"{broker.name}.durable", broker, **({"addExternalPrefix": existing} if existing else {}))
+    routers: list[Router] = []
+    for name in "ABC":
+        to = [to_router(routers[-1].ports["net"])] if routers else []
+        sections = [*interior(name), *SETTINGS, WAYPOINT, *to, *(brokers if name == "C" else [])]
+        router = Router(tmp_path_factory.mktemp(f"{name}{request.param}-"), sections, request.param)
+        router.start()
+        routers.append(router)
+    try:
+        view = View(routers[0])
+        for key in ("C$coordinator", "CRabbitMQ", "DRabbitMQ", "CArtemis", "DArtemis", f"M0store.{artemis.name}"):
+            view.wait_remote(key, "C")
+        yield routers[0]
+    finally:
+        for router in reversed(routers):
+            router.stop()
+
+
+@pytest.fixture(params=["rabbitmq", "artemis"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Each broker."""
+    found: Broker = request.getfixturevalue(request.param)
+    return found
+
+
+def fresh(broker: Broker, request: pytest.FixtureRequest) -> str:
+    """A queue that no other test has used."""
+    return f"{broker.name}.network.{request.node.name}"
+
+
+def test_send_and_receive(entry: Router, broker: Broker, proton: Clients, request: pytest.FixtureRequest) -> None:
+    name = fresh(broker, request)
+    assert proton("simple_send", entry.port, name, COUNT).result() == COUNT
+    assert len(proton("simple_recv", entry.port, name, COUNT).result()) == COUNT
+
+
+def test_transactions(entry: Router, artemis: Broker, proton: Clients, request: pytest.FixtureRequest) -> None:
+    committed = [f"committed {n}" for n in range(3)]
+    assert proton("transact", entry.port, fresh(artemis, request), 3).result() == [committed, committed]
+
+
+def test_selectors(
+    entry: Router, artemis: Broker, jms: Clients, proton: Clients, request: pytest.FixtureRequest
+) -> None:
+    name = fresh(artemis, request)
+    assert jms("send", entry.port, name, 6).result() == 6
+    assert proton("filtered", entry.port, name, 3, "parity = 'even'", "browse").result() == ["0", "2", "4"]
+    assert jms("receive", entry.port, name, 3, "parity = 'odd'").result() == ["1", "3", "5"]
+
+
+def test_durable_subscription(
+    entry: Router, artemis: Broker, proton: Clients, request: pytest.FixtureRequest
+) -> None:
+    name = fresh(artemis, request)
+    subscribe = partial(proton, "subscribe", "me", entry.port, name, "sub")
+    lost = entry.log.count("Link lost")
+    assert subscribe(0, "drop").result() == []
+    entry.wait(lambda: entry.log.count("Link lost") > lost, "the router has noticed")
+    assert proton("simple_send", entry.port, name, 3).result() == 3
+    assert subscribe(3, "close").result() == [{"sequence": n} for n in range(3)]
+
+
+def test_store_and_forward(entry: Router, artemis: Broker, proton: Clients) -> None:
+    """A queue of the broker between senders and receivers of the first router."""
+    name = f"store.{artemis.name}"
+    assert proton("simple_send", entry.port, name, COUNT).result() == COUNT
+    assert len(proton("simple_recv", entry.port, name, COUNT).result()) == COUNT
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("entry", [3], indirect=True, ids=["3-workers"])
+def test_broker_killed_under_load(entry: Router, broker: Broker, proton: Clients) -> None:
+    """Clients lose their links with the broker, attach again, and find what was accepted."""
+    name = f"{broker.name}.durable.far"
+    assert proton("durable_queue", broker.port, name).result() is True
+    collect = proton("collect", entry.port, name, UNDER_LOAD, "again")
+    steady = proton("steady", entry.port, name, UNDER_LOAD, "again")
+    steady.wait_for("begun")
+    broker.restart()
+    outcomes = steady.result()
+    assert outcomes["accepted"] == UNDER_LOAD
+    assert outcomes["detached"] > 0
+    assert collect.result() >= UNDER_LOAD
+    view = View(entry)
+    poll(lambda: view.address(f"C{broker.name}"), "the link route is there again")
+    assert proton("simple_send", entry.port, f"{broker.name}.after", COUNT).result() == COUNT
+    assert len(proton("simple_recv", entry.port, f"{broker.name}.after", COUNT).result()) == COUNT
