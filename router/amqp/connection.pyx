@@ -213,7 +213,7 @@ cdef class Connection:
         return self.cold_frame(code, number, p, end)
 
     cdef Channel channel_of(self, uint16_t number):
-        return number_get(self.channels, number)
+        return <Channel>number_get(self.channels, number)
 
     cdef int cold_frame(self, uint64_t code, uint16_t number, const uint8_t* p, const uint8_t* end) except -1:
         cdef Channel channel

@@ -181,7 +181,7 @@ cdef class Session(Channel):
         raise RemoteError("session", NOT_ALLOWED, f"performative 0x{code:02x} within a session")
 
     cdef Link link_of(self, uint32_t handle):
-        cdef Link link = number_get(self.by_remote_handle, handle)
+        cdef Link link = <Link>number_get(self.by_remote_handle, handle)
         if link is None:
             raise RemoteError("session", INVALID_FIELD, f"no such handle: {handle}")
         return link

@@ -1,9 +1,13 @@
 """Transfer, flow and disposition: the fast path says what the general codec says."""
 
+import itertools
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from router.amqp.frames import build_disposition, build_transfer, disposition_dict, flow_dict, transfer_dict
 
+from router.amqp.errors import RemoteError
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, REJECTED, Performative, modified, parse_frame, rejected
 
@@ -104,3 +108,26 @@ def test_what_is_written_is_a_disposition(role, first, last, settled, outcome):
     assert (frame.channel, frame.name, frame.role, frame.first) == (3, "disposition", role, first)
     assert (first if frame.last is None else frame.last, bool(frame.settled)) == (last, settled)
     assert encoded(frame.state) == encoded(outcome)
+
+
+NUMBERS = [(b"\x43", 0), (b"\x52\x07", 7), (b"\x70\x00\x00\x01\x00", 256), (b"\x60\x01\x02", 258)]
+TAGS = [(b"\xa0\x00", b""), (b"\xa0\x02ab", b"ab"), (b"\xb0\x00\x00\x00\x01c", b"c")]
+TRUTHS = [(b"\x41", True), (b"\x42", False), (b"\x56\x01", True)]
+
+
+@pytest.mark.parametrize("handle", NUMBERS)
+@pytest.mark.parametrize("delivery_id", [*NUMBERS, (b"\x40", None)])
+@pytest.mark.parametrize("tag", [*TAGS, (b"\x40", None)])
+def test_every_way_to_write_a_transfer_means_the_same(handle, delivery_id, tag):
+    for version, settled, more in itertools.product(NUMBERS, [*TRUTHS, (b"\x40", None)], TRUTHS):
+        fields = [handle, delivery_id, tag, version, settled, more]
+        encoded = b"".join(field[0] for field in fields)
+        body = bytes([0xC0, len(encoded) + 1, 6]) + encoded
+        found = transfer_dict(body + b"payload")
+        assert [found["handle"], found["delivery_id"], found["tag"], found["message_format"]] == [
+            field[1] for field in fields[:4]
+        ]
+        assert (found["settled"], found["more"], found["payload"]) == (settled[1], more[1], b"payload")
+    for end in range(len(encoded)):  # a list that ends too early, with as many fields as it says it has or fewer
+        with pytest.raises(RemoteError):
+            transfer_dict(bytes([0xC0, end + 1, 6]) + encoded[:end])
