@@ -203,7 +203,7 @@ def test_changes_soon_after_one_another_are_announced_together() -> None:
         a.hello(number, f"X{number}", "A")
         a.run(0.005)
     a.run(2)
-    assert len({said.message for said in a.of(Advertisement)}) <= 4  # type: ignore[type-var]
+    assert len({said.message for said in a.of(Advertisement)}) <= 4
     assert len(a.links()) >= 20
 
 
