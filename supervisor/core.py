@@ -10,6 +10,7 @@ from router.ipc.control import (
     ATTACHED,
     CLOSE,
     CLOSED,
+    CONTROL_KEY,
     DETACH,
     DETACHED,
     FORWARDED,
@@ -286,7 +287,10 @@ class Core:
         if message["t"] == LOCAL:
             if raw is None:
                 raise WorkerFaultError("local: the octets of the message are missing")
-            self.in_process.receive(worker, message, raw)
+            if message["key"] == CONTROL_KEY:
+                self.neighbours.receive(worker, message["conn"], raw)
+            else:
+                self.in_process.receive(worker, message, raw)
             return
         handler = self._handlers.get(message["t"])
         if handler is None:

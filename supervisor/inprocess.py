@@ -58,6 +58,7 @@ class InProcess:
         self._taken: dict[Worker, dict[int, list[int]]] = {}  # connection -> it, messages, octets; to be told
         self._working = False
         self.changed: Callable[[], None] = lambda: None
+        self.first: Callable[[], bool] = lambda: False  # what is done before messages are handled; True: there is more
 
     def open(self, record_key: str) -> None:
         """Make an address one of the router itself: it takes messages from now on. Raises TableFullError."""
@@ -77,10 +78,6 @@ class InProcess:
         """
         self.open(record_key)
         self._handlers[record_key] = (handler, ready)
-
-    def handle(self, message_key: str, handler: Handler) -> None:
-        """Hand `local` messages that are not for an address to `handler`."""
-        self._handlers[message_key] = (handler, always)
 
     def go_on(self) -> None:
         """A handler that was not ready is."""
@@ -150,14 +147,16 @@ class InProcess:
         What a handler raises comes out of here; its message is dealt with.
         """
         self._working = True
+        more = False
         try:
+            more = self.first()
             for _ in range(MESSAGES_A_TURN):
                 if not self._handle_next():
-                    return False
+                    return more
         finally:
             self._working = False
             self._tell_taken()
-        return self._next() is not None
+        return more or self._next() is not None
 
     def _handle_next(self) -> bool:
         """Handle one message of the connection whose turn it is."""

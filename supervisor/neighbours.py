@@ -4,18 +4,21 @@ A connection is usable, and the network told so (`link_up`), while our outgoing 
 (inter-router.md 2.6). Its outgoing data links, by priority, are a next hop in the table (op `hop`), which is announced
 again when they change. Several connections to one router are several next hops.
 """
+import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from router.ipc.control import ATTACHED, CONTROL_KEY, OP_HOP, OP_HOP_GONE, Message
+from router.ipc.control import ATTACHED, OP_HOP, OP_HOP_GONE, TAKEN, Message
 from router.log import DEBUG, Log
 from supervisor.connections import Connection, Link
-from supervisor.inprocess import InProcess, LocalMessage
+from supervisor.inprocess import InProcess
 from supervisor.table import Op, Table
-from supervisor.worker import Worker
+from supervisor.worker import Stage, Worker
 
 INTER_ROUTER: Final = "inter-router"
 PRIORITIES: Final = 10
+TURN: Final = 0.002  # seconds for control messages before other messages and events have theirs
 COST_PROPERTY: Final = "qd.inter-router-cost"
 BUNDLE_PROPERTY: Final = "sluice.bundle"
 VERSION_PROPERTY: Final = "qd.annotations-version"
@@ -73,7 +76,9 @@ class Neighbour:
 class Neighbours:
     """All inter-router connections. Owner: the core."""
 
-    __slots__ = ("_by_number", "_changed", "_in_process", "_indexes", "_log", "_table", "_take_identity", "network")
+    __slots__ = (
+        "_by_number", "_changed", "_in_process", "_indexes", "_log", "_table", "_take_identity", "_waiting", "network",
+    )  # fmt: skip
 
     def __init__(self, table: Table, in_process: InProcess, take_identity: Callable[[], int], log: Log) -> None:
         self._table = table
@@ -84,7 +89,9 @@ class Neighbours:
         self._changed: dict[int, Neighbour] = {}  # whose data links, or index, are not as the table has them
         self._indexes: dict[str, int] = {}  # of the routers of the network, by id
         self.network: Network = Nobody()
-        in_process.handle(CONTROL_KEY, self._received)
+        # Control messages that wait, by worker and connection: one of each is handled in turn.
+        self._waiting: OrderedDict[tuple[Worker, int], deque[bytes]] = OrderedDict()
+        in_process.first = self._work
 
     # For the network
 
@@ -209,7 +216,30 @@ class Neighbours:
         # A router's container id is its router id (inter-router.md 1).
         return neighbour.op(self._indexes.get(neighbour.connection.container or ""))
 
-    def _received(self, message: LocalMessage) -> None:
-        number = message.connection_number
-        if number is not None and number in self._by_number:
-            self.network.received(number, message.octets)
+    # Control messages
+
+    def receive(self, worker: Worker, conn: int, octets: bytes) -> None:
+        """A control message has come: it waits for its turn, which is before all other messages for the router."""
+        self._waiting.setdefault((worker, conn), deque()).append(octets)
+
+    def _work(self) -> bool:
+        """Hand messages to the network, as many as are fair; True: more wait."""
+        taken: dict[Worker, dict[int, list[int]]] = {}
+        until = time.monotonic() + TURN
+        try:
+            while self._waiting and time.monotonic() < until:
+                source, queue = self._waiting.popitem(last=False)
+                octets = queue.popleft()
+                if queue:
+                    self._waiting[source] = queue
+                worker, conn = source
+                count = taken.setdefault(worker, {}).setdefault(conn, [conn, 0, 0])
+                count[1] += 1
+                count[2] += len(octets)
+                if conn in self._by_number:
+                    self.network.received(conn, octets)
+        finally:
+            for worker, counts in taken.items():
+                if worker.stage is not Stage.DEAD:
+                    worker.outbox.append({"t": TAKEN, "counts": [], "control": list(counts.values())})
+        return bool(self._waiting)

@@ -19,6 +19,10 @@ HELD_OCTETS: Final = 4 << 20
 # Beyond this, messages are released: what one read of each connection brings may still come.
 MOST_OCTETS: Final = 4 * HELD_OCTETS
 MESSAGE_OVERHEAD: Final = 512  # octets that a message counts besides its own
+# Messages that other routers relay never stop their connection, which has to be read: beyond so many they are released.
+RELAYED_MESSAGES: Final = 1000
+# Control messages of one neighbour that the supervisor has not dealt with: above, its connection is not read.
+CONTROL_OCTETS: Final = 16 << 20
 
 
 class InProcess:
@@ -30,20 +34,26 @@ class InProcess:
         self._octets = 0  # told the supervisor, not taken
         self._messages: dict[int, int] = {}  # … by connection
         self._paused: dict[int, Client] = {}
+        self._control: dict[int, int] = {}  # octets of control messages that were told and not taken, by connection
         self._early: deque[tuple[control.Message, bytes]] = deque()  # of an epoch that is still to come
 
     # -- for the router itself ----------------------------------------------------------------------------------------
 
     def accept(self, link: Any, key: str, octets: bytes) -> bool:
         """A client's message for the in-process address `key`. False: it cannot be taken, the supervisor is behind."""
-        if self._octets > MOST_OCTETS:
-            return False
         client = link.context.client
         number = client.number
+        if key == control.CONTROL_KEY:
+            self._accept_control(client, octets)
+            return True
+        if self._octets > MOST_OCTETS:
+            return False
+        if client.router is not None and self._messages.get(number, 0) >= RELAYED_MESSAGES:
+            return False
         self._octets += len(octets) + MESSAGE_OVERHEAD
         messages = self._messages[number] = self._messages.get(number, 0) + 1
         self._worker.control.tell({"t": control.LOCAL, "key": key, "conn": number}, octets)
-        if messages >= CONNECTION_MESSAGES or self._octets >= HELD_OCTETS:
+        if client.router is None and (messages >= CONNECTION_MESSAGES or self._octets >= HELD_OCTETS):
             client.connection.pause(Pause.PAUSE_LOCAL)
             self._paused[number] = client
         return True
@@ -63,6 +73,26 @@ class InProcess:
                     del self._paused[number]
                     client.connection.resume(Pause.PAUSE_LOCAL)
 
+    def _accept_control(self, client: "Client", octets: bytes) -> None:
+        """What another router says to this one."""
+        number = client.number
+        held = self._control[number] = self._control.get(number, 0) + len(octets) + MESSAGE_OVERHEAD
+        self._worker.control.tell({"t": control.LOCAL, "key": control.CONTROL_KEY, "conn": number}, octets)
+        if held >= CONTROL_OCTETS:
+            client.connection.pause(Pause.PAUSE_CONTROL)
+
+    def control_taken(self, counts: list[list[int]]) -> None:
+        """The supervisor has dealt with control messages: [connection, messages, octets] each."""
+        for number, messages, octets in counts:
+            held = self._control[number] - octets - messages * MESSAGE_OVERHEAD
+            if held:
+                self._control[number] = held
+            else:
+                del self._control[number]
+            client = self._worker.clients.get(number)
+            if held <= CONTROL_OCTETS // 2 and client is not None:
+                client.connection.resume(Pause.PAUSE_CONTROL)
+
     def forget(self, number: int) -> None:
         """A connection is gone; what it sent is still dealt with."""
         self._paused.pop(number, None)
@@ -71,7 +101,7 @@ class InProcess:
         """Octets told and not taken, connections not read for that, messages of ours that wait for an epoch, and octets
         of ours on their way: for tests.
         """
-        return self._octets, len(self._paused), len(self._early), self._origin.held()[1]
+        return self._octets + sum(self._control.values()), len(self._paused), len(self._early), self._origin.held()[1]
 
     # -- between routers ----------------------------------------------------------------------------------------------
 

@@ -279,6 +279,7 @@ class RouterLink(LinkRecord):
         if not self.outgoing:
             self.link.set_flowing(True)
         self._tell(kind, STREAM_PRIORITY if priority is None else priority)
+        self._remember_ends(None)
         self._forget_attach()
 
     def _make_route(self, *, streaming: bool) -> Any:

@@ -288,6 +288,7 @@ class Worker:
 
     def on_taken(self, message: Message, raw: bytes | None) -> None:
         self.in_process.taken(message["counts"])
+        self.in_process.control_taken(message.get("control", ()))
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

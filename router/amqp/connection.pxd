@@ -18,6 +18,7 @@ cpdef enum Pause:
     PAUSE_RING = 4             # a ring to another worker is full
     PAUSE_DRAIN = 8            # the worker is about to end
     PAUSE_LOCAL = 16           # too many of its messages for the router itself are waiting for the supervisor
+    PAUSE_CONTROL = 32         # too many octets of what routers say to each other are
 
 cdef enum:
     FRAME_TAKEN = 0

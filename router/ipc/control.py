@@ -487,10 +487,12 @@ class Control(TypedDict):
 
 
 class Taken(TypedDict):
-    """`local` messages were dealt with. `counts`: [connection, messages, their octets]."""
+    """`local` messages were dealt with. `counts`: [connection, messages, their octets]. `control`: the same of control
+    messages, which count apart."""
 
     t: Literal["taken"]
     counts: list[list[int]]
+    control: NotRequired[list[list[int]]]
 
 
 # Other channels: one object for each message

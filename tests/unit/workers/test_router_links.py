@@ -1,6 +1,7 @@
 """Links between routers in the engine: priorities, control messages both ways, bounds, what the supervisor knows."""
 
 import pytest
+from router.amqp.connection import Pause
 
 from supervisor.neighbours import PRIORITIES
 from tests.peer.codec import encode
@@ -20,6 +21,7 @@ from tests.unit.engine.talk import (
     start,
     transfer,
 )
+from workers.inprocess import CONTROL_OCTETS, RELAYED_MESSAGES
 from workers.router_links import CONTROL, DATA, MOST_DATA, announced
 
 INTERIOR = """
@@ -230,6 +232,41 @@ def test_a_control_message_beyond_the_limit_is_dropped(host):
     peer.feed(transfer(1, 1, message(b"next"), settled=True))
     host.router.settle()
     assert host.network.heard[1:] == [(peer.client.number, message(b"next"))]
+
+
+def test_what_waits_of_one_router_is_bounded_and_nothing_is_lost(host):
+    peer = host.peer()
+    host.router.work = False
+    octets = [message(bytes([number]) * (2 << 20)) for number in range(12)]
+    for number, each in enumerate(octets):
+        peer.feed(transfer(1, number, each, settled=True, part=16_000))
+        host.router.settle()
+    assert host.router.pause_reasons(peer) == Pause.PAUSE_CONTROL
+    assert host.router.workers[0].in_process.held()[0] <= CONTROL_OCTETS + (3 << 20)
+    host.router.work = True
+    host.router.settle()
+    assert host.network.heard[1:] == [(peer.client.number, each) for each in octets]
+    assert not host.router.pause_reasons(peer)
+
+
+def test_messages_for_the_router_that_others_relay_hold_up_no_control_messages(host):
+    """The agent is not ready: what waits for it waits alone, and stops no connection to another router."""
+    taken = []
+    host.router.core.in_process.serve("M0inner", taken.append, lambda: False)
+    host.router.settle()
+    peer = host.peer()
+    for number in range(RELAYED_MESSAGES + 5):
+        peer.feed(transfer(3, number, message(b"q", to="inner")))
+    peer.feed(transfer(1, number + 1, message(b"hello"), settled=True))
+    host.router.settle()
+    assert host.network.heard[1:] == [(peer.client.number, message(b"hello"))]
+    assert not host.router.pause_reasons(peer)
+    released = [each for each in of(frames(peer), "disposition") if each.state.descriptor == 0x26]
+    assert sum((each.last or each.first) - each.first + 1 for each in released) == 5
+    host.router.core.in_process.serve("M0inner", taken.append)
+    host.router.core.in_process.go_on()
+    host.router.settle()
+    assert len(taken) == RELAYED_MESSAGES
 
 
 def test_control_messages_leave_as_they_are(host):
