@@ -11,6 +11,7 @@ from statistics import median
 
 from loadtests.gateway_rows import broker_lost, client_connections, link_route
 from loadtests.measuring import BODY, MB, MIB, Bench
+from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
 from loadtests.processes import Relay, finish_load
 from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
 
@@ -172,4 +173,8 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "link-route": link_route,
     "clients": client_connections,
     "broker-lost": broker_lost,
+    "hop": one_hop,
+    "hop-latency": hop_latency,
+    "path-lost": path_lost,
+    "network": cold_start,
 }

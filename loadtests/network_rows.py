@@ -1,0 +1,304 @@
+"""Rows about networks of routers: a hop more, a way that is lost, many routers that find each other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from statistics import median
+from typing import Any
+
+from proton import Message, ProtonException
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+
+from loadtests.broker import free_port
+from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
+from loadtests.processes import LINK_CAPACITY, ROOT, MeasureError, Router, load
+from loadtests.report import Figure, at_most, ratio_at_least
+from router.cli.client import Client
+from router.cli.options import Target, Url
+
+PACED_RATE = 10_000  # deliveries/s: far below capacity, so that latency is not queueing
+KNOWN_LIMIT = 60.0  # seconds until routers know each other
+FLOW_LIMIT = 20.0  # seconds until messages flow
+LOSSES = 5  # times that a way is lost
+FLOW_PAUSE = 0.001  # seconds between two batches of messages while a way is lost
+UNSETTLED = 100  # messages on their way at a time
+RING = 32  # routers
+CHORD = 5  # from every second router of the ring to the one so many places on
+
+
+def interior(name: str, listens: int | None = None, connects: Iterable[int] = (), workers: int = 1) -> str:
+    """The configuration of an interior router: a listener for clients, one for routers, connectors to ports."""
+    text = f"""\
+router {{
+    mode: interior
+    id: {name}
+    workerThreads: {workers}
+}}
+listener {{
+    host: 127.0.0.1
+    port: 0
+    authenticatePeer: no
+    saslMechanisms: ANONYMOUS
+    linkCapacity: {LINK_CAPACITY}
+}}
+"""
+    if listens is not None:
+        text += f"""\
+listener {{
+    host: 127.0.0.1
+    port: {listens}
+    role: inter-router
+    authenticatePeer: no
+    saslMechanisms: ANONYMOUS
+}}
+"""
+    for port in connects:
+        text += f"connector {{\n    host: 127.0.0.1\n    port: {port}\n    role: inter-router\n}}\n"
+    return text
+
+
+def nodes(router: Router) -> dict[str, dict[str, Any]]:
+    """What a router says of the routers of its network, by id; empty while it cannot be asked."""
+    try:
+        with Client(Target(Url.parse(f"127.0.0.1:{router.port}"), "$management", 10.0, None, None)) as client:
+            return {row["id"]: row for row in client.rows("router.node")}
+    except (ProtonException, OSError):
+        return {}
+
+
+def wait_known(router: Router, costs: dict[str, int] | int) -> None:
+    """Wait until a router knows others at these costs, or so many others at any. Raises MeasureError."""
+    until = time.monotonic() + KNOWN_LIMIT
+    while True:
+        known = {name: row["cost"] for name, row in nodes(router).items() if row["cost"] is not None}
+        if known == costs or len(known) == costs:
+            return
+        if time.monotonic() > until:
+            raise MeasureError(f"a router knows {known} after {KNOWN_LIMIT:g} s, not {costs}")
+        time.sleep(0.02)
+
+
+@contextmanager
+def hop(bench: Bench) -> Iterator[tuple[Router, Router]]:
+    """Two routers of one worker each that know each other."""
+    port = free_port()
+    with bench.router(1, interior("A", port)) as a, bench.router(1, interior("B", None, [port])) as b:
+        wait_known(a, {"B": 1})
+        wait_known(b, {"A": 1})
+        yield a, b
+
+
+def through(a: Router, b: Router, **options: object) -> dict[str, Any]:
+    """Run amqpload from one router to another."""
+    return load(port=a.port, receiver_port=b.port, **options)
+
+
+def one_hop(bench: Bench) -> list[Figure]:
+    """100-byte messages, settled by the receiver at the next router, in turn with the same at one router."""
+    alone, first, second = Readings(), Readings(), Readings()
+    with bench.router(1) as router, hop(bench) as (a, b):
+        router.load(seconds=WARM_SECONDS, size=BODY)
+        through(a, b, seconds=WARM_SECONDS, size=BODY)
+        for _ in range(bench.effort.rounds):
+            alone.append(router.load(seconds=bench.effort.seconds, size=BODY))
+            first.append(through(a, b, seconds=bench.effort.seconds, size=BODY, pid=a.pid))
+            second.append(through(a, b, seconds=bench.effort.seconds, size=BODY, pid=b.pid))
+    rates = Readings([*first, *second]).median("per_second")
+    cpu = ("router_cpu", "us_per_delivery")
+    limit = at_most(0.6)
+    return [
+        Figure("1 hop, unsettled", rates, "/s", ratio_at_least(0.5), alone.median("per_second"), "no hop"),
+        Figure("1 hop: CPU of the sender's router", first.median(*cpu), "µs a delivery", limit),
+        Figure("1 hop: CPU of the receiver's router", second.median(*cpu), "µs a delivery", limit),
+    ]
+
+
+def hop_latency(bench: Bench) -> list[Figure]:
+    """What a hop adds to the latency at a rate far below capacity."""
+    alone, far = Readings(), Readings()
+    options: dict[str, object] = {"size": BODY, "rate": PACED_RATE}
+    with bench.router(1) as router, hop(bench) as (a, b):
+        router.load(seconds=WARM_SECONDS, **options)
+        through(a, b, seconds=WARM_SECONDS, **options)
+        for _ in range(bench.effort.rounds):
+            alone.append(router.load(seconds=bench.effort.seconds, **options))
+            far.append(through(a, b, seconds=bench.effort.seconds, **options))
+    added = far.median("latency_us", "p50") - alone.median("latency_us", "p50")
+    return [
+        Figure(f"1 hop, {PACED_RATE:,} /s: added to the median latency", added, "µs", at_most(40)),
+        Figure(
+            f"1 hop, {PACED_RATE:,} /s: latency p99",
+            far.median("latency_us", "p99"),
+            "µs",
+            None,
+            alone.median("latency_us", "p99"),
+            "no hop",
+        ),
+    ]
+
+
+# A way that is lost
+
+
+class Flow(MessagingHandler):
+    """A sender at one router and a receiver at another, in a thread: numbered messages, unsettled.
+
+    `sent`, `arrived`: times of each number, seconds of the monotonic clock; `accepted`: numbers; `failure`:
+    what went wrong with a connection or link.
+    """
+
+    def __init__(self, into: int, out: int) -> None:
+        super().__init__(prefetch=1000)
+        self._ports = into, out
+        self._sender: Any = None
+        self._numbers: dict[Any, int] = {}
+        self._thread = threading.Thread(target=lambda: Container(self).run(), daemon=True)
+        self._stopping = False
+        self.sent: dict[int, float] = {}
+        self.arrived: dict[int, float] = {}
+        self.accepted: set[int] = set()
+        self.failure: str | None = None
+
+    def __enter__(self) -> Flow:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping = True
+        self._thread.join()
+
+    def on_start(self, event: Any) -> None:
+        """Connect both."""
+        urls = [f"amqp://127.0.0.1:{port}" for port in self._ports]
+        into, out = [event.container.connect(url, reconnect=False, allowed_mechs="ANONYMOUS") for url in urls]
+        event.container.create_receiver(out, "bench")
+        self._sender = event.container.create_sender(into, "bench")
+        event.container.schedule(FLOW_PAUSE, self)
+
+    def on_timer_task(self, event: Any) -> None:
+        """Some messages."""
+        if self._stopping:
+            event.container.stop()
+            return
+        while self._sender.credit > 0 and len(self._numbers) < UNSETTLED:
+            number = len(self.sent)
+            self.sent[number] = time.monotonic()
+            self._numbers[self._sender.send(Message(body=number))] = number
+        event.container.schedule(FLOW_PAUSE, self)
+
+    def on_accepted(self, event: Any) -> None:
+        """The receiver has it."""
+        self.accepted.add(self._numbers[event.delivery])
+
+    def on_settled(self, event: Any) -> None:
+        """Accepted or not: another one may go."""
+        self._numbers.pop(event.delivery, None)
+
+    def on_message(self, event: Any) -> None:
+        """One has arrived."""
+        self.arrived.setdefault(event.message.body, time.monotonic())
+
+    def on_link_error(self, event: Any) -> None:
+        """Clients are not to notice."""
+        self.failure = f"link: {event.link.remote_condition}"
+
+    def on_transport_error(self, event: Any) -> None:
+        """Clients are not to notice."""
+        self.failure = f"connection: {event.transport.condition}"
+
+    def wait(self, since: float, limit: float = FLOW_LIMIT) -> float:
+        """Wait until a message arrives that was sent after `since`; when it did. Raises MeasureError."""
+        until = time.monotonic() + limit
+        while time.monotonic() < until:
+            times = [self.arrived[n] for n, sent in list(self.sent.items()) if sent > since and n in self.arrived]
+            if times:
+                return min(times)
+            time.sleep(0.002)
+        raise MeasureError(f"no message arrived within {limit:g} s; {self.failure or 'no client has failed'}")
+
+
+@contextmanager
+def wire(port: int) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """A TCP connection to a port that can be cut: the port to connect to, and the process to be killed."""
+    command = [sys.executable, "-m", "loadtests.cable", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline()), process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def path_lost(bench: Bench) -> list[Figure]:
+    """The connection between two of three routers is cut: how long until messages arrive by way of the third one."""
+    seconds, lost = [], 0
+    for _ in range(min(bench.effort.rounds, LOSSES)):
+        a_port, b_port = free_port(), free_port()
+        with ExitStack() as stack:
+            a = stack.enter_context(bench.router(1, interior("A", a_port)))
+            near, cable = stack.enter_context(wire(a_port))
+            b = stack.enter_context(bench.router(1, interior("B", b_port, [near])))
+            stack.enter_context(bench.router(1, interior("C", None, [a_port, b_port])))
+            wait_known(a, {"B": 1, "C": 1})
+            wait_known(b, {"A": 1, "C": 1})
+            flow = stack.enter_context(Flow(a.port, b.port))
+            flow.wait(time.monotonic(), KNOWN_LIMIT)
+            time.sleep(0.5)
+            cut = time.monotonic()
+            cable.kill()
+            seconds.append(flow.wait(cut) - cut)
+            time.sleep(0.2)
+        lost += len(flow.accepted - flow.arrived.keys())
+        if flow.failure is not None:
+            raise MeasureError(f"a client noticed: {flow.failure}")
+    return [
+        Figure("path lost: messages on the new path", 1000 * median(seconds), "ms after the cut", at_most(100)),
+        Figure("path lost: the longest", 1000 * max(seconds), "ms after the cut", None),
+        Figure("path lost: acknowledged and lost", lost, "messages", at_most(0)),
+    ]
+
+
+# Many routers
+
+
+def start_all(stack: ExitStack, routers: Sequence[Router]) -> None:
+    """Start routers at the same time; they are stopped with the stack, at the same time too."""
+    with ThreadPoolExecutor(len(routers)) as pool:
+        list(pool.map(lambda router: router.__enter__(), routers))
+
+    def stop() -> None:
+        with ThreadPoolExecutor(len(routers)) as pool:
+            list(pool.map(lambda router: router.__exit__(None, None, None), routers))
+
+    stack.callback(stop)
+
+
+def cold_start(bench: Bench) -> list[Figure]:
+    """Routers in a ring with chords start at the same time: how long until each knows all others, and a way to each."""
+    ports = [free_port() for _ in range(RING)]
+    routers = []
+    for number, port in enumerate(ports):
+        to = [ports[(number + 1) % RING]]
+        if number % 2 == 0:
+            to.append(ports[(number + CHORD) % RING])
+        routers.append(bench.router(1, interior(f"R{number}", port, to)))
+    with ExitStack() as stack:
+        before = time.monotonic()
+        start_all(stack, routers)
+        listening = time.monotonic()
+        for router in routers:
+            wait_known(router, RING - 1)
+        known = time.monotonic()
+    title = f"{RING} routers in a ring with chords"
+    return [
+        Figure(f"{title}: from start to convergence", known - before, "s", at_most(10)),
+        Figure(f"{title}: from the last that listens", known - listening, "s", None),
+    ]
