@@ -30,6 +30,7 @@ LOSSES = 5  # times that a way is lost
 FLOW_PAUSE = 0.001  # seconds between two batches of messages while a way is lost
 UNSETTLED = 100  # messages on their way at a time
 RING = 32  # routers
+ASKED_AT_ONCE = 4  # of them
 CHORD = 5  # from every second router of the ring to the one so many places on
 
 
@@ -294,8 +295,8 @@ def cold_start(bench: Bench) -> list[Figure]:
         before = time.monotonic()
         start_all(stack, routers)
         listening = time.monotonic()
-        for router in routers:
-            wait_known(router, RING - 1)
+        with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+            list(pool.map(lambda router: wait_known(router, RING - 1), routers))
         known = time.monotonic()
     title = f"{RING} routers in a ring with chords"
     return [

@@ -14,6 +14,7 @@ from supervisor.connectors.dial import DialError, dial
 from supervisor.connectors.ring import Entry
 from supervisor.connectors.state import ConnectorState
 from supervisor.core import Core
+from supervisor.neighbours import INTER_ROUTER
 
 MAX_LOGIN: Final = 400  # octets of user and password: with what goes along, a SASL frame has at most 512
 _LEVELS: Final = {"error": ERROR, "warning": WARNING}
@@ -53,7 +54,7 @@ class Connectors:
     def shown(self, config: ConnectorConfig) -> Mapping[str, Any]:
         """The live attributes of a connector (management specification 6.6)."""
         running = self._running.get(config.name)
-        state = ConnectorState(config.host, config.port_text) if running is None else running.state
+        state = _state(config) if running is None else running.state
         return {
             "connectionStatus": state.status.value,
             "connectionMsg": state.message,
@@ -71,7 +72,7 @@ class _Connector:
 
     def __init__(self, owner: Connectors, config: ConnectorConfig) -> None:
         self.config = config
-        self.state = ConnectorState(config.host, config.port_text)
+        self.state = _state(config)
         self._owner = owner
         self._offer: str | None = None  # what workers know its attributes by, once all of them do
         self._connection: Connection | None = None  # the present one, open or not yet
@@ -89,7 +90,7 @@ class _Connector:
         self._configured()
         if moved:
             self._drop()
-            self.state = ConnectorState(config.host, config.port_text)
+            self.state = _state(config)
         self._make_offer()
 
     def delete(self) -> None:
@@ -201,3 +202,8 @@ class _Connector:
             self._again(self.state.worker_died())
         else:
             self._again(self.state.ended())
+
+
+def _state(config: ConnectorConfig) -> ConnectorState:
+    """That of a connector that has done nothing yet."""
+    return ConnectorState(config.host, config.port_text, to_router=config.role == INTER_ROUTER)

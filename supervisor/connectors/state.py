@@ -11,6 +11,8 @@ from supervisor.connectors.ring import Entry, Ring
 
 AFTER_FAILURE: Final = 5.0  # seconds until the next attempt
 AFTER_END: Final = 2.0  # … when the connection was open
+# … to another router that is not there: routers that start together are to find each other soon. The last one repeats.
+TO_ROUTERS: Final = (0.25, 0.5, 1.0, 2.0)
 WITH_FAILOVER: Final = 1.0  # … while there is more than one address
 AFTER_WORKER: Final = 0.05  # … when a worker died with the connection: the peer has nothing to do with it
 # Part of the delay by which it varies, so that many routers do not come back to a broker all at once.
@@ -30,10 +32,19 @@ class Status(Enum):
 class ConnectorState:
     """One connector. Owner: the connectors."""
 
-    __slots__ = ("_opened", "_random", "host", "message", "port", "ring", "status")
+    __slots__ = ("_failures", "_opened", "_random", "_to_router", "host", "message", "port", "ring", "status")
 
-    def __init__(self, host: str, port: str, uniform: Callable[[float, float], float] = random.uniform) -> None:
-        """`uniform` makes the jitter, a number between two others."""
+    def __init__(
+        self,
+        host: str,
+        port: str,
+        *,
+        to_router: bool = False,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """to_router: the role is inter-router. `uniform` makes the jitter, a number between two others."""
+        self._to_router = to_router
+        self._failures = 0  # attempts since a connection was open
         self.host = host
         self.port = port
         self.ring = Ring(host, port)
@@ -61,6 +72,7 @@ class ConnectorState:
     def opened(self, text: str, properties: Mapping[str, Any] | None) -> None:
         """The connection is open. properties: the peer's, which may name further addresses."""
         self._opened = True
+        self._failures = 0
         self.message = text
         self.ring.succeeded()
         self.ring.learn(properties)
@@ -89,7 +101,12 @@ class ConnectorState:
             self.status = Status.CONNECTING
         if len(self.ring) > 1:
             return self._vary(WITH_FAILOVER)
-        return self._vary(AFTER_END if self._opened else AFTER_FAILURE)
+        if self._opened:
+            return self._vary(AFTER_END)
+        self._failures += 1
+        if self._to_router:
+            return self._vary(TO_ROUTERS[min(self._failures, len(TO_ROUTERS)) - 1])
+        return self._vary(AFTER_FAILURE)
 
     def _vary(self, seconds: float) -> float:
         return seconds * self._random(1 - JITTER, 1 + JITTER)

@@ -8,6 +8,7 @@ from supervisor.connectors.state import (
     AFTER_FAILURE,
     AFTER_WORKER,
     JITTER,
+    TO_ROUTERS,
     WITH_FAILOVER,
     ConnectorState,
     Status,
@@ -149,3 +150,14 @@ def test_what_a_list_leaves_out_and_gets_wrong(state):
 def test_a_peer_cannot_name_addresses_without_end(state):
     connect(state, servers(*(f"host{number}:1" for number in range(10 * MAX_LEARNED))))
     assert len(state.ring) == 1 + MAX_LEARNED
+
+
+def test_a_router_that_is_not_there_is_tried_soon_and_then_less_often():
+    state = ConnectorState("one", "1", to_router=True, uniform=lambda low, high: 1.0)
+    for seconds in (*TO_ROUTERS, TO_ROUTERS[-1]):
+        state.begin()
+        assert state.failed("refused") == seconds
+    connect(state)
+    assert state.failed("lost") == AFTER_END
+    state.begin()
+    assert state.failed("refused") == TO_ROUTERS[0]
