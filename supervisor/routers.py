@@ -216,7 +216,7 @@ class Routers:
 
     def configure(self, config: RouterConfig) -> None:
         """Go by changed timers."""
-        self.engine.timers = timers(config)  # type: ignore[attr-defined]
+        self.engine.timers = timers(config)
 
     def ops(self) -> list[Op]:
         """All routers, for a snapshot. Addresses follow with the table's."""

@@ -57,6 +57,7 @@ class Engine:
         self._instance = instance
         self._limits = limits
         self._memo = memo or Memo()
+        self._timers = timers
         self._outbox = outbox = Outbox()
         start = annotations.own_start(node_id(router_id))
         self._nodes = nodes = Nodes(router_id, limits, outbox)
@@ -81,6 +82,16 @@ class Engine:
             INFO,
             f"Router Engine Instantiated: id={router_id} instance={instance} max_routers={limits.routers}",
         )
+
+    @property
+    def timers(self) -> Timers:
+        return self._timers
+
+    @timers.setter
+    def timers(self, timers: Timers) -> None:
+        """In force from the next time that each of them is needed."""
+        self._timers = timers
+        self._neighbours.timers = self._link_state.timers = self._mobile.timers = self._flooding.timers = timers
 
     # -- inputs
 

@@ -27,7 +27,7 @@ class Flooding:
         self._outbox = outbox
         self._node = node_id(own_id)
         self._start = start
-        self._window = min(timers.flood_window, timers.ra_interval_flux / 2)
+        self.timers = timers
         self._seen: OrderedDict[bytes, tuple[float, int]] = OrderedDict()  # tail -> when first, trace entries
         self._seen_octets = 0
         self.radius = 0
@@ -70,7 +70,7 @@ class Flooding:
         """Of a flooded message: it is no copy of one that has been here, or has come a shorter way."""
         found = self._seen.get(tail)
         if found is not None:
-            recent = now - found[0] <= self._window
+            recent = now - found[0] <= self._window()
             if recent and (envelope.trace_count >= found[1] or self._nodes.only_ours):
                 return False
             self._forget(tail)
@@ -80,6 +80,10 @@ class Flooding:
             self._forget(next(iter(self._seen)))
         return True
 
+    def _window(self) -> float:
+        """How long copies of a message are expected; RAs without news come again and again."""
+        return min(self.timers.flood_window, self.timers.ra_interval_flux / 2)
+
     def _forget(self, tail: bytes) -> None:
         del self._seen[tail]
         self._seen_octets -= len(tail)
@@ -87,7 +91,7 @@ class Flooding:
     def expire(self, now: float) -> None:
         while self._seen:
             tail, (when, _) = next(iter(self._seen.items()))
-            if now - when <= self._window:
+            if now - when <= self._window():
                 return
             self._forget(tail)
 

@@ -40,7 +40,7 @@ class LinkState:
     ) -> None:
         self._own_id = own_id
         self._instance = instance
-        self._timers = timers
+        self.timers = timers
         self._limits = limits
         self._nodes = nodes
         self._neighbours = neighbours
@@ -73,7 +73,7 @@ class LinkState:
         if worse:
             self.announce_at = self.compute_at = now
         else:
-            self.announce_at = min(self.announce_at, self._announced.when(now + self._timers.announce_soon))
+            self.announce_at = min(self.announce_at, self._announced.when(now + self.timers.announce_soon))
             self.schedule(now)
 
     def schedule(self, now: float) -> None:
@@ -84,7 +84,7 @@ class LinkState:
     def _changed(self, now: float) -> None:
         self.last_change = now
         if not self._nodes.only_ours:
-            self.ra_at = min(self.ra_at, max(now, self._last_ra + self._timers.ra_interval_flux))
+            self.ra_at = min(self.ra_at, max(now, self._last_ra + self.timers.ra_interval_flux))
 
     def announce(self, now: float) -> None:
         """Say to all what our neighbours are."""
@@ -102,7 +102,7 @@ class LinkState:
 
     def advertise(self, now: float) -> None:
         """RA"""
-        timers = self._timers
+        timers = self.timers
         self._last_ra = now
         self._flooding.to_all(
             messages.encode_advertisement(self._own_id, self._instance, self.ls_seq, self.mobile_seq())
@@ -137,7 +137,7 @@ class LinkState:
         if (
             node.instance is not None
             and message.instance < node.instance
-            and now - node.last_seen < self._timers.ra_interval_flux
+            and now - node.last_seen < self.timers.ra_interval_flux
         ):
             return  # said before its restart, of which we know
         self.check_instance(node, message.instance, message.version, now)
@@ -160,7 +160,7 @@ class LinkState:
             node.need_ls = True
             self.reset(node)
             self.schedule(now)
-            self.pull(node, now + self._timers.pull_grace)
+            self.pull(node, now + self.timers.pull_grace)
         node.instance = instance
         node.version = version
 
@@ -189,7 +189,7 @@ class LinkState:
             return  # said before its restart
         if pushed and message.mobile_seq > max(node.mobile_seq, node.wanted_mobile):
             node.wanted_mobile = message.mobile_seq
-            self.pull(node, now + self._timers.pull_grace)
+            self.pull(node, now + self.timers.pull_grace)
         if message.ls_seq <= node.ls_seq:
             node.need_ls = node.need_ls and message.ls_seq < node.ls_seq
             return
@@ -234,7 +234,7 @@ class LinkState:
 
     def grace(self, ours: bool) -> float:
         """How long to wait for what a neighbour may be about to say by itself."""
-        return self._timers.pull_grace if ours else 0.0
+        return self.timers.pull_grace if ours else 0.0
 
     def pull(self, node: Node, when: float) -> None:
         """Ask it for what is missing then."""
@@ -257,7 +257,7 @@ class LinkState:
                 neighbour = self._neighbours.announced[str(self._neighbours.links[way].peer)]
                 near[neighbour.id] = neighbour
                 node.looked_for = True
-                self._pulls[node] = now + self._timers.pull_grace
+                self._pulls[node] = now + self.timers.pull_grace
             else:
                 self._ask(node, now)
         self.pull_at = min(self._pulls.values(), default=NEVER)
@@ -271,7 +271,7 @@ class LinkState:
                 node, messages.encode_link_state_request(self._own_id, messages.to_router_ls(node.id))
             )
         self.ask_mobile(node, now)
-        if node.tries < self._timers.tries:
+        if node.tries < self.timers.tries:
             self._pulls[node] = now + 2**node.tries
             node.tries += 1
 
@@ -279,22 +279,23 @@ class LinkState:
 
     def maintain(self, now: float) -> None:
         """7.3, the ages."""
-        self.maintain_at = now + self._timers.maintenance
+        self.maintain_at = now + self.timers.maintenance
         named = {peer for node in self._nodes for peer, _ in node.edges}
         for node in list(self._nodes):
             if node.said is not None and not node.foreign:
                 node.last_seen = now  # reached from one of ours to the next, each of whom hears the next one's HELLO
-            elif node.edges and now - node.last_seen > self._timers.remote_ls_max_age:
+            elif node.edges and now - node.last_seen > self.timers.remote_ls_max_age:
                 self._outbox.log("ROUTER_LS", DEBUG, f"Link state of {node.id} has expired")
                 node.edges = ()
                 node.ls_seq = node.wanted_ls = 0
                 node.need_ls = True
                 self.schedule(now)
-            if node.edges or node.id in self._neighbours.announced or node.id in named:
+            near = node.id in self._neighbours.announced or node.id in self._neighbours.held
+            if node.edges or near or node.id in named:
                 node.unnamed_ticks = 0
                 continue
             node.unnamed_ticks += 1
-            if node.unnamed_ticks > self._timers.node_ticks:
+            if node.unnamed_ticks > self.timers.node_ticks:
                 self.forget(node)
                 self._nodes.remove(node)
                 self._pulls.pop(node, None)

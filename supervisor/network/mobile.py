@@ -33,7 +33,7 @@ class Mobile:
     ) -> None:
         self._own_id = own_id
         self._instance = instance
-        self._timers = timers
+        self.timers = timers
         self._limits = limits
         self._nodes = nodes
         self._flooding = flooding
@@ -72,7 +72,7 @@ class Mobile:
         if not self._added and not self._removed:
             self.send_at = NEVER
         elif self.send_at == NEVER:
-            self.send_at = max(now + self._timers.mobile_first, self._sent + self._timers.mobile_gap)
+            self.send_at = max(now + self.timers.mobile_first, self._sent + self.timers.mobile_gap)
 
     def send(self, now: float) -> None:
         """9.1"""
@@ -124,8 +124,8 @@ class Mobile:
             self._apply(node, message)
             return
         node.wanted_mobile = max(node.wanted_mobile, message.mobile_seq)
-        if now - node.asked >= self._timers.request_timeout:
-            self.pull(node, now + self._timers.pull_grace if ours else now)
+        if now - node.asked >= self.timers.request_timeout:
+            self.pull(node, now + self.timers.pull_grace if ours else now)
 
     def state(self, message: MobileState, link: Link, tail: bytes, now: float) -> None:
         """MAU, absolute. tail: the message."""

@@ -62,7 +62,7 @@ class Neighbours:
         """start: of messages that this router originates."""
         self._own_id = own_id
         self._instance = instance
-        self._timers = timers
+        self.timers = timers
         self._outbox = outbox
         self._start = start
         self._changed = changed
@@ -70,7 +70,7 @@ class Neighbours:
         self.links: dict[int, Link] = {}
         self.known: dict[str, Neighbour] = {}  # announced ones, those to be announced later, and lost ones for a while
         self.announced: dict[str, Neighbour] = {}  # in the order in which they came
-        self._held: set[str] = set()  # would be announced but for damping
+        self.held: set[str] = set()  # would be announced but for damping
         self.hello_at = 0.0
 
     # -- links
@@ -106,7 +106,7 @@ class Neighbours:
 
     def say_hello(self, now: float) -> None:
         """HELLO on all links, in turn."""
-        self.hello_at = now + self._timers.hello_interval
+        self.hello_at = now + self.timers.hello_interval
         if not self.links:
             return
         octets = self._start + encode_hello(self._own_id, self._instance, self._seen())
@@ -134,7 +134,7 @@ class Neighbours:
             link.confirmed, link.told = None, False
             if before is not None:
                 self._update(before, now)
-        if not link.told and link.answers < self._timers.hello_answers:
+        if not link.told and link.answers < self.timers.hello_answers:
             self._say(link)
         if self._own_id not in message.seen:
             return False
@@ -142,7 +142,7 @@ class Neighbours:
         if first:
             neighbour = self.known.get(message.id)
             if neighbour is None:
-                neighbour = self.known[message.id] = Neighbour(message.id, Damping(self._timers))
+                neighbour = self.known[message.id] = Neighbour(message.id, Damping(self.timers))
             if not neighbour.announced and neighbour.instance not in (None, message.instance):
                 neighbour.damping.restarted(now)
             neighbour.instance = message.instance
@@ -174,21 +174,21 @@ class Neighbours:
             return
         cost, links, ours = self._choose(neighbour)
         if not links:
-            self._held.discard(router_id)
+            self.held.discard(router_id)
             neighbour.forget_at = now + _FORGET
             if neighbour.announced:
                 self._lose(neighbour, now)
             return
         if not neighbour.announced:
             if now < neighbour.damping.held_until:
-                if router_id not in self._held:
+                if router_id not in self.held:
                     wait = neighbour.damping.held_until - now
                     self._outbox.log(
                         "ROUTER_LS", NOTICE, f"Neighbor Router {router_id} comes and goes: not used for {wait:.1f} s"
                     )
-                self._held.add(router_id)
+                self.held.add(router_id)
                 return
-            self._held.discard(router_id)
+            self.held.discard(router_id)
             neighbour.announced = True
             self.announced[router_id] = neighbour
             neighbour.cost, neighbour.links, neighbour.ours = cost, links, ours
@@ -215,7 +215,7 @@ class Neighbours:
 
     def expire(self, now: float) -> None:
         """Forget who has been silent."""
-        oldest = now - self._timers.hello_max_age
+        oldest = now - self.timers.hello_max_age
         for router_id in [router_id for router_id, heard in self._heard.items() if heard < oldest]:
             del self._heard[router_id]
         for link in list(self.links.values()):
@@ -228,9 +228,9 @@ class Neighbours:
 
     def release(self, now: float) -> None:
         """Announce those whose time has come."""
-        for router_id in [found for found in self._held if self.known[found].damping.held_until <= now]:
+        for router_id in [found for found in self.held if self.known[found].damping.held_until <= now]:
             self._update(router_id, now)
 
     def deadline(self) -> float:
-        held = min((self.known[found].damping.held_until for found in self._held), default=self.hello_at)
+        held = min((self.known[found].damping.held_until for found in self.held), default=self.hello_at)
         return min(self.hello_at, held)

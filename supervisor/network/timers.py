@@ -62,4 +62,4 @@ class Limits:
     keys: int = 1_000_000  # of all routers together
     key_octets: int = 65_536
     id_octets: int = 1024
-    message_octets: int = 64 << 20
+    message_octets: int = 16 << 20

@@ -2,7 +2,7 @@
 
 from supervisor.network.messages import Advertisement, Hello, LinkStateRequest, LinkStateUpdate, Summary
 from supervisor.network.outputs import PathChanged, RouterAdded, Unreachable
-from supervisor.network.timers import Limits
+from supervisor.network.timers import Limits, Timers
 from tests.unit.supervisor.network.drive import Driven
 
 
@@ -174,6 +174,30 @@ def test_a_flapping_neighbour_is_announced_later_and_later_but_lost_at_once() ->
     a.run(120)
     a.neighbour(9)
     assert a.links() == {"B": (9,)}
+
+
+def test_a_neighbour_that_is_held_back_stays_known() -> None:
+    """… though no other router names it, until it is announced."""
+    a = Driven(timers=Timers(flap_free=0, flap_most=20))
+    for link in range(1, 9):
+        a.neighbour(link)
+        a.down(link)
+    a.up(20)
+    for _ in range(300):
+        a.hello(20)
+        a.run(0.1)
+        assert [row.id for row in a.engine.routers()] == ["A", "B"]
+    assert a.links() == {"B": (20,)}
+
+
+def test_timers_can_be_changed() -> None:
+    a = Driven()
+    a.up(1)
+    a.engine.timers = Timers(hello_interval=3)
+    a.run(1.1)
+    a.clear()
+    a.run(6)
+    assert len(a.of(Hello)) == 2
 
 
 def test_a_restart_is_no_flap() -> None:
