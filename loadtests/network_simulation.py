@@ -23,13 +23,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--events", type=int, default=20)
     parser.add_argument("--foreign", type=int, default=0, help="how many of the routers are taken for Dispatch 1.19")
+    parser.add_argument("--alone", action="store_true", help="engines share nothing: CPU and memory as in processes")
     parser.add_argument("--check-every", type=int, default=1, help="events between comparisons")
     arguments = parser.parse_args()
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
     begin = time.process_time()
     network = Network(
-        arguments.routers, arguments.addresses, arguments.topology, arguments.seed, foreign=arguments.foreign
+        arguments.routers,
+        arguments.addresses,
+        arguments.topology,
+        arguments.seed,
+        foreign=arguments.foreign,
+        shared=not arguments.alone,
     )
     world = network.world
     print(

@@ -38,12 +38,12 @@ class Network:
     timers: Timers = field(default_factory=Timers)
     mirrors: int = 8
     foreign: int = 0  # how many of the routers count as 1.19
+    shared: bool = True  # see World
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.world = World(
-            self.seed, self.timers, self.mirrors, frozenset(self.rng.sample(range(self.size), self.foreign))
-        )
+        foreign = frozenset(self.rng.sample(range(self.size), self.foreign))
+        self.world = World(self.seed, self.timers, self.mirrors, foreign, self.shared)
         for _ in range(self.size):
             self.world.add_router()
         self.edges = TOPOLOGIES[self.topology](self.size, self.rng)

@@ -77,9 +77,17 @@ class World:
     """A network. `seed` decides latencies; events come from outside."""
 
     def __init__(
-        self, seed: int, timers: Timers | None = None, mirrors: int = 0, foreign: frozenset[int] = frozenset()
+        self,
+        seed: int,
+        timers: Timers | None = None,
+        mirrors: int = 0,
+        foreign: frozenset[int] = frozenset(),
+        shared: bool = True,
     ) -> None:
-        """mirrors: routers whose changes are followed. foreign: numbers of routers that count as 1.19 to the others."""
+        """mirrors: routers whose changes are followed. foreign: numbers of routers that count as 1.19 to the others.
+
+        shared: engines share what they can, else each holds and computes for itself as in a process of its own.
+        """
         self.rng = random.Random(seed)
         self.timers = timers or Timers()
         self.now = 0.0
@@ -92,8 +100,8 @@ class World:
         # (when, order, connection, to which end, message), or (when, order, None, router to wake or action, nothing)
         self._queue: list[tuple[float, int, Wire | None, Any, bytes]] = []
         self._order = count()
-        self._memo = Memo(messages=200_000, largest=1 << 20, applied=200_000)
-        self._trees = TreeCache(64)
+        self._memo = Memo(messages=200_000, largest=1 << 20, applied=200_000) if shared else None
+        self._trees = TreeCache(64) if shared else None
         self._dirty: dict[int, Router] = {}
         self.on_message: Callable[[Wire, bytes], None] | None = None
 
