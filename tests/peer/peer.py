@@ -229,7 +229,7 @@ class Sender(Link):
 
     def abort(self) -> None:
         """Abort the delivery that is under way."""
-        self.session.frame("transfer", handle=self.handle, aborted=True)
+        self.peer.raw(self.session.transfer_octets(b"", handle=self.handle, aborted=True))
         self._open_delivery = None
 
     def outcome(self, delivery: int, settled: bool = True, timeout: float = TIMEOUT) -> Outcome:
