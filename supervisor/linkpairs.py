@@ -102,6 +102,9 @@ class Pairs:
         }
         if decision.hop is not None:
             order["route"] = decision.hop.route if decision.hop.ours else []
+            if decision.hop.ours:
+                # Of another router of ours, what comes by one session is of one client.
+                order["group"] = f"{client.connection.number}.{message.get('channel', '')}"
         self._send(container, order)
 
     def pairable(self, worker: Worker, message: Message) -> None:

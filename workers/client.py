@@ -14,6 +14,7 @@ from router.amqp.sasl import plain as plain_login
 from router.ipc import control
 from workers.links import LinkRecord, check_attach
 from workers.own_links import OwnLink
+from workers.routed_sessions import RoutedSessions
 from workers.router_links import BUNDLE, COST, VERSION, RouterLinks, announced
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Client:
         "offer",
         "own_links",
         "own_session",
-        "routed_session",
+        "routed_sessions",
         "router",
         "sasl",
         "tenant",
@@ -72,7 +73,7 @@ class Client:
         self.next_link = 1
         self.own_links: dict[int, OwnLink] = {}  # that the router has attached, by the supervisor's reference
         self.own_session: Session | None = None  # for those
-        self.routed_session: Session | None = None  # of all links that the router attaches for clients
+        self.routed_sessions = RoutedSessions(self)
         self.router = RouterLinks(self) if offer["role"] == INTER_ROUTER else None
         self.had_consumers = False  # when the connection ended, which other workers may still send to
         self.told_closed = False

@@ -123,9 +123,9 @@ class LinkRecord:
             "tenant": self.client.tenant,
             "text": f"source={self.source} target={self.target}",
         }
-        if self.client.offer["role"] == INTER_ROUTER and len(self.items) > PROPERTIES:
-            way = way_of(self.items[PROPERTIES])
-            if way:
+        if self.client.offer["role"] == INTER_ROUTER:
+            question["channel"] = self.link.session.local_channel
+            if len(self.items) > PROPERTIES and (way := way_of(self.items[PROPERTIES])):
                 question["route"] = way
         return question
 

@@ -39,6 +39,7 @@ from workers.links import (
     LinkRecord,
     log_end,
 )
+from workers.routed_sessions import ALL
 from workers.terminus import ADDRESS, COORDINATOR, EXPIRY, NULL, SESSION_END, TRUE, Terminus
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ class RoutedEnd:
         self.gone = True
         worker = self.client.worker
         last = log_end(self)
+        if not self.inbound:
+            self.client.routed_sessions.give_back(self.order.get("group", ALL), self.link.session)
         worker.routed.forget(self)
         worker.release_slot(self.slot)
         self.link.context = None
@@ -236,12 +239,14 @@ class RoutedEnds:
         kind = RoutedOut if outgoing else RoutedIn
         capacity = 0 if outgoing else client.offer["linkCapacity"]
         link = kind(capacity=capacity, far_survives=order["survives"])
-        session = self._session(client)
+        group = order.get("group", ALL)
+        session = client.routed_sessions.take(group)
         session.add_link(link, free_name(session, order["name"], not outgoing), None, not outgoing)
         try:
             slot = worker.claim_slot(link, client.route_container)
         except AmqpError:
             session.discard_link(link)
+            client.routed_sessions.give_back(group, session)
             raise
         end = RoutedEnd(client, client.next_link, link, slot, outgoing, order, False)
         client.next_link += 1
@@ -260,14 +265,6 @@ class RoutedEnds:
         )
         if order["worker"] != worker.setup.worker and not self._use_port(link, slot, order):
             link.lose()
-
-    def _session(self, client: "Client") -> Session:
-        """The one session of a connection for all routed links (LR-14)."""
-        session = client.routed_session
-        if session is None or session.ended:
-            session = client.begin_session()
-            client.routed_session = session
-        return session
 
     def _use_port(self, link: Any, slot: Any, order: control.Message) -> bool:
         """Tie a link to its other end on another worker. False: that worker is gone."""

@@ -19,6 +19,7 @@ from tests.system.fixtures import Start
 from tests.system.gateways import Network
 from tests.system.test_link_routes import (
     BOTH,
+    LARGE,
     LOST,
     NO_ROUTE,
     attached,
@@ -218,6 +219,29 @@ def test_loss_of_client_and_broker(network: Network, expiry: str | None) -> None
     assert sender.detached is not None
     assert sender.detached.closed
     known(network, "AB")
+
+
+def test_who_does_not_read_holds_up_no_other(network: Network) -> None:
+    other = [link_route(direction, "r", containerId="other") for direction in ("in", "out")]
+    broker = three(network, *other)
+    second = network.broker("C", "other")
+    network.knows("A", "Dr", "C")
+    network.knows("A", "Cr", "C")
+    stuck = network.client("A")
+    _, flooding = receiving(broker, stuck, credit=10)
+    assert not flooding.send_some(message.message(bytes(LARGE)), 2.0), "nowhere is room for all of it"
+    sender, end = sending(broker, network.client("A"), "q.b", credit=10)
+    end.session.flow(incoming_window=0)
+    broker.barrier()
+    assert not sender.send_some(message.message(bytes(LARGE)), 2.0)
+    client = network.client("A")
+    receiver, back = receiving(second, client, "r.a")
+    sender, end = sending(second, client, "r.a")
+    for number in range(5):
+        back.send(message.message(number), settled=True)
+        assert message.body(receiver.next().payload) == number
+        sender.send(message.message(number), settled=True)
+        assert message.body(end.next().payload) == number
 
 
 def test_loss_of_a_router_in_the_middle(network: Network) -> None:

@@ -1,4 +1,4 @@
-"""Auto links, waypoints, chains of phases and fallback whose parts are at different routers (brokers-and-edge.md 7, 8)."""
+"""Auto links, waypoints, chains and fallback whose parts are at different routers (brokers-and-edge.md 7, 8)."""
 
 from __future__ import annotations
 

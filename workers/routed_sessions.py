@@ -1,0 +1,84 @@
+"""The sessions of one connection for links that the router attaches for clients (LR-14; decision 0014).
+
+A container gets one, so that a transaction finds its links there; so does a router of Dispatch 1.19. One of ours gets
+one for each client connection: a client or container that does not read what it has given credit for holds up no other.
+"""
+from typing import TYPE_CHECKING, Final
+
+from router.amqp.session import Session
+
+from router.amqp.errors import RemoteError
+
+if TYPE_CHECKING:
+    from workers.client import Client
+
+MOST: Final = 1000  # sessions; groups beyond share them
+ALL: Final = ""  # the group of links that share one session
+
+
+class _Group:
+    """Links that share a session. Owner: the sessions."""
+
+    __slots__ = ("links", "session")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.links = 0
+
+
+class RoutedSessions:
+    """Owner: the connection's client."""
+
+    __slots__ = ("_client", "_groups", "_idle", "_used")
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self._groups: dict[str, _Group] = {}
+        self._used: dict[Session, int] = {}  # by how many groups
+        self._idle: list[Session] = []
+
+    def take(self, group: str) -> Session:
+        """The session for another link of a group. Raises RemoteError."""
+        found = self._groups.get(group)
+        if found is not None and found.session.ended:
+            self._leave(found.session)
+            found = None
+        if found is None:
+            session = self._find(group)
+            found = self._groups[group] = _Group(session)
+            self._used[session] = self._used.get(session, 0) + 1
+        found.links += 1
+        return found.session
+
+    def _find(self, group: str) -> Session:
+        while self._idle:
+            session = self._idle.pop()
+            if not session.ended:
+                return session
+        used = [session for session in self._used if not session.ended]
+        if len(used) < MOST:
+            try:
+                return self._client.begin_session()
+            except RemoteError:
+                if not used:
+                    raise
+        return used[hash(group) % len(used)]
+
+    def give_back(self, group: str, session: Session) -> None:
+        """A link that `take` was called for is gone."""
+        found = self._groups.get(group)
+        if found is None or found.session is not session:
+            return  # the session had ended, and another has taken its place
+        found.links -= 1
+        if found.links:
+            return
+        del self._groups[group]
+        self._leave(session)
+
+    def _leave(self, session: Session) -> None:
+        """A group uses it no more."""
+        self._used[session] -= 1
+        if not self._used[session]:
+            del self._used[session]
+            if not session.ended:
+                self._idle.append(session)
