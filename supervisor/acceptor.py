@@ -30,6 +30,11 @@ _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 _FULL: Final = (errno.EAGAIN, errno.ETOOMANYREFS, errno.ENOBUFS)
 _GONE: Final = (errno.EPIPE, errno.ECONNRESET)
 
+# What the kernel takes from us for another router before the network has: what routers say to each other is not to wait
+# behind megabytes of messages on a slow network.
+UNSENT_OCTETS: Final = 131072
+
+
 class ListenError(Exception):
     """A listener cannot be opened: its address, and why."""
 
@@ -281,6 +286,8 @@ class Acceptor:
         self._hand_over(worker, connection, accepted)
 
     def _hand_over(self, worker: Worker, connection: Connection, accepted: socket.socket) -> None:
+        if connection.origin.role == INTER_ROUTER:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_OCTETS)
         if self._send(worker, connection, accepted):
             accepted.close()
             return

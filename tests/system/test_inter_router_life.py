@@ -130,6 +130,33 @@ def test_a_control_message_that_is_too_large(router: Router) -> None:
     met.links.peer.drop()
 
 
+def test_control_messages_overtake_data_on_a_slow_network(router: Router) -> None:
+    """P does not read while megabytes for it come: what B says meanwhile stands before most of them."""
+    met = connected(router, receive_buffer=65536)
+    met.meet()
+    met.links.send_control(control.router_advertisement("P", INSTANCE, 1, 1))
+    met.links.peer.until(lambda: any(each.opcode == "MAR" for each in met.heard()), "a request for addresses")
+    met.links.send_control(control.mobile_state("P", "B", 1, [("M0closest/x", 2)]))
+    for link in met.links.ins:
+        link.flow(10_000)
+    with Peer.opened(router.port) as client:
+        sender = client.sender("closest/x")
+        for _ in range(400):
+            if not sender.credit:
+                client.read_available()
+            if not sender.credit:
+                break
+            sender.send(message.message(bytes(16_000)), settled=True)
+        client.idle_until(time.monotonic() + 2.5)  # two HELLOs
+        before = len(met.heard())
+        start_at = len(met.links.peer.frames)
+        met.links.peer.until(lambda: len(met.heard()) > before, "a HELLO")
+        ahead = sum(frame.size for frame in met.links.peer.frames[start_at:])
+        met.links.peer.until(lambda: sum(len(link.deliveries) for link in met.links.ins) >= 240, "all data", 30.0)
+        assert ahead < 1 << 20
+    met.links.peer.drop()
+
+
 # --- loss ---------------------------------------------------------------------------------------------------------
 
 
