@@ -1,5 +1,7 @@
 """Routed links that come from other routers or go to them, in the engine (inter-router.md 12; decision 0014)."""
 
+from typing import Any
+
 import pytest
 
 from supervisor.linkpairs import ROUNDS
@@ -46,13 +48,14 @@ class Neighbour:
     def __init__(self, router, worker, name, ours):
         self.router = router
         self.peer = router.connect(worker, "net")
-        properties = {"properties": OURS} if ours else {}
+        properties: dict[str, Any] = {"properties": OURS} if ours else {}
         self.name = name
         self.peer.feed(AMQP_HEADER + say("open", container_id=name, **properties) + begin(0) + begin(1))
         for number, receiver in enumerate((True, False)):
-            ends = {"source": source(capabilities=Symbol(CONTROL)), "target": target(capabilities=Symbol(CONTROL))}
-            self.peer.feed(say("attach", name=f"c{number}", handle=number, role=receiver,
-                               **({} if receiver else {"initial_delivery_count": 0}), **ends))  # fmt: skip
+            ends: dict[str, Any] = {"source": source(capabilities=Symbol(CONTROL)), "target": target(capabilities=Symbol(CONTROL))}
+            if not receiver:
+                ends["initial_delivery_count"] = 0
+            self.peer.feed(say("attach", name=f"c{number}", handle=number, role=receiver, **ends))
         self.peer.feed(flow(0, MANY))
         self.heard()
 
@@ -110,7 +113,7 @@ def world(routers, request):
     return World(routers, request.param)
 
 
-EXTRAS = {
+EXTRAS: dict[str, Any] = {
     "snd_settle_mode": UByte(1),
     "rcv_settle_mode": UByte(1),
     "properties": Map([(Symbol("p"), "x")]),
