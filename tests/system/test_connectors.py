@@ -37,12 +37,14 @@ class Rig:
     def row(self, name: str = "broker") -> dict[str, Any]:
         return self.management.one(CONNECTOR, name=name)
 
-    def wait(self, condition: Callable[[dict[str, Any]], Any], what: str, name: str = "broker") -> dict[str, Any]:
+    def wait(
+        self, condition: Callable[[dict[str, Any]], Any], what: str, name: str = "broker", timeout: float = 10.0
+    ) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:
             row = self.row(name)
             return row if condition(row) else None
 
-        row: dict[str, Any] = poll(found, what)
+        row: dict[str, Any] = poll(found, what, timeout)
         return row
 
     def connections(self) -> list[dict[str, Any]]:
@@ -371,3 +373,15 @@ def test_an_orderly_end_is_no_failure(start: Start, workers: int, broker: Broker
     router.stop()
     container.expect_end()
     assert " failed: " not in router.log
+
+
+def test_another_router_tells_where_to_go_when_it_is_gone(start: Start) -> None:
+    second = start([listener()])
+    first = start([listener(failoverUrls=f"amqp://127.0.0.1:{second.port}")])
+    sections = [(CONNECTOR, {"name": "broker", "host": "127.0.0.1", "port": first.port}), listener()]
+    own = Rig(start(sections))
+    both = [f"amqp://127.0.0.1:{router.port}" for router in (first, second)]
+    own.wait(lambda row: row["failoverUrls"] == ", ".join(both), "the list is learned")
+    first.kill()
+    own.wait(lambda row: row["failoverUrls"] == ", ".join(reversed(both)), "it goes to the other", timeout=30)
+    second.wait_log("Connection Opened: dir=in host=127.0.0.1")
