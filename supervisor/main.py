@@ -15,6 +15,7 @@ from router.ipc.control import WorkerSetup
 from router.ipc.layout import Region
 from router.ipc.scan import AddressCounters
 from router.log import Log
+from router.routing.address import INTERIOR_MODE
 from supervisor import zygote
 from supervisor.control import Endpoints, Keys, make_endpoints, make_keys
 from supervisor.core import Core
@@ -26,6 +27,7 @@ VERSION: Final = metadata.version(PRODUCT)
 # Sizes of the memory region. It is sparse: what is not used costs address space only.
 LINKS_PER_WORKER: Final = 1 << 17
 ADDRESSES: Final = 1 << 18
+ADDRESSES_OF_A_NETWORK: Final = 1 << 20  # each address of each other router has counters of its own
 RING_OCTETS: Final = 1 << 20  # of each ordered pair of workers
 
 WORKER_MODULE: Final = "workers.main"
@@ -52,12 +54,13 @@ def run(
     )
     _raise_descriptor_limit()
     workers = configuration.router.workers
+    addresses = ADDRESSES_OF_A_NETWORK if configuration.router.mode == INTERIOR_MODE else ADDRESSES
     try:
         keys, endpoints = make_keys(), make_endpoints()
-        region = Region.create(workers, LINKS_PER_WORKER, ADDRESSES, RING_OCTETS)
+        region = Region.create(workers, LINKS_PER_WORKER, addresses, RING_OCTETS)
         eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
         counters = AddressCounters(region)
-        core = Core(configuration, log, ADDRESSES, counters.reset, test_hooks=test_hooks)
+        core = Core(configuration, log, addresses, counters.reset, test_hooks=test_hooks)
         setup = _setup(configuration, log, region.fd, eventfds, endpoints, keys, test_hooks)
         parent = zygote.start(setup, _cores(workers), worker_module, os.path.basename(program))
     except (OSError, RuntimeError) as error:

@@ -16,7 +16,7 @@ from router.ipc.control import OP_RADIUS, OP_ROUTER, OP_ROUTER_GONE
 from router.log import ERROR, WARNING, Log
 from router.routing.address import EDGE, FALLBACK_PHASE, LOCAL, MOBILE, ROUTER, TOPOLOGICAL, key
 from router.routing.pattern import PatternError
-from router.routing.settings import BALANCED, CLOSEST, DEFAULT_OVERFLOW, MULTICAST, UNAVAILABLE
+from router.routing.settings import BALANCED, CLOSEST, DEFAULT_OVERFLOW, MULTICAST, UNAVAILABLE, Setting
 from supervisor.epochs import Epochs
 from supervisor.linkroutes import LinkAddress
 from supervisor.network.engine import Engine
@@ -113,6 +113,9 @@ class Routers:
         self.messages_received = 0  # since the start, of the protocol
         self.messages_sent = 0
         self._full = False  # an address had no room; it was told
+        # The default setting with each treatment that others may tell, and the one that these were made of.
+        self._hinted: dict[str, Setting] = {}
+        self._hinted_default: Setting | None = None
         for record_key in CONTROL_KEYS:
             record = table.create(record_key, MULTICAST, None, DEFAULT_OVERFLOW)
             record.fixed = True
@@ -381,7 +384,10 @@ class Routers:
             told = BALANCED
         if told is None:
             return self._table.open_mobile(name, phase, setting)
-        record = self._table.open_mobile(name, phase, setting._replace(distribution=told))
+        if self._hinted_default is not setting:
+            self._hinted_default = setting
+            self._hinted = {each: setting._replace(distribution=each) for each in HINTS}
+        record = self._table.open_mobile(name, phase, self._hinted[told])
         record.hint = told
         return record
 
