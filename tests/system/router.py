@@ -269,6 +269,8 @@ class Router:
                 continue
         if self._process is not None:
             self._process.wait(STOP_TIMEOUT)
+        if self._reader is not None:
+            self._reader.join(STOP_TIMEOUT)  # its end is not that of a process started next
 
     def tail(self, count: int = 60) -> str:
         """The last lines of the log."""

@@ -13,8 +13,8 @@ import pytest
 from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.peer import Peer
-from tests.system.fixtures import Start
-from tests.system.network import CONVERGENCE, View, interior, ports
+from tests.system.fixtures import Start, bodies
+from tests.system.network import CONVERGENCE, View, connector, interior, ports
 from tests.system.router import Router, poll
 
 
@@ -36,6 +36,15 @@ def delete_connector(router: Router, name: str) -> None:
     peer = Peer.opened(router.port)
     try:
         Management(peer).delete("connector", name)
+    finally:
+        peer.drop()
+
+
+def create_connector(router: Router, attributes: dict[str, object]) -> None:
+    peer = Peer.opened(router.port)
+    try:
+        more = {name: value for name, value in attributes.items() if name != "name"}
+        Management(peer).create("connector", str(attributes["name"]), **more)
     finally:
         peer.drop()
 
@@ -156,6 +165,44 @@ def test_a_restarted_router_has_its_new_addresses(start: Start, workers: int) ->
     number = sender.send(message.message("x"))
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted"
+
+
+def joined(a: Router, b: Router, c: Router, d: Router) -> None:
+    """Wait until a chain from A to D is one network, and all know of the consumer at D."""
+    View(a).wait_nodes(B=1, C=2, D=3)
+    View(b).wait_nodes(A=1, C=1, D=2)
+    View(c).wait_nodes(A=2, B=1, D=1)
+    View(d).wait_nodes(A=3, B=2, C=1)  # until then its radius is small: it releases what comes from far
+    for router in (a, b, c):
+        View(router).wait_remote("M0far", "D")
+
+
+def test_partitions_heal(start: Start, workers: int) -> None:
+    a_port, b_port, c_port = ports(3)
+    a = start(interior("A", a_port), workers)
+    b = start(interior("B", b_port, [a_port]), workers)
+    c = start(interior("C", c_port), workers)
+    d = start(interior("D", None, [c_port]), workers)
+    View(a).wait_nodes(B=1)
+    View(d).wait_nodes(C=1)
+    receiver = Peer.opened(d.port).receiver("far", 10)
+    bridge = connector(c_port)[1]
+    create_connector(b, bridge)
+    joined(a, b, c, d)
+    sender = Peer.opened(a.port).sender("far")
+    number = sender.send(message.message("one"))
+    receiver.next().settle()
+    assert sender.outcome(number).name == "accepted"
+    delete_connector(b, bridge["name"])
+    View(a).wait_nodes(B=1, C=None, D=None)
+    number = sender.send(message.message("lost"))
+    assert sender.outcome(number).name == "released"
+    create_connector(b, bridge)
+    joined(a, b, c, d)
+    number = sender.send(message.message("two"))
+    receiver.next().settle()
+    assert sender.outcome(number).name == "accepted"
+    assert bodies(receiver.deliveries) == ["one", "two"]
 
 
 def test_a_silent_neighbour_is_given_up(start: Start) -> None:
