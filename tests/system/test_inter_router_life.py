@@ -14,7 +14,7 @@ from tests.peer import frames, message
 from tests.peer.container import Broker
 from tests.peer.management import Management
 from tests.peer.neighbour import DATA, RouterPeer, properties
-from tests.peer.peer import Peer
+from tests.peer.peer import Peer, Receiver, Sender
 from tests.peer.router19 import control
 from tests.peer.types import Map, Symbol
 from tests.system.fixtures import Start, pass_one
@@ -273,6 +273,50 @@ def test_two_connections_of_one_router(router: Router) -> None:
     two.links.peer.until(lambda: len(two.heard()) > before + 1, "HELLOs go on")
     poll(lambda: neighbours(router) == ["P"], "the neighbour is still there")
     two.links.peer.drop()
+
+
+def test_several_connections_are_a_bundle(start: Start, workers: int) -> None:
+    """Producers are spread over them, each keeps its order; when one goes, its producers go on by the others."""
+    listens = start(interior("A"), workers)
+    port = listens.ports["net"]
+    sections = interior("B")
+    sections += [("connector", {**connector(port)[1], "name": f"way{number}"}) for number in range(3)]
+    dials = start(sections, workers)
+    View(dials).wait_nodes(A=1)
+    with Peer.opened(listens.port) as receiving, Peer.opened(dials.port) as sending, Peer.opened(dials.port) as asking:
+        management = Management(asking)
+        receiver = receiving.receiver("closest/x", 100_000)
+        View(dials).wait_remote("M0closest/x", "A")
+        poll(lambda: len(ways(management)) == 3, "three connections")
+        senders = [sending.sender("closest/x") for _ in range(12)]
+        exchange(senders, receiver, 5)
+        assert sum(count > 0 for count in ways(management).values()) == 3
+        management.delete("connector", name="way1")
+        poll(lambda: len(ways(management)) == 2, "one connection less")
+        exchange(senders, receiver, 5)
+        assert View(dials).nodes()["A"]["cost"] == 1
+
+
+def ways(management: Management) -> dict[str, int]:
+    """Deliveries sent on data links, by connection."""
+    found: dict[str, int] = {}
+    for row in management.query("router.link"):
+        if row["linkType"] == "inter-router" and row["linkDir"] == "out":
+            found[row["connectionId"]] = found.get(row["connectionId"], 0) + row["deliveryCount"]
+    return found
+
+
+def exchange(senders: list[Sender], receiver: Receiver, rounds: int) -> None:
+    """Each sender sends some messages, which are accepted; each one's order is kept."""
+    sent = [(s, s.send(message.message([n, r]))) for r in range(rounds) for n, s in enumerate(senders)]
+    orders: dict[int, list[int]] = {}
+    for _ in sent:
+        delivery = receiver.next()
+        number, turn = message.body(delivery.payload)
+        orders.setdefault(number, []).append(turn)
+        delivery.settle()
+    assert all(sender.outcome(number).name == "accepted" for sender, number in sent)
+    assert orders == {number: list(range(rounds)) for number in range(len(senders))}
 
 
 def test_a_connection_to_oneself(start: Start, workers: int) -> None:
