@@ -6,13 +6,14 @@ from supervisor.network.timers import Timers
 class Damping:
     """The penalty of one neighbour."""
 
-    __slots__ = ("_at", "_penalty", "_timers", "held_until")
+    __slots__ = ("_at", "_penalty", "_timers", "held_alone_until", "held_until")
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._penalty = 0.0
         self._at = 0.0  # when it was that
-        self.held_until = -1e9  # not announced before
+        self.held_until = -1e9  # not announced before, where there is another way to it
+        self.held_alone_until = -1e9  # … and where there is none
 
     def lost(self, now: float) -> None:
         timers = self._timers
@@ -25,12 +26,13 @@ class Damping:
                 delay = timers.flap_most
                 self._penalty = min(self._penalty, timers.flap_free + 7)
             self.held_until = now + delay
+            self.held_alone_until = now + min(delay, timers.flap_alone)
 
     def restarted(self, now: float) -> None:
         """It was lost because its process ended: no flap."""
         self._penalty = max(0.0, self.penalty(now) - 1)
         self._at = now
-        self.held_until = -1e9
+        self.held_until = self.held_alone_until = -1e9
 
     def penalty(self, now: float) -> float:
         return float(self._penalty * 0.5 ** ((now - self._at) / self._timers.flap_half_life))

@@ -61,7 +61,9 @@ class Engine:
         self._outbox = outbox = Outbox()
         start = annotations.own_start(node_id(router_id))
         self._nodes = nodes = Nodes(router_id, limits, outbox)
-        self._neighbours = neighbours = Neighbours(router_id, instance, timers, outbox, start, self._neighbour_changed)
+        self._neighbours = neighbours = Neighbours(
+            router_id, instance, timers, outbox, start, self._neighbour_changed, self._reached
+        )
         neighbours.hello_at = now
         self._flooding = flooding = Flooding(router_id, timers, nodes, neighbours, outbox, start)
         self._link_state = LinkState(
@@ -323,6 +325,9 @@ class Engine:
                 return
         if self._neighbours.hello(link.number, message, now) and node is not None:
             self._link_state.check_instance(node, message.instance, message.version, now)
+
+    def _reached(self, router_id: str) -> bool:
+        return self.path(router_id) is not None
 
     def _neighbour_changed(self, neighbour: Neighbour, worse: bool, now: float) -> None:
         self._link_state.own_changed(neighbour, worse, now)

@@ -58,14 +58,16 @@ class Neighbours:
         outbox: Outbox,
         start: bytes,
         changed: Callable[[Neighbour, bool, float], None],
+        reached: Callable[[str], bool],
     ) -> None:
-        """start: of messages that this router originates."""
+        """start: of messages that this router originates. reached: there is a path to a router."""
         self._own_id = own_id
         self._instance = instance
         self.timers = timers
         self._outbox = outbox
         self._start = start
         self._changed = changed
+        self._reached = reached
         self._heard: dict[str, float] = {}  # id -> when it last said HELLO
         self.links: dict[int, Link] = {}
         self.known: dict[str, Neighbour] = {}  # announced ones, those to be announced later, and lost ones for a while
@@ -180,9 +182,9 @@ class Neighbours:
                 self._lose(neighbour, now)
             return
         if not neighbour.announced:
-            if now < neighbour.damping.held_until:
+            if now < self._held_until(neighbour):
                 if router_id not in self.held:
-                    wait = neighbour.damping.held_until - now
+                    wait = self._held_until(neighbour) - now
                     self._outbox.log(
                         "ROUTER_LS", NOTICE, f"Neighbor Router {router_id} comes and goes: not used for {wait:.1f} s"
                     )
@@ -198,6 +200,10 @@ class Neighbours:
             worse = cost > neighbour.cost or not set(neighbour.links) <= set(links)
             neighbour.cost, neighbour.links, neighbour.ours = cost, links, ours
             self._changed(neighbour, worse, now)
+
+    def _held_until(self, neighbour: Neighbour) -> float:
+        damping = neighbour.damping
+        return damping.held_until if self._reached(neighbour.id) else damping.held_alone_until
 
     def _lose(self, neighbour: Neighbour, now: float) -> None:
         neighbour.announced = False
@@ -228,9 +234,10 @@ class Neighbours:
 
     def release(self, now: float) -> None:
         """Announce those whose time has come."""
-        for router_id in [found for found in self.held if self.known[found].damping.held_until <= now]:
+        for router_id in [found for found in self.held if self._held_until(self.known[found]) <= now]:
             self._update(router_id, now)
 
     def deadline(self) -> float:
-        held = min((self.known[found].damping.held_until for found in self.held), default=self.hello_at)
-        return min(self.hello_at, held)
+        if not self.held:
+            return self.hello_at
+        return min(self.hello_at, *(self._held_until(self.known[found]) for found in self.held))

@@ -50,6 +50,7 @@ class Timers:
     flap_half_life: float = 15.0
     flap_free: float = 2.0
     flap_most: float = 30.0
+    flap_alone: float = 2.0  # the most where there is no other way to it
 
 
 @dataclass(frozen=True, slots=True)
