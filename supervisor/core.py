@@ -1,13 +1,12 @@
 """What happens in the router: messages of workers come in, answers and deltas go out. No input or output here."""
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from router.config.entities import Configuration, ConnectorConfig, ListenerConfig
 from router.ipc.control import (
     ACK,
     ATTACH,
-    ATTACHED,
     CLOSE,
     CLOSED,
     CONTROL_KEY,
@@ -25,7 +24,6 @@ from router.ipc.control import (
     OPENED,
     PAIRABLE,
     READY,
-    REFUSED,
     RESYNC,
     ROUTEDUP,
     ROUTERLINK,
@@ -41,15 +39,13 @@ from router.ipc.control import (
 from router.log import DEBUG, LEVELS, MODULES, WARNING, Log, LogSettings
 from router.routing.address import INTERIOR_MODE, MOBILE, key
 from router.routing.address import LOCAL as LOCAL_CLASS
-from supervisor.attach import Accepted, Attaching, Refused, Routed
+from supervisor.attach import Attaching
 from supervisor.configure import address_entries
 from supervisor.connections import (
     Connection,
     Ending,
     Initiator,
-    Link,
     log_accepted,
-    log_attached,
     log_closed,
     log_opened,
     tell_ended,
@@ -58,30 +54,22 @@ from supervisor.containers import Containers
 from supervisor.epochs import Epochs
 from supervisor.exchanges import Exchanges
 from supervisor.inprocess import InProcess
-from supervisor.linkpairs import Pairs
 from supervisor.linkroutes import LinkRoutes
+from supervisor.links import Links, Waiting
 from supervisor.linktargets import Targets
 from supervisor.neighbours import Neighbours
 from supervisor.offers import Offers
-from supervisor.own_links import OwnLinks, own_link
+from supervisor.own_links import OwnLinks
 from supervisor.routers import Routers
 from supervisor.settings import Settings
-from supervisor.table import Op, Record, Table
+from supervisor.table import Op, Table
 from supervisor.testhooks import add_test_hooks
 from supervisor.watches import Watches
-from supervisor.worker import Stage, Worker
+from supervisor.worker import Stage, Worker, WorkerFaultError
 
 MANAGEMENT: Final = "$management"
 # Addresses served by the router itself: class and name.
 IN_PROCESS: Final = ((MOBILE, MANAGEMENT), (LOCAL_CLASS, MANAGEMENT))
-
-# What waits for an acknowledgement: the worker and link it is for, and the answer.
-Waiting = tuple[Worker, Link, Message]
-
-
-class WorkerFaultError(Exception):
-    """A worker sent what makes no sense; the text says what. Nothing has changed."""
-
 
 class Core:
     """The router's state and its reactions. Owner: supervisor."""
@@ -102,7 +90,6 @@ class Core:
         self.epochs: Epochs[Waiting] = Epochs()
         self.workers: dict[int, Worker] = {}  # the current generation of each, dead or alive
         self.opened: dict[int, Connection] = {}  # connections with an AMQP open, by number, in order of opening
-        self.links: dict[int, Link] = {}  # by identity, in order of attach
         self.auto_links = 0  # configured
         self.containers = Containers()
         self.own_links = OwnLinks(self.take_identity, self._tell_worker_of)
@@ -119,7 +106,6 @@ class Core:
         if router.mode == INTERIOR_MODE:
             self.routers = Routers(router, self.table, self.settings, log)
             self.link_routes.local_changed = self.routers.link_address_changed
-        self._pairs = Pairs(self.workers, self.take_identity, self._add_link, self._router_of)
         targets = Targets(router.id, self.link_routes, self.routers, self._router_of)
         self._attaching = Attaching(router.id, router.mode, self.settings.current, self.table, targets)
         self.exchanges = Exchanges(router.id, router.mode, self.settings.current, self.table)
@@ -147,22 +133,34 @@ class Core:
             self.neighbours.network = self.routers
             self.routers.send_control = self.neighbours.send_control
             self.routers.known = self.neighbours.known
+        self._links = links = Links(
+            self.workers,
+            self.table,
+            self.epochs,
+            self._attaching,
+            self.own_links,
+            self.neighbours,
+            self._router_of,
+            self.take_identity,
+            log,
+        )
+        self.links = links.by_identity
         self._handlers: dict[str, Callable[[Worker, Message], None]] = {
             READY: self._ready,
             RESYNC: self._resync,
             ACK: self._ack,
             OPENED: self._opened,
             CLOSED: self._closed,
-            ATTACH: self._attach,
+            ATTACH: links.attach,
             DETACH: self._detach,
-            INITIATED: self._own_begun,
-            LINKED: self._own_answered,
-            UNLINKED: self._own_refused,
-            ROUTERLINK: self._router_link,
-            PAIRABLE: self._pairs.pairable,
-            UNPAIRABLE: self._pairs.unpairable,
-            UNPAIRED: self._pairs.unpaired,
-            ROUTEDUP: self._routed_up,
+            INITIATED: links.own_begun,
+            LINKED: links.own_answered,
+            UNLINKED: links.own_refused,
+            ROUTERLINK: links.router_link,
+            PAIRABLE: links.pairs.pairable,
+            UNPAIRABLE: links.pairs.unpairable,
+            UNPAIRED: links.pairs.unpaired,
+            ROUTEDUP: links.routed_up,
             FORWARDED: self._forwarded,
             LOG: self._log_line,
             LOGGED: self._logged,
@@ -413,131 +411,14 @@ class Core:
         if message.get("confirm"):
             self._confirm(worker, {"t": GONE, "conn": message["conn"]})
 
-    def _attach(self, worker: Worker, message: Message) -> None:
-        connection = worker.connections.get(message["conn"])
-        if connection is None:
-            return
-        number = message["link"]
-        decision = self._attaching.decide(message, connection.origin.role, self.neighbours.usable(connection))
-        if isinstance(decision, Refused):
-            worker.outbox.append(
-                {
-                    "t": REFUSED,
-                    "conn": connection.number,
-                    "link": number,
-                    "condition": decision.condition,
-                    "description": decision.description,
-                }
-            )
-            return
-        link = Link(
-            self.take_identity(),
-            message["name"],
-            message["dir"] == "out",
-            message["slot"],
-            message["gen"],
-            connection,
-            worker.index,
-        )
-        self._add_link(connection, number, link, message["text"])
-        if isinstance(decision, Routed):
-            self._pairs.begin(worker, link, message, decision)
-            return
-        record = decision.record
-        answer: dict[str, Any] = {"t": ATTACHED, "conn": connection.number, "link": number, "identity": link.identity}
-        if record is None:
-            answer["kind"] = "anonymous"
-            link.up = True
-            worker.outbox.append(answer)
-            return
-        self._accept(worker, connection, link, record, decision, answer)
-
-    def _accept(
-        self, worker: Worker, connection: Connection, link: Link, record: Record, decision: Accepted, answer: Message
-    ) -> None:
-        answer["kind"] = "address"
-        answer["addr"] = record.id
-        answer["generated"] = decision.generated
-        answer["to"] = decision.to
-        answer["phase"] = decision.phase
-        if not decision.fallback:
-            answer["fallback"] = False
-        self._bind(worker, connection, link, record, answer)
-
-    def _own_begun(self, worker: Worker, message: Message) -> None:
-        connection = worker.connections.get(message["conn"])
-        if connection is not None:
-            link = own_link(worker, connection, message)
-            connection.links[message["link"]] = self.links[link.identity] = link
-            log_attached(self._log, connection, link, message["text"])
-            self.own_links.begun(link)
-
-    def _own_answered(self, worker: Worker, message: Message) -> None:
-        connection = worker.connections.get(message["conn"])
-        link = None if connection is None else connection.links.get(message["link"])
-        if connection is None or link is None:
-            return
-        decision = self.own_links.answered(link, message["active"])
-        if decision is not None and decision.record is not None:
-            answer = {"t": ATTACHED, "conn": connection.number, "link": message["link"], "identity": link.identity}
-            self._accept(worker, connection, link, decision.record, decision, answer)
-
-    def _own_refused(self, worker: Worker, message: Message) -> None:
-        connection = worker.connections.get(message["conn"])
-        if connection is not None:
-            self.own_links.ended(connection, message["ref"], message["error"])
-
-    def _router_link(self, worker: Worker, message: Message) -> None:
-        connection = worker.connections.get(message["conn"])
-        link = None if connection is None else self.neighbours.attached(worker, connection, message)
-        if connection is not None and link is not None:
-            self._add_link(connection, message["link"], link, message["text"])
+    def _detach(self, worker: Worker, message: Message) -> None:
+        self._links.detach(worker, message)
+        if message.get("confirm"):
+            self._confirm(worker, {"t": DETACHED, "conn": message["conn"], "link": message["link"]})
 
     def _router_of(self, number: int) -> tuple[Connection, bool] | None:
         neighbour = self.neighbours.get(number)
         return None if neighbour is None else (neighbour.connection, neighbour.ours)
-
-    def _add_link(self, connection: Connection, number: int, link: Link, text: str) -> None:
-        """Know a link, `number` its worker's for it."""
-        connection.links[number] = self.links[link.identity] = link
-        log_attached(self._log, connection, link, text)
-
-    def _routed_up(self, worker: Worker, message: Message) -> None:
-        connection = worker.connections.get(message["conn"])
-        link = connection.links.get(message["link"]) if connection is not None else None
-        if link is not None:
-            link.up = True
-            self._pairs.answered(link)
-
-    def _bind(self, worker: Worker, connection: Connection, link: Link, record: Record, answer: Message) -> None:
-        """Make a link a user of its address; the answer waits until the workers know."""
-        if link.consumer:
-            if self.table.has_consumer(record, worker.index, link.slot, link.generation):
-                raise WorkerFaultError(f"attach: slot {link.slot} generation {link.generation} is in use")
-            link.record = record
-            epoch = self.table.add_consumer(
-                record, worker.index, link.slot, link.generation, connection.origin.link_capacity
-            )
-            self.epochs.when_all(epoch, (worker, link, answer))
-            return
-        link.record = record
-        self.table.add_producer(record)
-        if record.epoch <= self.epochs.acknowledged(worker.index):
-            link.up = True
-            worker.outbox.append(answer)
-        else:
-            self.epochs.when_own(worker.index, record.epoch, (worker, link, answer))
-
-    def _detach(self, worker: Worker, message: Message) -> None:
-        connection = worker.connections.get(message["conn"])
-        link = connection.links.pop(message["link"], None) if connection is not None else None
-        if link is not None and connection is not None:
-            connection.last_delivery = max(connection.last_delivery, message.get("last", 0))
-            self._drop_link(worker, link)
-            error = message.get("error")
-            self.own_links.ended(connection, link.identity, error[1] if error else None)
-        if message.get("confirm"):
-            self._confirm(worker, {"t": DETACHED, "conn": message["conn"], "link": message["link"]})
 
     def _confirm(self, worker: Worker, answer: Message) -> None:
         """Tell a worker when all have applied the change that is being made."""
@@ -568,25 +449,12 @@ class Core:
         self.offers.leave(connection.offer)
         self._initiated.discard(connection.number)
         for link in connection.links.values():
-            self._drop_link(worker, link)
+            self._links.drop(worker, link)
         self.own_links.gone(connection)
-        self._pairs.connection_gone(connection)
+        self._links.pairs.connection_gone(connection)
         self.neighbours.closed(connection)
         self.link_routes.gone(connection)
         self.containers.closed(connection)
-
-    def _drop_link(self, worker: Worker, link: Link) -> None:
-        link.closed = True
-        self.links.pop(link.identity, None)
-        self._pairs.dropped(link)
-        self.neighbours.dropped(link)
-        record = link.record
-        if record is None:
-            return
-        if link.consumer:
-            self.table.remove_consumer(record, worker.index, link.slot, link.generation)
-        else:
-            self.table.remove_producer(record)
 
     # Configuration
 

@@ -18,13 +18,13 @@ from supervisor.acceptor import Acceptor, Listener, ListenError
 from supervisor.autolinks import AutoLinks
 from supervisor.connectors.connectors import Connectors
 from supervisor.control import Channels, Endpoints, Keys
-from supervisor.core import IN_PROCESS, Core, WorkerFaultError
+from supervisor.core import IN_PROCESS, Core
 from supervisor.http.health import Health, Lag, ListenerState
 from supervisor.live.configuration import LiveConfiguration
 from supervisor.live.listeners import Listening
 from supervisor.live.reload import hang_up, register_reload
 from supervisor.management.agent import Agent
-from supervisor.worker import Stage, Worker
+from supervisor.worker import Stage, Worker, WorkerFaultError
 from supervisor.workers import Pool
 from supervisor.zygote import Zygote
 

@@ -8,6 +8,10 @@ from router.ipc.control import Message, identity
 from supervisor.connections import Connection
 
 
+class WorkerFaultError(Exception):
+    """A worker sent what makes no sense; the text says what. Nothing has changed."""
+
+
 class Stage(Enum):
     """How far a worker is in its life."""
 

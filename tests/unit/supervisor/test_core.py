@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from router.config.load import load_text
 from router.log import Log, LogSettings, ModuleSettings
-from supervisor.core import Core, WorkerFaultError
-from supervisor.worker import Stage, Worker
+from supervisor.core import Core
+from supervisor.worker import Stage, Worker, WorkerFaultError
 from tests.unit.supervisor.harness import Table, attach, configuration_text
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})

@@ -52,7 +52,8 @@ class Neighbour:
         self.name = name
         self.peer.feed(AMQP_HEADER + say("open", container_id=name, **properties) + begin(0) + begin(1))
         for number, receiver in enumerate((True, False)):
-            ends: dict[str, Any] = {"source": source(capabilities=Symbol(CONTROL)), "target": target(capabilities=Symbol(CONTROL))}
+            kind = Symbol(CONTROL)
+            ends: dict[str, Any] = {"source": source(capabilities=kind), "target": target(capabilities=kind)}
             if not receiver:
                 ends["initial_delivery_count"] = 0
             self.peer.feed(say("attach", name=f"c{number}", handle=number, role=receiver, **ends))
