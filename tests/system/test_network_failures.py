@@ -62,6 +62,7 @@ class Flow:
         self.others: list[tuple[int, str | None]] = []
         self.received: list[int] = []
         self._stop = threading.Event()
+        self._over = threading.Event()  # all has been sent
         self._error: BaseException | None = None
         self._threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._send, self._receive)]
         for thread in self._threads:
@@ -73,6 +74,9 @@ class Flow:
         except BaseException as error:  # noqa: BLE001 - raised again where the test waits
             self._error = error
             self._stop.set()
+        finally:
+            if work == self._send:
+                self._over.set()
 
     def _send(self) -> None:
         number = 0
@@ -87,7 +91,7 @@ class Flow:
         self.sender_peer.drop()
 
     def _receive(self) -> None:
-        while not self._stop.is_set():
+        while not self._over.is_set():
             try:
                 delivery = self.receiver.next(timeout=0.2)
             except AssertionError:
@@ -245,3 +249,16 @@ def test_a_dead_worker_takes_its_connections_along_and_others_take_their_place(s
         flow.wait_more()
     finally:
         flow.stop()
+    poll(lambda: len(a.worker_pids()) == 3, "another worker has taken its place")
+    View(a).wait_nodes(B=1)
+    receiver = Peer.opened(b.port).receiver("all", 100)
+    View(a).wait_remote("M0all", "B")
+    senders = {}
+    for _ in range(30):
+        peer = Peer.opened(a.port)
+        senders[a.worker_of(peer.socket.getsockname()[1])] = peer.sender("all")
+    assert len(senders) == 3, "clients are with all workers, the new one too"
+    for sender in senders.values():
+        number = sender.send(message.message("x"))
+        receiver.next().settle()
+        assert sender.outcome(number).name == "accepted"
