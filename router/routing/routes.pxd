@@ -34,9 +34,5 @@ cdef class AnonymousRoute(Route):
 cdef class RouterRoute(Route):
     cdef readonly uint32_t conn
     cdef bint streaming
-    cdef bytes last_text                   # the previous message's address, phase, and what it was found to be
-    cdef int last_phase
-    cdef Address last_address
-    cdef object last_epoch                 # Table.lookups_key of then
     cdef int scan_subject(self, IncomingLink link, InDelivery* d, Content* c) except -1
     cdef Address lookup(self, const Slice* text, int phase)

@@ -16,6 +16,7 @@ from router.amqp.message cimport (
 from router.amqp.spec cimport D_REJECTED, D_RELEASED
 from router.routing.forward cimport forward, forward_exchange, forward_fallback
 from router.routing.network cimport Network
+from router.routing.recent cimport RECENT_TEXT, Recent
 
 from router.amqp import codec
 from router.amqp.errors import DECODE_ERROR, INVALID_FIELD
@@ -282,15 +283,15 @@ cdef class RouterRoute(Route):
         return check_sections(link, d, c, scan(c.data, c.size, True, True, &c.sections), self.table.network.hop_limit)
 
     cdef Address lookup(self, const Slice* text, int phase):
-        """By the table; a message that goes where the last one went is answered from that."""
         cdef bint unavailable = False
-        if self.last_text is not None and phase == self.last_phase and self.last_epoch is self.table.lookups_key \
-                and PyBytes_GET_SIZE(self.last_text) == <Py_ssize_t>text.size \
-                and memcmp(PyBytes_AS_STRING(self.last_text), text.data, text.size) == 0:
-            return self.last_address
+        cdef Recent recent = self.table.recent
+        cdef uint32_t place = 0
+        cdef void* found = NULL
+        cdef Address address
+        if recent.get(text, phase, &place, &found):
+            return <Address>found
         raw = PyBytes_FromStringAndSize(<const char*>text.data, text.size)
-        self.last_address = self.table.find(raw, None, phase, &unavailable)
-        self.last_text = raw
-        self.last_phase = phase
-        self.last_epoch = self.table.lookups_key
-        return self.last_address
+        address = self.table.find(raw, None, phase, &unavailable)
+        if text.size <= RECENT_TEXT:
+            recent.put(place, raw, phase, address)
+        return address

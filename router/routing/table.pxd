@@ -5,6 +5,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from router.amqp.incoming_link cimport IncomingLink
 from router.ipc.layout cimport AddressSlot, Region
 from router.routing.network cimport Network
+from router.routing.recent cimport Recent
 
 cpdef enum Treatment:
     BALANCED = 0
@@ -68,6 +69,7 @@ cdef class Table:
     cdef readonly dict links               # slot index -> OutgoingLink: ours, alive
     cdef readonly object settings          # AddressSettings
     cdef dict lookups                      # text, tenant, phase of anonymous messages -> what `look_up` says, bounded
+    cdef Recent recent                     # addresses that routers' messages were for
     cdef object lookups_key                # another object after each change: remembered look-ups are void
     cdef readonly str router_id
     cdef readonly object on_local          # (link, key, octets) -> whether taken: a message for the router itself

@@ -13,6 +13,7 @@ from router.routing.settings import AddressSettings, setting_from
 
 cdef enum:
     LOOKUPS_KEPT = 16384       # texts of anonymous messages, and subjects of an exchange, that are remembered
+    TEXT_KEPT = 1024           # octets of such a text: longer ones are looked up each time
 
 cdef dict TREATMENTS = {"balanced": BALANCED, "closest": CLOSEST, "multicast": MULTICAST, "unavailable": UNAVAILABLE}
 cdef dict OVERFLOWS = {"throttle": Overflow.OVERFLOW_THROTTLE, "block": Overflow.OVERFLOW_BLOCK,
@@ -93,6 +94,7 @@ cdef class Table:
         self.links = links
         self.on_local = on_local
         self.network = Network()
+        self.recent = Recent()
         self.clear()
 
     def clear(self):
@@ -117,6 +119,7 @@ cdef class Table:
                 handler(self, op, touched)
         self.lookups.clear()
         self.lookups_key = object()
+        self.recent.forget()
         self.epoch = epoch
         self.network.settle()
         if self.network.version != network:
@@ -152,7 +155,7 @@ cdef class Table:
         """
         key = (text, tenant, phase)
         try:
-            found = self.lookups[key]
+            found = self.lookups[key] if len(text) <= TEXT_KEPT else self.look_up(text, tenant, phase)
         except KeyError:
             found = self.look_up(text, tenant, phase)
             if len(self.lookups) >= LOOKUPS_KEPT:

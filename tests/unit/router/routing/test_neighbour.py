@@ -1,0 +1,180 @@
+"""What a neighbour router sends, well made or not (inter-router.md 10.2, 10.4, 11.1)."""
+
+import pytest
+
+from tests.peer.codec import encode
+from tests.peer.frames import REJECTED, RELEASED, source, target
+from tests.peer.types import Described, Map, Symbol, ULong
+from tests.unit.engine.talk import (
+    ANNOTATIONS,
+    MANY,
+    consumer,
+    frames,
+    message,
+    messages,
+    of,
+    producer,
+    say,
+    start,
+    transfer,
+)
+
+CONTROL, DATA = "qd.router", "qd.router-data"
+
+
+def attach(channel, handle, capability, *, receives):
+    return say(
+        "attach",
+        channel=channel,
+        name=f"qdlink.{channel}.{handle}",
+        handle=handle,
+        role=receives,
+        snd_settle_mode=2,
+        rcv_settle_mode=0,
+        source=source(capabilities=capability),
+        target=target(capabilities=capability),
+        initial_delivery_count=0,
+    )
+
+
+@pytest.fixture
+def router(networks):
+    return networks("A")
+
+
+def neighbour(network):
+    """Another router, by hand: control links, and one pair of data links on channel 1, handles 0 (in) and 1 (out)."""
+    peer = network["A"].connect(0, "between")
+    octets = start()
+    for channel, capability in ((0, CONTROL), (1, DATA)):
+        octets += say("begin", channel=1, next_outgoing_id=0, incoming_window=MANY, outgoing_window=MANY) * channel
+        for handle, receives in ((0, True), (1, False)):
+            octets += attach(channel, handle, capability, receives=receives)
+    peer.feed(octets)
+    network.settle()
+    frames(peer)
+    return peer
+
+
+def sent(peer, network, number, octets, **fields):
+    """A delivery on the data link; what is said about it."""
+    peer.feed(on_channel(transfer(1, number, octets, **fields), 1))
+    network.settle()
+    return of(frames(peer), "disposition")
+
+
+def on_channel(octets, channel):
+    """Frames of channel 0 on another one."""
+    moved, at = bytearray(octets), 0
+    while at < len(moved):
+        moved[at + 6 : at + 8] = channel.to_bytes(2, "big")
+        at += int.from_bytes(moved[at : at + 4], "big")
+    return bytes(moved)
+
+
+def routed(body, **pairs):
+    """A message with router annotations."""
+    return message(body, annotations=[(Symbol(f"x-opt-qd.{key}"), value) for key, value in pairs.items()])
+
+
+@pytest.fixture
+def receiving(router):
+    peer = router["A"].connect()
+    peer.feed(start() + consumer(0, "balanced.a"))
+    router.settle()
+    frames(peer)
+    return peer
+
+
+@pytest.mark.parametrize(
+    ("pairs", "description"),
+    [
+        ({"to": Symbol("balanced.a")}, "to-override not a valid string type"),
+        ({"to": "balanced.a", "ingress": 7}, "ingress router not a string type"),
+        ({"to": "balanced.a", "trace": "0/B"}, "trace annotation is not a list"),
+        ({"to": "balanced.a", "trace": ["0/B", 7]}, "trace list contains non-string entries"),
+    ],
+)
+def test_malformed_annotations_are_rejected(router, receiving, pairs, description):
+    peer = neighbour(router)
+    (report,) = sent(peer, router, 0, routed(b"x", **pairs))
+    assert report.settled
+    assert report.state.descriptor == 0x25
+    assert [str(item) for item in report.state.value[0].value[:2]] == ["amqp:invalid-field", description]
+    assert not messages(frames(receiving))
+    sent(peer, router, 1, routed(b"y", to="balanced.a"))
+    assert messages(frames(receiving)) == [message(b"y")]
+
+
+def test_an_odd_map_is_rejected(router):
+    peer = neighbour(router)
+    octets = encode(Described(ULong(ANNOTATIONS), Map([(Symbol("a"), 1)])))
+    odd = octets[:5] + bytes([octets[5] - 1]) + octets[6:]
+    (report,) = sent(peer, router, 0, odd + message(b"x"))
+    assert report.state.descriptor == 0x25
+
+
+def test_no_address_is_rejected(router):
+    peer = neighbour(router)
+    (report,) = sent(peer, router, 0, routed(b"x", ingress="0/B", trace=["0/B"]))
+    assert report.state.descriptor == REJECTED.descriptor
+    assert [str(item) for item in report.state.value[0].value[:2]] == [
+        "amqp:precondition-failed",
+        "Routing failure: no address present",
+    ]
+
+
+def test_no_destination_is_released(router):
+    peer = neighbour(router)
+    (report,) = sent(peer, router, 0, routed(b"x", to="nobody.knows", ingress="0/B", trace=["0/B"]))
+    assert (report.settled, report.state) == (True, RELEASED)
+
+
+def test_a_message_that_goes_in_circles_is_released(router, receiving):
+    """More entries in the trace than the radius and one: this router knows of no other, so its radius is 0."""
+    peer = neighbour(router)
+    assert not sent(peer, router, 0, routed(b"x", to="balanced.a", ingress="0/B", trace=["0/B"]))
+    (report,) = sent(peer, router, 1, routed(b"y", to="balanced.a", ingress="0/C", trace=["0/C", "0/B"]))
+    assert (report.settled, report.state) == (True, RELEASED)
+    assert messages(frames(receiving)) == [message(b"x")]
+
+
+@pytest.mark.parametrize("octets", [b"", b"\x00", b"\xff" * 40, bytes.fromhex("005372c10b02")])
+def test_what_is_no_message_is_rejected(router, octets):
+    peer = neighbour(router)
+    (report,) = sent(peer, router, 0, octets)
+    assert report.state.descriptor == REJECTED.descriptor
+
+
+def test_many_addresses_on_one_link(router):
+    """Each message finds its own, again and again, and after the table has changed."""
+    peers = [router["A"].connect() for _ in range(40)]
+    for number, one in enumerate(peers):
+        one.feed(start() + consumer(0, f"balanced.{number}"))
+        router.settle()
+        frames(one)
+    peer = neighbour(router)
+    for turn in range(3):
+        for number, one in enumerate(peers):
+            sent(peer, router, turn * 40 + number, routed(b"%d" % number, to=f"balanced.{number}"), settled=True)
+            assert messages(frames(one)) == [message(b"%d" % number)]
+        other = router["A"].connect()
+        other.feed(start() + producer(0, f"balanced.more{turn}"))
+        router.settle()
+
+
+def test_a_stream_goes_on_as_it_comes(router, receiving):
+    """Links behind the first ten are for streams: nothing waits for 128 KiB."""
+    peer = neighbour(router)
+    for handle in range(2, 12):
+        peer.feed(attach(1, handle, DATA, receives=False))
+    router.settle()
+    octets = transfer(11, 0, routed(b"x" * 3000, to="balanced.a"), part=1000, settled=True)
+    first = int.from_bytes(octets[:4], "big")
+    peer.feed(on_channel(octets[:first], 1))
+    router.settle()
+    heard = frames(receiving)
+    assert [bool(frame.more) for frame in of(heard, "transfer")] == [True]
+    peer.feed(on_channel(octets[first:], 1))
+    router.settle()
+    assert messages(heard + frames(receiving)) == [message(b"x" * 3000)]
