@@ -16,7 +16,7 @@ from router.amqp.session import Session
 from router.routing.control_route import ControlRoute
 from router.routing.routes import RouterRoute
 
-from router.amqp.errors import RESOURCE_LIMIT, RemoteError
+from router.amqp.errors import NOT_ALLOWED, RESOURCE_LIMIT, RemoteError
 from router.ipc import control
 from workers.links import (
     IN,
@@ -54,6 +54,7 @@ CONTROL: Final = "qd.router"
 DATA: Final = "qd.router-data"
 PRIORITIES: Final = 10
 CONTROL_PRIORITY: Final = 9
+WITHOUT_CONTROL_MS: Final = 1000  # after which a connection of ours is closed
 STREAM_PRIORITY: Final = 4  # of links behind those of the priorities, as shown
 # Data links of one direction that a peer may attach to one connection: those of the priorities, and streaming ones.
 MOST_DATA: Final = 1034
@@ -163,10 +164,18 @@ class RouterLinks:
         """A link is there no more."""
         if self.control.get(record.direction) is record:
             del self.control[record.direction]
+            if record.told and self.client.initiate is not None:
+                loop = self.client.worker.loop
+                loop.call_at(loop.scheduler.now + WITHOUT_CONTROL_MS, self._renew)
         elif record.capability == DATA and record.entered:
             self._there[record.direction] -= 1
             if record.stream:
                 self.streams.gone(record.link.session)
+
+    def _renew(self) -> None:
+        """The peer has detached a control link: our connection is of no use, its connector makes another one."""
+        if not self.client.connection.ended and len(self.control) < 2:
+            self.client.close({"condition": NOT_ALLOWED, "description": "a control link was detached"})
 
     @property
     def control_out(self) -> Any:
@@ -313,7 +322,8 @@ class RouterLink(LinkRecord):
 
     def detached(self) -> bool:
         """The link is gone."""
-        self.link.close_on_detach()
+        if self.link.initiated:
+            self.link.close_on_detach()
         if self.link.detach_error is not None:
             self.error = described(self.link.detach_error)
         links = self.client.router

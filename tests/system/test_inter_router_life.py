@@ -240,6 +240,20 @@ def test_a_connector_comes_back(start: Start, workers: int, broker: Broker) -> N
         router.wait_log("Node P is not reachable", AT_ONCE, after=lines)
 
 
+@pytest.mark.parametrize("way", [detach_ours, end_session])
+def test_a_connector_without_control_link_makes_a_new_connection(
+    start: Start, workers: int, broker: Broker, way: Callable[[Met, Router], None]
+) -> None:
+    router = start(interior("B", to=[broker.port]), workers)
+    met = Met(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
+    met.meet()
+    way(met, router)
+    assert met.links.peer.expect_close() == ("amqp:not-allowed", "a control link was detached")
+    again = Met(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
+    again.meet()
+    poll(lambda: neighbours(router) == ["P"], "the neighbour is back")
+
+
 def test_a_connector_tries_the_addresses_that_its_peer_names(start: Start, workers: int) -> None:
     first, second = Broker(), Broker()
     try:
