@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 from router.config.entities import LinkRouteConfig
 from router.routing.pattern import MAX_TOKENS, address_tokens
 from supervisor.connections import Connection
+from supervisor.neighbours import INTER_ROUTER
 from supervisor.linkroutes import IN, OUT, LinkRoute
 from supervisor.management import values
 from supervisor.management.context import Context
@@ -46,8 +47,9 @@ class ConnectionLinkRoutes(CoreType):
         self._routes = context.core.link_routes
 
     def _connection(self, request: Request) -> Connection | None:
-        """The connection that a request came over; None: not over one, or it is gone by now."""
-        return None if request.connection is None else self.context.core.opened.get(request.connection)
+        """The connection that a request came over; None: not over one, by way of another router, or it is gone."""
+        found = None if request.connection is None else self.context.core.opened.get(request.connection)
+        return None if found is None or found.origin.role == INTER_ROUTER else found
 
     def rows_for(self, request: Request) -> Iterable[LinkRoute]:
         """Those of the connection that asks."""

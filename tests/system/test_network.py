@@ -6,6 +6,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import RELEASED, modified, rejected
+from tests.peer.management import Management
 from tests.system.fixtures import CAPACITY, bodies
 from tests.system.network import CONVERGENCE, Two
 
@@ -154,3 +155,20 @@ def test_a_consumer_without_credit_slows_the_producer_elsewhere(two: Two) -> Non
     for delivery in receiver.receive(CAPACITY - 10):
         delivery.settle()
     assert {sender.outcome(number).name for number in numbers} == {"accepted"}
+
+
+def test_an_exchange_at_another_router(two: Two) -> None:
+    name = two.fresh()
+    management = Management(two.connect(two.b))
+    management.create("router.config.exchange", name, address=f"{name}.in")
+    management.create(
+        "router.config.binding", f"{name}.b", exchangeName=name, bindingKey="key", nextHopAddress=f"{name}.out"
+    )
+    receiver = two.connect(two.b).receiver(f"{name}.out", 10)
+    sender = two.connect(two.a).sender(f"{name}.in", credit=False)
+    sender.wait_credit(timeout=CONVERGENCE)
+    number = sender.send(message.message("x", subject="key"))
+    receiver.next().settle()
+    assert sender.outcome(number).name == "accepted"
+    number = sender.send(message.message("y", subject="another"))
+    assert sender.outcome(number).name == "released"

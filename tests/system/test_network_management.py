@@ -143,6 +143,13 @@ def test_links_and_connections_between_routers(two: Two) -> None:
         assert priorities == set(range(10))
 
 
+def test_link_routes_of_a_connection_cannot_be_made_by_way_of_another_router(two: Two) -> None:
+    management = Management(two.connect(two.a), "_topo/0/B/$management")
+    body = {"pattern": "a.#", "direction": "in"}
+    answer = management.ask("CREATE", body, type=f"{PREFIX}router.connection.linkRoute", name="x")
+    assert answer.outcome == (400, "Parent connection no longer exists")
+
+
 # Tools
 
 
