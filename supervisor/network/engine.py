@@ -104,6 +104,7 @@ class Engine:
         """
         self._neighbours.link_up(link, cost, ours, now)
         self._nodes.beside_1_19 = self._neighbours.any_of_1_19()
+        self._nodes.warn()
 
     def link_down(self, link: int, now: float) -> None:
         """The control link is detached or the connection lost. Unknown links are ignored."""
@@ -311,15 +312,6 @@ class Engine:
     def _hello(self, link: Link, message: messages.Hello, now: float) -> None:
         node = None
         if message.id != self._id and self._id in message.seen:
-            known = len(self._nodes) + 1
-            if not link.ours and known > self._limits.routers_beside_1_19:
-                self._outbox.log_once(
-                    "ROUTER",
-                    ERROR,
-                    f"Router {message.id} of Dispatch 1.19 is not taken as a neighbour: it can deal with"
-                    f" {self._limits.routers_beside_1_19} routers, and the network has {known}",
-                )
-                return
             node = self._nodes.create(message.id, now)
             if node is None:
                 return

@@ -98,7 +98,7 @@ class Flooding:
     def relay_to_all(self, envelope: Envelope, link: int) -> None:
         """Pass a flooded message on, except to those it comes from or has passed. Raises MessageError."""
         source = self._neighbours.links[link].peer
-        known = envelope.ingress_id() in self._nodes.by_id
+        visible = self._nodes.visible(envelope.ingress_id())
         others = [found for found in self._neighbours.announced.values() if found.id != source]
         if not others:
             return
@@ -111,7 +111,7 @@ class Flooding:
                 # Copies are told apart, so that the hop limit is not what ends a flood.
                 if envelope.trace_count > len(self._nodes) + 1:
                     continue
-            elif not known or envelope.trace_count > self.radius + 1:
+            elif not visible or envelope.trace_count > self.radius + 1:
                 continue
             if octets is None:
                 octets = relayed(envelope, self._node)

@@ -171,8 +171,11 @@ class LinkState:
             self._answer(node)
 
     def _answer(self, node: Node) -> None:
+        edges = self._neighbours.edges()
+        if not self._nodes.only_ours:
+            edges = tuple(edge for edge in edges if self._nodes.visible(edge[0]) or edge[0] == node.id)
         tail = messages.encode_link_state(
-            self._own_id, self._instance, self.ls_seq, self._neighbours.edges(), messages.to_router_ls(node.id)
+            self._own_id, self._instance, self.ls_seq, edges, messages.to_router_ls(node.id)
         )
         node.owed = not self._flooding.to_router(node, tail)
 

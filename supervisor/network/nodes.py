@@ -45,7 +45,7 @@ class Node:
 
 @dataclass(slots=True)
 class Nodes:
-    """All of them. `beside_1_19`: a neighbour is a router of 1.19, whose limit is ours then."""
+    """All of them. `beside_1_19`: the other end of a connection is a router of 1.19."""
 
     own_id: str
     limits: Limits
@@ -68,10 +68,21 @@ class Nodes:
         """No router is known that has to be told to ask, or that counts hops: all are Sluice."""
         return not self.beside_1_19 and not self.foreign
 
-    @property
-    def most(self) -> int:
-        """Routers that may be known, this one included."""
-        return min(self.limits.routers, self.limits.routers_beside_1_19) if self.beside_1_19 else self.limits.routers
+    def visible(self, router_id: str | None) -> bool:
+        """Routers of 1.19 may be told of it: it is among the first 127."""
+        node = self.by_id.get(router_id) if router_id is not None else None
+        return node is not None and node.index < self.limits.routers_beside_1_19
+
+    def warn(self) -> None:
+        """Say that there are more routers than 1.19 has room for, if a neighbour is one and there are."""
+        most = self.limits.routers_beside_1_19
+        if self.beside_1_19 and len(self.by_id) + 1 > most:
+            self.outbox.log_once(
+                "ROUTER",
+                ERROR,
+                f"The network has more than {most} routers, the limit of Dispatch 1.19: neighbours of that version are"
+                " not told of the others",
+            )
 
     def create(self, router_id: str, now: float) -> Node | None:
         """The record of a router, a new one if need be; None: there may be no more, or it is this router."""
@@ -81,10 +92,9 @@ class Nodes:
         if len(router_id) > self.limits.id_octets:
             self.outbox.log_once("ROUTER", ERROR, "A router with an id that is too long is ignored")
             return None
-        if len(self.by_id) + 1 >= self.most:
-            beside = ", the limit of Dispatch 1.19, which a neighbour is" if self.beside_1_19 else ""
+        if len(self.by_id) + 1 >= self.limits.routers:
             self.outbox.log_once(
-                "ROUTER", ERROR, f"The network has more than {self.most} routers{beside}: the others are ignored"
+                "ROUTER", ERROR, f"The network has more than {self.limits.routers} routers: the others are ignored"
             )
             return None
         index = heapq.heappop(self._free) if self._free else self._next
@@ -95,6 +105,7 @@ class Nodes:
         self.by_index[index] = node
         self.outbox.log("ROUTER_LS", DEBUG, f"Node {router_id} created: maskbit={index}")
         self.outbox.change(RouterAdded(index, router_id))
+        self.warn()
         return node
 
     def remove(self, node: Node) -> None:

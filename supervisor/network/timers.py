@@ -58,7 +58,7 @@ class Limits:
     """What peers can make the engine hold. Beyond: dropped, and said in the log."""
 
     routers: int = 2048  # this one included
-    routers_beside_1_19: int = ROUTERS_OF_1_19  # … while a neighbour is a router of Dispatch 1.19
+    routers_beside_1_19: int = ROUTERS_OF_1_19  # … that neighbours of Dispatch 1.19 are told of
     neighbours: int = 1024  # in one link state
     keys: int = 1_000_000  # of all routers together
     key_octets: int = 65_536

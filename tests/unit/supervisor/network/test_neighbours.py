@@ -1,6 +1,14 @@
 """HELLO, adjacency, bundles, damping (chapter 6)."""
 
-from supervisor.network.messages import Advertisement, Hello, LinkStateRequest, LinkStateUpdate, Summary
+from supervisor.network import messages
+from supervisor.network.messages import (
+    Advertisement,
+    Hello,
+    LinkStateRequest,
+    LinkStateUpdate,
+    MobileChange,
+    Summary,
+)
 from supervisor.network.outputs import PathChanged, RouterAdded, Unreachable
 from supervisor.network.timers import Limits, Timers
 from tests.unit.supervisor.network.drive import Driven
@@ -239,34 +247,37 @@ def test_a_restart_is_no_flap() -> None:
         a.down(link)
 
 
-def test_neighbours_of_1_19_limit_the_network_to_128() -> None:
+def test_neighbours_of_1_19_are_told_of_128_routers() -> None:
     a = Driven(limits=Limits(routers_beside_1_19=4))
     a.neighbour(1)
-    a.link_state(1, "B", 1, {"A": 1, "C": 1, "D": 1, "E": 1, "F": 1})
-    assert sorted(row.id for row in a.engine.routers()) == ["A", "B", "C", "D"]
-    assert [line.text for line in a.log if "more than 4 routers" in line.text] == [
-        "The network has more than 4 routers, the limit of Dispatch 1.19, which a neighbour is: the others are ignored"
-    ]
+    a.neighbour(2, "Z", ours=True)
+    a.neighbour(3, "C", ours=True)
+    assert not any("more than 4" in line.text for line in a.log)
+    a.hear(2, messages.encode_link_state("Z", 50, 1, [(name, 1) for name in "ADE"], messages.TO_NEIGHBOUR_LS, 0), "Z")
     a.run(0.5)
-    assert set(a.links()) == {"B", "C", "D"}
-
-
-def test_a_router_of_1_19_is_no_neighbour_of_a_larger_network() -> None:
-    a = Driven(limits=Limits(routers_beside_1_19=4))
-    a.neighbour(1, ours=True)
-    a.link_state(1, "B", 1, {"A": 1, "C": 1, "D": 1, "E": 1, "F": 1})
-    a.up(2)
-    a.hello(2, "G")
-    a.hello(2, "G")
-    assert "G" not in [row.id for row in a.engine.routers()]
-    assert len([line for line in a.log if "not taken as a neighbour" in line.text]) == 1
+    a.neighbour(4, "F", ours=True)
+    assert {row.id for row in a.engine.routers()} == set("ABCDEFZ")  # we know them all, and how to reach them
+    assert set(a.links()) == set("BCDEFZ")
+    assert [line.text for line in a.log if "more than 4" in line.text] == [
+        "The network has more than 4 routers, the limit of Dispatch 1.19: neighbours of that version are not told of"
+        " the others"
+    ]
+    a.clear()
+    for link, router in ((2, "Z"), (4, "F")):  # number 2 and number 6
+        a.hear(link, messages.encode_mobile_change(router, 1, {"M0x": 3}, []), router)
+    assert {(said.link, said.ingress) for said in a.of(MobileChange)} == {
+        (1, "Z"), (3, "Z"), (4, "Z"), (2, "F"), (3, "F"),
+    }  # fmt: skip
+    a.clear()
+    a.hear(1, messages.encode_link_state_request("B", messages.to_router_ls("A")))
+    assert [said.message.peers for said in a.of(LinkStateUpdate) if isinstance(said.message, LinkStateUpdate)] == [
+        {"B": 1, "Z": 1, "C": 1}
+    ]
 
 
 def test_hellos_that_are_not_for_neighbours_make_none() -> None:
     a = Driven()
     a.up(1)
-    from supervisor.network import messages
-
     tail = messages.encode_hello("X", 1, ["A"]).replace(
         b"\xa1\x14amqp:/_local/qdhello", b"\xa1\x1aamqp:/_topo/0/all/qdrouter"
     )
