@@ -4,7 +4,8 @@ from libc.stdint cimport uint32_t
 
 from router.amqp.connection cimport Connection, Scheduler
 from router.amqp.delivery cimport (
-    IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_QUEUED, InDelivery, OutDelivery, Party, live_in, live_out, map_get,
+    IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_QUEUED, InDelivery, OutDelivery, Party, live_in, live_out,
+    map_get,
 )
 from router.amqp.incoming_link cimport IncomingLink
 from router.amqp.message cimport stored_octets
