@@ -12,7 +12,7 @@ from router.amqp.message_text import NONE, components
 from router.amqp.sasl import Anonymous, ClientMechanism, Mechanism, SaslClient, SaslServer, anonymous
 from router.amqp.sasl import plain as plain_login
 from router.ipc import control
-from workers.links import LinkRecord, check_attach
+from workers.links import LinkRecord, NoRoom, check_attach
 from workers.own_links import OwnLink
 from workers.routed_sessions import RoutedSessions
 from workers.router_links import BUNDLE, COST, VERSION, RouterLinks, announced
@@ -212,6 +212,8 @@ class Client:
         check_attach(items)
         if self.router is not None and (between := self.router.accept(session, items)) is not None:
             return between.link
+        if self.router is not None and self.worker.slots.full:
+            return NoRoom(self, session, items).link
         number = self.next_link
         self.next_link += 1
         record = self.links[number] = LinkRecord(self, number, session, items)

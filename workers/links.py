@@ -8,7 +8,7 @@ from router.amqp.outgoing_link import OutgoingLink
 from router.amqp.session import Session
 from router.routing.routes import AnonymousRoute, TargetedRoute
 
-from router.amqp.errors import INVALID_FIELD, RemoteError
+from router.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, RemoteError
 from router.ipc import control
 from router.log import INFO
 from workers.link_way import PROPERTIES, way_of
@@ -68,6 +68,11 @@ class LinkRecord:
 
     def __init__(self, client: "Client", number: int, session: Session, items: list[bytes]) -> None:
         """An attach has come: make the engine's link and ask the supervisor. Raises RemoteError."""
+        self._begin(client, number, session, items)
+        self.slot = client.worker.claim_slot(self.link, client.route_container)
+        client.worker.control.tell(self._question())
+
+    def _begin(self, client: "Client", number: int, session: Session, items: list[bytes]) -> None:
         items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
         self.client = client
         self.number = number
@@ -94,8 +99,6 @@ class LinkRecord:
             self.link = IncomingLink(capacity=offer["linkCapacity"], initial_delivery_count=count)
         self.link.context = self
         session.add_link(self.link, decode_one(items[NAME]), decode_one(items[HANDLE]), not self.outgoing)
-        self.slot = client.worker.claim_slot(self.link, client.route_container)
-        client.worker.control.tell(self._question())
 
     def _mode(self, index: int) -> int:
         value = decode_one(self.items[index])
@@ -259,6 +262,20 @@ class LinkRecord:
         worker.release_slot(self.slot)
         self.link.context = None  # it knew us, as we know it
         return self.client.forget(self, last, confirm=self.outgoing and worker.setup.workers > 1)
+
+
+class NoRoom(LinkRecord):
+    """A link of another router for which this worker has no room. The connection stays; a client's would end."""
+
+    __slots__ = ()
+
+    def __init__(self, client: "Client", session: Session, items: list[bytes]) -> None:
+        self._begin(client, 0, session, items)
+        self.refused(RESOURCE_LIMIT, "this worker has no room for another link")
+
+    def detached(self) -> bool:
+        self.link.context = None
+        return False
 
 
 def log_end(record: "LinkRecord | RoutedEnd") -> int:

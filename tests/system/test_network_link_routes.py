@@ -5,6 +5,8 @@ Clients are spread over the workers of their router; so are, by chance, the conn
 
 from __future__ import annotations
 
+import os
+import signal
 from functools import partial
 from typing import Any
 
@@ -25,6 +27,7 @@ from tests.system.test_link_routes import (
     attached,
     drains,
     link_route,
+    place,
     receiving,
     sending,
 )
@@ -203,6 +206,18 @@ def test_links_spread_over_routers_and_stay_where_containers_are(network: Networ
     attached(far, client.sender("q.a", wait=False))
 
 
+def test_links_go_where_the_first_router_sends_them(network: Network) -> None:
+    """Brokers at both ends of a row: what is for the one end is not sent to the other one half way."""
+    network.chain("ABCD", {"A": BOTH, "D": BOTH})
+    left, right = network.broker("A"), network.broker("D")
+    known(network, "BC", "A", "D")
+    for name in "BC":
+        client = network.client(name)
+        for _ in range(3):
+            for broker in (left, right):
+                attached(broker, client.sender("q.a", wait=False))
+
+
 @pytest.mark.parametrize("expiry", ["never", None])
 def test_loss_of_client_and_broker(network: Network, expiry: str | None) -> None:
     broker = three(network)
@@ -242,6 +257,29 @@ def test_who_does_not_read_holds_up_no_other(network: Network) -> None:
         assert message.body(receiver.next().payload) == number
         sender.send(message.message(number), settled=True)
         assert message.body(end.next().payload) == number
+
+
+@pytest.mark.parametrize("workers", [3], indirect=False)
+def test_the_way_is_lost_with_its_worker(network: Network, workers: int) -> None:
+    network.chain("AB", {"A": BOTH})
+    broker = network.broker("A")
+    known(network, "B", "A")
+    router = network.routers["B"]
+    lost = router.worker_of(network.routers["A"].ports["routers"])
+    clients = [each for each in network.clients("B") if router.worker_of(place(each)) != lost]
+    pairs = [sending(broker, client) for client in clients]
+    assert pairs
+    os.kill(lost, signal.SIGKILL)
+    for sender, end in pairs:
+        assert sender.wait_detached() == LOST
+        assert end.wait_detached() == LOST
+        end.send_detach()
+    known(network, "B", "A")
+    broker.drop()
+    known(network, "B")
+    other = network.broker("A")
+    known(network, "B", "A")
+    sending(other, clients[0])
 
 
 def test_loss_of_a_router_in_the_middle(network: Network) -> None:

@@ -252,6 +252,27 @@ def test_links_that_go_round(world):
     assert first.heard("detach") == []
 
 
+def test_no_room_for_a_link_of_a_router(world):
+    container = world.container()
+    neighbour = world.neighbour("B", True)
+    client = world.router.connect(neighbour.peer.worker.setup.worker)
+    client.feed(start())
+    handle = 0
+    while not neighbour.peer.worker.slots.full:
+        client.feed(say("attach", name=f"p{handle}", handle=handle, role=False, source=source(),
+                        target=target(), initial_delivery_count=0))  # fmt: skip
+        handle += 1
+    world.router.settle()
+    neighbour.attach(50)
+    answer, gone = neighbour.heard("attach", "detach")
+    assert (answer.target, gone.error.value[0]) == (None, "amqp:resource-limit-exceeded")
+    neighbour.say("detach", handle=50, closed=True)
+    client.lose()
+    world.router.settle()
+    neighbour.attach(50)
+    assert container.accept().fields["name"] == "link@client"
+
+
 def test_a_way_of_a_client_is_not_believed(world):
     neighbour = world.neighbour("B", True)
     world.announce(neighbour, 1, "Cqueue")
