@@ -176,6 +176,36 @@ def test_a_link_of_a_client_goes_to_the_next_router(world, ours):
     assert (lost.closed, lost.error.value[0]) == (True, "qd:routed-link-lost")
 
 
+@pytest.mark.parametrize("ours", [(True, True), (True, False), (False, True), (False, False)])
+def test_a_link_passes_between_two_routers(world, ours):
+    first, second = world.neighbour("B", ours[0]), world.neighbour("C", ours[1])
+    world.announce(second, 2, "Cqueue")
+    first.attach(name="p0@client", properties=Map([(Symbol("sluice.route"), ["C", "B"])]) if ours[0] else None)
+    begun, asked = second.heard("begin", "attach")
+    assert asked.fields["name"] == "p0@client"
+    if ours[1]:
+        assert asked.properties == {"sluice.route": ["C", "B", "QDR"] if ours[0] else ["C", "QDR"]}
+    else:
+        assert asked.properties is None
+    second.say("begin", channel=5, remote_channel=begun.channel, next_outgoing_id=0, incoming_window=MANY,
+               outgoing_window=MANY)  # fmt: skip
+    second.say("attach", channel=5, name="p0@client", handle=9, role=True, source=asked.source, target=asked.target)
+    second.peer.feed(flow(9, 10, channel=5))
+    answer, granted = first.heard("attach", "flow")
+    assert (answer.fields["name"], granted.link_credit) == ("p0@client", 10)
+    first.peer.feed(transfer(0, 0, message(b"one"), channel=1))
+    (got,) = second.heard("transfer")
+    assert (got.payload, got.delivery_tag, got.settled or False) == (message(b"one"), b"0", False)
+    second.say("disposition", channel=5, role=True, first=got.delivery_id, settled=True, state=ACCEPTED)
+    (outcome,) = first.heard("disposition")
+    assert (outcome.first, outcome.settled, outcome.state) == (0, True, ACCEPTED)
+    first.say("detach", handle=0, closed=True)
+    (gone,) = second.heard("detach")
+    assert (gone.closed, gone.error, first.heard("detach")) == (True, None, [])
+    second.say("detach", channel=5, handle=9, closed=True)
+    assert len(first.heard("detach")) == 1
+
+
 def test_clients_share_a_session_to_a_router_of_1_19_and_not_to_ours(world):
     for name, ours in (("B", True), ("C", False)):
         neighbour = world.neighbour(name, ours)
