@@ -21,6 +21,9 @@ cdef class ControlOut(OutgoingLink):
 cdef class ControlIn(IncomingLink):
     """Owner: its session."""
 
+    def __cinit__(self):
+        self.between = True
+
     cdef bint collect(self, InDelivery* d) except *:
         if not d.flags & IN_COLLECT:
             d.flags |= IN_COLLECT

@@ -43,6 +43,7 @@ cdef class IncomingLink(Link):
     cdef bint called                       # the router attached it (an auto link), the peer answered
     cdef InDelivery* current               # incomplete delivery
     cdef readonly uint64_t number          # of the incoming links of this process, in the order of their making
+    cdef bint between                      # another router's: totals count deliveries where they enter the network
     cdef bint eager                        # credit for unsettled deliveries is given back when they are forwarded
     cdef int first_frame(self, const Transfer* t) except -1
     cdef int next_frame(self, const Transfer* t) except -1

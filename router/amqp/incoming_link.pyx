@@ -402,7 +402,7 @@ cdef class IncomingLink(Link):
     cdef void count_presettled(self) noexcept:
         count_finished(self.slot, self.session.connection.scheduler.second)
         self.slot.presettled += 1
-        totals.presettled += 1
+        totals.presettled += not self.between
 
     def overrun(self):
         """Far more transfers than credit: the link ends (2.6.12 leaves how much to us)."""
@@ -429,8 +429,9 @@ cdef class IncomingLink(Link):
             s = plain_state(kind)
         if counted:
             self.slot.deliveries += 1
-            totals.ingress += 1
-            totals.ingress_container += self.slot.container
+            if not self.between:
+                totals.ingress += 1
+                totals.ingress_container += self.slot.container
         if d.flags & IN_PRESETTLED:
             d.since = 0            # this is all that is counted
             if counted:

@@ -29,7 +29,7 @@ cdef class RouterIn(IncomingLink):
     """A link by which another router sends. Owner: its session."""
 
     def __cinit__(self):
-        self.eager = True
+        self.eager = self.between = True
 
     cdef int grant(self) except -1:
         """Credit for a quarter of the capacity at a time: one flow for each delivery would be as many frames again."""

@@ -13,7 +13,8 @@ cdef class Route(DeliveryHandler):
     cdef readonly bint honour              # router annotations of messages count (the listener does not strip them)
     cdef str tenant
     cdef bint container                    # the producer is a route container
-    cdef void count_ingress(self) noexcept
+    cdef void count_ingress(self, Address address) noexcept
+    cdef void count_tried(self, Address address) noexcept
     cdef int deliver(self, IncomingLink link, InDelivery* d, Content* c, Address address, bint targeted) except -1
     cdef int deliver_exchange(self, IncomingLink link, InDelivery* d, Content* c, Address address) except -1
     cdef int deliver_local(self, IncomingLink link, InDelivery* d, Content* c, Address address) except -1

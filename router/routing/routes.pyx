@@ -78,17 +78,18 @@ cdef class Route(DeliveryHandler):
             copies = forward_fallback(address, d, c)
         if copies == 0:
             return self.no_destination(link, d, address, targeted)
-        if not (targeted and (<TargetedRoute>self).from_fallback):
-            address.slot.ingress += 1
-            if self.container:
-                address.slot.ingress_container += 1
-        self.count_ingress()
+        self.count_ingress(None if targeted and (<TargetedRoute>self).from_fallback else address)
         return ROUTED
 
-    cdef void count_ingress(self) noexcept:
+    cdef void count_ingress(self, Address address) noexcept:
+        """A delivery of a client came in, for this address (None: it is not counted there)."""
         totals.ingress += 1
+        if address is not None:
+            address.slot.ingress += 1
         if self.container:
             totals.ingress_container += 1
+            if address is not None:
+                address.slot.ingress_container += 1
 
     cdef int no_destination(self, IncomingLink link, InDelivery* d, Address address, bint targeted) except -1:
         if targeted and not address.reachable():
@@ -100,15 +101,19 @@ cdef class Route(DeliveryHandler):
     cdef int deliver_exchange(self, IncomingLink link, InDelivery* d, Content* c, Address address) except -1:
         """Direct consumers as usual, next hops of matching bindings presettled; accepted when anybody got it."""
         d.flags |= IN_ACCEPT
+        if forward_exchange(address, d, c) == 0:
+            d.flags &= ~IN_ACCEPT
+            self.count_tried(address)
+            link.refuse(d, D_RELEASED, None, True)
+        else:
+            self.count_ingress(address)
+        return ROUTED
+
+    cdef void count_tried(self, Address address) noexcept:
+        """It came for this address, where nobody takes it."""
         address.slot.ingress += 1
         if self.container:
             address.slot.ingress_container += 1
-        if forward_exchange(address, d, c) == 0:
-            d.flags &= ~IN_ACCEPT
-            link.refuse(d, D_RELEASED, None, True)
-        else:
-            self.count_ingress()
-        return ROUTED
 
     cdef int deliver_local(self, IncomingLink link, InDelivery* d, Content* c, Address address) except -1:
         """To the router itself, whole."""
@@ -124,11 +129,8 @@ cdef class Route(DeliveryHandler):
             link.refuse(d, D_RELEASED, None, True)
             return ROUTED
         d.flags |= IN_ACCEPT
-        address.slot.ingress += 1
-        if self.container:
-            address.slot.ingress_container += 1
         address.slot.to_container += 1
-        self.count_ingress()
+        self.count_ingress(address)
         totals.to_container += 1
         return ROUTED
 
@@ -277,6 +279,12 @@ cdef class RouterRoute(Route):
             if result == WANTS_MORE or d.flags & IN_DISCARD:
                 return result
         return self.deliver(link, d, c, address, False)
+
+    cdef void count_ingress(self, Address address) noexcept:
+        """It was counted where it entered the network."""
+
+    cdef void count_tried(self, Address address) noexcept:
+        pass
 
     cdef int scan_subject(self, IncomingLink link, InDelivery* d, Content* c) except -1:
         """An exchange goes by a message's subject."""

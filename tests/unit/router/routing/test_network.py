@@ -495,3 +495,44 @@ def outgoing(router, worker):
         for index, link in links.items()
         if type(link).__name__ == "RouterOut"
     ]
+
+
+def test_a_delivery_is_counted_where_it_enters_passes_and_leaves(networks):
+    network = networks("ABC")
+    network.join("A", "B")
+    network.join("B", "C")
+    network.converge()
+    client(network, "C", consumer(0, "balanced.a"))
+    network.known("M0balanced.a", "C")
+    sending = client(network, "A", producer(0, "balanced.a"))
+    for number in range(3):
+        sending.feed(transfer(0, number, message(b"x")))
+    network.settle()
+    counted = {}
+    for router_id, router in network.routers.items():
+        record = router.core.table.records["M0balanced.a"]
+        totals = router.region.address_totals(record.id)
+        counted[router_id] = [totals[name] for name in ("ingress", "transit", "egress")]
+        if record.remotes:
+            (counters,) = record.remotes.values()
+            assert router.region.remote_unsettled(counters) == 3
+    assert counted == {"A": [3, 3, 0], "B": [0, 3, 0], "C": [0, 0, 3]}
+
+
+def test_words_of_an_outcome_cross_every_hop(networks):
+    network = networks("ABC", 2)
+    network.join("A", "B", workers=(1, 0))
+    network.join("B", "C", workers=(1, 0))
+    network.converge()
+    receiving = client(network, "C", consumer(0, "balanced.a"))
+    network.known("M0balanced.a", "C")
+    sending = client(network, "A", producer(0, "balanced.a"))
+    error = Described(ULong(0x1D), [Symbol("x:no"), "because", {Symbol("k"): 1}])
+    states = [Described(ULong(0x25), [error]), Described(ULong(0x27), [True, True, {Symbol("why"): "x"}])]
+    for number, state in enumerate(states):
+        sending.feed(transfer(0, number, message(b"x")))
+        network.settle()
+        receiving.feed(settle(number, state=state))
+        network.settle()
+        (report,) = of(frames(sending), "disposition")
+        assert (report.settled, report.state) == (True, state)
