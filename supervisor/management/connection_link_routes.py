@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Final
 from router.config.entities import LinkRouteConfig
 from router.routing.pattern import MAX_TOKENS, address_tokens
 from supervisor.connections import Connection
-from supervisor.neighbours import INTER_ROUTER
 from supervisor.linkroutes import IN, OUT, LinkRoute
 from supervisor.management import values
 from supervisor.management.context import Context
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant, given
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, CREATED, NO_CONTENT, NOT_FOUND, Response, StatusError
+from supervisor.neighbours import INTER_ROUTER
 
 MAX_TEXT: Final = 1_024  # characters of a name or pattern that a client may have the router keep
 
