@@ -1,7 +1,7 @@
 """What happens in the router: messages of workers come in, answers and deltas go out. No input or output here."""
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from router.config.entities import Configuration, ConnectorConfig, ListenerConfig
 from router.ipc.control import (
@@ -60,12 +60,14 @@ from supervisor.linktargets import Targets
 from supervisor.neighbours import Neighbours
 from supervisor.offers import Offers
 from supervisor.own_links import OwnLinks
-from supervisor.routers import Routers
 from supervisor.settings import Settings
 from supervisor.table import Op, Table
 from supervisor.testhooks import add_test_hooks
 from supervisor.watches import Watches
 from supervisor.worker import Stage, Worker, WorkerFaultError
+
+if TYPE_CHECKING:
+    from supervisor.routers import Routers
 
 MANAGEMENT: Final = "$management"
 # Addresses served by the router itself: class and name.
@@ -104,7 +106,9 @@ class Core:
         self.link_routes = LinkRoutes(self.containers, log)
         self.routers: Routers | None = None  # of an interior router
         if router.mode == INTERIOR_MODE:
-            self.routers = Routers(router, self.table, self.settings, log)
+            from supervisor import routers  # the engine takes a while to load, which only such a router needs
+
+            self.routers = routers.Routers(router, self.table, self.settings, log)
             self.link_routes.local_changed = self.routers.link_address_changed
         targets = Targets(router.id, self.link_routes, self.routers, self._router_of)
         self._attaching = Attaching(router.id, router.mode, self.settings.current, self.table, targets)

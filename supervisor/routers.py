@@ -14,7 +14,7 @@ from typing import Any, Final
 from router.config.entities import RouterConfig
 from router.ipc.control import OP_RADIUS, OP_ROUTER, OP_ROUTER_GONE
 from router.log import ERROR, WARNING, Log
-from router.routing.address import EDGE, FALLBACK_PHASE, LOCAL, MOBILE, ROUTER, TOPOLOGICAL, key
+from router.routing.address import CONTROL_KEYS, EDGE, FALLBACK_PHASE, MOBILE, ROUTER, key
 from router.routing.pattern import PatternError
 from router.routing.settings import BALANCED, CLOSEST, DEFAULT_OVERFLOW, MULTICAST, UNAVAILABLE, Setting
 from supervisor.epochs import Epochs
@@ -38,16 +38,6 @@ from supervisor.table import Op, Record, Table, TableFullError
 TURN: Final = 0.002  # seconds for changes of addresses before other events have their turn
 ADDRESSES_AN_EPOCH: Final = 256
 
-# Addresses of the protocol itself: they are always there, and messages of clients to them go nowhere (11.2).
-CONTROL_KEYS: Final = (
-    key(LOCAL, "qdhello"),
-    key(LOCAL, "qdrouter"),
-    key(LOCAL, "qdrouter.ma"),
-    key(TOPOLOGICAL, "qdrouter"),
-    key(TOPOLOGICAL, "qdrouter.ma"),
-)
-# Those of them that every copy counts of, as management shows them (3.4).
-FLOODED: Final = frozenset(record_key for record_key in CONTROL_KEYS if not record_key.endswith(".ma"))
 # Treatments as numbers of the protocol (inter-router.md 1) and in the table; what is not there says nothing.
 HINTS: Final = {MULTICAST: 1, CLOSEST: 2, BALANCED: 3}
 LINK_BALANCED: Final = 4

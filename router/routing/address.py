@@ -110,3 +110,15 @@ def generate_temporary(router_id: str, mode: str, dynamic_target: bool) -> str:
     if mode == EDGE_MODE:
         return f"amqp:/_edge/{router_id}/temp.{name}"
     return f"amqp:/_topo/{OWN_AREA}/{router_id}/temp.{name}"
+
+
+# Addresses of the protocol itself: they are always there, and messages of clients to them go nowhere (11.2).
+CONTROL_KEYS: Final = (
+    key(LOCAL, "qdhello"),
+    key(LOCAL, "qdrouter"),
+    key(LOCAL, "qdrouter.ma"),
+    key(TOPOLOGICAL, "qdrouter"),
+    key(TOPOLOGICAL, "qdrouter.ma"),
+)
+# Those of them that every copy counts of, as management shows them (3.4).
+FLOODED: Final = frozenset(record_key for record_key in CONTROL_KEYS if not record_key.endswith(".ma"))

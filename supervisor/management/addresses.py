@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
-from router.routing.address import TOPOLOGICAL
+from router.routing.address import CONTROL_KEYS, FLOODED, TOPOLOGICAL
 from router.routing.settings import BALANCED
 from supervisor.linkroutes import LinkAddress
 from supervisor.management import values
@@ -11,7 +11,6 @@ from supervisor.management.context import Context
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant
 from supervisor.management.response import NOT_FOUND, StatusError
 from supervisor.remote_routes import RemoteLinkAddress
-from supervisor.routers import CONTROL_KEYS, FLOODED
 from supervisor.table import Record
 
 
