@@ -70,10 +70,16 @@ def _outstanding(row: Row) -> dict[int, int] | None:
     return found
 
 
+#: Nothing under way to other routers: so it is for most addresses, and there may be very many.
+_NONE_OUTSTANDING = values.value([0] * CONNECTIONS)
+
+
 def _transit(row: Row) -> bytes:
     found = _outstanding(row)
     if found is None:
         return values.NULL
+    if not any(found.values()):
+        return _NONE_OUTSTANDING
     return values.value([found.get(bit, 0) for bit in range(CONNECTIONS)])
 
 
