@@ -6,13 +6,14 @@ T of 1.19, each connected to both others. `network` makes routers for one test.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.interop.network.net import Network, Sluice
+from tests.interop.network.net import Network, Sluice, full_mesh
 from tests.interop.network.scripted import Scripted, View
 from tests.peer.router19.router import Router19
 from tests.peer.router19.world import World
@@ -137,8 +138,8 @@ def _triangle(world: World, workers: int, tmp_path_factory: pytest.TempPathFacto
         triangle.t.connect(triangle.s2.ports["ir"])
         network.converged()
         for sluice in (triangle.s1, triangle.s2):
-            sluice.wait_rows("router.node", lambda rows: all(len(row["linkState"]) == 2 for row in rows), "a triangle")
-        triangle.world.wait(lambda: len(triangle.t.engine.peers) == 2, "T has two neighbours")
+            sluice.wait_rows("router.node", functools.partial(full_mesh, 3), "a triangle")
+        triangle.world.wait(lambda: triangle.t.engine.paths.radius == 1, "T has two neighbours")
         yield triangle
     finally:
         network.stop()

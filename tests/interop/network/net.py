@@ -13,6 +13,7 @@ from tests.peer.peer import Peer
 from tests.peer.route_container import RouteContainer
 from tests.peer.router19.connection import InterRouter
 from tests.peer.router19.engine import Timers
+from tests.peer.router19.paths import compute
 from tests.peer.router19.router import Router19
 from tests.peer.router19.world import World
 from tests.system.router import SETTINGS, Router, Section, listener, poll
@@ -93,18 +94,20 @@ class Sluice:
         finally:
             management.peer.drop()
 
-    def wait_rows(self, kind: str, condition: Any, what: str, timeout: float = CONVERGE) -> list[dict[str, Any]]:
-        """Wait until the rows of a type are so."""
+    def wait_rows(
+        self, kind: str, condition: Any, what: str, timeout: float = CONVERGE, attributes: tuple[str, ...] = ()
+    ) -> list[dict[str, Any]]:
+        """Wait until the rows of a type are so; `attributes`: only these."""
         management = self.management()
 
         def fitting() -> list[dict[str, Any]] | None:
-            rows = management.query(kind)
+            rows = management.query(kind, *attributes)
             return rows if condition(rows) else None
 
         try:
             found: list[dict[str, Any]] = poll(fitting, f"{what} at {self.name}", timeout)
         except AssertionError as error:
-            rows = "\n".join(map(str, management.query(kind)))
+            rows = "\n".join(map(str, management.query(kind, *attributes)))
             raise AssertionError(f"{error}; rows of {kind}:\n{rows}") from None
         finally:
             management.peer.drop()
@@ -129,13 +132,18 @@ class Sluice:
         return next((row for row in self.rows("router.address") if row["key"] == key), None)
 
     def wait_remote(self, key: str, *router_ids: str, timeout: float = CONVERGE) -> None:
-        """Wait until exactly these routers are known to have destinations of a key."""
+        """Wait until exactly these routers are known to have destinations of a key, in every worker."""
 
         def known(rows: list[dict[str, Any]]) -> bool:
             found = next((row for row in rows if row["key"] == key), None)
             return set(found["remoteHostRouters"] or () if found else ()) == set(router_ids)
 
-        self.wait_rows("router.address", known, f"{key} announced by {router_ids}", timeout)
+        wanted = ("key", "remoteHostRouters")
+        self.wait_rows("router.address", known, f"{key} announced by {router_ids}", timeout, wanted)
+        # A consumer's attach is answered when all workers have a table that is later than all changes before.
+        barrier = self.client()
+        barrier.receiver(dynamic=True)
+        barrier.drop()
 
     def drop_peers(self) -> None:
         """Drop all clients."""
@@ -188,12 +196,24 @@ class Network:
         return made
 
     def converged(self) -> None:
-        """Wait until everybody knows everybody."""
+        """Wait until everybody knows everybody, and everybody's link state: only then are valid origins right."""
         names = {one.name for one in self.sluices} | {one.id for one in self.originals}
         for sluice in self.sluices:
             sluice.wait_nodes(*(names - {sluice.name}))
+            sluice.wait_rows("router.node", lambda rows: all(row["linkState"] for row in rows), "all link states")
         for original in self.originals:
-            original.wait_reach(*(names - {original.id}), timeout=CONVERGE)
+            self._known(original, names - {original.id})
+
+    def _known(self, original: Router19, others: set[str]) -> None:
+        """Wait until a 1.19 router has the link states of all others, and paths that were computed with them."""
+        nodes = original.engine.nodes
+
+        def known() -> bool:
+            states = {one.id: one.peers for one in nodes.values() if one.peers}
+            computed = compute(original.id, {**states, original.id: original.engine.peers})
+            return set(states) == others and original.engine.paths == computed
+
+        self.world.wait(known, f"{original.id} knows {others}", CONVERGE)
 
     def stop(self) -> None:
         """End all routers; the first error of any is raised when all have been ended."""
@@ -209,6 +229,19 @@ class Network:
             raise errors[0]
 
 
+def full_mesh(count: int, rows: list[dict[str, Any]]) -> bool:
+    """Whether rows of router.node are those of so many routers, each connected to each, with paths by that state.
+
+    Link states are known before paths are computed with them; until then nobody can tell which copies are redundant.
+    """
+    others = [row for row in rows if row["nextHop"] != "(self)"]
+    return (
+        len(rows) == count
+        and all(len(row["linkState"]) == count - 1 and row["validOrigins"] == [] for row in rows)
+        and all(row["nextHop"] is None for row in others)
+    )
+
+
 def notes(payload: bytes) -> dict[str, Any]:
     """Router annotations of a message, by name without the prefix."""
     found = message.annotations_of(payload)
@@ -217,4 +250,4 @@ def notes(payload: bytes) -> dict[str, Any]:
     return {str(key)[9:]: value for key, value in found.items() if str(key).startswith("x-opt-qd.")}
 
 
-__all__ = ["CONVERGE", "QUICK", "InterRouter", "Network", "Sluice", "connector", "notes"]
+__all__ = ["CONVERGE", "QUICK", "InterRouter", "Network", "Sluice", "connector", "full_mesh", "notes"]

@@ -183,7 +183,8 @@ class View:
 
     def remotes(self, key: str) -> list[str]:
         """Routers that are known to have destinations of a key."""
-        rows = [row for row in self.management.query("router.address") if row["key"] == key]
+        found = self.management.query("router.address", "key", "remoteHostRouters")
+        rows = [row for row in found if row["key"] == key]
         return sorted(rows[0]["remoteHostRouters"] or []) if rows else []
 
     def wait_remotes(self, key: str, *names: str) -> None:

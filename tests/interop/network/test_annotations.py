@@ -1,0 +1,295 @@
+"""Router annotations between routers, and what clients see of them (inter-router.md 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.interop.network.conftest import Middle
+from tests.interop.network.net import notes
+from tests.peer import frames, message
+from tests.peer.codec import decode
+from tests.peer.peer import Receiver
+from tests.peer.router19 import message_head
+from tests.peer.router19.message_head import compose
+from tests.peer.router19.router import Consumer
+from tests.peer.types import Byte, Int, Symbol, UInt
+
+Fresh = Callable[..., str]
+BODY = message.value("body")
+
+
+def at_right(middle: Middle, address: str, phase: int = 0, **keywords: Any) -> Consumer:
+    """A consumer at R that S knows of."""
+    consumer = middle.right.consumer(address, phase=phase, **keywords)
+    middle.s.wait_remote(consumer.key, "R")
+    return consumer
+
+
+def at_client(middle: Middle, address: str, listener: str = "plain", **fields: Any) -> Receiver:
+    """A receiver of a client of S that L knows of."""
+    receiver = middle.s.client(listener).receiver(address, credit=50, **fields)
+    prefix = "M1" if address.startswith("wp") else "M0"
+    middle.left.wait_key(prefix + address, "S")
+    return receiver
+
+
+def head_of(octets: bytes) -> bytes:
+    """The message-annotations section as it came."""
+    for code, at, end in cut(octets):
+        if code == message.MESSAGE_ANNOTATIONS:
+            return octets[at:end]
+    return b""
+
+
+def cut(octets: bytes) -> list[tuple[int, int, int]]:
+    """(code, begin, end) of the sections."""
+    found, at = [], 0
+    while at < len(octets):
+        item, end = decode(octets, at)
+        found.append((int(item.descriptor), at, end))
+        at = end
+    return found
+
+
+def same(found: bytes, expected: bytes) -> bool:
+    """Whether messages are equal: annotations by value, type and order, everything else octet for octet."""
+    shown = []
+    for octets in (found, expected):
+        parts = cut(octets)
+        given = [message.sections(octets[at:end])[0] for code, at, end in parts if code == message.MESSAGE_ANNOTATIONS]
+        others = [octets[at:end] for code, at, end in parts if code != message.MESSAGE_ANNOTATIONS]
+        shown.append(([code for code, _at, _end in parts], repr(given), others))
+    assert shown[0] == shown[1]
+    return True
+
+
+def last_payload(middle: Middle) -> bytes:
+    """The last delivery that R got from S on a data link, as it was on the wire."""
+    with middle.world.lock:
+        connection = middle.right.engine.nodes["S"].connection
+        transfers = [frame for frame, _octets in connection.frames if frame.name == "transfer" and frame.channel]
+        return bytes(transfers[-1].payload)
+
+
+def test_a_targeted_link_gives_the_address(middle: Middle, fresh: Fresh) -> None:
+    address = fresh()
+    consumer = at_right(middle, address)
+    sender = middle.s.client().sender(address)
+    sender.send(BODY)
+    consumer.next()
+    assert same(last_payload(middle), compose([], to=address, ingress="0/S", trace=["0/S"]) + BODY)
+
+
+def test_the_address_is_as_the_client_wrote_it(middle: Middle, fresh: Fresh) -> None:
+    address = fresh()
+    consumer = at_right(middle, address)
+    middle.s.client().sender("amqp:/" + address).send(BODY)
+    consumer.next()
+    assert same(head_of(last_payload(middle)), compose([], to="amqp:/" + address, ingress="0/S", trace=["0/S"]))
+
+
+def test_an_anonymous_link_gives_none(middle: Middle, fresh: Fresh) -> None:
+    address = fresh()
+    consumer = at_right(middle, address)
+    middle.s.client().sender().send(message.message("body", to=address))
+    consumer.next()
+    assert same(head_of(last_payload(middle)), compose([], ingress="0/S", trace=["0/S"]))
+
+
+def test_users_annotations_come_first_in_their_order(middle: Middle, fresh: Fresh) -> None:
+    address = fresh()
+    consumer = at_right(middle, address)
+    user: list[tuple[Any, Any]] = [
+        (Symbol("x-user"), "u1"),
+        (Symbol("zz"), 5),
+        (Symbol("aa"), Int(5)),
+        ("x-opt-qd.to", "a string key is a user's"),
+        (Symbol("nested"), {Symbol("k"): [Byte(1), None, b"octets"]}),
+    ]
+    middle.s.client().sender(address).send(message.annotations(user) + BODY)
+    consumer.next()
+    assert same(last_payload(middle), compose(user, to=address, ingress="0/S", trace=["0/S"]) + BODY)
+
+
+def test_large_annotations(middle: Middle, fresh: Fresh) -> None:
+    address = fresh()
+    consumer = at_right(middle, address)
+    user: list[tuple[Any, Any]] = [(Symbol(f"key{number}"), "x" * 50) for number in range(40)]
+    middle.s.client().sender(address).send(message.annotations(user) + BODY)
+    consumer.next()
+    assert same(last_payload(middle), compose(user, to=address, ingress="0/S", trace=["0/S"]) + BODY)
+
+
+def test_router_annotations_of_clients_are_dropped(middle: Middle, fresh: Fresh) -> None:
+    address = fresh()
+    consumer = at_right(middle, address)
+    forged = {"x-opt-qd.ingress": "0/X", "x-opt-qd.trace": ["0/X"], "x-opt-qd.to": "x", "x-opt-qd.phase": Int(3)}
+    middle.s.client().sender(address).send(message.annotations(forged) + BODY)
+    consumer.next()
+    assert same(head_of(last_payload(middle)), compose([], to=address, ingress="0/S", trace=["0/S"]))
+
+
+def test_router_annotations_are_kept_where_nothing_is_stripped(middle: Middle, fresh: Fresh) -> None:
+    address = fresh()
+    consumer = at_right(middle, address)
+    given = {"x-opt-qd.to": address, "x-opt-qd.ingress": "0/L"}
+    middle.s.client("plain").sender().send(message.annotations(given) + message.message("x", to="elsewhere"))
+    consumer.next()
+    assert same(head_of(last_payload(middle)), compose([], to=address, ingress="0/L", trace=["0/S"]))
+
+
+@pytest.mark.parametrize("listener", ["", "plain"])
+def test_what_clients_get(middle: Middle, fresh: Fresh, listener: str) -> None:
+    address = fresh()
+    receiver = at_client(middle, address, listener)
+    user: list[tuple[Any, Any]] = [(Symbol("x-user"), "u1")]
+    middle.left.send(address, message.annotations(user) + BODY)
+    expected = message.annotations(user)
+    if listener == "plain":
+        expected = compose(user, to=address, ingress="0/L", trace=["0/L", "0/S"])
+    assert same(receiver.next().payload, expected + BODY)
+
+
+def test_a_stripped_section_disappears(middle: Middle, fresh: Fresh) -> None:
+    address = fresh()
+    receiver = at_client(middle, address, "")
+    middle.left.send(address, BODY)
+    assert same(receiver.next().payload, BODY)
+
+
+def test_a_message_in_transit(middle: Middle, fresh: Fresh) -> None:
+    """Everything but the annotations is passed on octet for octet, and they keep their place."""
+    address = fresh()
+    consumer = middle.right.consumer(address)
+    middle.left.wait_key(consumer.key, "R")
+    middle.s.wait_remote(consumer.key, "R")
+    before = message.header(durable=True, priority=4, ttl=1000) + message.section(
+        message.DELIVERY_ANNOTATIONS, {Symbol("da"): 1}
+    )
+    rest = (
+        message.properties(message_id="m", user_id=b"u", to="not here", subject="s", group_sequence=7)
+        + message.application_properties({"k": "v", "n": UInt(3)})
+        + message.data(b"one")
+        + message.data(b"two")
+        + message.section(message.FOOTER, {Symbol("f"): 1})
+    )
+    user: list[tuple[Any, Any]] = [(Symbol("u"), "1")]
+    middle.left.send(address, before + message.annotations(user) + rest)
+    consumer.next()
+    expected = compose(user, to=address, ingress="0/L", trace=["0/L", "0/S"])
+    assert same(last_payload(middle), before + expected + rest)
+
+
+def test_a_phase_travels_with_the_address(middle: Middle, fresh: Fresh) -> None:
+    """The intake of a waypoint at R, its output consumed by a client of S."""
+    address = fresh("wp")
+    intake = at_right(middle, address)
+    middle.s.client().sender(address).send(BODY)
+    assert intake.next().body == "body"
+    assert same(head_of(last_payload(middle)), compose([], to=address, ingress="0/S", trace=["0/S"]))
+    receiver = at_client(middle, address)
+    middle.left.send(address, BODY, phase=1)
+    assert same(head_of(receiver.next().payload), compose([], phase=1, to=address, ingress="0/L", trace=["0/L", "0/S"]))
+
+
+def test_a_sender_into_a_later_phase(middle: Middle, fresh: Fresh) -> None:
+    address = fresh("wp")
+    consumer = at_right(middle, address, phase=1)
+    sender = middle.s.client().sender(target=frames.target(address, capabilities="qd.waypoint"))
+    sender.send(BODY)
+    assert consumer.next().body == "body"
+    assert same(head_of(last_payload(middle)), compose([], phase=1, to=address, ingress="0/S", trace=["0/S"]))
+
+
+def link_to_s(middle: Middle) -> Any:
+    """L's data link for priority 4."""
+    return middle.left.engine.nodes["S"].connection.data_link(4)
+
+
+@pytest.mark.parametrize(
+    ("given", "description"),
+    [
+        ({"x-opt-qd.to": Symbol("x")}, "to-override not a valid string type"),
+        ({"x-opt-qd.to": 7}, "to-override not a valid string type"),
+        ({"x-opt-qd.trace": "0/L"}, "trace annotation is not a list"),
+        ({"x-opt-qd.trace": [1]}, "trace list contains non-string entries"),
+        ({"x-opt-qd.ingress": 7}, "ingress router not a string type"),
+    ],
+)
+def test_wrong_types_are_rejected(middle: Middle, given: dict[str, Any], description: str) -> None:
+    sent = middle.left.send_on(link_to_s(middle), message.annotations(given) + message.message("x", to="balanced/x"))
+    assert sent.outcome() == "rejected"
+    assert sent.state is not None
+    assert frames.error_of(sent.state.value[0]) == ("amqp:invalid-field", description)
+
+
+def test_no_address_is_rejected(middle: Middle) -> None:
+    octets = compose([], ingress="0/L", trace=["0/L"]) + BODY
+    sent = middle.left.send_on(link_to_s(middle), octets)
+    assert sent.outcome() == "rejected"
+    assert sent.state is not None
+    assert frames.error_of(sent.state.value[0]) == (
+        "amqp:precondition-failed",
+        "Routing failure: no address present",
+    )
+
+
+@pytest.mark.parametrize(("entries", "outcome"), [(2, "accepted"), (3, "released"), (40, "released")])
+def test_the_hop_limit_is_the_radius_and_one(middle: Middle, fresh: Fresh, entries: int, outcome: str) -> None:
+    """S reaches both others in one hop: its radius is 1."""
+    address = fresh()
+    at_right(middle, address)
+    trace = [f"0/far{number}" for number in range(entries)]
+    octets = compose([], to=address, ingress="0/L", trace=trace) + BODY
+    sent = middle.left.send_on(link_to_s(middle), octets)
+    assert sent.outcome() == outcome
+
+
+def test_obsolete_annotations_are_dropped(middle: Middle, fresh: Fresh) -> None:
+    address = fresh()
+    consumer = at_right(middle, address)
+    pairs: list[tuple[Any, Any]] = [
+        (Symbol("u"), "1"),
+        (Symbol("x-opt-qd.class"), 7),
+        (Symbol("x-opt-qd."), "x"),
+        (message_head.TO, address),
+        (message_head.INGRESS, "0/L"),
+        (message_head.TRACE, ["0/L"]),
+    ]
+    middle.left.send_on(link_to_s(middle), message.annotations(pairs) + BODY)
+    consumer.next()
+    expected = compose([(Symbol("u"), "1")], to=address, ingress="0/L", trace=["0/L", "0/S"])
+    assert same(head_of(last_payload(middle)), expected)
+
+
+def test_a_message_without_annotations_enters_here(middle: Middle, fresh: Fresh) -> None:
+    address = fresh()
+    consumer = at_right(middle, address)
+    middle.left.send_on(link_to_s(middle), message.message("x", to=address))
+    consumer.next()
+    assert notes(last_payload(middle)) == {"ingress": "0/S", "trace": ["0/S"]}
+
+
+def test_the_stream_annotation_stays(middle: Middle, fresh: Fresh) -> None:
+    address = fresh()
+    consumer = at_right(middle, address)
+    head = compose([], stream=True, to=address, ingress="0/L", trace=["0/L"])
+    middle.left.send_on(link_to_s(middle), head + BODY)
+    consumer.next()
+    expected = compose([], stream=True, to=address, ingress="0/L", trace=["0/L", "0/S"])
+    assert same(head_of(last_payload(middle)), expected)
+
+
+def test_any_data_link_carries_any_address(middle: Middle, fresh: Fresh) -> None:
+    address = fresh()
+    receiver = at_client(middle, address)
+    octets = compose([], to=address, ingress="0/L", trace=["0/L"]) + BODY
+    connection = middle.left.engine.nodes["S"].connection
+    assert connection is not None
+    for link in list(connection.data_out[:10]):
+        middle.left.send_on(link, octets)
+    for delivery in receiver.receive(10):
+        assert message.body(delivery.payload) == "body"

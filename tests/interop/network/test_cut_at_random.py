@@ -1,0 +1,115 @@
+"""Links cut at random under load: nothing that was acknowledged is lost, nothing is delivered twice as accepted.
+
+Two routers under test, S1 and S2, with two of 1.19 between them, T1 and T2: a diamond.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+
+import pytest
+
+from tests.interop.network.net import CONVERGE, Network, Sluice
+from tests.peer import message
+from tests.peer.peer import Receiver, Sender
+from tests.peer.router19.router import Router19
+
+#: Messages in all, under way at once, and acknowledged between two cuts.
+COUNT, WINDOW, BETWEEN = 3000, 50, 300
+
+
+class Diamond:
+    """S1 - (T1, T2) - S2."""
+
+    def __init__(self, network: Network) -> None:
+        self.world = network.world
+        self.s1: Sluice = network.sluice("S1")
+        self.s2: Sluice = network.sluice("S2")
+        self.middle: list[Router19] = [network.original(name) for name in ("T1", "T2")]
+        for one in self.middle:
+            for sluice in (self.s1, self.s2):
+                one.connect(sluice.ports["ir"])
+        network.converged()
+        for one in self.middle:
+            self.whole(one)
+
+    def whole(self, one: Router19) -> None:
+        """Wait until a router in the middle has both neighbours, and both of them have it."""
+        self.world.wait(
+            lambda: all(
+                (node := one.engine.nodes.get(name)) and node.connection is not None and one.id in node.peers
+                for name in ("S1", "S2")
+            ),
+            f"{one.id} is whole",
+            CONVERGE,
+        )
+
+    def cut(self, one: Router19, sluice: Sluice) -> None:
+        """Cut a connection of a router in the middle, and make it anew."""
+        connection = one.wait_neighbour(sluice.name)
+        self.world.call(connection.drop)
+        one.connect(sluice.ports["ir"])
+
+
+class Load:
+    """Sends numbers until each has been accepted; what was released or modified is sent again."""
+
+    def __init__(self, sender: Sender, receiver: Receiver) -> None:
+        self.sender, self.receiver = sender, receiver
+        self.waiting = list(range(COUNT))
+        self.under_way: dict[int, int] = {}
+        self.accepted: list[int] = []
+        self.settled_here: list[int] = []
+        self.again = 0
+
+    def step(self) -> None:
+        """Send what may be sent, settle what has come, look at what was settled."""
+        while self.waiting and len(self.under_way) < WINDOW and self.sender.credit > 0:
+            number = self.waiting.pop(0)
+            self.under_way[self.sender.send(message.message(number))] = number
+        self.receiver.peer.read_available()
+        for delivery in self.receiver.deliveries[self.receiver.taken :]:
+            self.receiver.taken += 1
+            delivery.settle()
+            self.settled_here.append(message.body(delivery.payload))
+            if self.receiver.taken % 100 == 0:
+                self.receiver.flow(1000)
+        self.sender.peer.read_available()
+        for delivery_id in list(self.under_way):
+            outcome = self.sender.session.outcomes.get(delivery_id)
+            if outcome is None or not outcome.settled:
+                continue
+            number = self.under_way.pop(delivery_id)
+            if outcome.name == "accepted":
+                self.accepted.append(number)
+            else:
+                assert outcome.name in ("released", "modified"), outcome
+                self.again += 1
+                self.waiting.append(number)
+
+
+@pytest.mark.timeout(110)
+def test_nothing_acknowledged_is_lost(network: Network) -> None:
+    choice = random.Random(7)
+    diamond = Diamond(network)
+    receiver = diamond.s2.client().receiver("closest/load", credit=1000)
+    diamond.s1.wait_remote("M0closest/load", "S2")
+    load = Load(diamond.s1.client().sender("closest/load"), receiver)
+    cuts = 0
+    while len(load.accepted) < COUNT:
+        load.step()
+        select.select([load.sender.peer.socket, receiver.peer.socket], [], [], 0.1)
+        if len(load.accepted) >= (cuts + 1) * BETWEEN and len(load.accepted) < COUNT - WINDOW:
+            one, sluice = choice.choice(diamond.middle), choice.choice((diamond.s1, diamond.s2))
+            other = next(middle for middle in diamond.middle if middle is not one)
+            diamond.whole(other)
+            diamond.whole(one)
+            diamond.cut(one, sluice)
+            cuts += 1
+    assert cuts >= COUNT // BETWEEN - 2
+    assert sorted(load.accepted) == list(range(COUNT))
+    # Every accepted message was settled by the consumer; one of which the outcome was lost may have come twice.
+    missing = set(load.accepted) - set(load.settled_here)
+    assert not missing
+    assert len(load.settled_here) <= COUNT + load.again

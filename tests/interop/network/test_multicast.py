@@ -1,0 +1,201 @@
+"""Multicast over redundant paths (inter-router.md 11.3): exactly one copy for each consumer, and its outcomes.
+
+1.19 does not look at valid origins: what it passes on in a triangle arrives twice. The routers under test do not do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from tests.interop.network.conftest import Middle, Triangle
+from tests.interop.network.net import Network, full_mesh
+from tests.peer import frames, message
+from tests.peer.peer import Receiver
+from tests.peer.router19.world import World
+from tests.peer.types import Described
+
+Fresh = Callable[..., str]
+OUTCOMES: dict[str, Described] = {
+    "accepted": frames.ACCEPTED,
+    "rejected": frames.REJECTED,
+    "released": frames.RELEASED,
+    "modified": frames.modified(failed=True),
+}
+
+
+def bodies(receiver: Receiver) -> list[object]:
+    """What a receiver has got so far."""
+    receiver.peer.read_available()
+    return [message.body(one.payload) for one in receiver.deliveries]
+
+
+# --- 1.19 in the triangle ---------------------------------------------------------------------------------------------
+
+
+def test_one_copy_each_of_what_1_19_sends(triangle: Triangle, fresh: Fresh) -> None:
+    address = fresh("multicast")
+    receivers = [one.client().receiver(address, credit=100) for one in (triangle.s1, triangle.s2) for _ in range(2)]
+    own = triangle.t.consumer(address)
+    triangle.t.wait_key(own.key, "S1", "S2")
+    triangle.s1.wait_remote(own.key, "S2", "T")
+    triangle.s2.wait_remote(own.key, "S1", "T")
+    for number in range(10):
+        sent = triangle.t.send(address, message.message(number))
+        for receiver in receivers:
+            receiver.next().settle()
+        assert sent.outcome() == "accepted"
+    assert [bodies(receiver) for receiver in receivers] == [list(range(10))] * 4
+    assert [one.body for one in own.arrivals] == list(range(10))
+
+
+@pytest.mark.parametrize("origin", ["s1", "s2"])
+def test_1_19_gets_one_copy_of_ours(triangle: Triangle, fresh: Fresh, origin: str) -> None:
+    address = fresh("multicast")
+    own = triangle.t.consumer(address)
+    for sluice in (triangle.s1, triangle.s2):
+        sluice.client().receiver(address, credit=100)
+    triangle.s1.wait_remote(own.key, "S2", "T")
+    triangle.s2.wait_remote(own.key, "S1", "T")
+    sender = getattr(triangle, origin).client().sender(address)
+    for number in range(10):
+        sender.send(message.message(str(number)), settled=True)
+    sender.send(message.message("last"), settled=True)
+    triangle.world.wait(lambda: own.arrivals and own.arrivals[-1].body == "last", "the last")
+    # What the other router might pass on as well would come on another connection: give it a message of its own behind.
+    other = triangle.s2 if origin == "s1" else triangle.s1
+    other.client().sender(address).send(message.message("behind"), settled=True)
+    triangle.world.wait(lambda: "behind" in [one.body for one in own.arrivals], "one behind it")
+    assert sorted(one.body for one in own.arrivals) == sorted([*map(str, range(10)), "last", "behind"])
+
+
+# --- ours alone -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def square(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """Four routers under test, each connected to each: W, X, Y, Z."""
+    network = Network(world, tmp_path_factory.mktemp("square"), workers)
+    try:
+        for name in "WXYZ":
+            network.sluice(name, to=[(one.ports["ir"], 1) for one in network.sluices])
+        network.converged()
+        for sluice in network.sluices:
+            sluice.wait_rows("router.node", partial(full_mesh, 4), "a full mesh")
+        yield network
+    finally:
+        network.stop()
+
+
+@pytest.fixture
+def four(square: Network) -> Iterator[Network]:
+    """The square."""
+    yield square
+    for sluice in square.sluices:
+        sluice.drop_peers()
+
+
+@pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "presettled"])
+def test_exactly_one_copy_each_in_a_full_mesh(four: Network, fresh: Fresh, settled: bool) -> None:
+    address = fresh("multicast")
+    receivers = [one.client().receiver(address, credit=100) for one in four.sluices for _ in range(2)]
+    names = {one.name for one in four.sluices}
+    for sluice in four.sluices:
+        sluice.wait_remote("M0" + address, *(names - {sluice.name}))
+    for origin in four.sluices:
+        sender = origin.client().sender(address)
+        for number in range(5):
+            delivery = sender.send(message.message(f"{origin.name}{number}"), settled=settled or None)
+            for receiver in receivers:
+                got = receiver.next()
+                assert message.body(got.payload) == f"{origin.name}{number}"
+                if not settled:
+                    got.settle()
+            if not settled:
+                try:
+                    assert sender.outcome(delivery).name == "accepted"
+                except AssertionError:
+                    raise AssertionError(f"{origin.name}{number}: {[bodies(one) for one in receivers]}") from None
+    for receiver in receivers:
+        assert len(bodies(receiver)) == 5 * len(four.sluices)
+
+
+def test_large_messages_once_too(four: Network, fresh: Fresh) -> None:
+    address = fresh("multicast")
+    receivers = [one.client().receiver(address, credit=10) for one in four.sluices]
+    names = {one.name for one in four.sluices}
+    for sluice in four.sluices:
+        sluice.wait_remote("M0" + address, *(names - {sluice.name}))
+    sender = four.sluices[0].client().sender(address)
+    body = "x" * 600_000
+    delivery = sender.send(message.message(body))
+    for receiver in receivers:
+        got = receiver.next()
+        assert message.body(got.payload) == body
+        got.settle()
+    assert sender.outcome(delivery).name == "accepted"
+
+
+# --- outcomes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "combined"),
+    [
+        ("accepted", "accepted", "accepted"),
+        ("accepted", "rejected", "rejected"),
+        ("accepted", "released", "accepted"),
+        ("modified", "released", "modified"),
+        ("released", "released", "released"),
+        ("rejected", "modified", "rejected"),
+    ],
+)
+def test_outcomes_of_copies_at_two_routers(
+    middle: Middle, fresh: Fresh, first: str, second: str, combined: str
+) -> None:
+    address = fresh("multicast")
+    consumers = [one.consumer(address, accept=False) for one in (middle.left, middle.right)]
+    middle.s.wait_remote(consumers[0].key, "L", "R")
+    sender = middle.s.client().sender(address)
+    delivery = sender.send(message.message("x"))
+    consumers[0].next().settle(OUTCOMES[first])
+    last = consumers[1].next()
+    sender.peer.barrier()
+    assert delivery not in sender.session.outcomes or not sender.session.outcomes[delivery].settled
+    last.settle(OUTCOMES[second])
+    assert sender.outcome(delivery).name == combined
+
+
+def test_transit_goes_to_the_other_side_and_to_clients(middle: Middle, fresh: Fresh) -> None:
+    address = fresh("multicast")
+    here = middle.left.consumer(address)
+    there = middle.right.consumer(address)
+    receiver = middle.s.client().receiver(address, credit=10)
+    middle.left.wait_key(here.key, "S", "R")
+    middle.s.wait_remote(here.key, "L", "R")
+    sent = middle.left.send(address, message.message("x"))
+    receiver.next().settle()
+    assert there.next().body == "x"
+    assert sent.outcome() == "accepted"
+    assert len(here.arrivals) == 1
+    assert len(there.arrivals) == 1
+
+
+def test_an_unknown_origin_stays_here(middle: Middle, fresh: Fresh) -> None:
+    """inter-router.md 11.3: with an ingress that nobody knows, or this router's, only local consumers get it."""
+    address = fresh("multicast")
+    there = middle.right.consumer(address)
+    receiver = middle.s.client().receiver(address, credit=10)
+    middle.s.wait_remote(there.key, "R")
+    link = middle.left.wait_neighbour("S").data_link(4)
+    assert link is not None
+    for ingress in ("0/nobody", "0/S"):
+        given = {"x-opt-qd.to": address, "x-opt-qd.ingress": ingress, "x-opt-qd.trace": ["0/L"]}
+        middle.left.send_on(link, message.annotations(given) + message.value(ingress), settled=True)
+        assert message.body(receiver.next().payload) == ingress
+    middle.left.send_on(link, message.message("known", to=address), settled=True)
+    receiver.next()
+    assert there.next().body == "known"
+    assert len(there.arrivals) == 1

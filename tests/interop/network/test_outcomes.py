@@ -1,0 +1,130 @@
+"""Settlement and outcomes from end to end over three routers, and credit (inter-router.md 2.7, routing-semantics 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.interop.network.conftest import Chain, Middle
+from tests.peer import frames, message
+from tests.peer.peer import Receiver, Sender
+from tests.peer.types import Described, Symbol
+
+Fresh = Callable[..., str]
+INFO = {Symbol("detail"): "of it", Symbol("number"): 7}
+STATES: dict[str, tuple[Described, Described]] = {
+    "accepted": (frames.ACCEPTED, frames.ACCEPTED),
+    "released": (frames.RELEASED, frames.RELEASED),
+    "rejected": (frames.REJECTED, frames.REJECTED),
+    "rejected with an error": (
+        frames.rejected("test:broken", "a text", {"detail": "of it"}),
+        frames.rejected("test:broken", "a text", {"detail": "of it"}),
+    ),
+    "rejected with a long text": (frames.rejected("test:long", "x" * 2000), frames.rejected("test:long", "x" * 2000)),
+    "modified": (frames.modified(True, True), frames.modified(True, True)),
+    "modified with annotations": (
+        frames.modified(True, False, {Symbol("why"): "so"}),
+        frames.modified(True, False, {Symbol("why"): "so"}),
+    ),
+}
+
+
+def ends(chain: Chain, address: str, credit: int = 10) -> tuple[Sender, Receiver]:
+    """A sender at A and a receiver at B."""
+    receiver = chain.b.client().receiver(address, credit=credit)
+    return chain.a.client().sender(address), receiver
+
+
+def shown(state: Described | None) -> tuple[str | None, list[object]]:
+    """A state without trailing nulls and falses, which mean the same."""
+    values = list(state.value) if state is not None else []
+    while values and not values[-1]:
+        values.pop()
+    return frames.state_name(state), values
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_outcomes(chain: Chain, fresh: Fresh, name: str) -> None:
+    sender, receiver = ends(chain, fresh())
+    given, expected = STATES[name]
+    delivery = sender.send(message.message("x"))
+    receiver.next().settle(given)
+    assert shown(sender.outcome(delivery).state) == shown(expected)
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_outcomes_of_1_19(middle: Middle, fresh: Fresh, name: str) -> None:
+    """Neighbours of 1.19: one settles, the other sees it through S."""
+    address = fresh()
+    consumer = middle.right.consumer(address, accept=False)
+    middle.left.wait_key(consumer.key, "R")
+    middle.s.wait_remote(consumer.key, "R")
+    sent = middle.left.send(address, message.message("x"))
+    given, expected = STATES[name]
+    consumer.next().settle(given)
+    sent.outcome()
+    assert shown(sent.state) == shown(expected)
+    assert sum(settled for _state, settled in sent.steps) == 1
+
+
+def test_settlement_without_outcome_by_the_producer(chain: Chain, fresh: Fresh) -> None:
+    sender, receiver = ends(chain, fresh())
+    delivery = sender.send(message.message("x"))
+    got = receiver.next()
+    sender.settle(delivery)
+    settled = receiver.session.remote_settled
+    receiver.peer.until(lambda: got.id in settled and settled[got.id].settled, "the producer has settled")
+
+
+def test_an_outcome_before_settlement(middle: Middle, fresh: Fresh) -> None:
+    address = fresh()
+    consumer = middle.right.consumer(address, accept=False)
+    middle.s.wait_remote(consumer.key, "R")
+    sender = middle.s.client().sender(address)
+    delivery = sender.send(message.message("x"))
+    got = consumer.next()
+    got.settle(frames.ACCEPTED, settled=False)
+    outcome = sender.outcome(delivery, settled=False)
+    assert outcome.name == "accepted"
+    got.settle(frames.ACCEPTED)
+    assert sender.outcome(delivery).name == "accepted"
+
+
+def test_many_in_any_order(chain: Chain, fresh: Fresh) -> None:
+    sender, receiver = ends(chain, fresh("closest"), credit=100)
+    numbers = [sender.send(message.message(number)) for number in range(100)]
+    deliveries = receiver.receive(100)
+    for delivery in reversed(deliveries):
+        index = message.body(delivery.payload)
+        delivery.settle(frames.ACCEPTED if index % 3 else frames.RELEASED)
+    for index, number in enumerate(numbers):
+        assert sender.outcome(number).name == ("accepted" if index % 3 else "released")
+
+
+# --- credit -----------------------------------------------------------------------------------------------------------
+
+
+def test_credit_of_routers_does_not_wait_for_settlement(middle: Middle, fresh: Fresh) -> None:
+    address = fresh("closest")
+    consumer = middle.right.consumer(address, accept=False)
+    middle.left.wait_key(consumer.key, "R")
+    middle.s.wait_remote(consumer.key, "R")
+    sent = [middle.left.send(address, message.message(number)) for number in range(600)]
+    middle.world.wait(lambda: len(consumer.arrivals) == 600, "more than the capacity has passed")
+    for arrival in list(consumer.arrivals):
+        arrival.settle()
+    assert {one.outcome() for one in sent} == {"accepted"}
+
+
+def test_a_producer_is_held_back_by_a_consumer_two_hops_away(chain: Chain, fresh: Fresh) -> None:
+    sender, receiver = ends(chain, fresh("closest"), credit=0)
+    for number in range(250):
+        sender.send(message.message(number))
+    sender.peer.barrier()
+    assert sender.credit == 0
+    receiver.flow(10)
+    for delivery in receiver.receive(10):
+        delivery.settle()
+    sender.peer.until(lambda: sender.credit == 10, "ten credits for ten that have been settled")
+    assert len(receiver.deliveries) == 10
