@@ -188,7 +188,7 @@ def fresh() -> Fresh:
 def _solo(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sluice]:
     network = Network(world, tmp_path_factory.mktemp("solo"), 3)
     try:
-        yield network.sluice("S")
+        yield network.sluice("S", helloMaxAgeSeconds=3)
     finally:
         network.stop()
 

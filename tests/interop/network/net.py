@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,6 +32,9 @@ ADDRESSES: list[Section] = [
 TREATMENTS = {name: name for name in ("closest", "balanced", "multicast")}
 #: A 1.19 router that says HELLO often, so that the one under test is the slower of the two.
 QUICK = Timers(tick=0.1, hello_interval=0.2, ra_interval=2.0, ra_flux=0.5)
+#: Seconds of silence after which a neighbour is lost, where silence is not what is tested: machines may be busy.
+PATIENCE = 15
+PATIENT = dataclasses.replace(QUICK, hello_max_age=float(PATIENCE))
 
 
 class Sluice:
@@ -181,13 +185,14 @@ class Network:
         self, name: str, sections: Iterable[Section] = (), to: Iterable[tuple[int, int]] = (), **attributes: Any
     ) -> Sluice:
         """A router under test."""
+        attributes.setdefault("helloMaxAgeSeconds", PATIENCE)
         folder = self.folder / f"{name}-{next(self._numbers)}"
         folder.mkdir()
         made = Sluice(folder, name, self.workers, sections, to, **attributes)
         self.sluices.append(made)
         return made
 
-    def original(self, name: str, timers: Timers = QUICK, **keywords: Any) -> Router19:
+    def original(self, name: str, timers: Timers = PATIENT, **keywords: Any) -> Router19:
         """A router of 1.19."""
         keywords.setdefault("addresses", TREATMENTS)
         keywords.setdefault("fallbacks", ("fb",))
