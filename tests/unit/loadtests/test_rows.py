@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests import gateway_rows, rows
+from loadtests import gateway_rows, network_rows, rows
 from loadtests.measuring import MB, Bench, Effort
 from loadtests.processes import DEFAULT_ROUTER, MeasureError
 from loadtests.report import Figure
@@ -16,7 +16,7 @@ pytest.importorskip("proton")
 BROKER = [sys.executable, str(Path(__file__).with_name("proton_broker.py"))]
 LITTLE = Effort(rounds=1, seconds=0.1, stream_bytes=MB, beside_seconds=0.2)
 NEEDS_WORKERS = {"two-workers"}  # the broker is one process
-NEEDS_ROUTER = {"link-route", "clients", "broker-lost"}
+NEEDS_ROUTER = {"link-route", "clients", "broker-lost", "hop", "hop-latency", "path-lost", "network"}
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +29,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway_rows, "CLIENTS", 20)
     monkeypatch.setattr(gateway_rows, "CLIENT_RATE", 500)
     monkeypatch.setattr(gateway_rows, "CLIENT_SECONDS", 0.5)
+    monkeypatch.setattr(network_rows, "PACED_RATE", 500)
+    monkeypatch.setattr(network_rows, "LOSSES", 1)
+    monkeypatch.setattr(network_rows, "RING", 5)
+    monkeypatch.setattr(network_rows, "CHORD", 2)
 
 
 @pytest.mark.parametrize("name", sorted(set(ROWS) - NEEDS_WORKERS))
