@@ -136,8 +136,10 @@ class Mobile:
         if pushed and (message.instance != node.instance or message.mobile_seq <= node.mobile_seq):
             return
         if message.mobile_seq < node.mobile_seq:
-            return  # overtaken by a differential one
-        news = message.mobile_seq > node.mobile_seq
+            if link.ours:
+                return  # overtaken by a differential one
+            node.wanted_mobile = message.mobile_seq  # from 1.19 it counts (9.4); RAs correct what was overtaken
+        news = message.mobile_seq != node.mobile_seq
         if not self._apply(node, message) or not news or node.instance is None:
             return
         if not pushed:

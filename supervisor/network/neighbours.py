@@ -132,6 +132,8 @@ class Neighbours:
             return False
         self._heard[message.id] = now
         if link.peer != message.id:
+            if link.confirmed is not None and self._own_id not in message.seen:
+                return False  # another id on a neighbour's link: heard, no more
             before, link.peer = link.peer, message.id
             link.confirmed, link.told = None, False
             if before is not None:

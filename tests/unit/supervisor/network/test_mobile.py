@@ -138,6 +138,15 @@ def test_an_absolute_state_says_only_what_is_other() -> None:
     assert a.engine.keys(1) == {"M0b": 3, "M0c": 2}  # an existing one keeps its treatment
 
 
+def test_an_absolute_state_of_1_19_counts_whatever_its_sequence() -> None:
+    a = joined()
+    a.hear(1, messages.encode_mobile_state("B", 9, {"M0a": 3}, messages.to_router_mobile("A")))
+    a.hear(1, messages.encode_mobile_state("B", 4, {"M0b": 3}, messages.to_router_mobile("A")))
+    assert a.engine.keys(1) == {"M0b": 3}
+    mau(a, 5, ["M0c"])
+    assert a.engine.keys(1) == {"M0b": 3, "M0c": 3}
+
+
 def test_a_key_added_and_removed_by_one_update_is_not_there() -> None:
     a = joined()
     mau(a, 1, ["M0a"], ["M0a"])

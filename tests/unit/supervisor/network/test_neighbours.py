@@ -107,6 +107,20 @@ def test_a_hello_that_does_not_name_us_neither_refreshes_nor_ends() -> None:
     assert "B" not in a.links()
 
 
+def test_another_id_on_a_neighbours_link_is_only_heard() -> None:
+    a = Driven()
+    a.neighbour(1)
+    a.clear()
+    a.hear(1, messages.encode_hello("a/b/c", 7, []), "B")
+    assert a.changes == []
+    a.hello(1)
+    a.run(1.5)
+    assert a.changes == []
+    said = a.of(Hello)[-1].message
+    assert isinstance(said, Hello)
+    assert set(said.seen) == {"B", "a/b/c"}
+
+
 def test_another_router_with_our_id_is_named_once() -> None:
     a = Driven()
     a.up(1)
