@@ -39,7 +39,7 @@ def test_the_types_are_those_of_the_protocol() -> None:
     assert set(control.REQUIRED) == {
         *("ready", "resync", "ack", "opened", "closed", "attach", "detach", "local", "forwarded"),
         *("log", "logged", "traced", "initiated", "linked", "unlinked", "link", "unlink"),
-        *("pair", "pairable", "unpairable", "paired", "unpaired", "unpair", "routedup"),
+        *("pair", "pairable", "unpairable", "paired", "unpaired", "unpair", "routedup", "routerlink", "control"),
         *("snapshot", "attached", "refused", "detached", "gone", "close", "drain", "send", "taken", "trace", "watch"),
     }
     for kind in control.REQUIRED:
