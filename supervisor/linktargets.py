@@ -1,6 +1,6 @@
 """Where a routed link goes: to a container that is here, or to the next router on the way to one that has containers.
 
-No input or output here. brokers-and-edge.md 5.2, inter-router.md 12; decision 0014. Of all patterns of link routes that
+No input or output here. brokers-and-edge.md 5.2, inter-router.md 12; decision 0012. Of all patterns of link routes that
 match, those of this router and those that other routers have announced, the best counts alone. Containers that are here
 come before those of other routers; of those the routers have their turns in the order of their indexes, whatever the
 way to them costs.

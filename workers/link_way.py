@@ -1,4 +1,4 @@
-"""What routers add to the attach of a routed link, and what they leave out (inter-router.md 12; decision 0014).
+"""What routers add to the attach of a routed link, and what they leave out (inter-router.md 12; decision 0012).
 
 Between two of our own routers everything goes that the client says, and with it the way of the link, as the last of its
 properties: the ids of the router that has the container and of the routers that were passed. A router of Dispatch 1.19

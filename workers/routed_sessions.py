@@ -1,4 +1,4 @@
-"""The sessions of one connection for links that the router attaches for clients (LR-14; decision 0014).
+"""The sessions of one connection for links that the router attaches for clients (LR-14; decision 0012).
 
 A container gets one, so that a transaction finds its links there; so does a router of Dispatch 1.19. One of ours gets
 one for each client connection: a client or container that does not read what it has given credit for holds up no other.

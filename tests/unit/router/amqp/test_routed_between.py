@@ -1,4 +1,4 @@
-"""Routed links that come from other routers or go to them, in the engine (inter-router.md 12; decision 0014)."""
+"""Routed links that come from other routers or go to them, in the engine (inter-router.md 12; decision 0012)."""
 
 from typing import Any
 
