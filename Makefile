@@ -40,7 +40,7 @@ $(call remember,$(STAMPS)/cython-files,$(CYTHON))
 $(call remember,$(STAMPS)/python-files,$(PYTHON_FILES))
 $(call remember,$(STAMPS)/packages,$(PACKAGES))
 
-.PHONY: build build-debug run hello test test-unit test-debug test-fuzz test-system bench loadtest fuzz lint docs clean FORCE
+.PHONY: build build-debug run hello test test-unit test-debug test-fuzz test-system test-interop bench loadtest fuzz lint docs clean FORCE
 
 build: $(STAMPS)/release
 	@:
@@ -95,7 +95,11 @@ hello: .venv/build-dependencies
 pytest = if [ -n "$$(find /dev/null $(2) -name 'test_*.py' -print -quit 2>/dev/null)" ]; then \
     $(1) $(BIN)/python -m pytest $(3) $(2) $(ARGS); else echo "No tests in $(2)"; fi
 
-test: lint docs test-unit test-debug test-fuzz test-system
+# The last two mostly wait for processes that they start: side by side, the output of one behind that of the other.
+test: lint docs test-unit test-debug test-fuzz $(STAMPS)/node $(STAMPS)/interop
+	@status=0; $(MAKE) test-interop >build/test-interop.log 2>&1 & interop=$$!; \
+	    $(MAKE) test-system || status=1; wait $$interop || status=1; \
+	    cat build/test-interop.log; exit $$status
 
 test-unit: build wire-tools .venv/test-dependencies
 	@$(call pytest,,tests/unit)
@@ -109,8 +113,11 @@ fuzz-targets = $(call pytest,SLUICE_FUZZ_SECONDS=$(1) scripts/with-asan,tests/fu
 test-fuzz: build-debug .venv/test-dependencies
 	@$(call fuzz-targets,$(TEST_FUZZ_SECONDS))
 
-test-system: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
-	@$(call pytest,,$(filter-out tests/unit tests/fuzz,$(patsubst %/,%,$(wildcard tests/*/))))
+test-system: build wire-tools .venv/test-dependencies
+	@$(call pytest,,$(filter-out tests/unit tests/fuzz tests/interop,$(patsubst %/,%,$(wildcard tests/*/))))
+
+test-interop: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
+	@$(call pytest,,tests/interop)
 
 fuzz: build-debug .venv/test-dependencies
 	@$(call fuzz-targets,$(SECONDS))
