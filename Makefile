@@ -95,10 +95,12 @@ hello: .venv/build-dependencies
 pytest = if [ -n "$$(find /dev/null $(2) -name 'test_*.py' -print -quit 2>/dev/null)" ]; then \
     $(1) $(BIN)/python -m pytest $(3) $(2) $(ARGS); else echo "No tests in $(2)"; fi
 
+SYSTEM_TESTS := $(filter-out tests/unit tests/fuzz tests/interop,$(patsubst %/,%,$(wildcard tests/*/)))
+
 # The last two mostly wait for processes that they start: side by side, the output of one behind that of the other.
 test: lint docs test-unit test-debug test-fuzz $(STAMPS)/node $(STAMPS)/interop
-	@status=0; $(MAKE) test-interop >build/test-interop.log 2>&1 & interop=$$!; \
-	    $(MAKE) test-system || status=1; wait $$interop || status=1; \
+	@status=0; ($(call pytest,,tests/interop)) >build/test-interop.log 2>&1 & interop=$$!; \
+	    ($(call pytest,,$(SYSTEM_TESTS))) || status=1; wait $$interop || status=1; \
 	    cat build/test-interop.log; exit $$status
 
 test-unit: build wire-tools .venv/test-dependencies
@@ -114,7 +116,7 @@ test-fuzz: build-debug .venv/test-dependencies
 	@$(call fuzz-targets,$(TEST_FUZZ_SECONDS))
 
 test-system: build wire-tools .venv/test-dependencies
-	@$(call pytest,,$(filter-out tests/unit tests/fuzz tests/interop,$(patsubst %/,%,$(wildcard tests/*/))))
+	@$(call pytest,,$(SYSTEM_TESTS))
 
 test-interop: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@$(call pytest,,tests/interop)
