@@ -209,13 +209,15 @@ def test_links_spread_over_routers_and_stay_where_containers_are(network: Networ
 def test_links_go_where_the_first_router_sends_them(network: Network) -> None:
     """Brokers at both ends of a row: what is for the one end is not sent to the other one half way."""
     network.chain("ABCD", {"A": BOTH, "D": BOTH})
-    left, right = network.broker("A"), network.broker("D")
+    brokers = {"A": network.broker("A"), "D": network.broker("D")}
     known(network, "BC", "A", "D")
     for name in "BC":
         client = network.client(name)
+        rows = {row["id"]: row for row in network.management(name).query("router.node")}
+        turns = sorted(brokers, key=lambda router: int(rows[router]["index"]))  # in the order in which it met them
         for _ in range(3):
-            for broker in (left, right):
-                attached(broker, client.sender("q.a", wait=False))
+            for router in turns:
+                attached(brokers[router], client.sender("q.a", wait=False))
 
 
 @pytest.mark.parametrize("expiry", ["never", None])
