@@ -73,7 +73,7 @@ class Client:
         self.next_link = 1
         self.own_links: dict[int, OwnLink] = {}  # that the router has attached, by the supervisor's reference
         self.own_session: Session | None = None  # for those
-        self.routed_sessions = RoutedSessions(self)
+        self.routed_sessions = RoutedSessions()
         self.router = RouterLinks(self) if offer["role"] == INTER_ROUTER else None
         self.had_consumers = False  # when the connection ended, which other workers may still send to
         self.told_closed = False

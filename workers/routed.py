@@ -240,7 +240,7 @@ class RoutedEnds:
         capacity = 0 if outgoing else client.offer["linkCapacity"]
         link = kind(capacity=capacity, far_survives=order["survives"])
         group = order.get("group", ALL)
-        session = client.routed_sessions.take(group)
+        session = client.routed_sessions.take(group, client.begin_session)
         session.add_link(link, free_name(session, order["name"], not outgoing), None, not outgoing)
         try:
             slot = worker.claim_slot(link, client.route_container)

@@ -3,14 +3,12 @@
 A container gets one, so that a transaction finds its links there; so does a router of Dispatch 1.19. One of ours gets
 one for each client connection: a client or container that does not read what it has given credit for holds up no other.
 """
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from router.amqp.session import Session
 
 from router.amqp.errors import RemoteError
-
-if TYPE_CHECKING:
-    from workers.client import Client
 
 MOST: Final = 1000  # sessions; groups beyond share them
 ALL: Final = ""  # the group of links that share one session
@@ -27,30 +25,29 @@ class _Group:
 
 
 class RoutedSessions:
-    """Owner: the connection's client."""
+    """Owner: the connection's client, which it does not refer to: nothing of a connection is to wait for the collector."""
 
-    __slots__ = ("_client", "_groups", "_idle", "_used")
+    __slots__ = ("_groups", "_idle", "_used")
 
-    def __init__(self, client: "Client") -> None:
-        self._client = client
+    def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
         self._used: dict[Session, int] = {}  # by how many groups
         self._idle: list[Session] = []
 
-    def take(self, group: str) -> Session:
-        """The session for another link of a group. Raises RemoteError."""
+    def take(self, group: str, begin: Callable[[], Session]) -> Session:
+        """The session for another link of a group; `begin` makes a new one. Raises RemoteError."""
         found = self._groups.get(group)
         if found is not None and found.session.ended:
             self._leave(found.session)
             found = None
         if found is None:
-            session = self._find(group)
+            session = self._find(group, begin)
             found = self._groups[group] = _Group(session)
             self._used[session] = self._used.get(session, 0) + 1
         found.links += 1
         return found.session
 
-    def _find(self, group: str) -> Session:
+    def _find(self, group: str, begin: Callable[[], Session]) -> Session:
         while self._idle:
             session = self._idle.pop()
             if not session.ended:
@@ -58,7 +55,7 @@ class RoutedSessions:
         used = [session for session in self._used if not session.ended]
         if len(used) < MOST:
             try:
-                return self._client.begin_session()
+                return begin()
             except RemoteError:
                 if not used:
                     raise
