@@ -17,6 +17,7 @@ from tests.system.tools import run, table
 
 
 def test_nodes(two: Two) -> None:
+    poll(lambda: two.at_a.nodes()["B"]["linkState"], "B has said who its neighbours are")
     nodes = two.at_a.nodes()
     assert list(nodes) == ["A", "B"]
     own, other = nodes["A"], nodes["B"]
