@@ -97,10 +97,10 @@ pytest = if [ -n "$$(find /dev/null $(2) -name 'test_*.py' -print -quit 2>/dev/n
 
 SYSTEM_TESTS := $(filter-out tests/unit tests/fuzz tests/interop,$(patsubst %/,%,$(wildcard tests/*/)))
 
-# The last two mostly wait for processes that they start: side by side, the output of one behind that of the other.
-test: lint docs test-unit test-debug test-fuzz $(STAMPS)/node $(STAMPS)/interop
+# Interop tests mostly wait for processes that they start: beside all others, their output behind that of the others.
+test: lint docs build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@status=0; ($(call pytest,,tests/interop)) >build/test-interop.log 2>&1 & interop=$$!; \
-	    ($(call pytest,,$(SYSTEM_TESTS))) || status=1; wait $$interop || status=1; \
+	    $(MAKE) test-unit test-debug test-fuzz test-system || status=1; wait $$interop || status=1; \
 	    cat build/test-interop.log; exit $$status
 
 test-unit: build wire-tools .venv/test-dependencies
