@@ -20,6 +20,7 @@ from router.ipc.control import (
     LOG,
     LOGGED,
     OP_LOG,
+    OP_TRACE,
     OP_WORKER,
     OPENED,
     PAIRABLE,
@@ -28,7 +29,6 @@ from router.ipc.control import (
     ROUTEDUP,
     ROUTERLINK,
     SNAPSHOT,
-    TRACE,
     TRACED,
     UNLINKED,
     UNPAIRABLE,
@@ -114,7 +114,7 @@ class Core:
         self._attaching = Attaching(router.id, router.mode, self.settings.current, self.table, targets)
         self.exchanges = Exchanges(router.id, router.mode, self.settings.current, self.table)
         self.offers = Offers(self.table, [listener for listener in configuration.listeners if not listener.http])
-        self._when_in_force: list[Callable[[], None]] = []
+        self._when_in_force: list[Callable[[], object]] = []
         self._log_op: Op = [OP_LOG, log.settings.to_dict(), 0]
         self._next_connection = 1
         self._accepted = 0
@@ -217,7 +217,7 @@ class Core:
         self._next_identity += 1
         return identity
 
-    def when_in_force(self, action: Callable[[], None]) -> None:
+    def when_in_force(self, action: Callable[[], object]) -> None:
         """Call `action` when all workers go by the configuration as it is now."""
         self._when_in_force.append(action)
 
@@ -274,10 +274,10 @@ class Core:
         self._tell_worker_of(connection, message)
 
     def trace(self, connection: Connection, on: bool) -> None:
-        """Switch the log of a connection's frames."""
+        """Switch the log of a connection's frames; in force as the configuration is (`when_in_force`)."""
         if connection.trace != on:
             connection.trace = on
-            self._tell_worker_of(connection, {"t": TRACE, "conn": connection.number, "on": on})
+            self.table.change([OP_TRACE, connection.number, on])
 
     def _tell_worker_of(self, connection: Connection, message: Message) -> None:
         worker = None if connection.worker is None else self.workers.get(connection.worker)
@@ -358,6 +358,7 @@ class Core:
         ops += self.exchanges.ops()
         ops += ([OP_WORKER, w.index, w.generation, "up"] for w in self.workers.values() if w.live)
         ops += self.table.consumer_ops()
+        ops += ([OP_TRACE, each.number, True] for each in self.opened.values() if each.trace)
         return ops
 
     # Messages of workers

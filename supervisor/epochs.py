@@ -18,7 +18,7 @@ class Epochs(Generic[T]):
         self._acknowledged: dict[int, int] = {}  # epoch by live worker
         self._all: deque[tuple[int, T]] = deque()
         self._each: dict[int, deque[tuple[int, T]]] = {}
-        self._actions: deque[tuple[int, Callable[[], None]]] = deque()
+        self._actions: deque[tuple[int, Callable[[], object]]] = deque()
         self._settled: int | None = None  # cached; None: to be computed
 
     def join(self, worker: int, epoch: int) -> None:
@@ -63,7 +63,7 @@ class Epochs(Generic[T]):
         if waiting is not None:
             waiting.append((epoch, item))
 
-    def call_when_all(self, epoch: int, action: Callable[[], None]) -> None:
+    def call_when_all(self, epoch: int, action: Callable[[], object]) -> None:
         """Call `action`, from `run_actions`, when all live workers have `epoch`."""
         self._actions.append((epoch, action))
 

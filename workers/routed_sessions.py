@@ -25,7 +25,7 @@ class _Group:
 
 
 class RoutedSessions:
-    """Owner: the connection's client, which it does not refer to: nothing of a connection is to wait for the collector."""
+    """Owner: the connection's client. It does not refer to it: nothing of a connection is to wait for the collector."""
 
     __slots__ = ("_groups", "_idle", "_used")
 

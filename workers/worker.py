@@ -94,7 +94,6 @@ class Worker:
             control.SEND: self.on_send,
             control.CONTROL: self.on_control,
             control.TAKEN: self.on_taken,
-            control.TRACE: self.on_trace,
             control.WATCH: self.on_watch,
         }
 
@@ -146,6 +145,8 @@ class Worker:
         ops = message["ops"]
         up = {op[1]: op[2] for op in ops if op[0] == control.OP_WORKER and op[3] == "up"}
         gone = [port for port in self.ports if port is not None and port.alive and up.get(port.peer) != port.generation]
+        for client in self.clients.values():
+            self.tracing.trace(client, on=False)
         self._apply(message["epoch"], ops, self.table.replace)
         for port in gone:
             port.down()
@@ -179,6 +180,10 @@ class Worker:
                 self.offers.pop(op[1], None)
             elif op[0] == control.OP_LOG:
                 self.use_log(op[1], op[2])
+            elif op[0] == control.OP_TRACE:
+                client = self.clients.get(op[1])
+                if client is not None:
+                    self.tracing.trace(client, op[2])
             elif op[0] == control.OP_WORKER and op[3] == "up":
                 port = self.ports[op[1]]
                 if port is not None and not port.alive:
@@ -253,11 +258,6 @@ class Worker:
         client = self.clients.get(message["conn"])
         if client is not None:
             client.close(message)
-
-    def on_trace(self, message: Message, raw: bytes | None) -> None:
-        client = self.clients.get(message["conn"])
-        if client is not None:
-            self.tracing.trace(client, message["on"])
 
     def on_watch(self, message: Message, raw: bytes | None) -> None:
         client = self.clients.get(message["conn"])

@@ -21,6 +21,7 @@ OP_SETTINGS = "settings"
 OP_SETTING = "setting"
 OP_DEFAULT = "default"
 OP_LOG = "log"
+OP_TRACE = "trace"
 LOGGED = "logged"
 OP_ADDRESS = "addr"
 OP_ADDRESS_GONE = "-addr"
@@ -61,7 +62,6 @@ LINK = "link"
 UNLINK = "unlink"
 CLOSE = "close"
 DRAIN = "drain"
-TRACE = "trace"
 WATCH = "watch"
 TRACED = "traced"
 PAIR = "pair"
@@ -446,14 +446,6 @@ class Close(TypedDict):
     silent: NotRequired[bool]
 
 
-class Trace(TypedDict):
-    """Write the frames of a connection to the log, whatever the level of module PROTOCOL, or no more."""
-
-    t: Literal["trace"]
-    conn: int
-    on: bool
-
-
 class Watch(TypedDict):
     """Tell the frames of a connection with `traced`, or no more. `due_ms`: tell, even if there are none, when so many
     milliseconds are over."""
@@ -570,7 +562,6 @@ REQUIRED: dict[str, frozenset[str]] = {
     UNLINK: Unlink.__required_keys__,
     CLOSE: Close.__required_keys__,
     DRAIN: Drain.__required_keys__,
-    TRACE: Trace.__required_keys__,
     WATCH: Watch.__required_keys__,
     TRACED: Traced.__required_keys__,
     SEND: Send.__required_keys__,

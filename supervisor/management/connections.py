@@ -101,8 +101,8 @@ class Connections(CoreType):
         number = int(identity) if identity is not None and identity.isascii() and identity.isdigit() else None
         return None if number is None else self.context.core.opened.get(number)
 
-    def update(self, request: Request) -> Response:
-        """Close the connection, or switch the log of its frames."""
+    def update(self, request: Request) -> Response | None:
+        """Close the connection, or switch the log of its frames: answered when its worker goes by that."""
         body = request.body()
         if not isinstance(body, dict):
             raise StatusError(BAD_REQUEST)
@@ -122,7 +122,11 @@ class Connections(CoreType):
             core.trace(connection, trace is True)
         if status == "deleted" and not connection.closing:
             self._close(connection, request)
-        return self.shown(connection)
+        response = self.shown(connection)
+        if trace is None or connection.closing:
+            return response
+        core.when_in_force(lambda: self.context.answer(request, response))
+        return None
 
     def _close(self, connection: Connection, request: Request) -> None:
         """Behind the answer, which may have to take the same connection."""

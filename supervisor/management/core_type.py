@@ -62,8 +62,8 @@ class CoreType:
         """Answer CREATE. Raises StatusError."""
         raise StatusError(NOT_IMPLEMENTED, body=values.NULL)
 
-    def update(self, request: Request) -> Response:
-        """Answer UPDATE. Raises StatusError."""
+    def update(self, request: Request) -> Response | None:
+        """Answer UPDATE; None: it will be answered. Raises StatusError."""
         raise StatusError(NOT_IMPLEMENTED)
 
     def delete(self, request: Request) -> Response:

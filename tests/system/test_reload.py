@@ -408,9 +408,10 @@ def test_lines_that_workers_write_are_counted_and_kept(client: Client) -> None:
     """Frames are written by the worker that has the connection."""
     client.reload([listener(), ("log", {"module": "PROTOCOL", "enable": "trace+"})])
     client.connect().receiver("traced")
-    texts = poll(
-        lambda: [text for module, _, text, *_ in client.management.call("GET-LOG") if module == "PROTOCOL"],
-        "traced frames among the recent lines",
-    )
-    assert any("@open(16)" in text for text in texts)
+
+    def traced() -> list[str]:
+        texts = [text for module, _, text, *_ in client.management.call("GET-LOG") if module == "PROTOCOL"]
+        return texts if any("@open(16)" in text for text in texts) else []
+
+    texts = poll(traced, "a traced open among the recent lines")
     assert client.management.one("logStats", name="PROTOCOL")["traceCount"] >= len(texts)

@@ -175,7 +175,6 @@ class InProcessWorker(Worker):
             control.PAIR: self.routed.pair,
             control.PAIRED: self.routed.paired,
             control.UNPAIR: self.routed.unpair,
-            control.TRACE: self.on_trace,
             control.WATCH: self.on_watch,
         }
 

@@ -18,6 +18,7 @@ from supervisor.inprocess import LocalMessage
 from supervisor.live.configuration import LiveConfiguration
 from supervisor.live.listeners import Listening
 from supervisor.management.agent import Agent
+from supervisor.table import Op
 from supervisor.worker import Stage, Worker
 from tests.peer import message
 from tests.peer.management import PREFIX, Answer
@@ -88,6 +89,7 @@ class Desk:
             self.core.workers[worker.index] = worker
             set_worker(self.region, worker.index, generation=1)
         self.sent: list[tuple[str, bytes, int]] = []
+        self.published: list[Op] = []
         self.reachable = True
         self.later: deque[Callable[[], None]] = deque()
         self.loop = asyncio.new_event_loop()
@@ -153,6 +155,7 @@ class Desk:
         while self.later:
             self.later.popleft()()
         while (delta := self.core.take_delta()) is not None:
+            self.published += delta[1]
             for worker in self.workers:
                 self.core.epochs.acknowledge(worker.index, delta[0])
         return [Answer.of(octets) for _, octets, _ in self.sent]

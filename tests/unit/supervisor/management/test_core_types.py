@@ -4,9 +4,10 @@ import pytest
 
 from router.config.schema import SCHEMA
 from router.ipc.testing import set_address, set_worker
+from supervisor.inprocess import LocalMessage
 from tests.peer.management import PREFIX
 from tests.peer.types import Int, Long, Map, UInt, ULong
-from tests.unit.supervisor.management.desk import Desk
+from tests.unit.supervisor.management.desk import Desk, request
 
 CORE = [each for each in SCHEMA.types.values() if each.core_columns]
 AMQP_TYPES = {
@@ -191,8 +192,7 @@ def test_close_a_connection(desk):
     assert answer.outcome == (200, "OK")
     assert (answer.body["adminStatus"], answer.body["operStatus"]) == ("deleted", "closing")
     assert answer.body["enableProtocolTrace"] is True
-    assert desk.workers[1].outbox[-2:] == [
-        {"t": "trace", "conn": target.number, "on": True},
+    assert desk.workers[1].outbox[-1:] == [
         {"t": "close", "conn": target.number, "condition": "amqp:connection:forced",
          "description": "Connection forced-closed by management request"},
     ]  # fmt: skip
@@ -206,8 +206,31 @@ def test_trace_a_connection(desk):
     for value, shown in ((True, True), ("yes", False), (True, True), (False, False)):
         answer = desk.ask("UPDATE", {"enableProtocolTrace": value}, type=CONNECTION, identity=str(target.number))
         assert answer.body["enableProtocolTrace"] is shown
-    told = [message["on"] for message in desk.workers[0].outbox if message["t"] == "trace"]
-    assert told == [True, False, True, False]
+    switched = [op for op in desk.published if op[0] == "trace"]
+    assert switched == [["trace", target.number, on] for on in (True, False, True, False)]
+    assert [op for op in desk.core.snapshot() if op[0] == "trace"] == []
+
+
+def test_a_switched_trace_is_answered_when_workers_go_by_it(desk):
+    target = desk.connection()
+    body = {"enableProtocolTrace": True}
+    desk.agent.handle(LocalMessage(1, None, request({"operation": "UPDATE", "type": CONNECTION,
+                                                    "identity": str(target.number)}, body)))  # fmt: skip
+    epoch, ops = desk.core.take_delta()
+    assert ["trace", target.number, True] in ops
+    desk.core.epochs.acknowledge(0, epoch)
+    assert desk.core.take_delta() is None
+    assert desk.sent == []
+    desk.core.epochs.acknowledge(1, epoch)
+    desk.core.take_delta()
+    assert len(desk.sent) == 1
+
+
+def test_snapshots_say_which_connections_are_traced(desk):
+    target = desk.connection()
+    desk.connection()
+    desk.ask("UPDATE", {"enableProtocolTrace": True}, type=CONNECTION, identity=str(target.number))
+    assert [op for op in desk.core.snapshot() if op[0] == "trace"] == [["trace", target.number, True]]
 
 
 BAD_UPDATES: list[tuple[str | None, object]] = [
