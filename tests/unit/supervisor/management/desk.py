@@ -87,6 +87,7 @@ class Desk:
         for worker in self.workers:
             worker.stage = Stage.SERVING
             self.core.workers[worker.index] = worker
+            self.core.epochs.join(worker.index, 0)
             set_worker(self.region, worker.index, generation=1)
         self.sent: list[tuple[str, bytes, int]] = []
         self.published: list[Op] = []
