@@ -18,7 +18,7 @@ from proton.reactor import Container
 
 from loadtests.broker import free_port
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
-from loadtests.processes import LINK_CAPACITY, ROOT, MeasureError, Router, load
+from loadtests.processes import LINK_CAPACITY, ROOT, MeasureError, Relay, Router, load
 from loadtests.report import Figure, at_most, ratio_at_least
 from router.cli.client import Client
 from router.cli.options import Target, Url
@@ -101,13 +101,22 @@ def through(a: Router, b: Router, **options: object) -> dict[str, Any]:
     return load(port=a.port, receiver_port=b.port, **options)
 
 
+@contextmanager
+def relays() -> Iterator[tuple[Relay, Relay]]:
+    """A byte relay, and one before it: what a hop costs at least on this machine."""
+    with Relay() as one, Relay(one) as two:
+        yield one, two
+
+
 def one_hop(bench: Bench) -> list[Figure]:
     """100-byte messages, settled by the receiver at the next router, in turn with the same at one router."""
-    alone, first, second = Readings(), Readings(), Readings()
-    with bench.router(1) as router, hop(bench) as (a, b):
+    alone, first, second, relay, further = Readings(), Readings(), Readings(), Readings(), Readings()
+    with bench.router(1) as router, hop(bench) as (a, b), relays() as (one, two):
         router.load(seconds=WARM_SECONDS, size=BODY)
         through(a, b, seconds=WARM_SECONDS, size=BODY)
         for _ in range(bench.effort.rounds):
+            relay.append(one.load(seconds=bench.effort.seconds, size=BODY))
+            further.append(two.load(seconds=bench.effort.seconds, size=BODY))
             alone.append(router.load(seconds=bench.effort.seconds, size=BODY))
             first.append(through(a, b, seconds=bench.effort.seconds, size=BODY, pid=a.pid))
             second.append(through(a, b, seconds=bench.effort.seconds, size=BODY, pid=b.pid))
@@ -118,22 +127,31 @@ def one_hop(bench: Bench) -> list[Figure]:
         Figure("1 hop, unsettled", rates, "/s", ratio_at_least(0.5), alone.median("per_second"), "no hop"),
         Figure("1 hop: CPU of the sender's router", first.median(*cpu), "µs a delivery", limit),
         Figure("1 hop: CPU of the receiver's router", second.median(*cpu), "µs a delivery", limit),
+        Figure(
+            "1 relay more, unsettled", further.median("per_second"), "/s", None, relay.median("per_second"), "one relay"
+        ),
     ]
 
 
 def hop_latency(bench: Bench) -> list[Figure]:
     """What a hop adds to the latency at a rate far below capacity."""
-    alone, far = Readings(), Readings()
+    alone, far, relay, further = Readings(), Readings(), Readings(), Readings()
     options: dict[str, object] = {"size": BODY, "rate": PACED_RATE}
-    with bench.router(1) as router, hop(bench) as (a, b):
+    with bench.router(1) as router, hop(bench) as (a, b), relays() as (one, two):
         router.load(seconds=WARM_SECONDS, **options)
         through(a, b, seconds=WARM_SECONDS, **options)
         for _ in range(bench.effort.rounds):
+            relay.append(one.load(seconds=bench.effort.seconds, **options))
+            further.append(two.load(seconds=bench.effort.seconds, **options))
             alone.append(router.load(seconds=bench.effort.seconds, **options))
             far.append(through(a, b, seconds=bench.effort.seconds, **options))
-    added = far.median("latency_us", "p50") - alone.median("latency_us", "p50")
+    p50 = ("latency_us", "p50")
+    added = far.median(*p50) - alone.median(*p50)
+    by_relay = further.median(*p50) - relay.median(*p50)
     return [
-        Figure(f"1 hop, {PACED_RATE:,} /s: added to the median latency", added, "µs", at_most(40)),
+        Figure(
+            f"1 hop, {PACED_RATE:,} /s: added to the median latency", added, "µs", at_most(40), by_relay, "a relay more"
+        ),
         Figure(
             f"1 hop, {PACED_RATE:,} /s: latency p99",
             far.median("latency_us", "p99"),

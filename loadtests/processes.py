@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WIRE = ROOT / "loadtests" / "wire"
 AMQPLOAD = WIRE / "build" / "amqpload"
 RELAY = WIRE / "build" / "relay"
+RELAY_BUFFER = 65536  # octets
 DEFAULT_ROUTER = (str(ROOT / ".venv" / "bin" / "sluice"), "run")
 
 START_LIMIT = 30.0  # seconds until "Listening on": far above the bar of 1 s, so that a slow start is measured
@@ -53,21 +54,31 @@ def raise_file_limit() -> None:
 
 
 class Relay:
-    """The byte relay: `pid`, `sender_port` and `receiver_port` once entered."""
+    """The byte relay: `pid`, `sender_port` and `receiver_port` once entered.
+
+    beyond: another one, which what comes from the sender's side has to pass, too: a hop.
+    """
 
     pid: int
     sender_port: int
     receiver_port: int
 
+    def __init__(self, beyond: Relay | None = None) -> None:
+        self._beyond = beyond
+
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen([str(RELAY)], stdout=subprocess.PIPE, text=True)
+        words = [str(RELAY)]
+        if self._beyond is not None:
+            words += [str(RELAY_BUFFER), str(self._beyond.sender_port)]
+        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.pid = self._process.pid
         line = self._process.stdout.readline()
         if not line:
             raise MeasureError(f"the relay ended with status {self._process.wait()} before it listened")
         ports = json.loads(line)
-        self.sender_port, self.receiver_port = ports["sender_port"], ports["receiver_port"]
+        self.sender_port = ports["sender_port"]
+        self.receiver_port = ports["receiver_port"] if self._beyond is None else self._beyond.receiver_port
         return self
 
     def __exit__(

@@ -161,9 +161,7 @@ def measure(size: Size, command: Sequence[str]) -> Outcome:
     """Measure without reloads, then with. Raises MeasureError."""
     with ExitStack() as stack:
         ports = list(free_ports(1 + size.listeners))
-        router = stack.enter_context(
-            Router(size.workers, command, text=configuration(size, 0, ports[0], ports[1:]))
-        )
+        router = stack.enter_context(Router(size.workers, command, text=configuration(size, 0, ports[0], ports[1:])))
         Traffic(router, size, WARM_SECONDS).finish()
         before, _ = Traffic(router, size, size.seconds).finish()
         traffic = Traffic(router, size, size.seconds + size.interval)

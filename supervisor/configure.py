@@ -10,6 +10,10 @@ from supervisor.table import Op
 # Seconds that a peer has, from the TCP connection of a connector on, until its open must have come.
 CONNECTOR_HANDSHAKE: Final = 30
 
+# Deliveries that one link between routers of ours may have in flight where linkCapacity does not say it: a hop is a
+# round trip more, and 250 would leave routers idle for much of it (1.19 has 250, and gets that).
+BUNDLE_CAPACITY: Final = 1000
+
 
 def offer_op(endpoint: ListenerConfig | ConnectorConfig, offer_key: str) -> Op:
     """The op that tells the workers what connections of a listener or connector may do; intervals in seconds, sizes in
@@ -44,6 +48,7 @@ def _attributes(endpoint: EndpointConfig) -> dict[str, Any]:
         "stripAnnotationsIn": endpoint.strip_annotations_in and not between_routers,
         "stripAnnotationsOut": endpoint.strip_annotations_out and not between_routers,
         "linkCapacity": endpoint.link_capacity,
+        "bundleCapacity": endpoint.link_capacity if endpoint.values.get("linkCapacity") else BUNDLE_CAPACITY,
         "multiTenant": endpoint.multi_tenant,
         "openProperties": dict(endpoint.open_properties),
         "messageLoggingComponents": endpoint.message_components,

@@ -123,9 +123,9 @@ def _setup(
 
 
 def _cores(workers: int) -> list[int | None]:
-    """The core for each worker: one of its own where there are enough, else any."""
+    """The core for each worker: one of its own where all are ours, else any; other routers may run on this machine."""
     cores = sorted(os.sched_getaffinity(0))
-    return list(cores[:workers]) if workers <= len(cores) else [None] * workers
+    return list(cores) if workers == len(cores) > 1 else [None] * workers
 
 
 def _raise_descriptor_limit() -> None:

@@ -215,7 +215,7 @@ class RouterLink(LinkRecord):
         elif self.outgoing:
             self.link = RouterOut(capacity=capacity)
         else:
-            self.link = RouterIn(capacity=capacity)
+            self.link = RouterIn(capacity=client.offer["bundleCapacity"] if client.announced.get(BUNDLE) else capacity)
         self.link.context = self
 
     # -- attach -------------------------------------------------------------------------------------------------------

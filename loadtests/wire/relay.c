@@ -2,11 +2,13 @@
  * byte, without parsing: AMQP is symmetric, so amqpload --direct then talks straight to itself.
  *
  *   relay [BUFFER_BYTES]      prints {"sender_port": N, "receiver_port": M}, then relays until killed
+ *   relay BUFFER_BYTES PORT   prints {"sender_port": N}: joins each connection with one of its own to PORT
  *
  * The i-th connection to one port is joined with the i-th to the other. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,6 +35,7 @@ static int epoll_fd, listeners[2];
 static struct end *queues[2], *dead;
 static uint8_t *buffer;
 static size_t buffer_size = DEFAULT_BUFFER;
+static uint16_t next_port; /* 0: the counterparts come to the other listener */
 
 static void failed(const char *what) {
     fprintf(stderr, "relay: %s: %s\n", what, strerror(errno));
@@ -65,21 +68,43 @@ static void watch_pair(struct end *e) {
     }
 }
 
-static void accept_one(int side) {
-    int one = 1, fd = accept4(listeners[side], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0 && (errno == EAGAIN || errno == ECONNABORTED)) return;
-    if (fd < 0) failed("accept");
+static struct end *new_end(int fd) {
+    int one = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    struct end *e = calloc(1, sizeof *e), **queue = &queues[!side];
+    struct end *e = calloc(1, sizeof *e);
     if (!e || !(e->waiting = malloc(buffer_size))) failed("memory");
     e->fd = fd;
     struct epoll_event event = {.events = 0, .data.ptr = e};
     if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event)) failed("epoll_ctl");
-    if (*queue) {
-        e->other = *queue;
-        *queue = e->other->next;
-        e->other->other = e;
-        watch_pair(e);
+    return e;
+}
+
+static void join(struct end *a, struct end *b) {
+    a->other = b, b->other = a;
+    watch_pair(a);
+}
+
+static struct end *connect_next(void) {
+    struct sockaddr_in a = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(next_port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a)) failed("connect");
+    if (fcntl(fd, F_SETFL, O_NONBLOCK)) failed("fcntl");
+    return new_end(fd);
+}
+
+static void accept_one(int side) {
+    int fd = accept4(listeners[side], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0 && (errno == EAGAIN || errno == ECONNABORTED)) return;
+    if (fd < 0) failed("accept");
+    struct end *e = new_end(fd), **queue = &queues[!side], *first = *queue;
+    if (next_port) {
+        join(e, connect_next());
+        return;
+    }
+    if (first) {
+        *queue = first->next;
+        join(e, first);
         return;
     }
     for (queue = &queues[side]; *queue; queue = &(*queue)->next) {}
@@ -143,11 +168,13 @@ static void serve(struct end *e, uint32_t events) {
 int main(int argc, char **argv) {
     struct rlimit limit;
     uint16_t ports[2];
+    unsigned long next = argc > 2 ? strtoul(argv[2], NULL, 10) : 0;
     if (argc > 1) buffer_size = strtoul(argv[1], NULL, 10);
-    if (argc > 2 || buffer_size == 0) {
-        fprintf(stderr, "usage: relay [BUFFER_BYTES]\n");
+    if (argc > 3 || buffer_size == 0 || next > UINT16_MAX || (argc > 2 && next == 0)) {
+        fprintf(stderr, "usage: relay [BUFFER_BYTES [PORT]]\n");
         return 2;
     }
+    next_port = (uint16_t)next;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
         if (setrlimit(RLIMIT_NOFILE, &limit)) failed("RLIMIT_NOFILE");
@@ -155,12 +182,13 @@ int main(int argc, char **argv) {
     buffer = malloc(buffer_size);
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (!buffer || epoll_fd < 0) failed("start");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < (next_port ? 1 : 2); i++) {
         listeners[i] = listen_any(&ports[i]);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &listeners[i]};
         if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listeners[i], &event)) failed("epoll_ctl");
     }
-    printf("{\"sender_port\": %u, \"receiver_port\": %u}\n", ports[0], ports[1]);
+    if (next_port) printf("{\"sender_port\": %u}\n", ports[0]);
+    else printf("{\"sender_port\": %u, \"receiver_port\": %u}\n", ports[0], ports[1]);
     fflush(stdout);
     for (struct epoll_event events[EVENTS];;) {
         int n = epoll_wait(epoll_fd, events, EVENTS, -1);

@@ -213,3 +213,11 @@ def test_explain_goes_after_an_address(two: Two) -> None:
     assert run("explain", two.a.port, "_topo/0/B/$management").code == 0
     assert run("explain", two.a.port, "_topo/0/B/x").code == 3
     assert run("explain", two.a.port, "_topo/0/NOPE/x").code == 3
+
+
+def test_links_between_routers_of_ours_have_a_larger_window(two: Two) -> None:
+    """A hop is a round trip more; without linkCapacity links for messages get 1000, those of the protocol 250."""
+    for view in (two.at_a, View(two.b)):
+        rows = [row for row in view.query("router.link") if row["linkDir"] == "in"]
+        for kind, capacity in (("router-control", 250), ("inter-router", 1000)):
+            assert {row["capacity"] for row in rows if row["linkType"] == kind} == {capacity}
