@@ -42,7 +42,7 @@ $(call remember,$(STAMPS)/packages,$(PACKAGES))
 
 .PHONY: build build-debug run hello test test-unit test-debug test-fuzz test-system test-interop bench loadtest fuzz lint docs clean FORCE
 
-build: $(STAMPS)/release
+build: $(STAMPS)/release $(STAMPS)/bytecode
 	@:
 
 build-debug: $(STAMPS)/debug
@@ -63,10 +63,16 @@ $(STAMPS)/release: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-
 	SLUICE_FLAVOUR=release $(BIN)/python setup.py -q build_ext --inplace
 	@touch $@
 
+# As an installed router has it, also where Python is told not to write any: a start takes a third less.
+$(STAMPS)/bytecode: .venv/build-dependencies $(PYTHON_FILES) $(STAMPS)/python-files
+	@$(BIN)/python -m compileall -q router supervisor workers
+	@touch $@
+
 $(STAMPS)/debug: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files $(PYTHON_FILES) \
     $(STAMPS)/python-files
 	@mkdir -p build/debug; find build/debug -name '*.py' -delete
 	SLUICE_FLAVOUR=debug $(BIN)/python setup.py -q build --build-lib build/debug --build-temp build/temp-debug
+	@$(BIN)/python -m compileall -q build/debug
 	@touch $@
 
 $(STAMPS)/node: $(NODE_PACKAGES) $(NODE_PACKAGES:.json=-lock.json) .venv/test-dependencies
