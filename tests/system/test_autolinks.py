@@ -154,31 +154,33 @@ def test_a_connection_is_found_by_its_name(rig: Callable[..., Rig]) -> None:
     assert rig_.row("out")["operStatus"] == "active", "on the other connection"
 
 
-def test_a_refusal_is_told_and_the_link_attached_again(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(auto_link("out", "dead"))
+@pytest.mark.parametrize("direction", ["out", "in"])
+def test_a_refusal_is_told_and_the_link_attached_again(rig: Callable[..., Rig], direction: str) -> None:
+    rig_ = rig(auto_link(direction, "dead"))
     container = rig_.container()
-    link = links(container, 1, answer=False)["out"]
-    row = rig_.wait("out", "attaching")
+    link = links(container, 1, answer=False)[direction]
+    row = rig_.wait(direction, "attaching")
     assert row["linkRef"] is not None
     refuse(link, "amqp:not-found", "no such queue")
     link.wait_detached()
     refused = time.monotonic()
     assert link.detached is not None
     assert link.detached.closed
-    row = rig_.wait("out", "failed")
+    row = rig_.wait(direction, "failed")
     assert (row["lastError"], row["linkRef"]) == ("no such queue", None)
-    rig_.router.wait_log("Auto Link Activation Failed. no such queue 'out' on container broker")
+    rig_.router.wait_log(f"Auto Link Activation Failed. no such queue '{direction}' on container broker")
     again = container.link_attached(answer=False, timeout=3 + LATE)
     assert time.monotonic() - refused > 1.5
     assert again.name != link.name
-    assert rig_.row("out")["lastError"] == "no such queue"
+    assert rig_.row(direction)["lastError"] == "no such queue"
     accept(again)
-    assert rig_.wait("out", "active")["lastError"] is None
+    assert rig_.wait(direction, "active")["lastError"] is None
     again.send_detach()
     again.wait_detached()
     detached = time.monotonic()
-    rig_.wait("out", "failed")
-    assert isinstance(container.link_attached(timeout=6 + LATE), Receiver)
+    rig_.wait(direction, "failed")
+    wanted = Receiver if direction == "out" else Sender
+    assert isinstance(container.link_attached(timeout=6 + LATE), wanted)
     assert time.monotonic() - detached > 4
 
 
