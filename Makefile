@@ -103,11 +103,15 @@ pytest = if [ -n "$$(find /dev/null $(2) -name 'test_*.py' -print -quit 2>/dev/n
 
 SYSTEM_TESTS := $(filter-out tests/unit tests/fuzz tests/interop,$(patsubst %/,%,$(wildcard tests/*/)))
 
-# Interop tests mostly wait for processes that they start: beside all others, their output behind that of the others.
+# Interop and system tests mostly wait for processes that they start: beside all others, what they say behind that.
+SYSTEM_BESIDE := $(wildcard tests/system/test_[a-n]*.py)
+SYSTEM_BEHIND := $(filter-out tests/system,$(SYSTEM_TESTS)) $(filter-out $(SYSTEM_BESIDE),$(wildcard tests/system/test_*.py))
 test: lint docs build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@status=0; ($(call pytest,,tests/interop)) >build/test-interop.log 2>&1 & interop=$$!; \
-	    $(MAKE) test-unit test-debug test-fuzz test-system || status=1; wait $$interop || status=1; \
-	    cat build/test-interop.log; exit $$status
+	    ($(call pytest,,$(SYSTEM_BESIDE))) >build/test-system.log 2>&1 & system=$$!; \
+	    $(MAKE) test-unit test-debug test-fuzz || status=1; $(call pytest,,$(SYSTEM_BEHIND)) || status=1; \
+	    wait $$system || status=1; wait $$interop || status=1; \
+	    cat build/test-system.log build/test-interop.log; exit $$status
 
 test-unit: build wire-tools .venv/test-dependencies
 	@$(call pytest,,tests/unit)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -188,14 +189,20 @@ def test_announced_while_a_container_is_there(network: Network) -> None:
     known(network, "AB")
 
 
+def turns(network: Network, at: str, routers: Iterable[str]) -> list[str]:
+    """These routers in the order of their turns at another one: that in which it met them."""
+    rows = {row["id"]: row for row in network.management(at).query("router.node")}
+    return sorted(routers, key=lambda router: int(rows[router]["index"]))
+
+
 def test_links_spread_over_routers_and_stay_where_containers_are(network: Network) -> None:
     network.chain("ABC", {"A": BOTH, "C": BOTH})
     near, far = network.broker("A"), network.broker("C")
     known(network, "B", "A", "C")
     client = network.client("B")
     for _ in range(2):
-        for broker in (near, far):
-            attached(broker, client.sender("q.a", wait=False))
+        for router in turns(network, "B", "AC"):
+            attached({"A": near, "C": far}[router], client.sender("q.a", wait=False))
     client = network.client("A")
     for _ in range(2):
         attached(near, client.sender("q.a", wait=False))
@@ -213,10 +220,8 @@ def test_links_go_where_the_first_router_sends_them(network: Network) -> None:
     known(network, "BC", "A", "D")
     for name in "BC":
         client = network.client(name)
-        rows = {row["id"]: row for row in network.management(name).query("router.node")}
-        turns = sorted(brokers, key=lambda router: int(rows[router]["index"]))  # in the order in which it met them
         for _ in range(3):
-            for router in turns:
+            for router in turns(network, name, brokers):
                 attached(brokers[router], client.sender("q.a", wait=False))
 
 
