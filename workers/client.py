@@ -32,7 +32,6 @@ class Client:
     """The handler of one connection and its sessions. Owner: the worker."""
 
     __slots__ = (
-        "announced",
         "components",
         "connection",
         "graceful",
@@ -76,7 +75,6 @@ class Client:
         self.own_session: Session | None = None  # for those
         self.routed_sessions = RoutedSessions()
         self.router = RouterLinks(self) if offer["role"] == INTER_ROUTER else None
-        self.announced: dict[str, int] = {}  # by the open of another router
         self.had_consumers = False  # when the connection ended, which other workers may still send to
         self.told_closed = False
         self.graceful = False  # closed by AMQP, after it was open
@@ -161,7 +159,7 @@ class Client:
             "tls": None,
         }
         if self.router is not None:
-            self.announced = message["announced"] = announced(remote["raw_properties"])
+            self.router.announced = message["announced"] = announced(remote["raw_properties"])
         self.worker.control.tell(message)
         self.sasl = None
         if self.router is not None and self.initiate is not None:

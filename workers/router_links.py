@@ -75,10 +75,11 @@ _RANDOM_PART: Final = 15
 class RouterLinks:
     """The links of one inter-router connection. Owner: its client."""
 
-    __slots__ = ("_attached", "_there", "client", "control", "refuses", "streams")
+    __slots__ = ("_attached", "_there", "announced", "client", "control", "refuses", "streams")
 
     def __init__(self, client: "Client") -> None:
         self.client = client
+        self.announced: dict[str, int] = {}  # by the peer's open
         self.streams = StreamLinks(self)
         self.control: dict[str, RouterLink] = {}  # by direction
         self._there = {IN: 0, OUT: 0}  # data links that are attached, or about to be
@@ -215,8 +216,14 @@ class RouterLink(LinkRecord):
         elif self.outgoing:
             self.link = RouterOut(capacity=capacity)
         else:
-            self.link = RouterIn(capacity=client.offer["bundleCapacity"] if client.announced.get(BUNDLE) else capacity)
+            self.link = RouterIn(capacity=self._window(capacity))
         self.link.context = self
+
+    def _window(self, capacity: int) -> int:
+        """Deliveries in flight on a link by which the peer sends; `capacity`: what a router of Dispatch gets."""
+        router = self.client.router
+        ours = router is not None and BUNDLE in router.announced
+        return int(self.client.offer["bundleCapacity"]) if ours else capacity
 
     # -- attach -------------------------------------------------------------------------------------------------------
 

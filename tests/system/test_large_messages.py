@@ -172,7 +172,7 @@ def test_complete_message_then_gone(connect: Connect, fresh: Fresh, way: str) ->
     elif way == "close":
         sender.peer.frame("close")
     else:
-        # Not closed: with a flow of the router unread that would be a reset, and what the router has not read yet is lost.
+        # Not closed: with a flow unread that would be a reset, and what the router has not read yet would be lost.
         sender.peer.socket.shutdown(socket.SHUT_WR)
     delivery = receiver.next()
     assert not delivery.aborted
