@@ -49,7 +49,8 @@ STORED: Final = ("router", "console")
 
 SLICE: Final = 0.002  # seconds that an answer may take before other events have their turn
 MAX_UNFINISHED: Final = 16  # answers in the making; further ones wait as requests, each connection's in turn
-# Operations whose success is told when all workers go by the change; a connection's needs one worker at most.
+# Operations whose success is told when all workers go by the change. A connection's may be to close it, which waits for
+# nobody; what else is changed of one is answered by `Connections` when it is in force.
 CHANGING: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
 _SHOWN: Final = 500  # characters of an answer in the log
 

@@ -26,6 +26,13 @@ def test_counts_every_unsettled_message(relay: Relay) -> None:
     assert 0 < latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["p99.9"] <= latency["max"]
 
 
+def test_a_relay_before_another(relay: Relay) -> None:
+    """It joins each connection with one of its own."""
+    with Relay(relay) as first:
+        assert first.sender_port != relay.sender_port
+        assert through(first, pairs=3, distinct=True, count=1_000).report["accepted"] == 3_000
+
+
 def test_presettled_messages_have_no_outcome(relay: Relay) -> None:
     report = through(relay, count=30_000, presettled=True).report
     assert report["received"] == 30_000
