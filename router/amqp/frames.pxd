@@ -44,6 +44,7 @@ cdef struct Flow:
     bint drain
     bint echo
     Slice properties
+    uint32_t given_back        # not on the wire: credit by which a routed sender's delivery-count went ahead (a drain)
 
 # Part 2, 2.7.6.
 cdef struct Disposition:

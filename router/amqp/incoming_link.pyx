@@ -159,6 +159,9 @@ cdef class IncomingLink(Link):
                 self.delivery_count = f.delivery_count
                 self.credit -= ahead
                 self.note_credit()
+                if ahead and not self.draining:
+                    # The answer to a drain that was called off meanwhile: what it gave back is granted again.
+                    self.session.want_flow(self)
         if f.echo:
             answer.has_handle = True
             answer.echo = False

@@ -13,6 +13,7 @@ from router.amqp.connection cimport LINK_QUANTUM, Connection, Scheduler
 from router.amqp.counters cimport (
     count_age, count_drop, count_finished, count_outcome, totals, unblock,
 )
+from router.amqp.credit cimport credit_left, shown_credit
 from router.amqp.delivery cimport (
     IN_OWN, OUT_ABORT, OUT_LATE_SETTLED, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING,
     OWN_QUEUED, map_put, map_take, out_free, out_left, out_new, out_update, own_charge, plain_state, queue_append,
@@ -160,7 +161,7 @@ cdef class OutgoingLink(Link):
 
     cdef void use_credit(self) noexcept:
         self.credit -= 1
-        self.slot.credit = self.credit
+        self.slot.credit = shown_credit(self.credit)
         if self.credit == 0:
             self.no_credit()
 
@@ -421,12 +422,11 @@ cdef class OutgoingLink(Link):
     # -- the peer's frames --------------------------------------------------------------------------------------------
 
     cdef int on_flow(self, const Flow* f) except -1:
-        cdef uint32_t limit
         if f.has_link_credit:
             # The receiver's delivery-count, or the initial one (2.6.7).
-            limit = (f.delivery_count if f.has_delivery_count else 0) + f.link_credit - self.delivery_count
-            self.credit = limit if limit <= 0x7FFFFFFF else 0
-            self.slot.credit = self.credit
+            self.credit = credit_left(f.delivery_count if f.has_delivery_count else 0, f.link_credit,
+                                      self.delivery_count)
+            self.slot.credit = shown_credit(self.credit)
             if self.credit:
                 self.starved_since = 0
                 if self.slot.blocked_since:
@@ -558,7 +558,8 @@ cdef class OutgoingLink(Link):
             self.settle_sent(o)
         while self.queue_first is not NULL:
             o = self.queue_first
-            map_take(&self.session.sent, o.id)
+            if o.flags & OUT_STARTED:
+                map_take(&self.session.sent, o.id)
             if o.flags & OUT_SETTLED and not o.flags & OUT_REPORT:
                 if not o.flags & OUT_ABORT:
                     totals.dropped_presettled += 1

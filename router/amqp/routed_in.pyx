@@ -2,6 +2,7 @@
 from libc.string cimport memset
 
 from router.amqp.counters cimport count_age, count_finished, count_outcome, count_total, totals
+from router.amqp.credit cimport credit_left
 from router.amqp.delivery cimport (
     IN_COMPLETE, IN_DISCARD, IN_PRESETTLED, IN_ROUTED, Party, in_free, in_new, map_put, map_take,
 )
@@ -144,7 +145,9 @@ cdef class RoutedIn(RoutedLink):
         """The sender's view, for the receiver."""
         cdef Flow passed = f[0]
         check_value(&f.properties)
+        passed.given_back = 0
         if f.has_delivery_count and f.delivery_count - self.delivery_count <= 0x7FFFFFFF:
+            passed.given_back = f.delivery_count - self.delivery_count
             self.delivery_count = f.delivery_count
         if f.has_link_credit:
             self.note_credit(f.link_credit)
@@ -164,8 +167,8 @@ cdef class RoutedIn(RoutedLink):
         if f.has_delivery_count:
             f.delivery_count += self.skipped
             if f.has_link_credit:
-                credit = f.delivery_count + f.link_credit - self.delivery_count
-                if credit <= 0x7FFFFFFF and credit > room:
+                credit = credit_left(f.delivery_count, f.link_credit, self.delivery_count)
+                if credit > room:
                     self.capped = True
                     f.link_credit = self.delivery_count + room - f.delivery_count
                     credit = room

@@ -15,6 +15,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from router.amqp.counters cimport unblock
+from router.amqp.credit cimport shown_credit
 from router.amqp.delivery cimport OUT_ABORT, OUT_LATE_SETTLED, OUT_SETTLED
 from router.amqp.message cimport cursor_open, message_append, message_meter, message_new, message_routed
 from router.amqp.outgoing_link cimport OutgoingLink
@@ -242,9 +243,7 @@ cdef class RoutedLink(Link):
         return self.queue_first is not NULL
 
     cdef void note_credit(self, uint32_t credit) noexcept:
-        if credit > 0x7FFFFFFF:
-            credit = 0
-        self.slot.credit = <int>credit
+        self.slot.credit = shown_credit(credit)
         if credit == 0:
             if self.slot.blocked_since == 0:
                 self.slot.blocked_since = self.session.connection.scheduler.now_ns

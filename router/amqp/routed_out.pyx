@@ -5,6 +5,7 @@ from libc.string cimport memcpy, memset
 from router.amqp.buffer cimport buffer_room, buffer_used
 from router.amqp.connection cimport LINK_QUANTUM, OUTPUT_HIGH, Connection
 from router.amqp.counters cimport count_age, count_finished, count_outcome, totals
+from router.amqp.credit cimport credit_left
 from router.amqp.delivery cimport (
     OUT_ABORT, OUT_LATE_SETTLED, OUT_QUEUED, OUT_SETTLED, OUT_STARTED, Party, map_put, map_take, out_free, out_new,
     queue_append, queue_remove, sent_append, sent_remove,
@@ -251,24 +252,32 @@ cdef class RoutedOut(RoutedLink):
         """The receiver's view, for the sender."""
         check_value(&f.properties)
         if f.has_link_credit:
-            self.note_credit(f.delivery_count + f.link_credit - self.delivery_count if f.has_delivery_count
-                             else f.link_credit)
+            self.note_credit(credit_left(f.delivery_count if f.has_delivery_count else self.delivery_count,
+                                         f.link_credit, self.delivery_count))
         if self.near is not None:
             return self.near.pass_flow(f)
         if self.far is not None:
             return self.far.flow(f)
         return 0
 
+    cdef int pass_flow(self, const Flow* f) except -1:
+        RoutedLink.pass_flow(self, f)
+        if self.detached:
+            return 0
+        # Deliveries that wait are ones that the sender had counted, but for the one that has begun to leave.
+        self.delivery_count += f.given_back
+        self.held_count = self.delivery_count + self.slot.undelivered
+        if self.queue_first is not NULL and self.queue_first.flags & OUT_STARTED:
+            self.held_count -= 1
+        return 0
+
     cdef int write_held(self, Flow* f) except -1:
-        """What the sender said, as of the deliveries that are written."""
-        cdef uint32_t ahead
+        """What the sender said, as of the deliveries that are written: some may have come behind it."""
+        cdef uint32_t since
         if f.has_delivery_count:
-            ahead = self.delivery_count - f.delivery_count
-            if ahead > 0x7FFFFFFF:
-                self.delivery_count = f.delivery_count
-            elif ahead:
-                f.delivery_count = self.delivery_count
-                f.link_credit = f.link_credit - ahead if f.link_credit > ahead else 0
+            since = self.delivery_count - self.held_count
+            f.delivery_count = self.delivery_count
+            f.link_credit = f.link_credit - since if f.link_credit > since else 0
             if f.has_link_credit:
                 self.note_credit(f.link_credit)
         return self.session.send_whole_flow(f)

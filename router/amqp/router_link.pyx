@@ -107,10 +107,19 @@ cdef class StreamPool:
         return 0
 
     def trim(self):
-        """Close some links of a pool that is too large."""
+        """Close some links of a pool that is too large: those that were idle longest and have nothing unsettled, whose
+        outcome would be lost with the link."""
         cdef RouterOut link
-        for _ in range(min(POOL_STEP, max(len(self.idle) - POOL_MOST, 0))):
-            link = self.idle.pop(0)
+        cdef list kept = []
+        cdef Py_ssize_t most = min(POOL_STEP, max(len(self.idle) - POOL_MOST, 0))
+        cdef list closed = []
+        for link in self.idle:
+            if len(closed) < most and link.sent_first is NULL:
+                closed.append(link)
+            else:
+                kept.append(link)
+        self.idle = kept
+        for link in closed:
             link.close_with(None, None)
 
     def close(self):

@@ -25,6 +25,7 @@ cdef class PortEnd(FarEnd):
     cdef list later                        # (what, body) told behind what is queued
     cdef Flow held                         # a flow behind what is queued
     cdef bytes held_properties
+    cdef uint64_t held_key                 # … and the next key when it came
     cdef bint flow_held
     # from it
     cdef IdMap received                    # key -> InDelivery*
@@ -34,6 +35,7 @@ cdef class PortEnd(FarEnd):
     cdef uint64_t reported                 # … that were said to have left
     cdef list parts                        # of something told that comes in several records
     cdef bint due
+    cdef bint leaving                      # our link is gone, what it had complete is still on its way
     cdef bint over                         # cut: nothing is said any more
     cdef uint64_t pending_first
     cdef uint32_t pending_count
@@ -57,3 +59,6 @@ cdef class PortEnd(FarEnd):
     cdef int on_told(self, const LinkHead* head, const uint8_t* p, const uint8_t* end) except -1
     cdef int finish(self, InDelivery* d) except -1
     cdef int give_up(self, OutDelivery* o) except -1
+    cdef int leave(self) except -1
+    cdef int left(self) except -1
+    cdef int drop_sent(self) except -1

@@ -13,7 +13,8 @@ overtakes a delivery:
     TOLD       attach, its answer, detach, loss                          both
 
 Every delivery has a key until it is settled and has left. Not more than LINK_WINDOW octets of a link are with the
-receiver's worker; what comes beyond waits here, metered by the sender's session.
+receiver's worker; what comes beyond waits here, metered by the sender's session. When the sender's link ends without a
+detach of its own (an end, a close, a lost connection), what it had sent completely is still posted, and its end behind.
 """
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -211,8 +212,15 @@ cdef class PortEnd(FarEnd):
                 cursor_close(&o.cursor)
                 message_release(o.message)
                 o.message = NULL
+                if self.leaving:
+                    # Nobody is left to be told what becomes of it.
+                    map_take(&self.sent, o.tag_octets)
+                    out_free(o)
         if self.flow_held:
             self.flow_held = False
+            # What came behind it goes in front of it.
+            part = <size_t>(self.next_key - self.held_key)
+            self.held.link_credit = <uint32_t>(self.held.link_credit - part) if self.held.link_credit > part else 0
             self.held.properties.size = 0
             if self.held_properties is not None:
                 self.held.properties.data = self.held_properties
@@ -224,12 +232,15 @@ cdef class PortEnd(FarEnd):
             self.later = []
             for what, body in later:
                 self.post_told(what, body)
-        return 0
+        return self.left() if self.leaving else 0
 
     cdef int flow(self, const Flow* f) except -1:
+        cdef uint32_t given_back = self.held.given_back if self.flow_held else 0
         check_size(f.properties.size)
         if self.queue_first is not NULL:
             self.held = f[0]
+            self.held.given_back += given_back
+            self.held_key = self.next_key
             self.held_properties = f.properties.data[:f.properties.size] if f.properties.size else None
             self.flow_held = True
             return 0
@@ -242,6 +253,7 @@ cdef class PortEnd(FarEnd):
         head.flags = (F_HAS_COUNT if f.has_delivery_count else 0) | (F_HAS_CREDIT if f.has_link_credit else 0) \
             | (F_HAS_AVAILABLE if f.has_available else 0) | (F_DRAIN if f.drain else 0) | (F_ECHO if f.echo else 0)
         head.count = f.link_credit
+        head.key = f.given_back
         head.format = f.delivery_count
         head.available = f.available
         return self.post(&head, NULL, &f.properties, NULL, 0)
@@ -302,6 +314,9 @@ cdef class PortEnd(FarEnd):
         cdef const LinkHead* head = <const LinkHead*>p
         cdef const uint8_t* end = p + size
         p += sizeof(LinkHead)
+        if self.leaving and head.type != R_LINK_WINDOW:
+            # Of all that the other link says, only its end concerns us.
+            return self.left() if head.type == R_LINK_TOLD and not head.flags & F_MORE else 0
         if head.type == R_LINK_TRANSFER:
             return self.on_transfer(head, p, end)
         if head.type == R_LINK_OUTCOME:
@@ -414,6 +429,7 @@ cdef class PortEnd(FarEnd):
         f.drain = (head.flags & F_DRAIN) != 0
         f.echo = (head.flags & F_ECHO) != 0
         f.link_credit = head.count
+        f.given_back = <uint32_t>head.key
         f.delivery_count = head.format
         f.available = head.available
         f.properties.data = p
@@ -519,6 +535,8 @@ cdef class PortEnd(FarEnd):
         """The other worker died."""
         cdef Transfer t
         cdef InDelivery* d = self.current
+        if self.leaving:
+            return self.left()
         if d is not NULL:
             memset(&t, 0, sizeof(Transfer))
             t.aborted = t.settled = True
@@ -539,25 +557,64 @@ cdef class PortEnd(FarEnd):
         return self.post(&head, NULL, NULL, NULL, 0)
 
     cdef int cut(self) except -1:
-        cdef uint32_t i
         cdef OutDelivery* o
-        if self.over:
+        if self.over or self.leaving:
             return 0
         self.flush_pending()
+        if self.queue_first is not NULL and self.later and self.port.alive:
+            return self.leave()
         self.over = True
         self.meter.owner = NULL
-        for i in range(self.sent.size):
-            o = <OutDelivery*>self.sent.values[i]
-            if o is not NULL:
-                if o.flags & OUT_QUEUED:
-                    self.give_up(o)
-                out_free(o)
+        while self.queue_first is not NULL:
+            o = self.queue_first
+            self.give_up(o)
+            map_take(&self.sent, o.tag_octets)
+            out_free(o)
+        self.drop_sent()
         for what, body in self.later:
             self.post_told(what, body)
-        map_free(&self.sent)
         while self.in_first is not NULL:
             in_free(self.in_first)
         map_free(&self.received)
         self.current = NULL
         self.link = None
+        return 0
+
+    cdef int leave(self) except -1:
+        """Our link is gone: post what waits as the other worker makes room for it, then what was told behind it."""
+        cdef OutDelivery* o = self.queue_first
+        while o is not NULL:
+            map_take(&self.sent, o.tag_octets)
+            o = o.next
+        self.drop_sent()
+        o = self.queue_first
+        while o is not NULL:
+            map_put(&self.sent, o.tag_octets, o)
+            o = o.next
+        self.leaving = True
+        self.port.leaving[self.own] = self
+        self.link = None
+        return 0
+
+    cdef int left(self) except -1:
+        """Nothing is left to be posted, or nobody to post it to."""
+        cdef OutDelivery* o
+        self.over = True
+        self.meter.owner = NULL
+        while self.queue_first is not NULL:
+            o = self.queue_first
+            queue_remove(self, o)
+            map_take(&self.sent, o.tag_octets)
+            out_free(o)
+        self.later = []
+        self.port.leaving.pop(self.own, None)
+        return 0
+
+    cdef int drop_sent(self) except -1:
+        """Forget the deliveries of which nothing waits here."""
+        cdef uint32_t i
+        for i in range(self.sent.size):
+            if self.sent.values[i] is not NULL:
+                out_free(<OutDelivery*>self.sent.values[i])
+        map_free(&self.sent)
         return 0

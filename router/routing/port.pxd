@@ -62,6 +62,7 @@ cdef class WorkerPort(Party):
     cdef int peer_eventfd
     cdef dict links                        # Table.links
     cdef public dict routed                # slot index -> RoutedLink of this worker
+    cdef dict leaving                      # slot << 32 | generation -> FarEnd whose link is gone, but not all it sent
     cdef list due                          # FarEnds that have something to say at the end of this wake
     cdef object scheduler
     cdef uint64_t next_key                 # of the next delivery we send

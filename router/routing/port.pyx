@@ -99,6 +99,7 @@ cdef class WorkerPort(Party):
         self.waiting = []
         self.windows = []
         self.routed = {}
+        self.leaving = {}
         self.due = []
 
     def __dealloc__(self):
@@ -153,6 +154,8 @@ cdef class WorkerPort(Party):
             end = (<RoutedLink>link).far
             if end is not None and (<FarEnd>end).through(self):
                 (<FarEnd>end).port_lost()
+        for end in list(self.leaving.values()):
+            (<FarEnd>end).port_lost()
         self.release_waiting()
 
     cdef void mark(self) noexcept:
@@ -621,6 +624,9 @@ cdef class WorkerPort(Party):
         if link is not None and link.slot.generation == head.generation and link.far is not None:
             end = link.far                 # the link may end, and let go of it
             return end.on_record(p, size)
+        end = self.leaving.get(<uint64_t>head.slot << 32 | head.generation)
+        if end is not None:
+            return end.on_record(p, size)
         if head.type == R_LINK_TOLD and head.kind == TOLD_ATTACH:
             # It was gone before anything was known of the other end.
             memset(&answer, 0, sizeof(LinkHead))
@@ -643,7 +649,8 @@ cdef class WorkerPort(Party):
     cdef int report(self, uint8_t kind_of_record, uint64_t key, uint8_t kind, const Slice* state) except -1:
         """A settlement (or return); consecutive equal ones become one record."""
         cdef Head head
-        if kind_of_record == R_SETTLED and state.size > 4:
+        # As its kind alone only what the other side would encode the same way.
+        if kind_of_record == R_SETTLED and (state.size > 4 or state.size != plain_state(kind).size):
             self.flush_pending()
             memset(&head, 0, sizeof(Head))
             head.type = R_SETTLED

@@ -1,0 +1,19 @@
+"""Link credit as numbers (part 2, 2.6.7)."""
+from libc.stdint cimport INT32_MAX, UINT32_MAX, int32_t, int64_t, uint32_t
+
+
+cdef inline uint32_t credit_left(uint32_t receiver_count, uint32_t link_credit, uint32_t sender_count) noexcept nogil:
+    """Deliveries that a sender may still send: what its receiver granted as of `receiver_count` deliveries, when the
+    sender has counted `sender_count`. Counts are serial numbers; credit is any 32-bit number.
+    """
+    cdef int64_t left = <int64_t>link_credit + <int32_t>(receiver_count - sender_count)
+    if left < 0:
+        left = 0
+    elif left > UINT32_MAX:
+        left = UINT32_MAX
+    return <uint32_t>left
+
+
+cdef inline int32_t shown_credit(uint32_t credit) noexcept nogil:
+    """Credit as a slot shows it."""
+    return INT32_MAX if credit > INT32_MAX else <int32_t>credit
