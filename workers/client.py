@@ -138,6 +138,15 @@ class Client:
     def on_frame(self, connection: Connection, received: bool, octets: bytes, size: int) -> None:
         self.worker.tracing.frame(self, received, octets, size)
 
+    def on_given_up(self, link: Any, held: int, what: str) -> None:
+        """At the bound of memory: the link held so many octets that nobody took."""
+        self.worker.tell_log(
+            "warning",
+            "ROUTER_CORE",
+            f"[C{self.number}] Link {link.name} held {held} octets of messages that its consumers do not take, and"
+            f" nothing else could go on: {what}",
+        )
+
     def on_message(self, link: Any, octets: bytes) -> None:
         self.worker.tracing.message(self, link.context, octets)
 

@@ -452,6 +452,7 @@ cdef class Loop:
                 if port.alive:
                     port.flush()       # it may have been for another worker
         self.slot.buffered = stored_octets()
+        self.scheduler.note_content(self.slot.buffered)
         return 0
 
     cdef int resume_connections(self) except -1:

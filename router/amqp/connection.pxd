@@ -3,6 +3,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from router.amqp.buffer cimport WriteBuffer
 from router.amqp.delivery cimport Party
+from router.amqp.message cimport Meter
 from router.amqp.numbers cimport NumberTable
 
 cdef enum:
@@ -14,11 +15,16 @@ cdef enum:
 
 cpdef enum Pause:
     PAUSE_ATTACH = 1           # a frame for a link whose attach is being decided
-    PAUSE_CONTENT = 2          # a session holds too much content
     PAUSE_RING = 4             # a ring to another worker is full
     PAUSE_DRAIN = 8            # the worker is about to end
     PAUSE_LOCAL = 16           # too many of its messages for the router itself are waiting for the supervisor
     PAUSE_CONTROL = 32         # too many octets of what routers say to each other are
+
+# What a link says that had its turn to write.
+cdef enum:
+    TURN_DONE = 0              # nothing more now: it waits for credit or for octets, or has nothing
+    TURN_MORE = 1              # it could write more
+    TURN_WINDOW = 2            # it waits for the session's window
 
 cdef enum:
     FRAME_TAKEN = 0
@@ -32,20 +38,36 @@ cdef class Scheduler:
     cdef void set_clock(self, uint64_t now_ns) noexcept
     cdef list dirty                   # Connections with something to send, in the order they got it
     cdef list resumed                 # Connections whose frames may go on, see Connection.pause
-    cdef list starved                 # outgoing links that hold credit back and get none: see OVERFLOW_THROTTLE
+    cdef list starved                 # what has a check_starved() that is to be called soon: outgoing links that hold
+                                      # credit back and get none (OVERFLOW_THROTTLE), sessions at the bound of memory
+    cdef public uint64_t content_limit    # octets of messages that the process may hold
+    cdef readonly bint crowded        # it holds them: nobody gets credit or window for what is held up
+    cdef set withheld                 # Connections with links that get credit again when it does not
+    cdef int note_content(self, uint64_t held) except -1
 
 # A link, as its connection knows it. Owner: its session.
 cdef class Endpoint(Party):
     cdef Endpoint next_ready
-    cdef bint in_ready
+    cdef Endpoint previous_ready
+    cdef ReadyList* in_ready               # the list of its session that it is in, or NULL
     cdef bint urgent                       # it has its turn before all others
     cdef size_t output_high                # octets in the write buffer above which it waits
-    # Write up to `budget` octets of queued deliveries. 1: more could be written now; 0: waits for credit, window or
-    # data.
+    # Write up to `budget` octets of queued deliveries. Returns TURN_.
     cdef int pump(self, size_t budget) except -1
+    cdef void grant_again(self) noexcept   # the connection was too full to grant it credit, and is not any more
+
+# Endpoints of one session, in the order of their turns. Borrowed references: the session keeps its links.
+cdef struct ReadyList:
+    void* first
+    void* last
 
 # A session, as its connection knows it. Owner: its connection.
 cdef class Channel:
+    cdef ReadyList ready                   # links that may be able to write
+    cdef Channel next_turn
+    cdef bint has_turn                     # it is in the connection's list
+    # Give the next link its turn. True: there are more.
+    cdef bint turn(self) except *
     cdef readonly uint16_t local_channel
     cdef readonly uint16_t remote_channel
     cdef bint in_dirty
@@ -88,9 +110,13 @@ cdef class Connection:
     cdef readonly bint silent               # … at once, without what is still in `out`
     cdef readonly object remote_open        # dict of the peer's open
     cdef object sasl                        # SaslServer or SaslClient while that layer runs
-    cdef Endpoint ready_first
-    cdef Endpoint ready_last
+    cdef Channel first_turn                 # sessions that have links that may be able to write, in turns
+    cdef Channel last_turn
     cdef list dirty_channels
+    cdef Meter* content                     # octets held of messages that came by it, NULL before the first
+    cdef readonly uint64_t content_limit    # … and how many may be
+    cdef list withheld                      # links that get no credit while it holds too much
+    cdef readonly uint64_t content_passed   # times that some of it was passed on
 
     cdef Py_ssize_t receive(self, const uint8_t* data, size_t size) except -1
     cdef Py_ssize_t consume(self, const uint8_t* data, size_t size) except -1
@@ -115,8 +141,12 @@ cdef class Connection:
     cdef int prepare(self) except -1
     cdef void mark_dirty(self) noexcept
     cdef void mark_channel(self, Channel channel) noexcept
-    cdef void mark_ready(self, Endpoint endpoint) noexcept
-    cdef void forget_ready(self, Endpoint endpoint) noexcept
+    cdef void want_turn(self, Channel channel, bint urgent) noexcept
+    cdef Meter* content_meter(self) except NULL
+    cdef size_t room_needed(self) noexcept
+    cdef bint full(self) noexcept
+    cdef void withhold(self, Endpoint link) noexcept
+    cdef void grant_withheld(self) noexcept
     cdef int send_frame(self, uint16_t channel, bytes body) except -1
     cpdef void pause(self, uint32_t reason)
     cpdef void resume(self, uint32_t reason)

@@ -28,6 +28,7 @@ from libc.string cimport memcpy
 from router.amqp.buffer cimport buffer_release, buffer_room, buffer_used, read16, read32
 from router.amqp.codec cimport open_described, split_fields
 from router.amqp.frames cimport write_frame
+from router.amqp.message cimport meter_new, meter_release
 from router.amqp.numbers cimport number_get
 from router.amqp.spec cimport (
     FRAME_AMQP, FRAME_HEADER, FRAME_SASL, MIN_MAX_FRAME_SIZE, P_BEGIN, P_CLOSE, P_END, P_OPEN, T_SMALLULONG,
@@ -60,6 +61,9 @@ ABORTED = (FRAMING_ERROR, "connection aborted")
 MALFORMED_SASL = (FRAMING_ERROR, "malformed SASL frame")
 
 cdef enum:
+    # Octets of messages that a connection may hold, and a process, where the configuration says nothing.
+    CONNECTION_CONTENT = 268435456
+    PROCESS_CONTENT = 1073741824
     CHANNEL_MAX_LIMIT = 32767  # of Dispatch: maxSessions is at most 32768
     TRACE_OCTETS = 4096        # of a frame that a trace decodes: more than a line of the log holds
     NS_A_MS = 1000000
@@ -72,6 +76,8 @@ cdef class Scheduler:
         self.dirty = []
         self.resumed = []
         self.starved = []
+        self.withheld = set()
+        self.content_limit = PROCESS_CONTENT
 
     cdef void set_clock(self, uint64_t now_ns) noexcept:
         self.now_ns = now_ns
@@ -83,6 +89,20 @@ cdef class Scheduler:
         self.set_clock(now_ns)
 
 
+    cdef int note_content(self, uint64_t held) except -1:
+        """The process holds so many octets of messages. Between both marks nothing changes, so that it does not turn
+        on and off with each message."""
+        cdef Connection connection
+        if held >= self.content_limit:
+            self.crowded = True
+        elif self.crowded and held < self.content_limit - self.content_limit // 4:
+            self.crowded = False
+            for connection in self.withheld:
+                connection.grant_withheld()
+            self.withheld = set()
+        return 0
+
+
 cdef class Endpoint:
     def __cinit__(self):
         self.output_high = OUTPUT_HIGH
@@ -90,8 +110,14 @@ cdef class Endpoint:
     cdef int pump(self, size_t budget) except -1:
         raise NotImplementedError
 
+    cdef void grant_again(self) noexcept:
+        pass
+
 
 cdef class Channel:
+    cdef bint turn(self) except *:
+        raise NotImplementedError
+
     cdef int frame(self, uint8_t code, const uint8_t* p, const uint8_t* end) except -1:
         raise NotImplementedError
 
@@ -112,7 +138,7 @@ cdef class Connection:
     """One AMQP connection. Owner: the worker."""
 
     def __cinit__(self, Scheduler scheduler not None, handler, *, max_frame=16384, channel_max=CHANNEL_MAX_LIMIT,
-                  idle_ms=0, initiator=False):
+                  idle_ms=0, initiator=False, content_limit=CONNECTION_CONTENT):
         self.scheduler = scheduler
         self.handler = handler
         self.initiator = initiator
@@ -120,6 +146,8 @@ cdef class Connection:
         self.channels = NumberTable()
         self.local_channels = NumberTable()
         self.dirty_channels = []
+        self.withheld = []
+        self.content_limit = content_limit
         self.local_max_frame = max(max_frame, MIN_MAX_FRAME_SIZE)
         self.local_channel_max = min(channel_max, CHANNEL_MAX_LIMIT)
         self.remote_max_frame = MIN_MAX_FRAME_SIZE
@@ -129,6 +157,9 @@ cdef class Connection:
 
     def __dealloc__(self):
         buffer_release(&self.out)
+        if self.content is not NULL:
+            self.content.owner = NULL
+            meter_release(self.content)
 
     def start(self):
         """As initiator: ask for the SASL layer."""
@@ -436,7 +467,9 @@ cdef class Connection:
             channel.lost()
         self.local_channels = NumberTable()
         self.dirty_channels = []
-        self.ready_first = self.ready_last = None
+        self.first_turn = self.last_turn = None
+        self.withheld = []
+        self.scheduler.withheld.discard(self)
         return 0
 
     # -- sessions -----------------------------------------------------------------------------------------------------
@@ -536,49 +569,25 @@ cdef class Connection:
             self.dirty_channels.append(channel)
             self.mark_dirty()
 
-    cdef void mark_ready(self, Endpoint endpoint) noexcept:
-        """The link may be able to write queued deliveries."""
-        if endpoint.in_ready or self.finished:
+    cdef void want_turn(self, Channel channel, bint urgent) noexcept:
+        """Links of the session may be able to write queued deliveries."""
+        if channel.has_turn or self.finished:
             return
-        endpoint.in_ready = True
-        endpoint.next_ready = None
-        if endpoint.urgent:
-            endpoint.next_ready = self.ready_first
-            self.ready_first = endpoint
-            if self.ready_last is None:
-                self.ready_last = endpoint
-            self.mark_dirty()
-            return
-        if self.ready_last is None:
-            self.ready_first = endpoint
+        channel.has_turn = True
+        channel.next_turn = None
+        if self.last_turn is None:
+            self.first_turn = self.last_turn = channel
+        elif urgent:
+            channel.next_turn = self.first_turn
+            self.first_turn = channel
         else:
-            self.ready_last.next_ready = endpoint
-        self.ready_last = endpoint
+            self.last_turn.next_turn = channel
+            self.last_turn = channel
         self.mark_dirty()
-
-    cdef void forget_ready(self, Endpoint endpoint) noexcept:
-        cdef Endpoint before = None
-        cdef Endpoint at = self.ready_first
-        if not endpoint.in_ready:
-            return
-        while at is not None and at is not endpoint:
-            before = at
-            at = at.next_ready
-        if at is None:
-            return
-        if before is None:
-            self.ready_first = endpoint.next_ready
-        else:
-            before.next_ready = endpoint.next_ready
-        if self.ready_last is endpoint:
-            self.ready_last = before
-        endpoint.next_ready = None
-        endpoint.in_ready = False
 
     cdef int prepare(self) except -1:
         """Put everything that may go out now into `out`: dispositions and flows first, then deliveries in turns."""
         cdef Channel channel
-        cdef Endpoint endpoint
         cdef list channels
         while self.dirty_channels:
             channels = self.dirty_channels
@@ -586,20 +595,49 @@ cdef class Connection:
             for channel in channels:
                 channel.in_dirty = False
                 channel.flush()
-        while self.ready_first is not None and buffer_used(&self.out) < self.ready_first.output_high:
-            endpoint = self.ready_first
-            self.ready_first = endpoint.next_ready
-            if self.ready_first is None:
-                self.ready_last = None
-            endpoint.next_ready = None
-            endpoint.in_ready = False
-            if endpoint.pump(LINK_QUANTUM):
-                self.mark_ready(endpoint)
+        while self.first_turn is not None and buffer_used(&self.out) < self.room_needed():
+            channel = self.first_turn
+            self.first_turn = channel.next_turn
+            if self.first_turn is None:
+                self.last_turn = None
+            channel.next_turn = None
+            channel.has_turn = False
+            if channel.turn():
+                self.want_turn(channel, (<Endpoint>channel.ready.first).urgent)
         return 0
+
+    cdef size_t room_needed(self) noexcept:
+        """Octets in the write buffer above which the next link waits."""
+        cdef void* first = self.first_turn.ready.first
+        return OUTPUT_HIGH if first is NULL else (<Endpoint>first).output_high
 
     def wants_turn(self):
         """True while links could write if the write buffer had room."""
-        return self.ready_first is not None
+        return self.first_turn is not None
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    cdef Meter* content_meter(self) except NULL:
+        if self.content is NULL:
+            self.content = meter_new(<void*>self, connection_freed)
+        return self.content
+
+    cdef bint full(self) noexcept:
+        """It holds all that it may, or the process does."""
+        return self.scheduler.crowded or (self.content is not NULL and self.content.held >= self.content_limit)
+
+    cdef void withhold(self, Endpoint link) noexcept:
+        """The link's `grant` is to be called when the connection is not full any more. Once for each link."""
+        self.withheld.append(link)
+        if self.scheduler.crowded:
+            self.scheduler.withheld.add(self)
+
+    cdef void grant_withheld(self) noexcept:
+        cdef Endpoint link
+        cdef list withheld = self.withheld
+        self.withheld = []
+        for link in withheld:
+            link.grant_again()
 
     cpdef void pause(self, uint32_t reason):
         """Keep frames in the transport: something they need has no room, or is being decided."""
@@ -663,6 +701,14 @@ cdef class Connection:
         if self in self.scheduler.dirty:
             self.scheduler.dirty.remove(self)
         return data
+
+
+cdef void connection_freed(void* owner) noexcept:
+    cdef Connection connection = <Connection>owner
+    connection.content_passed += 1
+    if connection.withheld and not connection.scheduler.crowded \
+            and connection.content.held < connection.content_limit - connection.content_limit // 4:
+        connection.grant_withheld()
 
 
 cdef str shown_octets(bytes text):

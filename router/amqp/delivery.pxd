@@ -93,6 +93,8 @@ cdef class Party:
     cdef int more(self, OutDelivery* o) except -1
     # As the downstream of o: the producer set a state or settled. When settled, o.peer is already NULL.
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
+    # As the downstream of o, of which octets wait: the rest will not be written. May free o.
+    cdef int abandon(self, OutDelivery* o) except -1
     # As either: a delivery that was counted as stuck has ended.
     cdef void unstuck(self) noexcept
 
@@ -105,6 +107,10 @@ cdef int in_lost(InDelivery* d) except -1
 cdef int in_settled_late(InDelivery* d) except -1
 cdef int in_keep_state(InDelivery* d, uint8_t kind, const Slice* state) except -1
 cdef void in_detach_outs(InDelivery* d) noexcept
+# Octets of some copy of d wait to be written.
+cdef bint in_waits(const InDelivery* d) noexcept nogil
+# Give up all copies of which octets wait. True: somebody has seen some of it. The caller settles d.
+cdef bint in_abandon(InDelivery* d) except *
 
 cdef OutDelivery* out_new(Party downstream, InDelivery* d, Content* c, bint linked) except NULL
 cdef void out_free(OutDelivery* o) noexcept

@@ -50,6 +50,9 @@ cdef class Party:
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
         raise NotImplementedError
 
+    cdef int abandon(self, OutDelivery* o) except -1:
+        raise NotImplementedError
+
     cdef void unstuck(self) noexcept:
         pass
 
@@ -168,6 +171,29 @@ cdef void in_detach_outs(InDelivery* d) noexcept:
         o = o.sibling
     d.outs = NULL
     d.live = d.pending = 0
+
+
+cdef bint in_waits(const InDelivery* d) noexcept nogil:
+    cdef const OutDelivery* o = d.outs
+    while o is not NULL:
+        if o.message is not NULL:
+            return True
+        o = o.sibling
+    return False
+
+
+cdef bint in_abandon(InDelivery* d) except *:
+    cdef OutDelivery* o = d.outs
+    cdef OutDelivery* following
+    cdef bint seen = False
+    while o is not NULL:
+        following = o.sibling
+        if o.flags & OUT_STARTED:
+            seen = True
+        if o.message is not NULL:
+            (<Party>o.downstream).abandon(o)
+        o = following
+    return seen
 
 
 cdef int in_keep_state(InDelivery* d, uint8_t kind, const Slice* state) except -1:

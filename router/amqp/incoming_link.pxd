@@ -62,6 +62,8 @@ cdef class IncomingLink(Link):
     cdef void free_credit(self, InDelivery* d) noexcept
     cdef void forwarded(self, InDelivery* d) noexcept
     cdef void note_credit(self) noexcept
+    cdef bint holds_back(self) noexcept
+    cdef int give_up_delivery(self, InDelivery* d) except -1
     cdef void count_unheard(self, InDelivery* d) noexcept
     cdef void count_end(self, uint8_t kind) noexcept
     cdef void count_presettled(self) noexcept

@@ -11,20 +11,20 @@ from router.amqp.counters cimport (
 )
 from router.amqp.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_CREDITED, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_PRESETTLED, IN_ROUTED,
-    IN_STUCK, in_free, in_keep_state, in_lost, in_more, in_new, in_routed, in_settled_late, in_update, map_put,
-    map_take, plain_state,
+    IN_STUCK, in_abandon, in_free, in_keep_state, in_lost, in_more, in_new, in_routed, in_settled_late, in_update, in_waits,
+    map_put, map_take, plain_state,
 )
 from router.amqp.frames cimport Flow
 from router.amqp.message cimport (
     STREAM_AT, Message, Meter, message_append, message_linearise, message_meter, message_new, message_release,
-    message_routed, meter_new,
+    message_awaited, message_routed, meter_new,
 )
-from router.amqp.session cimport HOLD_OCTETS, Session
-from router.amqp.spec cimport D_ACCEPTED, D_REJECTED, D_RELEASED
-from router.ipc.layout cimport DROP_NO_DESTINATION, DROP_PRODUCER_LOST, DROP_REJECTED
+from router.amqp.session cimport CREDIT_OCTETS, HOLD_OCTETS, Session
+from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
+from router.ipc.layout cimport DROP_NO_DESTINATION, DROP_OVERFLOW, DROP_PRODUCER_LOST, DROP_REJECTED
 
 from router.amqp import codec
-from router.amqp.errors import SESSION_INVALID_FIELD, LocalError, RemoteError
+from router.amqp.errors import RESOURCE_LIMIT, SESSION_INVALID_FIELD, LocalError, RemoteError
 
 cdef enum:
     DEFAULT_CAPACITY = 250     # deliveries, of Dispatch
@@ -125,6 +125,10 @@ cdef class IncomingLink(Link):
             self.drain_due = False
         elif not self.flowing:
             return 0
+        elif self.holds_back():
+            if self.credit == 0 or not self.credit_held:
+                return 0
+            self.credit = 0                # what it was granted and has not used yet is taken back
         else:
             self.credit = self.capacity - self.occupied if self.capacity > self.occupied else 0
         self.note_credit()
@@ -140,6 +144,60 @@ cdef class IncomingLink(Link):
             f.link_credit = 0
             f.drain = False
         return self.session.send_flow(&f)
+
+    cdef bint holds_back(self) noexcept:
+        """Credit for more would only fill memory: it comes when what is held has been taken."""
+        if self.credit_held:
+            return True
+        if not self.session.connection.full() or self.octets_held() == 0:
+            return False
+        if not self.withheld:
+            self.withheld = True
+            self.session.connection.withhold(self)
+        return True
+
+    cdef bint goes_on(self) noexcept:
+        cdef InDelivery* d = self.current
+        if self.detached or self.pending or (d is NULL and self.credit == 0):
+            return False
+        if d is not NULL and (d.flags & IN_DISCARD or (d.flags & IN_ROUTED and message_awaited(d.message))):
+            return True
+        return self.streams is NULL or self.streams.held < HOLD_OCTETS
+
+    cdef str give_up(self):
+        """Give up what is held: nobody has seen it, or only a part of it."""
+        cdef InDelivery* d = self.in_first
+        cdef InDelivery* following
+        while d is not NULL:
+            following = d.next
+            if d.flags & IN_ROUTED and not d.flags & IN_DISCARD and in_waits(d):
+                self.give_up_delivery(d)
+            d = following
+        if self.between:
+            return "its messages that wait were released"
+        self.close_with(RESOURCE_LIMIT, "the consumers of this link do not take its messages, and others wait for that")
+        return "the link was closed"
+
+    cdef int give_up_delivery(self, InDelivery* d) except -1:
+        cdef uint8_t kind = D_RELEASED
+        cdef Slice state
+        if in_abandon(d):
+            kind = D_MODIFIED              # some of it has been seen
+        state = plain_state(kind)
+        if d.flags & IN_PRESETTLED:
+            count_drop(self.slot, DROP_OVERFLOW)
+            d.since = 0
+            if d.flags & IN_COMPLETE:
+                d.flags |= IN_DISCARD
+                return self.finish_presettled(d)
+            d.flags |= IN_DISCARD
+            if d.message is not NULL:
+                message_release(d.message)
+                d.message = NULL
+            return 0
+        if d.flags & IN_COMPLETE:
+            return self.finish(d, kind, &state)
+        return self.outcome(d, kind, &state, True)
 
     cdef void note_credit(self) noexcept:
         self.slot.credit = self.credit
@@ -240,9 +298,10 @@ cdef class IncomingLink(Link):
             return self.collect_frame(d, t)
         message_append(m, t.payload.data, t.payload.size)
         m.complete = not t.more
-        if m.meter is not NULL and m.meter.held >= HOLD_OCTETS and not self.session.window_changed:
-            self.session.window_changed = True
-            self.session.connection.mark_channel(self.session)
+        if self.streams is not NULL and self.streams.held >= CREDIT_OCTETS and not self.credit_held \
+                and not self.between and self.flowing and not self.draining:
+            self.credit_held = True
+            self.session.want_flow(self)
         if d.flags & IN_ROUTED:
             in_more(d)
             return self.complete_stored(d) if not t.more else 0
@@ -289,7 +348,7 @@ cdef class IncomingLink(Link):
                     message_release(d.message)
                     d.message = NULL
             elif m.refs > 1:
-                message_meter(m, self.session.content_meter())
+                message_meter(m, self.streams_meter())
             message_release(m)
             return 0
         message_release(m)
@@ -312,6 +371,8 @@ cdef class IncomingLink(Link):
             return self.complete_discarded(d) if complete else 0
         self.slot.deliveries += 1
         if c.stored is not NULL:
+            if complete and c.stored.meter is NULL:
+                message_meter(c.stored, self.whole_meter())
             message_routed(c.stored)
             if d.message is NULL:
                 # The copies hold what content_store made.

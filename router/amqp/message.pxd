@@ -11,14 +11,14 @@ cdef enum:
 
 ctypedef void (*MeterFreed)(void* owner) noexcept
 
-# What is stored here of streamed messages of one session (or from one worker). Shared by reference between its owner
-# and the messages, which may outlive it (owner NULL then). Messages that are forwarded whole are bounded by credit
-# instead.
+# Octets of messages that are stored here and that not all readers have passed, of one link, session, connection or
+# worker. Shared by reference between its owner and the messages, which may outlive it (owner NULL then).
 cdef struct Meter:
     uint32_t refs
-    void* owner                # borrowed Session
+    void* owner                # borrowed
     MeterFreed freed           # called when held shrinks
     size_t held                # octets
+    Meter* parent              # counts the same octets among others; a reference, or NULL
 
 # Octets of a message. A chunk holds a reference to the next one, so that a reader that moves on frees what is behind.
 cdef struct Chunk:
@@ -27,6 +27,8 @@ cdef struct Chunk:
     uint32_t refs
     uint32_t size              # octets filled
     uint32_t room
+    uint32_t passed            # octets that the meter does not count any more: all readers have passed them
+    uint32_t at_end            # cursors that have read all there is
     uint8_t[1] data
 
 # A message that could not leave at once, or that came in several frames. References: deliveries.
@@ -109,8 +111,10 @@ cdef void cursor_open(Cursor* cursor, Message* m, size_t offset) noexcept
 cdef size_t cursor_ready(Cursor* cursor) noexcept nogil
 cdef size_t cursor_read(Cursor* cursor, uint8_t* w, size_t size) noexcept
 cdef void cursor_close(Cursor* cursor) noexcept
+# Some reader of an incomplete message has read all there is: it waits for more.
+cdef bint message_awaited(const Message* m) noexcept nogil
 
-cdef Meter* meter_new(void* owner, MeterFreed freed) except NULL
+cdef Meter* meter_new(void* owner, MeterFreed freed, Meter* parent=*) except NULL
 cdef void meter_release(Meter* m) noexcept
 
 # Most octets of the annotations section that compose writes for this content.

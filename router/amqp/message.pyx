@@ -259,7 +259,7 @@ cdef str scan_description(ScanResult result):
 # ---------------------------------------------------------------------------------------------------------------------
 # Stored content
 
-cdef Meter* meter_new(void* owner, MeterFreed freed) except NULL:
+cdef Meter* meter_new(void* owner, MeterFreed freed, Meter* parent=NULL) except NULL:
     cdef Meter* m = <Meter*>malloc(sizeof(Meter))
     if m is NULL:
         raise MemoryError("meter")
@@ -267,13 +267,39 @@ cdef Meter* meter_new(void* owner, MeterFreed freed) except NULL:
     m.owner = owner
     m.freed = freed
     m.held = 0
+    m.parent = parent
+    if parent is not NULL:
+        parent.refs += 1
     return m
 
 
 cdef void meter_release(Meter* m) noexcept:
-    m.refs -= 1
-    if m.refs == 0:
+    cdef Meter* parent
+    while m is not NULL:
+        m.refs -= 1
+        if m.refs:
+            return
+        parent = m.parent
         free(m)
+        m = parent
+
+
+cdef inline void meter_add(Meter* m, size_t octets) noexcept nogil:
+    while m is not NULL:
+        m.held += octets
+        m = m.parent
+
+
+cdef void meter_subtract(Meter* m, size_t octets) noexcept:
+    """The caller holds a reference to m, and m to its parents."""
+    cdef Meter* at = m
+    while at is not NULL:
+        at.held -= octets
+        at = at.parent
+    while m is not NULL:
+        if m.owner is not NULL:
+            m.freed(m.owner)
+        m = m.parent
 
 
 cdef Chunk* chunk_new(size_t room, Meter* meter) except NULL:
@@ -289,7 +315,7 @@ cdef Chunk* chunk_new(size_t room, Meter* meter) except NULL:
             raise MemoryError(f"message content of {room} octets")
     c.next = NULL
     c.refs = 1
-    c.size = 0
+    c.size = c.passed = c.at_end = 0
     c.room = <uint32_t>room
     c.meter = meter
     stored += room
@@ -300,8 +326,23 @@ cdef Chunk* chunk_new(size_t room, Meter* meter) except NULL:
 
 cdef inline void chunk_filled(Chunk* c, size_t size) noexcept nogil:
     c.size += <uint32_t>size
+    c.at_end = 0
     if c.meter is not NULL:
-        c.meter.held += size
+        meter_add(c.meter, size)
+
+
+cdef inline void chunk_passed(Chunk* c) noexcept:
+    """When all readers are at the end of the last chunk, its octets are held for nobody.
+
+    Whoever is not there yet holds a reference to it, or to the chunk before, which does; one is the message's.
+    """
+    cdef Meter* meter = c.meter
+    cdef uint32_t octets = c.size - c.passed
+    if c.at_end and c.refs == 1 + c.at_end and octets and meter is not NULL and c.next is NULL:
+        c.passed = c.size
+        meter.refs += 1
+        meter_subtract(meter, octets)
+        meter_release(meter)
 
 
 cdef void chunk_release(Chunk* c) noexcept:
@@ -312,14 +353,14 @@ cdef void chunk_release(Chunk* c) noexcept:
     while c is not NULL:
         c.refs -= 1
         if c.refs:
+            chunk_passed(c)
             return
         following = c.next
         stored -= c.room
         meter = c.meter
         if meter is not NULL:
-            meter.held -= c.size
-            if meter.owner is not NULL:
-                meter.freed(meter.owner)
+            if c.size > c.passed:
+                meter_subtract(meter, c.size - c.passed)
             meter_release(meter)
         if c.room == CHUNK_OCTETS and spares < CHUNKS_KEPT:
             c.next = spare_chunks
@@ -400,7 +441,8 @@ cdef int message_meter(Message* m, Meter* meter) except -1:
         if c.meter is NULL:
             c.meter = meter
             meter.refs += 1
-            meter.held += c.size
+            c.passed = 0
+            meter_add(meter, c.size)
         c = c.next
     return 0
 
@@ -440,6 +482,8 @@ cdef void cursor_open(Cursor* cursor, Message* m, size_t offset) noexcept:
     cursor.offset = <uint32_t>offset
     if cursor.chunk is not NULL:
         cursor.chunk.refs += 1
+        if cursor.chunk.next is NULL and cursor.offset == cursor.chunk.size:
+            cursor.chunk.at_end += 1
 
 
 cdef size_t cursor_ready(Cursor* cursor) noexcept nogil:
@@ -464,7 +508,12 @@ cdef size_t cursor_read(Cursor* cursor, uint8_t* w, size_t size) noexcept:
         memcpy(w + done, &c.data[0] + cursor.offset, part)
         cursor.offset += <uint32_t>part
         done += part
-        if cursor.offset < c.size or c.next is NULL:
+        if cursor.offset < c.size:
+            break
+        if c.next is NULL:
+            if part:
+                c.at_end += 1
+                chunk_passed(c)
             break
         following = c.next
         following.refs += 1
@@ -476,10 +525,17 @@ cdef size_t cursor_read(Cursor* cursor, uint8_t* w, size_t size) noexcept:
     return done
 
 
+cdef bint message_awaited(const Message* m) noexcept nogil:
+    return m.tail is NULL or m.tail.at_end > 0
+
+
 cdef void cursor_close(Cursor* cursor) noexcept:
-    if cursor.chunk is not NULL:
-        chunk_release(cursor.chunk)
+    cdef Chunk* c = cursor.chunk
+    if c is not NULL:
         cursor.chunk = NULL
+        if c.next is NULL and c.at_end and cursor.offset == c.size:
+            c.at_end -= 1
+        chunk_release(c)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 
 from router.amqp.buffer cimport buffer_room, buffer_used
 from router.amqp.codec cimport Slice
-from router.amqp.connection cimport LINK_QUANTUM, Connection, Scheduler
+from router.amqp.connection cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW, Connection, Scheduler
 from router.amqp.counters cimport (
     count_age, count_drop, count_finished, count_outcome, totals, unblock,
 )
@@ -84,7 +84,7 @@ cdef class OutgoingLink(Link):
         """The attach was answered: deliveries may be written from now on."""
         self.pending = False
         self.starved_since = 0 if self.credit else self.session.connection.scheduler.now
-        self.session.connection.mark_ready(self)
+        self.mark_ready()
 
     # -- deliveries in ------------------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ cdef class OutgoingLink(Link):
         cdef size_t composed = 0
         cdef size_t size = c.size
         if self.queue_first is not NULL or not self.credit or not c.whole or self.pending \
-                or not session.remote_incoming_window or buffer_used(&session.connection.out) >= self.output_high:
+                or not session.remote_incoming_window or session.contended or buffer_used(&session.connection.out) >= self.output_high:
             return self.enqueue(d, c, overflow)
         if self.annotations or c.sections.rewrite:
             composed = compose(scratch_room(compose_room(c)), c, self.annotations)
@@ -216,7 +216,7 @@ cdef class OutgoingLink(Link):
         self.slot.undelivered += 1
         if not c.complete:
             self.slot.busy += 1
-        self.session.connection.mark_ready(self)
+        self.mark_ready()
         return 0
 
     cdef bint make_room(self, int overflow) except *:
@@ -279,6 +279,16 @@ cdef class OutgoingLink(Link):
         out_free(o)
         return 0
 
+    cdef int abandon(self, OutDelivery* o) except -1:
+        if o.flags & OUT_ABORT:
+            return 0
+        if not o.message.complete:
+            self.slot.busy -= 1
+        if not o.flags & OUT_STARTED:
+            return self.write_abort(o)
+        o.flags |= OUT_ABORT
+        return self.mark_ready()
+
     cdef int more(self, OutDelivery* o) except -1:
         if o.message is not NULL and (o.message.complete or o.message.aborted) and not o.flags & OUT_ABORT:
             self.slot.busy -= 1
@@ -286,7 +296,7 @@ cdef class OutgoingLink(Link):
                 if not o.flags & OUT_STARTED:
                     return self.write_abort(o)      # wherever it is in the queue
                 o.flags |= OUT_ABORT
-        self.session.connection.mark_ready(self)
+        self.mark_ready()
         return 0
 
     # -- deliveries out -----------------------------------------------------------------------------------------------
@@ -295,25 +305,25 @@ cdef class OutgoingLink(Link):
         cdef OutDelivery* o
         cdef Session session = self.session
         if self.pending or self.detached or session.ended:
-            return 0
+            return TURN_DONE
         while self.queue_first is not NULL:
             o = self.queue_first
             if o.flags & OUT_ABORT:
                 if o.flags & OUT_STARTED and not session.remote_incoming_window:
-                    return 0
+                    return TURN_WINDOW
                 self.write_abort(o)
                 continue
             if not o.flags & OUT_STARTED and not self.credit:
                 break
             if not session.remote_incoming_window:
-                return 0
+                return TURN_WINDOW
             if buffer_used(&session.connection.out) >= self.output_high or budget == 0:
-                return 1
+                return TURN_MORE
             if self.write_part(o, &budget) == 0:
-                return 0
+                return TURN_DONE
         if self.drain and (self.queue_first is NULL or not self.credit):
             self.finish_drain()
-        return 0
+        return TURN_DONE
 
     cdef int write_part(self, OutDelivery* o, size_t* budget) except -1:
         """One frame of o. Returns 0 when nothing is there to write yet."""
@@ -350,6 +360,7 @@ cdef class OutgoingLink(Link):
         connection.out.end = w - connection.out.data
         session.next_outgoing_id += 1
         session.remote_incoming_window -= 1
+        part += TRANSFER_ROOM              # a frame counts, too: messages may be tiny
         budget[0] = budget[0] - part if budget[0] > part else 0
         if not more:
             self.written(o)
@@ -434,8 +445,10 @@ cdef class OutgoingLink(Link):
             else:
                 self.no_credit()
         self.drain = f.drain
-        if self.queue_first is not NULL or self.drain:
-            self.session.connection.mark_ready(self)
+        if self.drain and not self.pending and (self.queue_first is NULL or not self.credit):
+            self.finish_drain()            # it needs neither a turn nor the window
+        elif self.queue_first is not NULL or self.drain:
+            self.mark_ready()
         if f.echo and not f.drain:
             self.send_state(False)
         return 0
@@ -462,11 +475,6 @@ cdef class OutgoingLink(Link):
     cdef int grant(self) except -1:
         return 0
 
-    cdef int window_opened(self) except -1:
-        if self.queue_first is not NULL or self.drain:
-            self.session.connection.mark_ready(self)
-        return 0
-
     cdef int delivery_outcome(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
         """The consumer's disposition."""
         if not settled:
@@ -480,7 +488,7 @@ cdef class OutgoingLink(Link):
             if not o.message.complete and not o.flags & OUT_ABORT:
                 self.slot.busy -= 1
             o.flags |= OUT_ABORT | OUT_SETTLED
-            self.session.connection.mark_ready(self)
+            self.mark_ready()
             return out_update(o, kind, state, True)
         out_update(o, kind, state, True)
         return self.settle_sent(o)
@@ -542,7 +550,7 @@ cdef class OutgoingLink(Link):
         if self.detached:
             return 0
         self.detached = True
-        self.session.connection.forget_ready(self)
+        self.forget_ready()
         self.lose_all()
         return self.session.link_gone(self)
 

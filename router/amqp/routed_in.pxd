@@ -11,4 +11,5 @@ cdef class RoutedIn(RoutedLink):
     cdef uint32_t skipped                  # deliveries that the other end never saw
     cdef bint capped                       # credit is held back
     cdef int refuse_tag(self, InDelivery* d) except -1
+    cdef void uncap(self) noexcept
     cdef int done(self, InDelivery* d) except -1

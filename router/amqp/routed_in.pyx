@@ -7,7 +7,8 @@ from router.amqp.delivery cimport (
     IN_COMPLETE, IN_DISCARD, IN_PRESETTLED, IN_ROUTED, Party, in_free, in_new, map_put, map_take,
 )
 from router.amqp.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST, check_value
-from router.amqp.session cimport HOLD_OCTETS, Session
+from router.amqp.message cimport message_awaited
+from router.amqp.session cimport CREDIT_OCTETS, HOLD_OCTETS, Session
 from router.amqp.spec cimport D_REJECTED
 
 from router.amqp import codec
@@ -59,17 +60,41 @@ cdef class RoutedIn(RoutedLink):
         if d.flags & IN_DISCARD:
             return self.refuse_tag(d) if self.current is NULL else 0
         if self.near is not None:
-            self.near.deliver(d, t, first, session.content_meter())
+            self.near.deliver(d, t, first, self.streams_meter())
         elif self.far is not None:
-            self.far.deliver(d, t, first, session.content_meter())
+            self.far.deliver(d, t, first, self.streams_meter())
         if t.aborted:
             if not d.flags & IN_PRESETTLED:
                 map_take(&session.received, d.key)
             return self.done(d)
-        if session.meter is not NULL and session.meter.held >= HOLD_OCTETS and not session.window_changed:
-            session.window_changed = True
-            session.connection.mark_channel(session)
+        if self.streams is not NULL and self.streams.held >= CREDIT_OCTETS:
+            self.credit_held = True
         return 0
+
+    cdef bint goes_on(self) noexcept:
+        cdef InDelivery* d = self.current
+        if self.detached or (d is NULL and self.slot.credit <= 0):
+            return False
+        if d is not NULL and (d.flags & IN_DISCARD or d.outs is NULL or d.outs.message is NULL
+                              or message_awaited(d.outs.message)):
+            return True
+        return self.streams is NULL or self.streams.held < HOLD_OCTETS
+
+    cdef str give_up(self):
+        self.close_with(RESOURCE_LIMIT, "the receiver does not take its messages, and others wait for that")
+        return "the link was closed"
+
+    cdef void content_freed(self) noexcept:
+        if self.credit_held and self.streams.held < <size_t>CREDIT_OCTETS // 2:
+            self.credit_held = False
+            self.uncap()
+
+    cdef void uncap(self) noexcept:
+        """Credit that was held back is passed on."""
+        if self.capped and not self.detached and not self.credit_held and self.in_count < ROUTED_MOST // 2:
+            self.capped = False
+            self.flow_due = True
+            self.session.want_flow(self)
 
     cdef int refuse_tag(self, InDelivery* d) except -1:
         """LR-22: a tag that cannot be; its place is the sender's again."""
@@ -91,10 +116,7 @@ cdef class RoutedIn(RoutedLink):
         count_finished(self.slot, self.session.connection.scheduler.second)
         in_free(d)
         self.slot.unsettled = self.in_count
-        if self.capped and self.in_count < ROUTED_MOST // 2:
-            self.capped = False
-            self.flow_due = True
-            self.session.want_flow(self)
+        self.uncap()
         return 0
 
     # -- what the receiver says ---------------------------------------------------------------------------------------
@@ -164,6 +186,9 @@ cdef class RoutedIn(RoutedLink):
     cdef int write_held(self, Flow* f) except -1:
         cdef uint32_t credit
         cdef uint32_t room = ROUTED_MOST - self.in_count if self.in_count < ROUTED_MOST else 0
+        if self.credit_held and self.slot.credit < <int>room:
+            # What it holds is not taken: it gets no more than it has.
+            room = <uint32_t>self.slot.credit
         if f.has_delivery_count:
             f.delivery_count += self.skipped
             if f.has_link_credit:
@@ -192,9 +217,9 @@ cdef class RoutedIn(RoutedLink):
         t.aborted = t.settled = True
         if not d.flags & IN_DISCARD:
             if self.near is not None:
-                self.near.deliver(d, &t, False, self.session.content_meter())
+                self.near.deliver(d, &t, False, self.streams_meter())
             elif self.far is not None:
-                self.far.deliver(d, &t, False, self.session.content_meter())
+                self.far.deliver(d, &t, False, self.streams_meter())
         map_take(&self.session.received, d.key)
         return self.done(d)
 

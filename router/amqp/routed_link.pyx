@@ -198,7 +198,7 @@ cdef class RoutedLink(Link):
         if self.flow_due:
             self.session.want_flow(self)
         if self.queue_first is not NULL:
-            self.session.connection.mark_ready(self)
+            self.mark_ready()
 
     # -- flow ---------------------------------------------------------------------------------------------------------
 
@@ -348,7 +348,7 @@ cdef class RoutedLink(Link):
         cdef RoutedLink keep = self        # what knows us lets go
         if self.gone:
             return 0
-        self.session.connection.forget_ready(self)
+        self.forget_ready()
         self.part()
         self.lose_deliveries()
         keep.session.link_gone(keep)

@@ -3,7 +3,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from router.amqp.buffer cimport buffer_room, buffer_used
-from router.amqp.connection cimport LINK_QUANTUM, OUTPUT_HIGH, Connection
+from router.amqp.connection cimport LINK_QUANTUM, OUTPUT_HIGH, TURN_DONE, TURN_MORE, TURN_WINDOW, Connection
 from router.amqp.counters cimport count_age, count_finished, count_outcome, totals
 from router.amqp.credit cimport credit_left
 from router.amqp.delivery cimport (
@@ -35,7 +35,7 @@ cdef class RoutedOut(RoutedLink):
         elif o is NULL:
             return 0
         if self.queue_first is NULL and o.message is NULL and self.answered \
-                and self.session.remote_incoming_window and buffer_used(&connection.out) < OUTPUT_HIGH \
+                and self.session.remote_incoming_window and not self.session.contended and buffer_used(&connection.out) < OUTPUT_HIGH \
                 and t.payload.size + t.state.size + TRANSFER_ROOM <= connection.remote_max_frame:
             return self.write_now(o, t, first)
         self.partial = NULL
@@ -45,7 +45,7 @@ cdef class RoutedOut(RoutedLink):
         if not o.flags & OUT_QUEUED:
             queue_append(self, o)
             self.slot.undelivered += 1
-        connection.mark_ready(self)
+        self.mark_ready()
         return 0
 
     cdef int write_now(self, OutDelivery* o, const Transfer* t, bint first) except -1:
@@ -110,24 +110,24 @@ cdef class RoutedOut(RoutedLink):
         cdef OutDelivery* o
         cdef Session session = self.session
         if self.detached or session.ended or not self.answered:
-            return 0
+            return TURN_DONE
         while self.queue_first is not NULL:
             o = self.queue_first
             if not session.remote_incoming_window:
-                return 0
+                return TURN_WINDOW
             if o.flags & OUT_ABORT:
                 self.write_abort(o)
                 continue
             if buffer_used(&session.connection.out) >= OUTPUT_HIGH or budget == 0:
-                return 1
+                return TURN_MORE
             if self.write_part(o, &budget) == 0:
-                return 0
+                return TURN_DONE
         self.grant()
         if self.detach_due:
             self.write_detach(self.due_closed, self.due_error)
             if self.near is None and self.far is None:
                 self.end()
-        return 0
+        return TURN_DONE
 
     cdef int write_part(self, OutDelivery* o, size_t* budget) except -1:
         """One frame of o. Returns 0 when nothing is there to write yet."""
@@ -159,6 +159,7 @@ cdef class RoutedOut(RoutedLink):
         connection.out.end += head_size + part
         session.next_outgoing_id += 1
         session.remote_incoming_window -= 1
+        part += TRANSFER_ROOM              # a frame counts, too: messages may be tiny
         budget[0] = budget[0] - part if budget[0] > part else 0
         free(o.prefix)
         o.prefix = NULL
@@ -281,11 +282,6 @@ cdef class RoutedOut(RoutedLink):
             if f.has_link_credit:
                 self.note_credit(f.link_credit)
         return self.session.send_whole_flow(f)
-
-    cdef int window_opened(self) except -1:
-        if self.queue_first is not NULL:
-            self.session.connection.mark_ready(self)
-        return 0
 
     # -- end ----------------------------------------------------------------------------------------------------------
 

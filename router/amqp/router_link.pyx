@@ -62,6 +62,10 @@ cdef class RouterOut(OutgoingLink):
         OutgoingLink.more(self, o)
         return self.rest()
 
+    cdef int abandon(self, OutDelivery* o) except -1:
+        OutgoingLink.abandon(self, o)
+        return self.rest()
+
     cdef int rest(self) except -1:
         """A streaming link that has nothing to send goes back to its pool."""
         if self.busy and self.queue_first is NULL and not self.detached:

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
-from router.amqp.connection cimport Channel, Connection, Endpoint
+from router.amqp.connection cimport Channel, Connection, Endpoint, ReadyList
 from router.amqp.delivery cimport IdMap, InDelivery, OutDelivery
 from router.amqp.frames cimport Disposition, Flow, Transfer
 from router.amqp.message cimport Meter
@@ -11,13 +11,11 @@ from router.ipc.layout cimport LinkSlot
 
 cdef enum:
     RANGES = 128               # settlements that are collected before they are written, where they are no neighbours
-    WINDOW_OPEN = 0x7FFFFFFF   # frames: what Dispatch advertises when nothing bounds the session
-    # Octets of streamed messages that a session may hold before its window stays shut; one window more may be
-    # on its way then.
+    WINDOW_OPEN = 0x7FFFFFFF   # frames: what Dispatch advertises in a begin when nothing bounds the session
+    # Octets of streams above which a link is held up, and a session all of whose links are.
     HOLD_OCTETS = 131072
-    WINDOW_OCTETS = 1048576    # a bounded window, when the configuration names none
-    # A session holding this much stops its connection: its peer does not respect the window (or never saw it shrink).
-    HOLD_LIMIT = 16777216
+    # Octets of streams of one link above which it gets no credit for more.
+    CREDIT_OCTETS = 1048576
 
 # A link, as its session knows it. Owner: the session.
 cdef class Link(Endpoint):
@@ -35,6 +33,18 @@ cdef class Link(Endpoint):
     cdef bint detached                     # detach sent: frames for the handle are absorbed until the peer's comes
     cdef readonly bint gone                # its end was told to the handler
     cdef bint needs_flow
+    cdef bint withheld                     # it is in the connection's list of links that get credit later
+    cdef bint credit_held                  # it gets none while it holds CREDIT_OCTETS of streams
+    cdef Meter* streams                    # octets held of messages in several frames, NULL before the first
+    cdef Meter* whole                      # … and of messages that were stored whole
+    cdef Meter* streams_meter(self) except NULL
+    cdef Meter* whole_meter(self) except NULL
+    cdef void content_freed(self) noexcept
+    cdef size_t octets_held(self) noexcept        # octets of both
+    # The peer may send on it, and what it sends would not only wait: the session's window is to stay open.
+    cdef bint goes_on(self) noexcept
+    # It holds what its consumers do not take, and others wait for that: end it, or what it holds. Text for the log.
+    cdef str give_up(self)
     cdef int on_transfer(self, const Transfer* t) except -1
     cdef int on_flow(self, const Flow* f) except -1
     cdef int delivery_outcome(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
@@ -48,7 +58,8 @@ cdef class Link(Endpoint):
     cdef public bint logged
     cdef int show_message(self, const uint8_t* data, size_t size) except -1
     cdef int grant(self) except -1         # write the flow that want_flow asked for
-    cdef int window_opened(self) except -1
+    cdef int mark_ready(self) except -1    # it may be able to write queued deliveries
+    cdef int forget_ready(self) except -1
     cdef int lost(self) except -1          # … with its session, or detached by its peer
     cdef int peer_detached(self) except -1  # the peer's detach: `answer_closed`, `detach_error` say what it said
 
@@ -64,11 +75,18 @@ cdef class Session(Channel):
     cdef readonly Connection connection
     cdef readonly object handler           # SessionHandler, see session.pyx
     cdef uint32_t next_incoming_id
-    cdef uint32_t incoming_limit           # first transfer-id that may not come (bounded window)
-    cdef uint32_t incoming_window          # frames of a window, configured or WINDOW_OCTETS
-    cdef bint bounded                      # the window is bounded: by configuration, or since it held too much
-    cdef bint strict                       # … by configuration: a violation is an error
+    cdef uint32_t incoming_limit           # first transfer-id that may not come
+    cdef uint32_t update_at                # the transfer-id at which the window is to be looked at
+    cdef uint32_t incoming_window          # frames of a window while nothing is held up
+    cdef uint32_t held_window              # … and while something is
+    cdef bint strict                       # the configuration has set it: a violation is an error
+    cdef bint pressed                      # streams were held up, and some of them are still here
     cdef bint window_changed
+    cdef bint shut                         # it stays shut until something is taken
+    cdef bint first_look
+    cdef bint watched                      # … which somebody waits for: the scheduler looks at it again
+    cdef uint64_t watched_passed           # content_passed of the connection when it looked last
+    cdef Link went_on                      # the link that was found to go on last
     cdef uint32_t next_outgoing_id
     cdef uint32_t remote_incoming_window   # frames the peer takes
     cdef uint32_t next_delivery_id         # of outgoing deliveries
@@ -76,7 +94,11 @@ cdef class Session(Channel):
     cdef bint any_delivery
     cdef IdMap sent                        # delivery-id -> OutDelivery*
     cdef IdMap received                    # delivery-id -> InDelivery*
-    cdef Meter* meter                      # octets held of messages in several frames, NULL before the first
+    cdef Meter* streams                    # octets held of messages in several frames, NULL before the first
+    # Links that wait for the peer's window: those that had no turn since it was open, and those that had.
+    cdef ReadyList waiting
+    cdef ReadyList served
+    cdef bint contended                    # some do, or did and had no turn yet: nobody goes first
     cdef NumberTable by_remote_handle
     cdef list by_handle
     cdef list free_handles                 # heap of ours below len(by_handle)
@@ -108,8 +130,13 @@ cdef class Session(Channel):
     cdef int send_flow(self, Flow* flow) except -1
     cdef int send_whole_flow(self, Flow* flow) except -1
     cdef int window_left(self) noexcept
+    cdef uint32_t window_now(self) noexcept
+    cdef bint any_goes_on(self) noexcept
+    cdef void open_window(self, uint32_t frames) noexcept
     cdef int update_window(self) except -1
-    cdef Meter* content_meter(self) except NULL
+    cdef int window_opened(self) except -1
+    cdef int watch(self) except -1
+    cdef Meter* streams_meter(self) except NULL
     cdef void content_freed(self) noexcept
     cdef void want_flow(self, Link link) noexcept
     cdef int release(self, Link link) except -1

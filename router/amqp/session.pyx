@@ -8,13 +8,16 @@ Cold events go to a handler, a Python object with
     on_detached(link) -> bool             the link is gone: detached, or lost with its session. True: the answer to the
                                           peer's detach or end waits until `link.answer_detach()`
     on_message(link, octets)              while `link.logged`: the first MESSAGE_OCTETS octets of a message
+    on_given_up(link, held, what)         at the bound of memory: what was done with the link that held most
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport free, malloc, qsort
 
 from router.amqp.buffer cimport buffer_room
 from router.amqp.codec cimport split_fields
-from router.amqp.connection cimport FRAME_TAKEN, FRAME_WAITS, PAUSE_ATTACH, PAUSE_CONTENT
+from router.amqp.connection cimport (
+    FRAME_TAKEN, FRAME_WAITS, LINK_QUANTUM, PAUSE_ATTACH, TURN_MORE, TURN_WINDOW, Scheduler,
+)
 from router.amqp.counters cimport PrivateSlot
 from router.amqp.delivery cimport map_free, map_get, plain_state, state_kind
 from router.amqp.frames cimport (
@@ -40,6 +43,13 @@ cdef enum:
     MESSAGE_OCTETS = 8192      # of a message that its line in the log is made of
     DETACH_ROOM = 32           # a detach without its error
     CONDITION_MOST = 255       # octets of a condition that is left of a long error
+    # A window when the configuration names none: this many octets in frames of the longest kind, within these bounds.
+    # A peer with small messages is to be stopped by credit, not by it.
+    WINDOW_OCTETS = 16777216
+    WINDOW_FEWEST = 64
+    WINDOW_MOST = 8192
+    HELD_WINDOW_OCTETS = 1048576  # the same while something is held up
+    STANDSTILL_MS = 2000       # at the bound of memory: nothing was taken for so long, although others wait for it
 
 
 cdef class Link(Endpoint):
@@ -63,7 +73,58 @@ cdef class Link(Endpoint):
     cdef int grant(self) except -1:
         raise NotImplementedError
 
-    cdef int window_opened(self) except -1:
+    def __dealloc__(self):
+        if self.streams is not NULL:
+            self.streams.owner = NULL
+            meter_release(self.streams)
+        if self.whole is not NULL:
+            self.whole.owner = NULL
+            meter_release(self.whole)
+
+    cdef Meter* streams_meter(self) except NULL:
+        if self.streams is NULL:
+            self.streams = meter_new(<void*>self, link_freed, self.session.streams_meter())
+        return self.streams
+
+    cdef Meter* whole_meter(self) except NULL:
+        if self.whole is NULL:
+            self.whole = meter_new(<void*>self, link_freed, self.session.connection.content_meter())
+        return self.whole
+
+    cdef size_t octets_held(self) noexcept:
+        return (self.streams.held if self.streams is not NULL else 0) \
+            + (self.whole.held if self.whole is not NULL else 0)
+
+    cdef void content_freed(self) noexcept:
+        if self.credit_held and self.streams.held < <size_t>CREDIT_OCTETS // 2 and not self.detached:
+            self.credit_held = False
+            self.session.want_flow(self)
+
+    cdef void grant_again(self) noexcept:
+        self.withheld = False
+        if not self.detached:
+            self.session.want_flow(self)
+
+    cdef bint goes_on(self) noexcept:
+        return False
+
+    cdef str give_up(self):
+        raise NotImplementedError
+
+    cdef int mark_ready(self) except -1:
+        cdef Session session = self.session
+        cdef bint front = self.urgent
+        if self.in_ready is NULL and not session.connection.finished:
+            if front:
+                ready_prepend(&session.ready, self)
+            else:
+                ready_append(&session.ready, self)
+            session.connection.want_turn(session, front)
+        return 0
+
+    cdef int forget_ready(self) except -1:
+        if self.in_ready is not NULL:
+            ready_remove(self.in_ready, self)
         return 0
 
     cdef uint32_t mark_stuck(self, uint64_t before) noexcept:
@@ -104,8 +165,50 @@ cdef class Link(Endpoint):
         return 0
 
 
-cdef void meter_freed(void* owner) noexcept:
+cdef void link_freed(void* owner) noexcept:
+    (<Link>owner).content_freed()
+
+
+cdef void session_freed(void* owner) noexcept:
     (<Session>owner).content_freed()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Links in the order of their turns
+
+cdef void ready_append(ReadyList* ready, Endpoint link) noexcept:
+    link.in_ready = ready
+    link.next_ready = None
+    link.previous_ready = <Endpoint>ready.last if ready.last is not NULL else None
+    if ready.last is not NULL:
+        (<Endpoint>ready.last).next_ready = link
+    else:
+        ready.first = <void*>link
+    ready.last = <void*>link
+
+
+cdef void ready_prepend(ReadyList* ready, Endpoint link) noexcept:
+    link.in_ready = ready
+    link.previous_ready = None
+    link.next_ready = <Endpoint>ready.first if ready.first is not NULL else None
+    if ready.first is not NULL:
+        (<Endpoint>ready.first).previous_ready = link
+    else:
+        ready.last = <void*>link
+    ready.first = <void*>link
+
+
+cdef void ready_remove(ReadyList* ready, Endpoint link) noexcept:
+    if link.previous_ready is not None:
+        link.previous_ready.next_ready = link.next_ready
+    else:
+        ready.first = <void*>link.next_ready if link.next_ready is not None else NULL
+    if link.next_ready is not None:
+        link.next_ready.previous_ready = link.previous_ready
+    else:
+        ready.last = <void*>link.previous_ready if link.previous_ready is not None else NULL
+    link.previous_ready = link.next_ready = None
+    link.in_ready = NULL
 
 
 cdef class Session(Channel):
@@ -123,8 +226,10 @@ cdef class Session(Channel):
         self.names = set()
         self.attaching = {}
         self.flows = []
-        self.bounded = self.strict = window > 0
-        self.incoming_window = window or max(WINDOW_OCTETS // connection.local_max_frame, 2)
+        self.strict = window > 0
+        self.incoming_window = window or min(max(WINDOW_OCTETS // connection.local_max_frame, WINDOW_FEWEST),
+                                             WINDOW_MOST)
+        self.held_window = min(self.incoming_window, max(HELD_WINDOW_OCTETS // connection.local_max_frame, 2))
         if begin is None:
             self.unanswered = True
         else:
@@ -147,25 +252,21 @@ cdef class Session(Channel):
                 raise RemoteError("session", INVALID_FIELD, f"begin: {name} is missing or not a uint")
         self.next_incoming_id = values[1]
         self.remote_incoming_window = values[2]
-        self.incoming_limit = self.next_incoming_id + self.incoming_window
+        self.open_window(self.incoming_window)
         return 0
 
     cdef int answered(self, uint16_t number, list items) except -1:
         """The peer has answered our begin."""
-        cdef Link link
         self.take_begin(items)
-        for link in self.by_handle:
-            if link is not None:
-                link.window_opened()
-        return 0
+        return self.window_opened()
 
     def __dealloc__(self):
         map_free(&self.sent)
         map_free(&self.received)
         free(self.ranges)
-        if self.meter is not NULL:
-            self.meter.owner = NULL
-            meter_release(self.meter)
+        if self.streams is not NULL:
+            self.streams.owner = NULL
+            meter_release(self.streams)
 
     cdef int frame(self, uint8_t code, const uint8_t* p, const uint8_t* end) except -1:
         if code == P_TRANSFER:
@@ -197,13 +298,13 @@ cdef class Session(Channel):
             self.connection.pause(PAUSE_ATTACH)
             return FRAME_WAITS
         self.next_incoming_id += 1
-        if self.bounded:
-            if self.window_left() < 0 and self.strict:
+        if <int>(self.next_incoming_id - self.update_at) >= 0:
+            # Who did not see the window in time is let in, as far as memory goes.
+            if self.window_left() < 0 and (self.strict or self.connection.full()):
                 raise RemoteError("session", SESSION_WINDOW_VIOLATION,
                                   f"transfer {self.next_incoming_id - 1} is outside of the incoming window")
-            if self.window_left() <= <int>self.incoming_window // 2:
-                self.window_changed = True
-                self.connection.mark_channel(self)
+            self.window_changed = True
+            self.connection.mark_channel(self)
         if not link.incoming:
             raise RemoteError("session", INVALID_FIELD, f"transfer on handle {t.handle}, which sends to you")
         if link.detached:
@@ -232,38 +333,92 @@ cdef class Session(Channel):
         """
         return <int>(self.incoming_limit - self.next_incoming_id)
 
+    cdef void open_window(self, uint32_t frames) noexcept:
+        """The peer may send so many frames from now on."""
+        self.incoming_limit = self.next_incoming_id + frames
+        self.update_at = self.incoming_limit - frames // 2
+        self.shut = False
+
+    cdef uint32_t window_now(self) noexcept:
+        """Frames of the window that the peer may have now, 0: it is to stay shut (credit.md, "Windows")."""
+        cdef size_t held = self.streams.held if self.streams is not NULL else 0
+        if held < HOLD_OCTETS:
+            if held == 0:
+                self.pressed = False
+            return self.held_window if self.pressed or self.connection.scheduler.crowded else self.incoming_window
+        self.pressed = True
+        # Somebody waits for what comes next, or comes for somebody who takes it.
+        return self.held_window if not self.connection.full() and self.any_goes_on() else 0
+
+    cdef bint any_goes_on(self) noexcept:
+        cdef Link link = self.went_on
+        if link is not None and link.goes_on():
+            return True
+        for link in self.by_handle:
+            if link is not None and link.goes_on():
+                self.went_on = link
+                return True
+        self.went_on = None
+        return False
+
     cdef int update_window(self) except -1:
-        """Give the peer a window again where what is held allows it; stop the connection when it holds far too much."""
-        cdef size_t held = self.meter.held if self.meter is not NULL else 0
+        """Give the peer a window again where what is held allows it."""
+        cdef uint32_t frames
         cdef Flow f
-        if held >= HOLD_LIMIT:
-            self.connection.pause(PAUSE_CONTENT)
-        if not self.bounded:
-            if held < HOLD_OCTETS:
-                return 0
-            self.bounded = True
-            self.incoming_limit = self.next_incoming_id
-        if held < HOLD_OCTETS and self.window_left() <= <int>self.incoming_window // 2:
-            self.incoming_limit = self.next_incoming_id + self.incoming_window
-        elif self.window_left() > 0:
+        if <int>(self.next_incoming_id - self.update_at) < 0:
             return 0
+        frames = self.window_now()
+        if frames == 0:
+            self.shut = True
+            if not self.watched and self.connection.full():
+                self.watch()
+            return 0
+        self.open_window(frames)
         f.has_handle = f.echo = False
         self.send_flow(&f)
         return 0
 
-    cdef Meter* content_meter(self) except NULL:
-        if self.meter is NULL:
-            self.meter = meter_new(<void*>self, meter_freed)
-        return self.meter
+    cdef Meter* streams_meter(self) except NULL:
+        if self.streams is NULL:
+            self.streams = meter_new(<void*>self, session_freed, self.connection.content_meter())
+        return self.streams
 
     cdef void content_freed(self) noexcept:
-        if self.ended or not self.bounded:
-            return
-        if self.meter.held < <size_t>HOLD_LIMIT // 2:
-            self.connection.resume(PAUSE_CONTENT)
-        if self.meter.held < HOLD_OCTETS and self.window_left() <= <int>self.incoming_window // 2:
+        if not self.ended and not self.window_changed and <int>(self.next_incoming_id - self.update_at) >= 0:
             self.window_changed = True
             self.connection.mark_channel(self)
+
+    # -- the bound of memory ------------------------------------------------------------------------------------------
+
+    cdef int watch(self) except -1:
+        """The window is shut because there is no memory left. See to it that this does not last."""
+        self.watched = self.first_look = True
+        self.watched_passed = self.connection.content_passed
+        self.connection.scheduler.starved.append(self)
+        return 0
+
+    def check_starved(self):
+        """For the scheduler: returns when (ms) to look again, 0: never. Where nobody takes anything for STANDSTILL_MS
+        and somebody waits for that, the link that holds most ends."""
+        cdef uint64_t now = self.connection.scheduler.now
+        cdef uint64_t passed = self.connection.content_passed
+        cdef Link link
+        cdef Link most = None
+        if self.ended or not self.shut or not self.connection.full():
+            self.watched = False
+            self.window_changed = True
+            self.connection.mark_channel(self)
+            return 0
+        if self.first_look:
+            self.first_look = False
+        elif passed == self.watched_passed and self.any_goes_on():
+            for link in self.by_handle:
+                if link is not None and link.incoming and link.octets_held() and (most is None or link.octets_held() > most.octets_held()):
+                    most = link
+            if most is not None:
+                self.connection.handler.on_given_up(most, most.octets_held(), most.give_up())
+        self.watched_passed = passed
+        return now + STANDSTILL_MS
 
     # -- flow ---------------------------------------------------------------------------------------------------------
 
@@ -284,10 +439,43 @@ cdef class Session(Channel):
             f.has_handle = f.echo = False
             self.send_flow(&f)
         if was_shut and self.remote_incoming_window:
-            for link in self.by_handle:
-                if link is not None:
-                    link.window_opened()
+            self.window_opened()
         return FRAME_TAKEN
+
+    cdef int window_opened(self) except -1:
+        """The peer takes transfers again: first from those links that had no turn since it did last."""
+        cdef Endpoint link
+        while self.served.last is not NULL:
+            link = <Endpoint>self.served.last
+            ready_remove(&self.served, link)
+            ready_prepend(&self.ready, link)
+        while self.waiting.last is not NULL:
+            link = <Endpoint>self.waiting.last
+            ready_remove(&self.waiting, link)
+            ready_prepend(&self.ready, link)
+        if self.ready.first is not NULL:
+            self.connection.want_turn(self, False)
+        return 0
+
+    cdef bint turn(self) except *:
+        cdef Endpoint link
+        cdef uint32_t before = self.next_outgoing_id
+        cdef int result
+        if self.ready.first is NULL or self.ended:
+            return False
+        link = <Endpoint>self.ready.first
+        ready_remove(&self.ready, link)
+        result = link.pump(LINK_QUANTUM)
+        if link.in_ready is NULL and not self.ended:
+            if result == TURN_MORE:
+                ready_append(&self.ready, link)
+            elif result == TURN_WINDOW:
+                ready_append(&self.waiting if before == self.next_outgoing_id else &self.served, link)
+                self.contended = True
+        if self.ready.first is not NULL:
+            return not self.ended
+        self.contended = self.waiting.first is not NULL or self.served.first is not NULL
+        return False
 
     cdef int send_flow(self, Flow* flow) except -1:
         """Writes a flow of the router's own, of which `handle` to `echo` are set; the rest is filled in here."""
@@ -304,9 +492,10 @@ cdef class Session(Channel):
         w = buffer_room(&self.connection.out, FLOW_ROOM + flow.properties.size)
         flow.has_next_incoming_id = True
         flow.next_incoming_id = self.next_incoming_id
-        flow.incoming_window = WINDOW_OPEN
-        if self.bounded:
-            flow.incoming_window = self.window_left() if self.window_left() > 0 else 0
+        if 4 * self.window_left() < 3 * <int>self.incoming_window and not self.pressed \
+                and (self.streams is NULL or self.streams.held == 0):
+            self.open_window(self.window_now())  # it needs no flow of its own then
+        flow.incoming_window = self.window_left() if self.window_left() > 0 else 0
         flow.next_outgoing_id = self.next_outgoing_id
         flow.outgoing_window = WINDOW_OPEN
         self.connection.out.end += write_flow(w, self.local_channel, flow)
@@ -620,7 +809,7 @@ cdef class Session(Channel):
         self.ended = True
         for link in self.by_handle:
             if link is not None:
-                self.connection.forget_ready(link)
+                link.forget_ready()
                 if not link.gone:
                     link.lost()
         self.by_handle = []

@@ -397,6 +397,11 @@ cdef class WorkerPort(Party):
         self.mark()
         return 0
 
+    cdef int abandon(self, OutDelivery* o) except -1:
+        o.flags |= OUT_ABORT
+        self.mark()
+        return 0
+
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
         cdef Head head
         if settled:
