@@ -49,6 +49,7 @@ def _attributes(endpoint: EndpointConfig) -> dict[str, Any]:
         "stripAnnotationsOut": endpoint.strip_annotations_out and not between_routers,
         "linkCapacity": endpoint.link_capacity,
         "bundleCapacity": endpoint.link_capacity if endpoint.values.get("linkCapacity") else BUNDLE_CAPACITY,
+        "maxBufferedMegabytes": endpoint.buffered_megabytes,
         "multiTenant": endpoint.multi_tenant,
         "openProperties": dict(endpoint.open_properties),
         "messageLoggingComponents": endpoint.message_components,

@@ -102,9 +102,8 @@ class Pairs:
         }
         if decision.hop is not None:
             order["route"] = decision.hop.route if decision.hop.ours else []
-            if decision.hop.ours:
-                # Of another router of ours, what comes by one session is of one client.
-                order["group"] = f"{client.connection.number}.{message.get('channel', '')}"
+        # What comes by one session is of one client, also from another router of ours.
+        order["group"] = f"{client.connection.number}.{message['channel']}"
         self._send(container, order)
 
     def pairable(self, worker: Worker, message: Message) -> None:

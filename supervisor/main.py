@@ -101,6 +101,7 @@ def _setup(
         "version": VERSION,
         "allowUnsettledMulticast": router.allow_unsettled_multicast,
         "testHooks": test_hooks,
+        "maxBufferedMegabytes": router.buffered_megabytes,
         "stuckScanSeconds": interval,
         "stuckAgeSeconds": age,
     }

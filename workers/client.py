@@ -7,7 +7,7 @@ from router.amqp.codec import Symbol, encode_int, encode_string, encode_symbol, 
 from router.amqp.connection import Connection, Pause
 from router.amqp.session import Session
 
-from router.amqp.errors import RemoteError
+from router.amqp.errors import RESOURCE_LIMIT, RemoteError
 from router.amqp.message_text import NONE, components
 from router.amqp.sasl import Anonymous, ClientMechanism, Mechanism, SaslClient, SaslServer, anonymous
 from router.amqp.sasl import plain as plain_login
@@ -16,6 +16,7 @@ from workers.links import LinkRecord, NoRoom, check_attach
 from workers.own_links import OwnLink
 from workers.routed_sessions import RoutedSessions
 from workers.router_links import BUNDLE, COST, VERSION, RouterLinks, announced
+from workers.stream_links import SPARE_CHANNELS
 
 if TYPE_CHECKING:
     from workers.routed import RoutedEnd
@@ -26,6 +27,7 @@ MECHANISMS: Final[dict[str, type[Mechanism]]] = {"ANONYMOUS": Anonymous}
 ANNOTATIONS_VERSION: Final = 1  # of router annotations, as 1.19 has them
 DEFAULT_PORT: Final = "5672"
 INTER_ROUTER: Final = "inter-router"
+OWN_CHANNELS: Final = 1  # kept for the session of auto links
 
 
 class Client:
@@ -89,6 +91,7 @@ class Client:
             channel_max=(offer["maxSessions"] or 32768) - 1,
             idle_ms=offer["idleTimeoutSeconds"] * 1000,
             initiator=initiate is not None,
+            content_limit=offer["maxBufferedMegabytes"] << 20,
         )
         handshake = offer["initialHandshakeTimeoutSeconds"]
         if handshake:
@@ -209,9 +212,15 @@ class Client:
     def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> Session:
         return self._session(channel, items)
 
-    def begin_session(self) -> Session:
-        """A session that the router begins."""
+    def begin_session(self, spare: int = 0) -> Session:
+        """A session that the router begins, if more than `spare` further ones may begin. Raises RemoteError."""
+        if spare and self.connection.channels_left() <= spare:
+            raise RemoteError("connection", RESOURCE_LIMIT, "the last channels are left to others")
         return self._session(None, None)
+
+    def begin_routed_session(self) -> Session:
+        """One for routed links. Raises RemoteError."""
+        return self.begin_session(SPARE_CHANNELS if self.router is not None else OWN_CHANNELS)
 
     def _session(self, channel: int | None, items: list[bytes] | None) -> Session:
         window = self.offer["maxSessionFrames"] or 0

@@ -124,11 +124,12 @@ class LinkRecord:
             "expiry": terminus.expiry,
             "timeout": terminus.timeout,
             "tenant": self.client.tenant,
+            "channel": self.link.session.local_channel,
             "text": f"source={self.source} target={self.target}",
         }
-        if self.client.offer["role"] == INTER_ROUTER:
-            question["channel"] = self.link.session.local_channel
-            if len(self.items) > PROPERTIES and (way := way_of(self.items[PROPERTIES])):
+        if self.client.offer["role"] == INTER_ROUTER and len(self.items) > PROPERTIES:
+            way = way_of(self.items[PROPERTIES])
+            if way:
                 question["route"] = way
         return question
 

@@ -39,7 +39,6 @@ from workers.links import (
     LinkRecord,
     log_end,
 )
-from workers.routed_sessions import ALL
 from workers.terminus import ADDRESS, COORDINATOR, EXPIRY, NULL, SESSION_END, TRUE, Terminus
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ class RoutedEnd:
         worker = self.client.worker
         last = log_end(self)
         if not self.inbound:
-            self.client.routed_sessions.give_back(self.order.get("group", ALL), self.link.session)
+            self.client.routed_sessions.give_back(self.order["group"], self.link.session)
         worker.routed.forget(self)
         worker.release_slot(self.slot)
         self.link.context = None
@@ -239,8 +238,8 @@ class RoutedEnds:
         kind = RoutedOut if outgoing else RoutedIn
         capacity = 0 if outgoing else client.offer["linkCapacity"]
         link = kind(capacity=capacity, far_survives=order["survives"])
-        group = order.get("group", ALL)
-        session = client.routed_sessions.take(group, client.begin_session)
+        group = order["group"]
+        session = client.routed_sessions.take(group, client.begin_routed_session)
         session.add_link(link, free_name(session, order["name"], not outgoing), None, not outgoing)
         try:
             slot = worker.claim_slot(link, client.route_container)

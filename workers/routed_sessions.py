@@ -1,7 +1,7 @@
 """The sessions of one connection for links that the router attaches for clients (LR-14; decision 0012).
 
-A container gets one, so that a transaction finds its links there; so does a router of Dispatch 1.19. One of ours gets
-one for each client connection: a client or container that does not read what it has given credit for holds up no other.
+Each session of a client gets one of its own: its transactions find their links there, and a client that does not take
+what it has given credit for shuts no window but its own. Where the peer allows fewer sessions, clients share them.
 """
 from collections.abc import Callable
 from typing import Final
@@ -11,7 +11,6 @@ from router.amqp.session import Session
 from router.amqp.errors import RemoteError
 
 MOST: Final = 1000  # sessions; groups beyond share them
-ALL: Final = ""  # the group of links that share one session
 
 
 class _Group:

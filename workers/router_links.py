@@ -63,6 +63,10 @@ RCV_FIRST: Final = b"\x50\x00"
 ZERO: Final = b"\x43"
 FALSE: Final = b"\x42"
 ULONG_ZERO: Final = b"\x44"
+# Sessions that a neighbour of 1.19 may always begin, also where there are fewer than the links of all priorities want.
+SPARE_FEWEST: Final = 2
+# Sessions that a router of 1.19 needs when it opens a connection, and two for large messages.
+SESSIONS_OF_DISPATCH: Final = 14
 COST: Final = "qd.inter-router-cost"
 BUNDLE: Final = "sluice.bundle"
 VERSION: Final = "qd.annotations-version"
@@ -108,7 +112,16 @@ class RouterLinks:
 
     def _sessions(self) -> list[Session]:
         connection = self.client.connection
-        most = min(connection.local_channel_max, connection.remote_channel_max) + 1
+        most = connection.channels_left()
+        if BUNDLE not in self.announced:
+            if most < SESSIONS_OF_DISPATCH:
+                self.client.worker.tell_log(
+                    "warning",
+                    "ROUTER",
+                    f"[C{self.client.number}] This connection allows {most} sessions, and a router of Dispatch needs"
+                    f" {SESSIONS_OF_DISPATCH}: raise maxSessions",
+                )
+            most = max(most - SPARE_FEWEST, 1)
         return [self.client.begin_session() for _ in range(min(1 + PRIORITIES, most))]
 
     def _next(self) -> int:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from workers.router_links import RouterLinks
 
 TRIM_MS: Final = 30_000
+# Sessions that a neighbour may always begin: one of 1.19 has one for its streams, and breaks down without it.
+SPARE_CHANNELS: Final = 8
 MOST: Final = 1024  # of one connection; beyond, streams go to the link of their priority
 
 
@@ -34,8 +36,8 @@ class StreamLinks:
         if client.connection.ended or client.worker.slots.full or self._there >= MOST or self._links.refuses:
             return None
         try:
-            session = self._sessions.pop() if self._sessions else client.begin_session()
-        except RemoteError:  # the peer allows no more sessions
+            session = self._sessions.pop() if self._sessions else client.begin_session(SPARE_CHANNELS)
+        except RemoteError:  # the peer allows no more sessions, or few
             return None
         self._there += 1
         if self._there > Pool.POOL_MOST and not self._trimming:

@@ -48,6 +48,7 @@ class Worker:
         self.log_opened: int | None = None  # how often the files were to be opened anew
         self.region = Region.attach(setup.region_fd)
         self.loop = Loop(self.region, setup.worker)
+        self.loop.scheduler.content_limit = setup.router["maxBufferedMegabytes"] << 20
         self.links: dict[int, Any] = {}  # slot index -> OutgoingLink
         self.slots = SlotPool(self.region, setup.worker, setup.generation)
         self.ports = [

@@ -88,7 +88,7 @@ cdef class Connection:
     cdef readonly int state
     cdef NumberTable channels               # by remote channel
     cdef NumberTable local_channels
-    cdef uint32_t open_channels
+    cdef int open_channels                  # sessions, of either side
     cdef readonly uint32_t local_max_frame  # octets
     cdef readonly uint32_t remote_max_frame
     cdef readonly uint32_t local_channel_max

@@ -503,11 +503,17 @@ cdef class Connection:
         if number > most:
             raise RemoteError("connection", RESOURCE_LIMIT, "no channel left for a session")
         self.local_channels.put(number, channel)
+        self.open_channels += 1
         channel.local_channel = number
         channel.remote_channel = remote_channel or 0
 
     cdef int forget_channel(self, Channel channel) except -1:
+        self.open_channels -= 1
         return self.local_channels.remove(channel.local_channel)
+
+    def channels_left(self):
+        """Sessions that may still begin, of either side."""
+        return min(self.local_channel_max, self.remote_channel_max) + 1 - self.open_channels
 
     # -- output -------------------------------------------------------------------------------------------------------
 

@@ -435,6 +435,11 @@ cdef size_t write_flow(uint8_t* w, uint16_t channel, const Flow* flow) noexcept 
             if flow.properties.size:
                 items = 11
                 w = put_octets(w, flow.properties.data, flow.properties.size)
+    else:
+        # A session's flow. Some clients index the link's fields without looking at the length.
+        items = 9
+        memset(w, T_NULL, 5)
+        w += 5
     if wide:
         end_wide(frame, w, items)
     else:

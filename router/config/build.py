@@ -86,6 +86,7 @@ def build_router(entity: Entity, problems: Problems) -> RouterConfig:
         id=identifier,
         mode=mode,
         workers=workers,
+        buffered_megabytes=entity.number("maxBufferedMegabytes"),
         hello_interval_seconds=entity.number("helloIntervalSeconds"),
         hello_max_age_seconds=entity.number("helloMaxAgeSeconds"),
         ra_interval_seconds=entity.number("raIntervalSeconds"),
@@ -163,6 +164,7 @@ def _endpoint(entity: Entity, mechanisms: Sequence[str], problems: Problems) -> 
         "strip_annotations_in": strip in ("in", "both"),
         "strip_annotations_out": strip in ("out", "both"),
         "link_capacity": entity.optional_number("linkCapacity") or DEFAULT_LINK_CAPACITY,
+        "buffered_megabytes": entity.number("maxBufferedMegabytes"),
         "open_properties": entity.map("openProperties"),
         "message_components": _message_components(entity, problems),
     }

@@ -60,6 +60,7 @@ class RouterConfig(EntityConfig):
     id: str
     mode: str
     workers: int
+    buffered_megabytes: int  # of each worker
     hello_interval_seconds: int
     hello_max_age_seconds: int
     ra_interval_seconds: int
@@ -99,6 +100,7 @@ class EndpointConfig(EntityConfig):
     strip_annotations_in: bool
     strip_annotations_out: bool
     link_capacity: int  # deliveries
+    buffered_megabytes: int
     open_properties: Mapping[str, JsonValue]
     message_components: str  # parts of messages that log module MESSAGE writes: names by commas, `all` or `none`
     multi_tenant: bool = False

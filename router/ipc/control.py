@@ -156,7 +156,7 @@ class Attach(TypedDict):
     link: the worker's number for it. slot, gen: its link slot and that slot's generation. dir: as the router sees it,
     "in" when the client sends. address: as the client wrote it. dynamic_address: value of x-opt-qd.address. caps:
     [symbols, whether they came as an array]. tenant: prefix. text: the terminus as the log shows it.
-    route: of a link from another router of ours, see `pair`. channel: our number of its session, of a router's link.
+    route: of a link from another router of ours, see `pair`. channel: our number of its session.
     """
 
     t: Literal["attach"]
@@ -168,7 +168,7 @@ class Attach(TypedDict):
     name: str
     address: str | None
     route: NotRequired[list[str]]
-    channel: NotRequired[int]
+    channel: int
     dynamic: bool
     dynamic_address: str | None
     caps: list[Any]
@@ -360,7 +360,7 @@ class PairOrder(TypedDict):
     the client's link. survives: its terminus outlives its connection. address: what the container is to see, None:
     what the client wrote. answer: [text taken off the front of the answered address, text put there]. route: the link
     is for the next router on the way, not for a container: ids of the router that has the container and of those
-    passed, for one of ours; none: it is another one. group: links that need a session of their own together."""
+    passed, for one of ours; none: it is another one. group: links of one session of a client, which have one of their own."""
 
     t: Literal["pair"]
     conn: int
@@ -375,7 +375,7 @@ class PairOrder(TypedDict):
     address: str | None
     answer: list[str]
     route: NotRequired[list[str]]
-    group: NotRequired[str]
+    group: str
 
 
 class Paired(TypedDict):

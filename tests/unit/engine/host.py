@@ -126,6 +126,7 @@ class InProcessWorker(Worker):
                 "id": router.identity,
                 "product": "sluice",
                 "version": "0",
+                "maxBufferedMegabytes": 1024,
                 "stuckScanSeconds": 30,
                 "stuckAgeSeconds": 10,
             },

@@ -177,6 +177,7 @@ def attach(link: int, direction: str, address: str | None, **more: object) -> di
         "expiry": None,
         "timeout": 0,
         "tenant": None,
+        "channel": 0,
         "text": "source={...} target={...}",
         **more,
     }

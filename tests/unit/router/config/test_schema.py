@@ -174,7 +174,12 @@ def test_attributes_in_reporting_order():
         for each in entity_type.attributes.values()
         if each.addition
     ]
-    assert additions == [("router.config.address", "presettledOverflow")]
+    assert additions == [
+        ("router", "maxBufferedMegabytes"),
+        ("listener", "maxBufferedMegabytes"),
+        ("connector", "maxBufferedMegabytes"),
+        ("router.config.address", "presettledOverflow"),
+    ]
 
 
 @pytest.mark.parametrize(
