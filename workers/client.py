@@ -15,7 +15,7 @@ from router.ipc import control
 from workers.links import LinkRecord, NoRoom, check_attach
 from workers.own_links import OwnLink
 from workers.routed_sessions import RoutedSessions
-from workers.router_links import BUNDLE, COST, VERSION, RouterLinks, announced
+from workers.router_links import BUNDLE, BUNDLE_CHECKS, COST, VERSION, RouterLinks, announced
 from workers.stream_links import SPARE_CHANNELS
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class Client:
         for key, value in self.offer["openProperties"].items():
             items += [encode_symbol(key), encode_value(value)]
         if self.router is not None:
-            items += [encode_symbol(BUNDLE), encode_int(1)]
+            items += [encode_symbol(BUNDLE), encode_int(BUNDLE_CHECKS)]
         return items
 
     def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> Session:

@@ -69,6 +69,7 @@ SPARE_FEWEST: Final = 2
 SESSIONS_OF_DISPATCH: Final = 14
 COST: Final = "qd.inter-router-cost"
 BUNDLE: Final = "sluice.bundle"
+BUNDLE_CHECKS: Final = 2  # its value where the router follows settled deliveries, too (decision 0015)
 VERSION: Final = "qd.annotations-version"
 _INTS: Final = (0x54, 0x71)
 _MAPS: Final = {0xC1: 3, 0xD1: 9}  # octets before the first key
@@ -228,9 +229,16 @@ class RouterLink(LinkRecord):
             self.link: Any = ControlOut(capacity=capacity) if self.outgoing else ControlIn(capacity=capacity)
         elif self.outgoing:
             self.link = RouterOut(capacity=capacity)
+            if self._checks():
+                self.link.use_checks()
         else:
             self.link = RouterIn(capacity=self._window(capacity))
         self.link.context = self
+
+    def _checks(self) -> bool:
+        """Whether the neighbour follows settled deliveries for us, and we for it."""
+        router = self.client.router
+        return router is not None and router.announced.get(BUNDLE, 0) >= BUNDLE_CHECKS
 
     def _window(self, capacity: int) -> int:
         """Deliveries in flight on a link by which the peer sends; `capacity`: what a router of Dispatch gets."""
@@ -315,7 +323,7 @@ class RouterLink(LinkRecord):
         worker = self.client.worker
         if self.capability == CONTROL:
             return ControlRoute(worker.table, control.CONTROL_KEY)
-        return RouterRoute(worker.table, self.client.number, streaming=streaming)
+        return RouterRoute(worker.table, self.client.number, streaming=streaming, checks=self._checks())
 
     def _tell(self, kind: str, priority: int) -> None:
         self.told = True

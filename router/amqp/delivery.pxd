@@ -27,6 +27,7 @@ cdef enum:
     OUT_ABORT = 32             # what is not written stays unwritten: end it with an aborted transfer
     OUT_LATE_SETTLED = 64      # settled while on its way: only the last frame says so
     OUT_STUCK = 128            # counted as stuck
+    OUT_CHECK = 256            # sent unsettled for a settled delivery: its settlement says that it has left
 
 # One delivery from a producer. Owner: its upstream, in whose list it is until finished.
 cdef struct InDelivery:

@@ -314,6 +314,8 @@ cdef OutDelivery* out_new(Party downstream, InDelivery* d, Content* c, bint link
     elif c.outstanding is not NULL:
         o.outstanding = c.outstanding
         o.outstanding[0] += 1
+    if c.checking:
+        o.flags |= OUT_CHECK
     if linked:
         o.peer = d
         o.sibling = d.outs
@@ -367,6 +369,8 @@ cdef int out_update(OutDelivery* o, uint8_t kind, const Slice* state, bint settl
     cdef Slice combined
     if d is NULL:
         return 0
+    if o.flags & OUT_CHECK and d.flags & IN_PRESETTLED:
+        return out_left(o) if settled else 0
     if d.flags & IN_ACCEPT:
         if settled:
             out_detach(o)

@@ -31,6 +31,8 @@ cdef enum:
     # Transfers beyond the credit are taken (Dispatch does) up to so many times the capacity; then the link is detached.
     OVERRUN = 2
     OVERRUN_MORE = 16
+    # One of so many settled deliveries of a producer is followed over other routers until it has left (Content.checkpoint).
+    CHECKPOINT_EVERY = 8
 
 # A message whose first sections cannot be read: amqp:decode-error.
 MALFORMED = codec.encode_described(0x25, [codec.encode_error("amqp:decode-error", "invalid message format")])
@@ -363,6 +365,7 @@ cdef class IncomingLink(Link):
         """ROUTED (d may be freed), or WANTS_MORE for content that is not whole."""
         cdef bint complete = c.complete
         c.producer = self.number
+        c.checkpoint = c.settled and not self.between and self.delivery_count % CHECKPOINT_EVERY == 0
         if (self.route_logged(d, c) if self.logged else self.deliveries.route(self, d, c)) == WANTS_MORE:
             if c.whole:
                 raise LocalError("link", "amqp:internal-error", "a whole message cannot be routed")
@@ -378,6 +381,8 @@ cdef class IncomingLink(Link):
                 # The copies hold what content_store made.
                 message_release(c.stored)
                 c.stored = NULL
+        if self.eager:
+            self.forwarded(d)
         if d.flags & (IN_PRESETTLED | IN_ACCEPT):
             in_routed(d)
             if complete:
@@ -386,8 +391,6 @@ cdef class IncomingLink(Link):
         if complete and d.message is not NULL:
             message_release(d.message)
             d.message = NULL
-        if self.eager:
-            self.forwarded(d)
         in_routed(d)
         return 0
 

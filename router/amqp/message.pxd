@@ -61,6 +61,7 @@ cdef struct Sections:
     Slice to_override          # encoded string
     int phase
     bint stream
+    bint settled               # x-opt-qd.settled: sent settled, and a router wants to hear when it has left
     int priority               # 0…9, or -1 when the message does not say
     bint has_properties
     Slice to                   # text of properties.to; data NULL when absent
@@ -93,6 +94,11 @@ cdef struct Content:
     int phase                  # for x-opt-qd.phase, 0: none
     bint at_hand               # what is not here yet is with the worker that sent it, complete
     uint64_t producer          # number of the link that it came by, in the order of their making; 0: the router itself
+    # A settled delivery of which the routers on the way hear when it has left its last queue, so that its producer can
+    # be slowed. It comes from a producer settled, and from a router unsettled.
+    bint checkpoint
+    bint checking              # … and goes to a router that knows of this, unsettled
+    bint unbounded             # presettled, and nobody who sent it here can be slowed
     uint32_t came_by           # the inter-router connection that it came by, 0: none
     uint64_t* outstanding      # where unsettled copies are counted while they are, or NULL
 

@@ -231,6 +231,8 @@ cdef ScanResult scan_router_annotation(const Slice* name, const uint8_t* value, 
         out.phase = small_int(value, end)
     elif named(name, b"stream", 6):
         out.stream = True
+    elif named(name, b"settled", 7):
+        out.settled = True
     return SCAN_OK
 
 
@@ -543,7 +545,7 @@ cdef void cursor_close(Cursor* cursor) noexcept:
 
 cdef size_t compose_room(const Content* c) noexcept nogil:
     # 12 for the section's own header; keys of 9 to 16 octets with 2 of their header; 9 for a list's header.
-    return c.sections.map.size + c.to.size + c.sections.ingress.size + c.sections.trace.size + 2 * node_size + 160
+    return c.sections.map.size + c.to.size + c.sections.ingress.size + c.sections.trace.size + 2 * node_size + 192
 
 
 cdef inline uint8_t* put_key(uint8_t* w, const char* text, uint8_t size) noexcept nogil:
@@ -624,6 +626,12 @@ cdef size_t compose(uint8_t* w, const Content* c, bint router) noexcept nogil:
             items += 2
         if s.stream:
             w = put_key(w, b"x-opt-qd.stream", 15)
+            w[0] = T_SMALLINT
+            w[1] = 1
+            w += 2
+            items += 2
+        if c.checking:
+            w = put_key(w, b"x-opt-qd.settled", 16)
             w[0] = T_SMALLINT
             w[1] = 1
             w += 2

@@ -9,6 +9,7 @@ cpdef enum Overflow:
     OVERFLOW_THROTTLE = 0      # hold the producer's credit; drop the oldest only when the consumer is starved
     OVERFLOW_BLOCK = 1         # hold the producer's credit
     OVERFLOW_DROP_OLDEST = 2   # as Dispatch 1.19
+    OVERFLOW_REMOTE = 3        # from a router whose producers cannot be slowed: drop the oldest of a long queue
 
 cdef enum:
     STARVED_MS = 1000          # a consumer that granted no credit for so long makes `throttle` drop

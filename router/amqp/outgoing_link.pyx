@@ -15,7 +15,7 @@ from router.amqp.counters cimport (
 )
 from router.amqp.credit cimport credit_left, shown_credit
 from router.amqp.delivery cimport (
-    IN_OWN, OUT_ABORT, OUT_LATE_SETTLED, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING,
+    IN_OWN, OUT_ABORT, OUT_CHECK, OUT_LATE_SETTLED, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING,
     OWN_QUEUED, map_put, map_take, out_free, out_left, out_new, out_update, own_charge, plain_state, queue_append,
     queue_remove, sent_append, sent_remove,
 )
@@ -30,6 +30,8 @@ from router.ipc.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW
 cdef enum:
     DEFAULT_CAPACITY = 250     # deliveries, of Dispatch
     TAG_OCTETS = 8
+    # Capacities that wait for one consumer of what comes from routers that cannot slow its producers.
+    REMOTE_QUEUE = 10
 
 cdef uint64_t next_tag = 0
 cdef uint8_t* scratch = NULL   # annotations being composed
@@ -65,6 +67,11 @@ cdef uint32_t mark_copies(OutDelivery* o, uint64_t before) noexcept nogil:
             marked += 1
         o = o.next
     return marked
+
+
+cdef inline bint droppable(const OutDelivery* o) noexcept nogil:
+    """Its producer has settled it, and nothing of it has been written."""
+    return o.flags & OUT_SETTLED and not o.flags & OUT_STARTED and (not o.flags & OUT_REPORT or o.flags & OUT_CHECK)
 
 
 cdef class OutgoingLink(Link):
@@ -110,7 +117,7 @@ cdef class OutgoingLink(Link):
         cdef bint rewrite = self.annotations or c.sections.rewrite
         cdef size_t size = c.size
         cdef uint32_t delivery_id = session.next_delivery_id
-        cdef bint settled = c.settled or self.settles
+        cdef bint settled = c.settled or self.settles or (c.checkpoint and not c.checking)
         cdef OutDelivery* o
         cdef uint8_t* w
         cdef Slice accepted
@@ -183,6 +190,7 @@ cdef class OutgoingLink(Link):
         cdef Message* m
         cdef OutDelivery* o
         cdef bint hold = False
+        cdef bint checkpoint = c.checkpoint and not c.checking and not c.settled
         cdef size_t composed
         cdef uint32_t charge = 0
         if d.flags & IN_OWN:
@@ -192,13 +200,15 @@ cdef class OutgoingLink(Link):
                 self.count_presettled()
                 count_drop(self.slot, DROP_OVERFLOW)
                 return 0
-        if c.settled and self.slot.undelivered >= self.capacity:
+        if (c.settled or checkpoint) and self.slot.undelivered >= self.capacity:
             hold = self.make_room(overflow)
         m = content_store(c)
         o = out_new(self, d, c, not c.settled or not c.complete or hold)
         o.charge = charge
-        if self.settles and not c.settled:
+        if (self.settles or checkpoint) and not c.settled:
             o.flags |= OUT_SETTLED | OUT_REPORT
+        if checkpoint:
+            o.flags |= OUT_CHECK
         o.message = m
         m.refs += 1
         if self.annotations or c.sections.rewrite:
@@ -225,11 +235,15 @@ cdef class OutgoingLink(Link):
         cdef OutDelivery* following
         cdef Connection connection = self.session.connection
         self.overflow = overflow
+        if overflow == OVERFLOW_REMOTE:
+            if self.slot.undelivered >= REMOTE_QUEUE * self.capacity:
+                self.drop_oldest()
+            return False
         if overflow == OVERFLOW_DROP_OLDEST:
             o = self.queue_first.next
             while o is not NULL:
                 following = o.next
-                if o.flags & OUT_SETTLED and not o.flags & (OUT_STARTED | OUT_REPORT):
+                if droppable(o):
                     self.drop_queued(o, DROP_OVERFLOW)
                 o = following
             return False
@@ -244,7 +258,7 @@ cdef class OutgoingLink(Link):
     cdef bint drop_oldest(self) except *:
         cdef OutDelivery* o = self.queue_first
         while o is not NULL:
-            if o.flags & OUT_SETTLED and not o.flags & (OUT_STARTED | OUT_REPORT) and o.message.complete:
+            if droppable(o) and o.message.complete:
                 self.drop_queued(o, DROP_OVERFLOW)
                 return True
             o = o.next
@@ -268,6 +282,7 @@ cdef class OutgoingLink(Link):
 
     cdef int drop_queued(self, OutDelivery* o, int reason) except -1:
         """A presettled copy that was not started leaves the queue unwritten."""
+        cdef Slice released
         queue_remove(self, o)
         self.slot.undelivered -= 1
         if not o.message.complete and not o.flags & OUT_ABORT:
@@ -275,7 +290,11 @@ cdef class OutgoingLink(Link):
         self.slot.deliveries += 1
         self.count_presettled()
         count_drop(self.slot, reason)
-        out_left(o)
+        if o.flags & OUT_REPORT:
+            released = plain_state(D_RELEASED)
+            out_update(o, D_RELEASED, &released, True)
+        else:
+            out_left(o)
         out_free(o)
         return 0
 
@@ -568,11 +587,14 @@ cdef class OutgoingLink(Link):
             o = self.queue_first
             if o.flags & OUT_STARTED:
                 map_take(&self.session.sent, o.id)
-            if o.flags & OUT_SETTLED and not o.flags & OUT_REPORT:
+            if o.flags & OUT_SETTLED and (not o.flags & OUT_REPORT or o.flags & OUT_CHECK):
                 if not o.flags & OUT_ABORT:
                     totals.dropped_presettled += 1
                     totals.dropped[DROP_CONSUMER_LOST] += 1
-                out_left(o)
+                if o.flags & OUT_REPORT:
+                    out_update(o, D_RELEASED, &released, True)
+                else:
+                    out_left(o)
             else:
                 self.count_settled(D_RELEASED)
                 out_update(o, D_RELEASED, &released, True)

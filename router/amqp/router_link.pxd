@@ -1,5 +1,7 @@
 """Links between routers (inter-router.md 2.6 to 2.9): data links by priority, and streaming links."""
+from router.amqp.delivery cimport InDelivery
 from router.amqp.incoming_link cimport IncomingLink
+from router.amqp.message cimport Content
 from router.amqp.outgoing_link cimport OutgoingLink
 
 cpdef enum Pool:
@@ -13,6 +15,8 @@ cdef class RouterOut(OutgoingLink):
     cdef public StreamPool pool            # of its connection: where streams go; None: they go here
     cdef StreamPool home                   # of a streaming link: where it is when it is idle
     cdef bint busy                         # … and is not there
+    cdef bint checks                       # the peer is one of ours and knows of Content.checkpoint
+    cdef int send(self, InDelivery* d, Content* c, int overflow) except -1
     cdef int rest(self) except -1
 
 # Owner: what handles its connection.

@@ -21,7 +21,7 @@ How they are made, for workers/:
     pool.trim()                            every 30 s
     pool.close()                           the connection is gone
 """
-from router.amqp.delivery cimport InDelivery, OutDelivery
+from router.amqp.delivery cimport OutDelivery
 from router.amqp.message cimport STREAM_AT, Content
 
 
@@ -44,7 +44,23 @@ cdef class RouterOut(OutgoingLink):
     def __cinit__(self):
         self.annotations = True
 
+    def use_checks(self):
+        """The peer follows settled deliveries for us (Content.checkpoint)."""
+        self.checks = True
+
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
+        cdef bint settled = c.settled
+        if not self.checks or not c.checkpoint:
+            return self.send(d, c, overflow)
+        c.settled = False
+        c.checking = True
+        try:
+            return self.send(d, c, overflow)
+        finally:
+            c.settled = settled
+            c.checking = False
+
+    cdef int send(self, InDelivery* d, Content* c, int overflow) except -1:
         cdef RouterOut link
         if self.pool is not None and is_stream(c):
             link = self.pool.take()

@@ -133,6 +133,7 @@ cdef class Session(Channel):
     cdef uint32_t window_now(self) noexcept
     cdef bint any_goes_on(self) noexcept
     cdef void open_window(self, uint32_t frames) noexcept
+    cdef void set_shut(self, bint shut) noexcept
     cdef int update_window(self) except -1
     cdef int window_opened(self) except -1
     cdef int watch(self) except -1

@@ -18,7 +18,7 @@ from router.amqp.codec cimport split_fields
 from router.amqp.connection cimport (
     FRAME_TAKEN, FRAME_WAITS, LINK_QUANTUM, PAUSE_ATTACH, TURN_MORE, TURN_WINDOW, Scheduler,
 )
-from router.amqp.counters cimport PrivateSlot
+from router.amqp.counters cimport PrivateSlot, totals
 from router.amqp.delivery cimport map_free, map_get, plain_state, state_kind
 from router.amqp.frames cimport (
     DISPOSITION_ROOM, FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, write_disposition, write_flow,
@@ -211,6 +211,14 @@ cdef void ready_remove(ReadyList* ready, Endpoint link) noexcept:
     link.in_ready = NULL
 
 
+cdef uint32_t frames_of(uint32_t octets, Connection connection, uint32_t fewest, uint32_t most) noexcept:
+    """Frames of the longest kind that have so many octets, within bounds."""
+    cdef uint32_t frames = octets // connection.local_max_frame
+    if frames < fewest:
+        frames = fewest
+    return frames if frames < most else most
+
+
 cdef class Session(Channel):
     """One session. Owner: its connection."""
 
@@ -227,9 +235,8 @@ cdef class Session(Channel):
         self.attaching = {}
         self.flows = []
         self.strict = window > 0
-        self.incoming_window = window or min(max(WINDOW_OCTETS // connection.local_max_frame, WINDOW_FEWEST),
-                                             WINDOW_MOST)
-        self.held_window = min(self.incoming_window, max(HELD_WINDOW_OCTETS // connection.local_max_frame, 2))
+        self.incoming_window = window or frames_of(WINDOW_OCTETS, connection, WINDOW_FEWEST, WINDOW_MOST)
+        self.held_window = frames_of(HELD_WINDOW_OCTETS, connection, 2, self.incoming_window)
         if begin is None:
             self.unanswered = True
         else:
@@ -337,7 +344,12 @@ cdef class Session(Channel):
         """The peer may send so many frames from now on."""
         self.incoming_limit = self.next_incoming_id + frames
         self.update_at = self.incoming_limit - frames // 2
-        self.shut = False
+        self.set_shut(False)
+
+    cdef void set_shut(self, bint shut) noexcept:
+        if shut != self.shut:
+            self.shut = shut
+            totals.windows_shut += 1 if shut else -1
 
     cdef uint32_t window_now(self) noexcept:
         """Frames of the window that the peer may have now, 0: it is to stay shut (credit.md, "Windows")."""
@@ -369,8 +381,8 @@ cdef class Session(Channel):
             return 0
         frames = self.window_now()
         if frames == 0:
-            self.shut = True
-            if not self.watched and self.connection.full():
+            self.set_shut(self.window_left() <= 0)
+            if self.shut and not self.watched and self.connection.full():
                 self.watch()
             return 0
         self.open_window(frames)
@@ -416,6 +428,7 @@ cdef class Session(Channel):
                 if link is not None and link.incoming and link.octets_held() and (most is None or link.octets_held() > most.octets_held()):
                     most = link
             if most is not None:
+                totals.given_up += 1
                 self.connection.handler.on_given_up(most, most.octets_held(), most.give_up())
         self.watched_passed = passed
         return now + STANDSTILL_MS
@@ -806,6 +819,7 @@ cdef class Session(Channel):
         if self.ended:
             return 0
         self.flush_reports()
+        self.set_shut(False)
         self.ended = True
         for link in self.by_handle:
             if link is not None:

@@ -360,7 +360,8 @@ class PairOrder(TypedDict):
     the client's link. survives: its terminus outlives its connection. address: what the container is to see, None:
     what the client wrote. answer: [text taken off the front of the answered address, text put there]. route: the link
     is for the next router on the way, not for a container: ids of the router that has the container and of those
-    passed, for one of ours; none: it is another one. group: links of one session of a client, which have one of their own."""
+    passed, for one of ours; none: it is another one. group: the client's session, whose
+    links have one of their own."""
 
     t: Literal["pair"]
     conn: int

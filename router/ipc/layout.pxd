@@ -6,7 +6,7 @@ that is one update old, never a torn one (naturally aligned words).
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
-    REGION_VERSION = 3
+    REGION_VERSION = 4
     MAX_WORKERS = 64
     # Bucket 0: below 1 µs; bucket n: 2**(n - 1) µs and more, below 2**n µs; the last one: all that is longer.
     LATENCY_BUCKETS = 32
@@ -65,6 +65,8 @@ cdef struct WorkerSlot:
     uint64_t egress_container
     uint64_t checks_failed     # CHECK assertions that did not hold
     uint64_t buffered          # octets of message content held
+    uint64_t windows_shut      # sessions whose window stays shut until something is taken
+    uint64_t given_up          # links whose messages were given up at the bound of memory
     uint64_t stuck             # deliveries that are stuck, on all links; those of a link are in its slot
     uint64_t blocked           # links without credit for long
     uint32_t links_used_high   # link slots ever claimed by this generation: all below this index

@@ -402,6 +402,7 @@ cdef class Region:
             store64(&slot.connections, 0, RELAXED)
             store64(&slot.links, 0, RELAXED)
             store64(&slot.buffered, 0, RELAXED)
+            store64(&slot.windows_shut, 0, RELAXED)
             store64(&slot.stuck, 0, RELAXED)
             store64(&slot.blocked, 0, RELAXED)
             store64(&slot.heartbeat, 0, RELAXED)

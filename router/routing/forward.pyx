@@ -10,6 +10,7 @@ from libc.string cimport memset
 from router.amqp.codec cimport Slice
 from router.amqp.counters cimport totals
 from router.amqp.delivery cimport IN_MULTI
+from router.amqp.outgoing_link cimport OVERFLOW_DROP_OLDEST, OVERFLOW_REMOTE
 from router.routing.consumer cimport Consumer
 from router.routing.network cimport DEFAULT_PRIORITY, HERE, Destination, Network, Way
 from router.routing.port cimport WorkerPort
@@ -36,15 +37,19 @@ cdef inline uint32_t score(Consumer c) noexcept:
     return outstanding
 
 
+cdef inline int overflow_of(Address address, const Content* c) noexcept:
+    return OVERFLOW_REMOTE if c.unbounded and address.overflow != OVERFLOW_DROP_OLDEST else address.overflow
+
+
 cdef inline int give(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
     if consumer.container:
         address.slot.egress_container += 1
         totals.egress_container += 1
     if consumer.link is not None:
-        return consumer.link.offer(d, c, address.overflow)
+        return consumer.link.offer(d, c, overflow_of(address, c))
     consumer.sent += 1
     consumer.port.add_target(consumer.slot_index, consumer.generation)
-    return consumer.port.offer(d, c, address.overflow)
+    return consumer.port.offer(d, c, overflow_of(address, c))
 
 
 cdef int give_remote(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
@@ -52,10 +57,10 @@ cdef int give_remote(Address address, Consumer consumer, InDelivery* d, Content*
     address.slot.transit += 1
     totals.transit += 1
     if consumer.link is not None:
-        return consumer.link.offer(d, c, address.overflow)
+        return consumer.link.offer(d, c, overflow_of(address, c))
     consumer.sent += 1
     consumer.port.add_target(consumer.slot_index, consumer.generation)
-    return consumer.port.offer(d, c, address.overflow)
+    return consumer.port.offer(d, c, overflow_of(address, c))
 
 
 cdef inline int priority_of(Address address, const Content* c) noexcept:
@@ -127,6 +132,7 @@ cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
     memset(&c.sections.trace, 0, sizeof(Slice))
     c.honour = False
     c.came_by = 0
+    c.checkpoint = False
     if c.sections.subject.data is not NULL:
         hops = exchange.hops(PyBytes_FromStringAndSize(<const char*>c.sections.subject.data, c.sections.subject.size))
         for hop in hops:
@@ -281,14 +287,14 @@ cdef int forward_multicast(Address address, InDelivery* d, Content* c, int* remo
     d.flags |= IN_MULTI
     for consumer in address.consumers:
         if consumer.link is not None:
-            consumer.link.offer(d, c, address.overflow)
+            consumer.link.offer(d, c, overflow_of(address, c))
         else:
             ports = add_target(address, consumer, d, c, ports)
     if remote is not NULL:
         links = multicast_links(address, c)
         for consumer in links:
             if consumer.link is not None:
-                consumer.link.offer(d, c, address.overflow)
+                consumer.link.offer(d, c, overflow_of(address, c))
             else:
                 ports = add_target(address, consumer, d, c, ports)
         remote[0] = <int>len(links)
@@ -296,7 +302,7 @@ cdef int forward_multicast(Address address, InDelivery* d, Content* c, int* remo
         totals.transit += remote[0]
     if ports is not None:
         for port in ports:
-            port.offer(d, c, address.overflow)
+            port.offer(d, c, overflow_of(address, c))
     if not address.consumers and not links:
         d.flags &= ~IN_MULTI
     return <int>len(address.consumers)
@@ -312,7 +318,7 @@ cdef list add_target(Address address, Consumer consumer, InDelivery* d, Content*
             ports = []
         ports.append(port)
     elif port.target_count == TARGETS_A_RECORD:
-        port.offer(d, c, address.overflow)
+        port.offer(d, c, overflow_of(address, c))
         ports.remove(port)
     return ports
 

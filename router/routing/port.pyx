@@ -53,6 +53,7 @@ cdef enum:
     F_MULTI = 16
     F_HONOUR = 32              # router annotations of the message count
     F_OWN = 64                 # the router itself sent it
+    K_CHECKPOINT = 128         # beside the overflow policy of a transfer: Content.checkpoint
     F_AT_HAND = 128            # all of it is here, and it is no stream: only what follows this record is to come
 
 # Head of every record.
@@ -253,7 +254,7 @@ cdef class WorkerPort(Party):
         head.flags = (F_PRESETTLED if c.settled else 0) | (F_MULTI if self.target_count > 1 else 0) \
             | (F_HONOUR if c.honour else 0) | (F_OWN if d.flags & IN_OWN else 0) \
             | (F_AT_HAND if c.complete and (c.stored.size if c.stored is not NULL else c.size) < STREAM_AT else 0)
-        head.kind = <uint8_t>overflow
+        head.kind = <uint8_t>overflow | (K_CHECKPOINT if c.checkpoint else 0)
         head.phase = <uint8_t>c.phase
         head.count = self.target_count
         head.key = self.next_key
@@ -497,7 +498,8 @@ cdef class WorkerPort(Party):
         c.at_hand = head.flags & F_AT_HAND
         # The sending worker has checked the sections.
         scan(c.data, c.size, False, c.honour, &c.sections)
-        self.spread(d, &c, target, head.count, head.kind)
+        c.checkpoint = head.kind & K_CHECKPOINT
+        self.spread(d, &c, target, head.count, head.kind & ~K_CHECKPOINT)
         if c.stored is not NULL:
             message_routed(c.stored)
             if m is NULL:

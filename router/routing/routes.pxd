@@ -35,5 +35,6 @@ cdef class AnonymousRoute(Route):
 cdef class RouterRoute(Route):
     cdef readonly uint32_t conn
     cdef bint streaming
+    cdef bint checks
     cdef int scan_subject(self, IncomingLink link, InDelivery* d, Content* c) except -1
     cdef Address lookup(self, const Slice* text, int phase)

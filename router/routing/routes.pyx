@@ -233,8 +233,10 @@ cdef class AnonymousRoute(Route):
 cdef class RouterRoute(Route):
     """A link from another router: each message names its address, in an annotation or its properties (10.4)."""
 
-    def __cinit__(self, Table table not None, conn=0, *, streaming=False):
-        """conn: number of its connection. streaming: the peer uses it for streams, which go on as they come."""
+    def __cinit__(self, Table table not None, conn=0, *, streaming=False, checks=False):
+        """conn: number of its connection. streaming: the peer uses it for streams, which go on as they come. checks: the
+        peer is one of ours and slows the producers of settled messages (Content.checkpoint)."""
+        self.checks = checks
         self.table = table
         self.honour = True
         self.conn = conn
@@ -262,6 +264,8 @@ cdef class RouterRoute(Route):
                 return result
         c.honour = True
         c.came_by = self.conn
+        c.checkpoint = c.sections.settled
+        c.unbounded = c.settled and not self.checks
         text = c.sections.to
         if c.sections.to_override.data is not NULL:
             c.to = c.sections.to_override

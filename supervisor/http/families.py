@@ -123,6 +123,9 @@ class Builder:
             ("sluice_worker_connections", lambda row: row.counters["connections"]),
             ("sluice_worker_links", lambda row: row.counters["links"]),
             ("sluice_worker_buffered_bytes", lambda row: row.counters["buffered"]),
+            ("sluice_worker_buffered_limit_bytes", lambda row: self._router.buffered_megabytes << 20),
+            ("sluice_worker_windows_shut", lambda row: row.counters["windows_shut"]),
+            ("sluice_worker_given_up_total", lambda row: row.counters["given_up"]),
             ("sluice_worker_wakes_total", lambda row: row.counters["wakes"]),
             ("sluice_worker_failed_checks_total", lambda row: row.counters["checks_failed"]),
         )
