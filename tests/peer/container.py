@@ -47,9 +47,9 @@ class Container(Peer):
         self.frame("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol(name) for name in mechanisms]))
         self.init = self.expect("sasl-init")
 
-    def session_begun(self, timeout: float = TIMEOUT, **fields: Any) -> Session:
-        """Wait for a session that the router begins, and answer."""
-        begin = self.expect("begin", timeout)
+    def session_begun(self, timeout: float = TIMEOUT, channel: int | None = None, **fields: Any) -> Session:
+        """Wait for a session that the router begins (on `channel`, if given), and answer."""
+        begin = self.expect("begin", timeout, **({} if channel is None else {"channel": channel}))
         session = Session(self, begin.channel, 0, WIDE)
         session.remote, session.remote_channel = begin, begin.channel
         session.next_incoming_id, session.remote_window = begin.next_outgoing_id, begin.incoming_window
@@ -59,8 +59,11 @@ class Container(Peer):
         return session
 
     def link_attached(self, answer: bool = True, timeout: float = TIMEOUT, **where: Any) -> Sender | Receiver:
-        """Wait for a link that the router attaches, and answer with its own termini (`accept`) unless told not to."""
+        """Wait for a link that the router attaches, and answer with its own termini (`accept`) unless told not to. A
+        session that it begins for the link is answered first."""
         attach = self.expect("attach", timeout, **where)
+        if any(frame.name == "begin" and frame.channel == attach.channel for frame in self.inbox):
+            self.session_begun(timeout, attach.channel)
         session = next(each for each in reversed(self.sessions) if each.remote_channel == attach.channel)
         kind = Sender if attach.role else Receiver
         link = kind(session, attach.fields["name"], session.fresh_handle())
