@@ -1,5 +1,6 @@
 """What happens in the router: messages of workers come in, answers and deltas go out. No input or output here."""
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -114,7 +115,8 @@ class Core:
         self._attaching = Attaching(router.id, router.mode, self.settings.current, self.table, targets)
         self.exchanges = Exchanges(router.id, router.mode, self.settings.current, self.table)
         self.offers = Offers(self.table, [listener for listener in configuration.listeners if not listener.http])
-        self._when_in_force: list[Callable[[], object]] = []
+        # What waits for a round of the settings, which is given, to be through.
+        self._when_in_force: deque[tuple[int, Callable[[], object]]] = deque()
         self._log_op: Op = [OP_LOG, log.settings.to_dict(), 0]
         self._next_connection = 1
         self._accepted = 0
@@ -219,7 +221,7 @@ class Core:
 
     def when_in_force(self, action: Callable[[], object]) -> None:
         """Call `action` when all workers go by the configuration as it is now."""
-        self._when_in_force.append(action)
+        self._when_in_force.append((self.settings.last_round, action))
 
     def change_log(self, settings: LogSettings, reopen: bool) -> None:
         """Tell the workers how to log; `reopen`: to open their files again."""
@@ -329,11 +331,9 @@ class Core:
         self.settings.step(epochs)
         if self.routers is not None:
             self.routers.step(epochs)
-        if self._when_in_force and self.settings.settled:
-            for action in self._when_in_force:
-                epochs.call_when_all(table.pending_epoch, action)
-            self._when_in_force = []
-            epochs.run_actions(table.epoch)
+        while self._when_in_force and self.settings.through(self._when_in_force[0][0]):
+            epochs.call_when_all(table.pending_epoch, self._when_in_force.popleft()[1])
+        epochs.run_actions(table.epoch)
         self.neighbours.publish()
         delta = table.take_delta()
         settled = epochs.settled(table.epoch)

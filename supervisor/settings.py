@@ -3,7 +3,11 @@
 A change is in force for the supervisor's decisions at once. Address records that exist get their new treatment, and the
 workers hear of both, in epochs of at most OPS_AN_EPOCH ops, each after all have acknowledged the one before: a worker
 applies them between two wakes, and clients must not feel the pause. A pattern and its addresses change in the same
-epoch unless there are more of them. No input or output here.
+epoch unless there are more of them.
+
+This goes in rounds: a look through all records for those that the changes concern, then the epochs. A round that is
+under way goes on whatever changes meanwhile; a further one follows for that. So changes that never stop cannot keep
+each other from being announced. No input or output here.
 """
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,15 +35,22 @@ class Settings:
         self.current: Final = AddressSettings(entries.items(), default)
         self._table = table
         self._entries: dict[str, Attributes] = dict(entries)
-        self._changed: dict[str, None] = {}  # patterns that the workers have to hear of, in order
+        # What the next round is to be about: patterns, in order, and whether there is one at all.
+        self._changed: dict[str, None] = {}
         self._default_changed = False
-        self._begins = False  # to look for records that changes concern
+        self._again = False
+        # The present round: the look, until it has come to its end; then the patterns that are to be announced.
         self._scan: Iterator[Record] | None = None
-        # Records that are treated otherwise than they should be, by the id of the setting that applies to them.
-        self._found: dict[int, list[Record]] = {}
-        self._patterns: Iterator[str] | None = None  # the changed ones, to be announced; None: not yet known
+        self._round: dict[str, None] = {}
+        self._round_default = False
+        self._announcing = False
+        # Records that are treated otherwise than they should be, by the id of the setting that applies to them; it is
+        # kept beside them, so that the id remains its own.
+        self._found: dict[int, tuple[Setting, list[Record]]] = {}
         self._waiting: deque[Op | Record] = deque()  # to be announced next
         self._sent = 0  # epoch of the last part
+        self._begun = 0  # rounds
+        self._ended = 0
 
     def op(self) -> Op:
         """All settings, for a snapshot."""
@@ -54,20 +65,20 @@ class Settings:
         if self._entries.get(pattern) != attributes:
             self._entries[pattern] = attributes
             self.current.put(pattern, setting_from(attributes))
-            self._begin([pattern])
+            self._note([pattern])
 
     def drop(self, pattern: str) -> None:
         """Remove a pattern that is there."""
         del self._entries[pattern]
         self.current.drop(pattern)
-        self._begin([pattern])
+        self._note([pattern])
 
     def set_default(self, distribution: str) -> None:
         """Change what applies to addresses that no pattern matches."""
         if distribution != self.current.default.distribution:
             self.current.set_default(distribution)
             self._default_changed = True
-            self._begin([])
+            self._note([])
 
     def replace(self, entries: Mapping[str, Attributes], prepared: AddressSettings, changed: Iterable[str]) -> None:
         """Change everything at once.
@@ -79,26 +90,36 @@ class Settings:
         if changed or self._default_changed:
             self._entries = dict(entries)
             self.current.become(prepared)
-            self._begin(changed)
+            self._note(changed)
 
-    def _begin(self, changed: list[str]) -> None:
-        """Something has changed: look, from the beginning, for records that it concerns."""
+    def _note(self, changed: Iterable[str]) -> None:
+        """Something has changed: a round has to follow."""
         self._changed.update(dict.fromkeys(changed))
-        self._begins = True
-        self._found = {}
-        self._patterns = None
-        self._waiting.clear()
+        self._again = True
 
     # Bringing changes to records and workers
 
     @property
     def settled(self) -> bool:
         """Whether all changes are on their way."""
-        return not self._begins and self._scan is None and self._patterns is None
+        return not self._again and not self._under_way
+
+    @property
+    def _under_way(self) -> bool:
+        return self._scan is not None or self._announcing
+
+    @property
+    def last_round(self) -> int:
+        """The round after which all changes made so far are on their way; see `through`."""
+        return self._begun + self._again
+
+    def through(self, number: int) -> bool:
+        """Whether a round has come to its end."""
+        return number <= self._ended
 
     def waiting(self, epochs: "Epochs[Any]") -> bool:
         """Whether `step` has something to do now."""
-        return not self.settled and (self._patterns is None or self._may_send(epochs))
+        return not self.settled and (not self._announcing or self._may_send(epochs))
 
     def _may_send(self, epochs: "Epochs[Any]") -> bool:
         """Whether all workers have what was sent before."""
@@ -106,24 +127,31 @@ class Settings:
 
     def step(self, epochs: "Epochs[Any]") -> None:
         """Go on, for about a millisecond. Call it in each wake, and again when others have had their turn."""
-        if self._begins:
-            self._begins = False
-            self._scan = iter(list(self._table.records.values()))
+        if self._again and not self._under_way:
+            self._begin()
         if self._scan is not None:
             self._look(self._scan)
-        if self._patterns is not None and self._may_send(epochs):
-            self._announce_some(self._patterns)
+        if self._announcing and self._may_send(epochs):
+            self._announce_some()
+
+    def _begin(self) -> None:
+        """A round begins: it is about all that has changed so far."""
+        self._round, self._changed = self._changed, {}
+        self._round_default, self._default_changed = self._default_changed, False
+        self._again = False
+        self._begun += 1
+        self._scan = iter(list(self._table.records.values()))
 
     def _look(self, scan: Iterator[Record]) -> None:
         for _ in range(RECORDS_A_TURN):
             record = next(scan, None)
             if record is None:
                 self._scan = None
-                self._patterns = iter(list(self._changed))
+                self._announcing = True
                 return
             setting = self._setting(record)
             if setting is not None and not self._as_set(record, setting):
-                self._found.setdefault(id(setting), []).append(record)
+                self._found.setdefault(id(setting), (setting, []))[1].append(record)
 
     def _setting(self, record: Record) -> Setting | None:
         """What is said about the address of a record; None where that does not matter."""
@@ -131,10 +159,10 @@ class Settings:
             return None
         return self.current.lookup(record.key[2:]) if record.key[0] == MOBILE else self.current.default
 
-    def _announce_some(self, patterns: Iterator[str]) -> None:
+    def _announce_some(self) -> None:
         """Fill an epoch: with what is left of a pattern, then with further ones as long as they fit."""
         count = 0
-        while count < OPS_AN_EPOCH and (self._waiting or self._collect(patterns)):
+        while count < OPS_AN_EPOCH and (self._waiting or self._collect()):
             if count and count + len(self._waiting) > OPS_AN_EPOCH:
                 break
             while self._waiting and count < OPS_AN_EPOCH:
@@ -143,21 +171,24 @@ class Settings:
         if count:
             self._sent = self._table.next_epoch
         else:
-            self._patterns = None
+            self._announcing = False
+            self._ended = self._begun
 
-    def _collect(self, patterns: Iterator[str]) -> bool:
+    def _collect(self) -> bool:
         """Take the next changed pattern with its addresses, at last those whose pattern is gone; False: nothing is."""
-        pattern = next(patterns, None)
-        if pattern is not None:
-            del self._changed[pattern]
+        if self._round:
+            pattern = next(iter(self._round))
+            del self._round[pattern]
             self._waiting.append([OP_SETTING, pattern, self._entries.get(pattern)])
-            self._waiting += self._found.pop(id(self.current.get(pattern)), ())
+            setting = self.current.get(pattern)
+            if setting is not None and id(setting) in self._found:
+                self._waiting += self._found.pop(id(setting))[1]
             return True
-        if self._default_changed:
-            self._default_changed = False
+        if self._round_default:
+            self._round_default = False
             self._waiting.append([OP_DEFAULT, self.current.default.distribution])
         if self._found:
-            self._waiting += self._found.pop(next(iter(self._found)))
+            self._waiting += self._found.pop(next(iter(self._found)))[1]
         return bool(self._waiting)
 
     def _announce(self, item: Op | Record) -> None:

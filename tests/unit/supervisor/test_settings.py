@@ -158,6 +158,59 @@ def test_what_changes_again_while_it_is_announced():
     assert [record.treatment for record in records] == ["closest"] * 150 + ["balanced"] * 150
 
 
+def test_a_pattern_that_did_not_fit_is_announced_after_a_further_change():
+    setup = Setup()
+    for name in ("a", "b"):
+        for number in range(60):
+            setup.use(f"{name}/{number}")
+    setup.settle()
+    setup.settings.put("a/#", to("multicast"))
+    setup.settings.put("b/#", to("closest"))
+    setup.settings.set_default("unavailable")
+    setup.settle(acknowledge=False)  # the first with its addresses; the second waits for the worker
+    setup.settings.put("c", to("closest"))
+    setup.epochs.acknowledge(0, setup.table.epoch)
+    ops = setup.settle()
+    assert [op[1] for op in ops if op[0] in ("setting", "default")] == ["b/#", "unavailable", "c"]
+    assert {name for name in treatments(ops) if name.startswith("M0b/")} == {f"M0b/{number}" for number in range(60)}
+
+
+def test_changes_that_do_not_stop_are_announced():
+    setup = Setup()
+    for number in range(1000):
+        setup.use(f"x/{number}")
+    setup.settle()
+    in_force = []
+    for number in range(40):  # a change in each turn; a look takes five
+        setup.settings.put(f"a{number}", to("multicast"))
+        in_force.append(setup.settings.last_round)
+        setup.settings.step(setup.epochs)
+        delta = setup.table.take_delta()
+        if delta is not None:
+            setup.heard += delta[1]
+            setup.epochs.acknowledge(0, delta[0])
+    told = [op[1] for op in setup.heard if op[0] == "setting"]
+    assert told == [f"a{number}" for number in range(len(told))]
+    assert len(told) >= 25
+    through = [setup.settings.through(number) for number in in_force]
+    assert 0 < through.count(True) <= len(told), "who waits is told when its own change is on its way, and not before"
+    assert through == sorted(through, reverse=True)
+
+
+def test_a_pattern_that_changes_while_it_is_looked_for():
+    setup = Setup()
+    records = [setup.use(f"a/{number}") for number in range(600)]
+    setup.settle()
+    setup.settings.put("a/#", to("multicast"))
+    setup.settings.step(setup.epochs)  # a part of the records is looked at
+    setup.settings.put("a/#", to("closest"))
+    setup.settings.step(setup.epochs)
+    setup.settings.drop("a/#")
+    setup.settings.put("a/1", to("closest"))
+    setup.settle()
+    assert [record.treatment for record in records] == ["balanced", "closest"] + ["balanced"] * 598
+
+
 def test_a_record_that_goes_is_not_announced():
     setup = Setup()
     record = setup.use("a")
