@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from router.config.entities import ListenerConfig
-from router.ipc.control import Handover, encode_handover
+from router.ipc.control import ControlError, Handover, encode_handover
 from router.log import INFO, Log
 from supervisor.connections import Connection
 from supervisor.core import Core
@@ -288,7 +288,13 @@ class Acceptor:
     def _hand_over(self, worker: Worker, connection: Connection, accepted: socket.socket) -> None:
         if connection.origin.role == INTER_ROUTER:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_OCTETS)
-        if self._send(worker, connection, accepted):
+        try:
+            sent = self._send(worker, connection, accepted)
+        except (OSError, ControlError) as error:
+            self._core.take_back(connection, worker)
+            self._give_up(connection, accepted, error)
+            return
+        if sent:
             accepted.close()
             return
         self._core.take_back(connection, worker)  # not its connection before it has it
@@ -297,7 +303,10 @@ class Acceptor:
         self._loop.add_writer(worker.handover, self._unstick, worker)
 
     def _send(self, worker: Worker, connection: Connection, accepted: socket.socket) -> bool:
-        """Put a connection on the hand-over socket; False when that is full."""
+        """Put a connection on the hand-over socket; False when that is full.
+
+        Raises OSError or ControlError for one that cannot be handed over at all.
+        """
         assert worker.handover is not None
         message: Handover = {"conn": connection.number, "offer": connection.offer, "peer": connection.peer}
         if connection.initiate is not None:
@@ -315,13 +324,28 @@ class Acceptor:
     def _unstick(self, worker: Worker) -> None:
         """The hand-over socket of a worker has room again."""
         connection, accepted = worker.stuck
-        if worker.handover is None or not self._send(worker, connection, accepted):
+        if worker.handover is None:
             return
+        failure: OSError | ControlError | None = None
+        try:
+            if not self._send(worker, connection, accepted):
+                return
+        except (OSError, ControlError) as error:
+            failure = error
         self._loop.remove_writer(worker.handover)
         worker.stuck = None
-        self._core.move(connection, worker)
-        accepted.close()
+        if failure is None:
+            self._core.move(connection, worker)
+            accepted.close()
+        else:
+            self._give_up(connection, accepted, failure)
         self.resume()
+
+    def _give_up(self, connection: Connection, accepted: socket.socket, error: OSError | ControlError) -> None:
+        """No worker can be given a connection: that is its end."""
+        accepted.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        self._core.give_up(connection, f"it cannot be handed to a worker: {reason}")
 
     def lost(self, worker: Worker) -> None:
         """A worker died: a connection that it never got goes to another one."""

@@ -269,6 +269,13 @@ class Core:
         del worker.connections[connection.number]
         self._initiated.discard(connection.number)
 
+    def give_up(self, connection: Connection, reason: str) -> None:
+        """No worker has got a connection, and none will."""
+        self._forget(None, connection)
+        self._log.error("SERVER", f"[C{connection.number}] Connection of {connection.peer} dropped: {reason}")
+        if connection.initiator is not None:
+            tell_ended(self._log, connection, Ending.FAILED, ["amqp:internal-error", reason])
+
     def close(self, connection: Connection, condition: str | None = None, description: str | None = None) -> None:
         """Have a connection closed by its worker."""
         connection.closing = True
@@ -448,13 +455,14 @@ class Core:
         del worker
         self.watches.told(message)
 
-    def _forget(self, worker: Worker, connection: Connection) -> None:
-        """A connection is gone, and its links with it."""
+    def _forget(self, worker: Worker | None, connection: Connection) -> None:
+        """A connection is gone, and its links with it. worker: that had it."""
         self.opened.pop(connection.number, None)
         self.offers.leave(connection.offer)
         self._initiated.discard(connection.number)
-        for link in connection.links.values():
-            self._links.drop(worker, link)
+        if worker is not None:
+            for link in connection.links.values():
+                self._links.drop(worker, link)
         self.own_links.gone(connection)
         self._links.pairs.connection_gone(connection)
         self.neighbours.closed(connection)

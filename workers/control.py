@@ -8,13 +8,17 @@ from collections.abc import Callable
 import zmq
 
 from router.ipc.control import (
+    CLOSED,
     DELTA_TOPIC,
+    LOG,
+    ControlError,
     Message,
     WorkerSetup,
     decode,
     decode_delta,
     decode_handover,
     encode,
+    handover_number,
     identity,
 )
 
@@ -113,7 +117,23 @@ class Control:
                 return
             if not data:
                 os._exit(1)  # the supervisor is gone: nobody would ever take this process's place
-            self.on_connection(dict(decode_handover(data)), descriptors[0] if descriptors else -1)
+            try:
+                message = decode_handover(data)
+            except ControlError as error:
+                self._refuse(data, descriptors, str(error))
+                continue
+            self.on_connection(dict(message), descriptors[0] if descriptors else -1)
+
+    def _refuse(self, data: bytes, descriptors: list[int], reason: str) -> None:
+        """A hand-over cannot be read: close the connection, and say so."""
+        for descriptor in descriptors:
+            os.close(descriptor)
+        number = handover_number(data)
+        if number is None:
+            text = f"A connection that was handed over is dropped: {reason}"
+            self.tell({"t": LOG, "module": "SERVER", "level": "error", "text": text})
+        else:
+            self.tell({"t": CLOSED, "conn": number, "error": ["amqp:internal-error", reason]})
 
     def close(self) -> None:
         self.deltas.close()

@@ -37,6 +37,10 @@ INTERIOR_ROLES = (*CLIENT_ROLES, "inter-router")
 PORTS = {"amqp": 5672, "amqps": 5671}  # IANA; known even where /etc/services is missing
 MAX_PORT = 65535
 MAX_WORKERS = 64  # workers that the shared memory has room for
+# Octets of what goes to a worker with each connection, in a message of limited size; nobody needs as much.
+MAX_ENDPOINT_NAME = 1024
+MAX_HOST = 255  # of a name: RFC 1035
+MAX_USER = 400  # with all that goes along, a SASL frame has at most 512
 MECHANISMS = ("ANONYMOUS",)  # SASL mechanisms that listeners have in this version
 CONNECTOR_MECHANISMS = ("PLAIN", "ANONYMOUS")  # … and connectors, the better one first
 RESERVED_PROPERTIES = frozenset({"product", "version", "failover-server-list", "network-host", "port"})
@@ -130,6 +134,7 @@ def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
 
 def build_connector(entity: Entity, problems: Problems) -> ConnectorConfig:
     """Return one connector. Its role is judged by `check_role`; whether its host and port exist shows at run time."""
+    _check_length(entity, "saslUsername", MAX_USER, problems)
     return ConnectorConfig(
         **_endpoint(entity, CONNECTOR_MECHANISMS, problems),
         family=entity.optional_text("protocolFamily"),
@@ -143,6 +148,8 @@ def _endpoint(entity: Entity, mechanisms: Sequence[str], problems: Problems) -> 
     host, port = entity.text("host").strip(), entity.text("port").strip()
     name = entity.optional_text("name")
     identity = f"{entity.type.name}/{host}:{port}" + (f":{name}" if name else "")
+    for attribute, most in (("name", MAX_ENDPOINT_NAME), ("host", MAX_HOST), ("port", MAX_HOST)):
+        _check_length(entity, attribute, most, problems)
     _check_open_properties(entity, problems)
     strip = entity.text("stripAnnotations")
     max_sessions = entity.number("maxSessions")
@@ -168,6 +175,14 @@ def _endpoint(entity: Entity, mechanisms: Sequence[str], problems: Problems) -> 
         "open_properties": entity.map("openProperties"),
         "message_components": _message_components(entity, problems),
     }
+
+
+def _check_length(entity: Entity, attribute: str, most: int, problems: Problems) -> None:
+    """Refuse a text that is too long."""
+    octets = len((entity.optional_text(attribute) or "").encode("utf-8", "surrogatepass"))
+    if octets > most:
+        text = f"attribute '{attribute}' has {octets} octets, and at most {most} are allowed"
+        problems.error(entity.line_of(attribute), f"{entity.type.long_name}: {text}")
 
 
 def check_role(listener: Entity, mode: str | None, problems: Problems) -> None:

@@ -4,6 +4,7 @@ Messages are dictionaries; a TypedDict for each says what it holds. Decoding che
 that a message of another version is refused with its name, and trusts the types of values: both ends are ours.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict, cast
@@ -531,6 +532,9 @@ class ForkAnswer(TypedDict):
     pid: int
 
 
+# How a hand-over begins.
+_HANDOVER_NUMBER = re.compile(rb'\{"conn":([0-9]{1,19}),')
+
 # Required fields by message type.
 REQUIRED: dict[str, frozenset[str]] = {
     READY: Ready.__required_keys__,
@@ -617,6 +621,12 @@ def encode_handover(message: Handover) -> bytes:
 def decode_handover(data: bytes) -> Handover:
     """What encode_handover made. Raises ControlError."""
     return cast(Handover, _decode_object(data, Handover.__required_keys__, "hand-over"))
+
+
+def handover_number(data: bytes) -> int | None:
+    """The number of the connection in a hand-over that is cut off, or cannot be read for another reason."""
+    found = _HANDOVER_NUMBER.match(data)
+    return None if found is None else int(found.group(1))
 
 
 def encode_fork(message: ForkRequest | ForkAnswer) -> bytes:

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from router.config.build import MAX_USER
 from router.config.entities import ConnectorConfig
 from router.ipc.control import Initiate
 from router.log import ERROR, WARNING, Log
@@ -16,7 +17,7 @@ from supervisor.connectors.state import ConnectorState
 from supervisor.core import Core
 from supervisor.neighbours import INTER_ROUTER
 
-MAX_LOGIN: Final = 400  # octets of user and password: with what goes along, a SASL frame has at most 512
+MAX_LOGIN: Final = MAX_USER  # octets of user and password together
 _LEVELS: Final = {"error": ERROR, "warning": WARNING}
 
 

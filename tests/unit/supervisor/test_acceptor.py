@@ -13,6 +13,7 @@ from router.config.load import load_text
 from router.ipc.control import decode_handover
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.acceptor import Acceptor, Listener, ListenError
+from supervisor.connections import Ending
 from supervisor.core import Core
 from supervisor.worker import Stage, Worker
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
@@ -121,6 +122,40 @@ def _readable(given):
         return bool(given.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
     except BlockingIOError:
         return False
+
+
+class Opener:
+    """Who has opened a connection."""
+
+    def __init__(self):
+        self.endings = []
+
+    def ended(self, connection, ending, text):
+        self.endings.append((connection.number, ending, text))
+
+
+def test_a_connection_that_cannot_be_handed_over_ends():
+    async def scenario(setup):
+        connector = load_text("router.conf", configuration_text() + "connector {\n name: c\n}\n").connectors[0]
+        opener = Opener()
+        offer, _ = setup.core.offers.add(connector)
+        # More than the kernel takes as one datagram, and what cannot be encoded.
+        for number, user in ((10, "u" * 4_000_000), (11, "\ud800")):
+            opened, peer = socket.socketpair()
+            with peer:
+                connection = setup.core.initiate(number, connector, offer, opener, {"host": "h", "user": user})
+                setup.acceptor.give(connection, opened)
+                assert peer.recv(1) == b""
+        assert [(number, ending) for number, ending, _ in opener.endings] == [(10, Ending.FAILED), (11, Ending.FAILED)]
+        assert "Message too long" in opener.endings[0][2]
+        assert all(not worker.connections for worker in setup.core.workers.values())
+        assert setup.core.connections == 0
+        await setup.connect()
+        message, given = await setup.receive(0)
+        given.close()
+        assert message["offer"] == "main"
+
+    run(scenario)
 
 
 def test_the_worker_with_the_fewest_is_chosen():

@@ -594,3 +594,22 @@ def test_what_is_not_supported_but_the_default_is_accepted_with_a_warning():
     expected = "Attribute 'websockets' of entity 'listener': 'yes' is not supported yet (x.conf:2)"
     assert warnings(section("listener", "websockets: yes")) == [("AGENT", expected)]
     assert warnings(section("listener", "websockets: no")) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "attribute", "most"),
+    [
+        ("listener", "name", 1024),
+        ("listener", "host", 255),
+        ("connector", "name", 1024),
+        ("connector", "host", 255),
+        ("connector", "port", 255),
+        ("connector", "saslUsername", 400),
+    ],
+)
+def test_what_goes_to_workers_with_each_connection_is_bounded(kind, attribute, most):
+    text = section(kind, f"{attribute}: {'x' * most}")
+    assert load_text("x.conf", text).warnings == []
+    text = section(kind, f"{attribute}: {'x' * (most + 1)}")
+    message = f"{LONG}{kind}: attribute '{attribute}' has {most + 1} octets, and at most {most} are allowed"
+    assert errors(text) == [(2, message)]

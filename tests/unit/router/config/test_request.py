@@ -152,6 +152,12 @@ def test_old_names_are_told():
             501,
             f"{LONG}listener: value 'x' of attribute 'sslProfile' is not supported yet (leave the attribute out)",
         ),
+        (
+            "connector",
+            {"saslUsername": "u" * 70_000},
+            400,
+            f"{LONG}connector: attribute 'saslUsername' has 70000 octets, and at most 400 are allowed",
+        ),
         ("authServicePlugin", {"port": 1}, 501, "entity 'authServicePlugin' is not supported yet"),
         ("vhost", {"hostname": "v"}, 501, "entity 'vhost' is not supported yet"),
         ("log", {"module": "SERVER"}, 501, f"Operation 'CREATE' not implemented for '{LONG}log' ['UPDATE', 'READ']"),
