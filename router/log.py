@@ -12,7 +12,7 @@ import sys
 import syslog
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from types import FrameType
@@ -161,20 +161,25 @@ class Sink:
         """Open `stderr`, `stdout` or a file to append to. Raises LogError."""
         self.name = name
         self.lost = 0  # lines since the last one that could be written
+        self._cut = False  # the last line could be written in part only
         self._owned = name not in ("stderr", "stdout")
         if not self._owned:
             self._descriptor = 2 if name == "stderr" else 1
             return
+        # Neither open nor write wait: of a FIFO that nobody reads, or does not read fast enough.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         try:
-            self._descriptor = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            self._descriptor = os.open(name, flags, FILE_MODE)
         except (OSError, ValueError) as error:
             raise LogError(f"Failed to open log file '{name}'") from error
 
-    def reopen(self) -> None:
-        """Open the file anew, after somebody has renamed it. Raises LogError, and then goes on with the old one."""
-        if not self._owned:
-            return
-        opened = Sink(self.name)
+    @property
+    def is_file(self) -> bool:
+        """Whether it has a name in the file system."""
+        return self._owned
+
+    def become(self, opened: "Sink") -> None:
+        """Go on with what another one has opened, which is closed."""
         os.dup2(opened._descriptor, self._descriptor, inheritable=False)
         opened.close()
 
@@ -192,10 +197,14 @@ class Sink:
             self._report_lost()
 
     def _write(self, octets: bytes) -> None:
+        if self._cut:
+            octets = b"\n" + octets
         written = os.write(self._descriptor, octets)
         while written < len(octets):  # a full disk or pipe took a part
+            self._cut = True
             octets = octets[written:]
             written = os.write(self._descriptor, octets)
+        self._cut = False
 
     def _report_lost(self) -> None:
         lost, self.lost = self.lost, 0
@@ -216,10 +225,8 @@ class SyslogSink(Sink):
     def __init__(self) -> None:
         self.name = "syslog"
         self.lost = 0
+        self._owned = False
         syslog.openlog(logoption=syslog.LOG_PID, facility=syslog.LOG_DAEMON)
-
-    def reopen(self) -> None:
-        """Nothing to do: syslog(3) finds its daemon by itself."""
 
     def write(self, line: str, level: int) -> None:
         """Hand `line` to syslog(3)."""
@@ -228,6 +235,26 @@ class SyslogSink(Sink):
     def close(self) -> None:
         """Close the connection to the system's log."""
         syslog.closelog()
+
+
+def open_outputs(names: Iterable[str]) -> dict[str, Sink]:
+    """Open sinks by their names, for a Log to take over; it takes as long as the file system does, and may be done in
+    a thread. Raises LogError, and then opens nothing.
+    """
+    opened: dict[str, Sink] = {}
+    try:
+        for name in sorted(names):
+            opened[name] = SyslogSink() if name == "syslog" else Sink(name)
+    except LogError:
+        close_outputs(opened)
+        raise
+    return opened
+
+
+def close_outputs(opened: Mapping[str, Sink]) -> None:
+    """Close sinks that no Log has taken over."""
+    for sink in opened.values():
+        sink.close()
 
 
 class _Source:
@@ -260,16 +287,28 @@ class Log:
         self.settings = LogSettings()
         self.apply(LogSettings() if settings is None else settings)
 
-    def apply(self, settings: LogSettings) -> None:
-        """Replace all settings at once. Raises LogError, and then changes nothing."""
-        default = settings.modules.get(DEFAULT, ModuleSettings())
-        plans = {module: _merged(settings.modules.get(module), default) for module in self._sources}
-        clock = Clock(settings.timestamp_format, settings.utc)
+    def apply(self, settings: LogSettings, opened: Mapping[str, Sink] | None = None) -> None:
+        """Replace all settings at once. Raises LogError, and then changes nothing.
+
+        opened: of the sinks that are needed, those that somebody has opened already, see `missing`. They are taken
+        over, or closed, also with an error.
+        """
+        given = dict(opened or {})
         try:
-            clock.stamp(time.time_ns())
-        except ValueError as error:
-            raise LogError(f"Invalid timestampFormat '{settings.timestamp_format}': {error}") from error
-        sinks = self._open({str(plan.output) for plan in plans.values()})
+            clock = Clock(settings.timestamp_format, settings.utc)
+            try:
+                clock.stamp(time.time_ns())
+            except ValueError as error:
+                raise LogError(f"Invalid timestampFormat '{settings.timestamp_format}': {error}") from error
+            plans = self._plans(settings)
+            names = {str(plan.output) for plan in plans.values()}
+            fresh = open_outputs(names - self._sinks.keys() - given.keys())
+        except LogError:
+            close_outputs(given)
+            raise
+        fresh |= {name: given.pop(name) for name in names - self._sinks.keys() if name in given}
+        close_outputs(given)
+        sinks = {name: fresh.get(name) or self._sinks[name] for name in names}
         unused = [sink for name, sink in self._sinks.items() if name not in sinks]
         self._sinks, self._clock, self.settings = sinks, clock, settings
         for module, plan in plans.items():
@@ -281,29 +320,39 @@ class Log:
         for sink in unused:
             sink.close()
 
-    def _open(self, names: set[str]) -> dict[str, Sink]:
-        """Return the sinks for `names`, those already open among them; after an error open nothing."""
-        opened: dict[str, Sink] = {}
-        try:
-            for name in sorted(names):
-                if name not in self._sinks:
-                    opened[name] = SyslogSink() if name == "syslog" else Sink(name)
-        except LogError:
-            for sink in opened.values():
-                sink.close()
-            raise
-        return {name: opened.get(name) or self._sinks[name] for name in names}
+    def _plans(self, settings: LogSettings) -> dict[str, ModuleSettings]:
+        """The settings of each module, with those of DEFAULT filled in."""
+        default = settings.modules.get(DEFAULT, ModuleSettings())
+        return {module: _merged(settings.modules.get(module), default) for module in self._sources}
+
+    def missing(self, settings: LogSettings) -> set[str]:
+        """Return the names of the sinks that `settings` need and that are not open."""
+        return {str(plan.output) for plan in self._plans(settings).values()} - self._sinks.keys()
+
+    @property
+    def files(self) -> list[str]:
+        """Return the names of all open files."""
+        return [name for name, sink in self._sinks.items() if sink.is_file]
 
     def reopen(self) -> None:
         """Open all files anew. Raises LogError for the first that cannot be opened; it is written to as before."""
         failed: LogError | None = None
-        for sink in self._sinks.values():
+        for name in self.files:
             try:
-                sink.reopen()
+                self.go_on_in(open_outputs([name]))
             except LogError as error:
                 failed = failed or error
         if failed is not None:
             raise failed
+
+    def go_on_in(self, opened: Mapping[str, Sink]) -> None:
+        """Write to files that were opened anew, after somebody has renamed those of the same names."""
+        for name, sink in opened.items():
+            own = self._sinks.get(name)
+            if own is None:
+                sink.close()
+            else:
+                own.become(sink)
 
     def enabled(self, module: str, level: int) -> bool:
         """Return whether lines of `module` at `level` (INFO, ...) are written."""

@@ -1,6 +1,7 @@
 """The connectors of a running router: attempts, timers, and the connections that came of them."""
 import asyncio
 import socket
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -15,9 +16,13 @@ from supervisor.connectors.dial import DialError, dial
 from supervisor.connectors.ring import Entry
 from supervisor.connectors.state import ConnectorState
 from supervisor.core import Core
+from supervisor.names import MAX_RESOLVERS
 from supervisor.neighbours import INTER_ROUTER
+from supervisor.threads import Threads
 
 MAX_LOGIN: Final = MAX_USER  # octets of user and password together
+MAX_PASSWORD_FILES: Final = 16  # that are read at a time
+PASSWORD_SECONDS: Final = 5.0  # for reading one
 _LEVELS: Final = {"error": ERROR, "warning": WARNING}
 
 
@@ -33,6 +38,8 @@ class Connectors:
         changed: Callable[[], object],
     ) -> None:
         self.loop: Final = loop
+        self.resolvers: Final = Threads(loop, "resolver", MAX_RESOLVERS)
+        self.files: Final = Threads(loop, "password", MAX_PASSWORD_FILES)
         self.core: Final = core
         self.acceptor: Final = acceptor
         self.log: Final = log
@@ -68,6 +75,10 @@ class Connectors:
             running.stop()
 
 
+class _LoginError(Exception):
+    """There is no logging in; the text says why."""
+
+
 class _Connector:
     """One connector that runs. Owner: the connectors."""
 
@@ -78,6 +89,7 @@ class _Connector:
         self._offer: str | None = None  # what workers know its attributes by, once all of them do
         self._connection: Connection | None = None  # the present one, open or not yet
         self._attempt: asyncio.Task[None] | None = None
+        self._inquiry: asyncio.Task[None] | None = None  # about the file of the password
         self._timer: asyncio.TimerHandle | None = None
         self._configured()
         self._make_offer()
@@ -117,16 +129,41 @@ class _Connector:
         if self._attempt is not None:
             self._attempt.cancel()
             self._attempt = None
+        if self._inquiry is not None:
+            self._inquiry.cancel()
+            self._inquiry = None
 
     def _configured(self) -> None:
         config, log = self.config, self._owner.log
         family = config.family or "any"
         log.info("CONN_MGR", f"Configured Connector: {config.place} proto={family}, role={config.role}")
-        if config.sasl_password is not None:
-            remark = password.find(config.sasl_password).remark
-            if remark is not None:
-                module, level, text = remark
-                log.write(_LEVELS[level], module, text)
+        if config.sasl_password is None:
+            return
+        if password.in_file(config.sasl_password):
+            self._inquiry = self._owner.loop.create_task(self._look_at(config.sasl_password))
+        else:
+            self._remark(password.find(config.sasl_password))
+
+    async def _look_at(self, written: str) -> None:
+        """Say what is wrong with the file of the password, if anything."""
+        try:
+            self._remark(await self._find(written))
+        except Exception:  # noqa: BLE001 - logged with its trace
+            self._owner.log.critical("CONN_MGR", f"Password not looked for: {traceback.format_exc()}".rstrip())
+
+    async def _find(self, written: str) -> password.Password:
+        if not password.in_file(written):
+            return password.find(written)
+        try:
+            return await self._owner.files.run(lambda: password.find(written), PASSWORD_SECONDS)
+        except OSError as error:
+            path = written.partition(":")[2]
+            return password.Password(written, password.not_read(path, error.strerror or str(error)))
+
+    def _remark(self, found: password.Password) -> None:
+        if found.remark is not None:
+            module, level, text = found.remark
+            self._owner.log.write(_LEVELS[level], module, text)
 
     def _make_offer(self) -> None:
         """Tell the workers what the connection may do; when they know, it is used."""
@@ -152,31 +189,44 @@ class _Connector:
         self._attempt = self._owner.loop.create_task(self._try(number, self.state.begin()))
 
     async def _try(self, number: int, entry: Entry) -> None:
+        """One attempt. Whatever comes of it, another one follows, unless the connection is handed over."""
+        opened: socket.socket | None = None
         try:
-            opened = await dial(entry)
-        except DialError as error:
+            login = await self._login()
+            opened = await dial(entry, self._owner.resolvers)
+            self._attempt = None
+            self._hand_over(number, entry, opened, login)
+        except (DialError, _LoginError) as error:
             self._attempt = None
             self._failed(number, str(error))
-            return
-        self._attempt = None
-        self._hand_over(number, entry, opened)
+        except Exception as error:  # noqa: BLE001 - logged with its trace, and tried again
+            self._attempt = self._connection = None
+            if opened is not None:
+                opened.close()
+            trace = traceback.format_exc().rstrip()
+            self._owner.log.critical("SERVER", f"[C{number}] Connection to {self.config.place}: {trace}")
+            self._failed(number, f"amqp:internal-error {error}")
+
+    async def _login(self) -> Initiate:
+        """What the worker has to know to log in. Raises _LoginError."""
+        config = self.config
+        initiate: Initiate = {"host": "", "user": config.sasl_username}
+        if config.sasl_username is not None and config.sasl_password is not None:
+            initiate["password"] = (await self._find(config.sasl_password)).text
+            if len(f"{config.sasl_username}{initiate['password']}".encode()) > MAX_LOGIN:
+                raise _LoginError("amqp:unauthorized-access user name and password are too long for SASL")
+        return initiate
 
     def _failed(self, number: int, reason: str) -> None:
         text = f"[C{number}] Connection to {self.config.place} failed: {reason}"
         self._owner.log.info("SERVER", text)
         self._again(self.state.failed(text))
 
-    def _hand_over(self, number: int, entry: Entry, opened: socket.socket) -> None:
+    def _hand_over(self, number: int, entry: Entry, opened: socket.socket, login: Initiate) -> None:
         config, owner = self.config, self._owner
         assert self._offer is not None
-        initiate: Initiate = {"host": entry.host, "user": config.sasl_username}
-        if config.sasl_username is not None and config.sasl_password is not None:
-            initiate["password"] = password.find(config.sasl_password).text
-            if len(f"{config.sasl_username}{initiate['password']}".encode()) > MAX_LOGIN:
-                opened.close()
-                self._failed(number, "amqp:unauthorized-access user name and password are too long for SASL")
-                return
-        self._connection = owner.core.initiate(number, config, self._offer, self, initiate)
+        login["host"] = entry.host
+        self._connection = owner.core.initiate(number, config, self._offer, self, login)
         owner.acceptor.give(self._connection, opened)
 
     def _again(self, seconds: float) -> None:

@@ -3,11 +3,11 @@ import asyncio
 import errno
 import os
 import socket
-import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
 from supervisor.connectors.ring import Entry
+from supervisor.threads import Threads
 
 CONNECT_SECONDS: Final = 10.0  # for each address that a name stands for
 RESOLVE_SECONDS: Final = 30.0
@@ -22,10 +22,10 @@ class DialError(Exception):
     """No connection; the text says why, in the words of Dispatch (brokers-and-edge.md, C-7)."""
 
 
-async def dial(entry: Entry) -> socket.socket:
-    """An open connection, of the first address that accepts one. Raises DialError."""
+async def dial(entry: Entry, threads: Threads) -> socket.socket:
+    """An open connection, of the first address that accepts one. Raises DialError. threads: to look up names."""
     failure = ""
-    for address in await _resolve(entry):
+    for address in await _resolve(entry, threads):
         try:
             return await _connect(address)
         except OSError as error:
@@ -42,6 +42,8 @@ async def _connect(address: _Address) -> socket.socket:
         opened.setblocking(False)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.wait_for(asyncio.get_running_loop().sock_connect(opened, place), CONNECT_SECONDS)
+        if is_connected_to_itself(opened):
+            raise OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     except TimeoutError as error:
         opened.close()
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from error
@@ -51,7 +53,14 @@ async def _connect(address: _Address) -> socket.socket:
     return opened
 
 
-async def _resolve(entry: Entry) -> Sequence[_Address]:
+def is_connected_to_itself(opened: socket.socket) -> bool:
+    """Whether both ends are this one: the port was one of this host that nobody listens on, and that the kernel had
+    just chosen for our own end.
+    """
+    return opened.getsockname() == opened.getpeername()
+
+
+async def _resolve(entry: Entry, threads: Threads) -> Sequence[_Address]:
     """Addresses to try, in order. Raises DialError."""
     port = _PORTS.get(entry.port, entry.port)
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
@@ -60,7 +69,7 @@ async def _resolve(entry: Entry) -> Sequence[_Address]:
     except (OSError, ValueError):  # a name, then, and perhaps none that can be (ValueError)
         pass
     try:
-        return await asyncio.wait_for(_in_thread(entry.host, port), RESOLVE_SECONDS)
+        return await threads.run(lambda: _look_up(entry.host, port), RESOLVE_SECONDS)
     except TimeoutError:
         reason = os.strerror(errno.ETIMEDOUT)
     except OSError as error:
@@ -74,35 +83,3 @@ def _look_up(host: str, port: str, flags: int = 0) -> Sequence[_Address]:
     """Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     return [*dict.fromkeys(found)][:MAX_ADDRESSES]
-
-
-def _in_thread(host: str, port: str) -> "asyncio.Future[Sequence[_Address]]":
-    """Look up a name in a thread of its own, which nobody waits for when the router ends."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Sequence[_Address]] = loop.create_future()
-
-    def finish(found: Sequence[_Address], error: Exception | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(found)
-        else:
-            future.set_exception(error)
-
-    def work() -> None:
-        found: Sequence[_Address] = ()
-        failure: Exception | None = None
-        try:
-            found = _look_up(host, port)
-        except (OSError, ValueError) as error:
-            failure = error
-        try:
-            loop.call_soon_threadsafe(finish, found, failure)
-        except RuntimeError:
-            return  # the loop has ended
-
-    try:
-        threading.Thread(target=work, name="resolver", daemon=True).start()
-    except RuntimeError:  # the system has no threads left
-        future.set_exception(OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
-    return future

@@ -1,5 +1,7 @@
 """Passwords of connectors: where `saslPassword` says that they are (management specification 2.9)."""
+import errno
 import os
+import stat
 from typing import Final, NamedTuple
 
 MAX_OCTETS: Final = 199  # of the first line of a password file, as in Dispatch
@@ -11,6 +13,11 @@ class Password(NamedTuple):
 
     text: str
     remark: tuple[str, str, str] | None
+
+
+def in_file(written: str) -> bool:
+    """Whether a file has to be read, which may take long."""
+    return written.startswith("file:")
 
 
 def find(written: str) -> Password:
@@ -28,9 +35,22 @@ def find(written: str) -> Password:
 
 def _in_file(written: str, path: str) -> Password:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open) as file:
             line = file.readline(MAX_OCTETS)
         return Password(line.rstrip(b"\r\n").decode(), None)
     except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a NUL in the path
-        reason = getattr(error, "strerror", None) or str(error)
-        return Password(written, ("CONN_MGR", "error", f"Unable to open password file {path}, error: {reason}"))
+        return Password(written, not_read(path, getattr(error, "strerror", None) or str(error)))
+
+
+def not_read(path: str, reason: str) -> tuple[str, str, str]:
+    """What is to be said of a file that cannot be read."""
+    return ("CONN_MGR", "error", f"Unable to open password file {path}, error: {reason}")
+
+
+def _open(path: str, flags: int) -> int:
+    """Open a regular file, and nothing that waits for somebody else. Raises OSError."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "Not a regular file")
+    return descriptor

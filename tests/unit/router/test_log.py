@@ -1,5 +1,6 @@
 """The log: format of lines, levels, sinks, live changes, counters, kept lines, and several processes in one file."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -30,6 +31,7 @@ from router.log import (
     LogError,
     LogSettings,
     ModuleSettings,
+    open_outputs,
     parse_enable,
 )
 
@@ -319,6 +321,54 @@ def test_files_are_opened_anew(tmp_path):
         log.reopen()
     log.info("SERVER", "goes on where it was")
     log.close()
+
+
+def test_a_fifo_that_nobody_reads_is_refused(make_log, tmp_path):
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    log, lines = make_log()
+    with pytest.raises(LogError, match="Failed to open log file"):
+        log.apply(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
+    log.info("AGENT", "as before")
+    assert lines() == ["AGENT (info) as before"]
+
+
+def test_a_fifo_that_is_not_read_fast_enough_loses_lines(make_log, tmp_path):
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log, _ = make_log()
+    log.apply(LogSettings({"DEFAULT": ModuleSettings(output=str(path), timestamp=False)}))
+    text = "x" * 1000
+    for _ in range(200):
+        log.info("AGENT", text)
+    written = b""
+    with contextlib.suppress(BlockingIOError):
+        while octets := os.read(reader, 65536):
+            written += octets
+    log.info("AGENT", "again")
+    *whole, last, report = (written + os.read(reader, 65536)).decode().splitlines()
+    assert last == "AGENT (info) again"
+    assert whole == [f"AGENT (info) {text}"] * len(whole)
+    assert report == f"ERROR (warning) {200 - len(whole)} log lines before the one above were lost"
+    os.close(reader)
+    log.close()
+
+
+def test_outputs_that_were_opened_before(make_log, tmp_path):
+    log, _ = make_log()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    settings = LogSettings({"DEFAULT": ModuleSettings(output=first)})
+    assert log.missing(settings) == {first}
+    log.apply(settings, open_outputs([first, second]))
+    assert log.missing(settings) == set()
+    assert log.files == [first]
+    log.info("AGENT", "there")
+    assert "there" in (tmp_path / "first").read_text()
+    with pytest.raises(LogError):
+        log.apply(LogSettings(timestamp_format="a\0"), open_outputs([second]))
+    assert len(os.listdir("/proc/self/fd")) == descriptors, "what is not needed is closed"
 
 
 def test_kept_lines(make_log):

@@ -1,5 +1,7 @@
 """Where the password of a connector is found, and what is said about that."""
 
+import os
+
 import pytest
 
 from supervisor.connectors.password import PLAIN_TEXT, find
@@ -43,3 +45,16 @@ def test_a_file_that_cannot_be_read(tmp_path):
     path = tmp_path / "none"
     text = f"Unable to open password file {path}, error: No such file or directory"
     assert find(f"file:{path}") == (f"file:{path}", ("CONN_MGR", "error", text))
+
+
+def test_only_regular_files_are_read(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader, writer = os.pipe()
+    for path in (fifo, tmp_path, f"/dev/fd/{reader}", "/dev/zero"):
+        found = find(f"file:{path}")
+        assert found.text == f"file:{path}"
+        assert found.remark is not None
+        assert found.remark[2].startswith(f"Unable to open password file {path}, error: ")
+    os.close(reader)
+    os.close(writer)

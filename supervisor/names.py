@@ -1,0 +1,58 @@
+"""Host names and the addresses that they stand for. Whoever asks a name server does so in a thread."""
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from router.config.entities import ListenerConfig
+
+RESOLVE_SECONDS: Final = 10.0  # for the names of listeners
+MAX_RESOLVERS: Final = 64  # threads
+
+# Family, type, protocol, canonical name, and where: as getaddrinfo(3) gives it.
+Address = tuple[int, int, int, str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the hosts of a listener stand for; `reason`: why one of them stands for nothing."""
+
+    addresses: Sequence[Address] = field(default=())
+    reason: str | None = None
+
+
+def look_up(config: ListenerConfig) -> Found:
+    """Ask for the addresses of a listener, however long it takes."""
+    return _found(config, 0)
+
+
+def at_once(config: ListenerConfig) -> Found | None:
+    """The addresses of a listener whose hosts are addresses themselves; None: somebody has to be asked."""
+    found = _found(config, socket.AI_NUMERICHOST)
+    return None if found.reason is not None else found
+
+
+def failed(error: BaseException) -> Found:
+    """The answer when there was none."""
+    return Found(reason=_reason(error))
+
+
+def _found(config: ListenerConfig, flags: int) -> Found:
+    addresses: list[Address] = []
+    reason: str | None = None
+    for host in config.hosts:
+        try:
+            addresses += socket.getaddrinfo(
+                host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV | flags
+            )
+        except (OSError, ValueError) as error:  # ValueError: no name at all
+            reason = _reason(error)
+    return Found(tuple(dict.fromkeys(addresses)), reason)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or (os.strerror(error.errno) if error.errno else str(error))
+    return "Name or service not known"

@@ -1,0 +1,140 @@
+"""Connectors that run, with real sockets and a worker that is only the other end of a socket pair."""
+
+import asyncio
+import os
+import socket
+from dataclasses import replace
+
+import pytest
+
+from router.config.load import load_text
+from supervisor.connectors.connectors import Connectors
+from supervisor.connectors.dial import is_connected_to_itself
+from tests.unit.supervisor.harness import configuration_text
+from tests.unit.supervisor.test_acceptor import Setup, until
+
+CONNECTOR = load_text(
+    "router.conf",
+    configuration_text() + "connector {\n name: c\n role: route-container\n saslUsername: u\n saslPassword: pass:p\n}\n",
+).connectors[0]
+
+
+class Connecting(Setup):
+    """Connectors beside an acceptor, and a broker that listens."""
+
+    def __init__(self):
+        super().__init__(workers=1)
+        self.broker = socket.create_server(("127.0.0.1", 0))
+        self.config = replace(CONNECTOR, port_text=str(self.broker.getsockname()[1]))
+        self.connectors = Connectors(self.loop, self.core, self.acceptor, self.log, self.settle)
+
+    def settle(self):
+        while self.core.take_delta() is not None:
+            pass
+
+    def message(self):
+        return self.connectors.shown(self.config)["connectionMsg"]
+
+    def close(self):
+        self.connectors.stop()
+        self.broker.close()
+        super().close()
+
+
+def run(scenario):
+    async def body():
+        setup = Connecting()
+        try:
+            await scenario(setup)
+        finally:
+            setup.close()
+
+    asyncio.run(body())
+
+
+def test_a_connection_is_handed_over_with_what_it_needs():
+    async def scenario(setup):
+        setup.connectors.replace([setup.config])
+        message, given = await setup.receive(0)
+        given.close()
+        assert message["initiate"] == {"host": "127.0.0.1", "user": "u", "password": "p"}
+
+    run(scenario)
+
+
+def test_a_fault_is_told_and_tried_again(monkeypatch):
+    monkeypatch.setattr("supervisor.connectors.state.AFTER_FAILURE", 0.01)
+
+    async def scenario(setup):
+        given, faults = setup.acceptor.give, [RuntimeError("out of luck")]
+
+        def give(connection, opened):
+            if faults:
+                raise faults.pop()
+            given(connection, opened)
+
+        setup.acceptor.give = give
+        setup.connectors.replace([setup.config])
+        message, accepted = await setup.receive(0)
+        accepted.close()
+        assert message["conn"] == 2, "the second attempt"
+        assert "out of luck" in setup.message()
+
+    run(scenario)
+
+
+def test_the_file_of_a_password_is_none(tmp_path):
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+
+    async def scenario(setup):
+        setup.connectors.replace([replace(setup.config, sasl_password=f"file:{path}")])
+        message, given = await setup.receive(0)
+        given.close()
+        assert message["initiate"]["password"] == f"file:{path}", "as Dispatch has it"
+
+    run(scenario)
+
+
+def test_a_file_that_cannot_be_read_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("supervisor.connectors.connectors.PASSWORD_SECONDS", 0.01)
+    reader, writer = os.pipe()
+    monkeypatch.setattr("supervisor.connectors.password._open", lambda path, flags: os.dup(reader))
+
+    async def scenario(setup):
+        setup.connectors.replace([replace(setup.config, sasl_password="file:x")])
+        message, given = await setup.receive(0)
+        given.close()
+        assert message["initiate"]["password"] == "file:x"
+
+    run(scenario)
+    os.close(writer)
+    os.close(reader)
+
+
+def test_a_connection_to_itself_is_none():
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        own.connect(own.getsockname())
+        assert is_connected_to_itself(own)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as other:
+        assert not is_connected_to_itself(other)
+
+
+def test_names_are_looked_up_in_threads():
+    async def scenario(setup):
+        config = replace(setup.config, host="no-such-host.invalid")
+        setup.connectors.replace([config])
+        await until(lambda: "failed: proton:io" in setup.connectors.shown(config)["connectionMsg"])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("host", ["\0", "a" * 300, ".."])
+def test_names_that_cannot_be(host):
+    async def scenario(setup):
+        config = replace(setup.config, host=host)
+        setup.connectors.replace([config])
+        await until(lambda: "failed: proton:io" in setup.connectors.shown(config)["connectionMsg"])
+
+    run(scenario)
