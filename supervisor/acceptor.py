@@ -13,6 +13,7 @@ from router.ipc.control import ControlError, Handover, encode_handover
 from router.log import INFO, Log
 from supervisor.connections import Connection
 from supervisor.core import Core
+from supervisor.names import Answers, Found, at_once, place
 from supervisor.neighbours import INTER_ROUTER
 from supervisor.worker import Stage, Worker
 
@@ -35,6 +36,9 @@ _GONE: Final = (errno.EPIPE, errno.ECONNRESET)
 UNSENT_OCTETS: Final = 131072
 
 
+_NONE: Final[Answers] = {}
+
+
 class ListenError(Exception):
     """A listener cannot be opened: its address, and why."""
 
@@ -49,10 +53,11 @@ class Listener:
 
     __slots__ = ("accepts_as", "config", "port", "sockets")
 
-    def __init__(self, config: ListenerConfig, *, share: bool = False) -> None:
+    def __init__(self, config: ListenerConfig, found: Found | None = None, *, share: bool = False) -> None:
         """Bind. Raises ListenError when no address can be bound.
 
-        share: beside listeners of ours on the same port that allow it, see `share`.
+        found: what its hosts stand for; None: they are addresses themselves. share: beside listeners of ours on the
+        same port that allow it, see `share`.
         """
         self.config = config
         # What connections are accepted as: the configuration, and what workers know it by; None: not yet.
@@ -60,25 +65,19 @@ class Listener:
         self.port = config.port_text  # the one that the kernel chose, where it may choose
         self.sockets: list[socket.socket] = []
         port = config.port
-        error: OSError | None = None
-        for host in config.hosts:
+        found = found or at_once(config) or Found()
+        reason = found.reason or "no address"
+        for family, kind, protocol, _, address in found.addresses:
             try:
-                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+                opened = _bind(family, kind, protocol, (address[0], port, *address[2:]), share)
             except OSError as failure:
-                error = failure
+                reason = failure.strerror or str(failure)
                 continue
-            for family, kind, protocol, _, address in dict.fromkeys(found):
-                try:
-                    opened = _bind(family, kind, protocol, (address[0], port, *address[2:]), share)
-                except OSError as failure:
-                    error = failure
-                    continue
-                self.sockets.append(opened)
-                port = port or opened.getsockname()[1]  # a port the kernel chose is the same for all addresses
+            self.sockets.append(opened)
+            port = port or opened.getsockname()[1]  # a port the kernel chose is the same for all addresses
         if not config.port:
             self.port = str(port)
         if not self.sockets:
-            reason = "no address" if error is None else error.strerror or str(error)
             raise ListenError(self.text, reason)
 
     @property
@@ -146,11 +145,14 @@ class Acceptor:
         """Whether connections are taken now."""
         return self._open and not self._paused
 
-    def bind(self, configs: tuple[ListenerConfig, ...]) -> None:
-        """Open all listeners without taking connections yet. The first one is required: raises ListenError."""
+    def bind(self, configs: tuple[ListenerConfig, ...], answers: Answers = _NONE) -> None:
+        """Open all listeners without taking connections yet. The first one is required: raises ListenError.
+
+        answers: what their hosts stand for.
+        """
         for config in configs:
             try:
-                listener = Listener(config)
+                listener = Listener(config, answers.get(place(config)))
                 listener.accepts_as = (config, config.name)
                 self._listeners.append(listener)
             except ListenError as error:

@@ -65,15 +65,23 @@ class AutoLinks:
         configs = {config.identity: config for config in wanted}
         for identity, link in list(self._links.items()):
             if configs.get(identity) != link.config:
-                del self._links[identity]
-                link.delete()
+                self.remove(link.config)
         for identity, config in configs.items():
             if identity not in self._links:
-                self._links[identity] = link = _AutoLink(self, config)
-                for connection in self.core.containers.matching(config.container_id, config.connection):
-                    link.activate(connection)
-        self.core.auto_links = len(self._links)
+                self.add(config)
         self.changed()
+
+    def add(self, config: AutoLinkConfig) -> None:
+        """Have a further one."""
+        self._links[config.identity] = link = _AutoLink(self, config)
+        for connection in self.core.containers.matching(config.container_id, config.connection):
+            link.activate(connection)
+        self.core.auto_links = len(self._links)
+
+    def remove(self, config: AutoLinkConfig) -> None:
+        """Have one no more."""
+        self._links.pop(config.identity).delete()
+        self.core.auto_links = len(self._links)
 
     def shown(self, config: AutoLinkConfig) -> Shown:
         """The state of an auto link."""

@@ -33,8 +33,13 @@ class LocalMessage(NamedTuple):
 Handler = Callable[[LocalMessage], None]
 
 
-def always() -> bool:
+# Whether a handler takes another message of a connection now.
+Ready = Callable[[int], bool]
+
+
+def always(connection: int) -> bool:
     """Of a handler that has done with a message when it returns."""
+    del connection
     return True
 
 
@@ -52,7 +57,7 @@ class InProcess:
         self._workers = workers
         self._find = find
         self._log = log
-        self._handlers: dict[str, tuple[Handler, Callable[[], bool]]] = {}  # with whether it takes another one now
+        self._handlers: dict[str, tuple[Handler, Ready]] = {}
         # Messages with their keys by connection: one of each is handled in turn, so that none holds up the others.
         self._waiting: OrderedDict[tuple[Worker, int], deque[tuple[str, bytes]]] = OrderedDict()
         self._taken: dict[Worker, dict[int, list[int]]] = {}  # connection -> it, messages, octets; to be told
@@ -70,11 +75,11 @@ class InProcess:
             self._table.hold(record)
             self._table.announce(record)
 
-    def serve(self, record_key: str, handler: Handler, ready: Callable[[], bool] = always) -> None:
+    def serve(self, record_key: str, handler: Handler, ready: Ready = always) -> None:
         """Hand messages to the address `record_key` (`M0$management`) to `handler`. Raises TableFullError.
 
-        While `ready()` is false they wait here, where nobody waits longer for somebody else's; call `go_on` when it is
-        true again.
+        While `ready(connection)` is false those of a connection wait here, where nobody waits longer for somebody
+        else's; call `go_on` when it is true again.
         """
         self.open(record_key)
         self._handlers[record_key] = (handler, ready)
@@ -181,7 +186,7 @@ class InProcess:
         for source, queue in self._waiting.items():
             if not self._behind(source[0]):
                 served = self._handlers.get(queue[0][0])
-                if served is None or served[1]():
+                if served is None or served[1](source[1]):
                     return source
         return None
 

@@ -125,12 +125,20 @@ class LinkRoutes:
         wanted = {config.identity: config for config in configs}
         for identity, route in list(self._routes.items()):
             if wanted.get(identity) != route.config:
-                self._remove(self._routes.pop(identity))
+                self.remove(route.config)
         for identity, config in wanted.items():
             if identity not in self._routes:
-                route = self._routes[identity] = self._make(config, None)
-                for connection in self._containers.matching(config.container_id, config.connection):
-                    self._activate(route, connection)
+                self.add(config)
+
+    def add(self, config: LinkRouteConfig) -> None:
+        """Have a further one."""
+        route = self._routes[config.identity] = self._make(config, None)
+        for connection in self._containers.matching(config.container_id, config.connection):
+            self._activate(route, connection)
+
+    def remove(self, config: LinkRouteConfig) -> None:
+        """Have one no more; see `replace`."""
+        self._remove(self._routes.pop(config.identity))
 
     def _make(self, config: LinkRouteConfig, owner: Connection | None, number: int = 0) -> LinkRoute:
         tree = self._trees[config.direction]

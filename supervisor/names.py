@@ -1,12 +1,15 @@
 """Host names and the addresses that they stand for. Whoever asks a name server does so in a thread."""
 
+import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from router.config.entities import ListenerConfig
+from supervisor.threads import Threads
 
 RESOLVE_SECONDS: Final = 10.0  # for the names of listeners
 MAX_RESOLVERS: Final = 64  # threads
@@ -56,3 +59,42 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, OSError):
         return error.strerror or (os.strerror(error.errno) if error.errno else str(error))
     return "Name or service not known"
+
+
+Place = tuple[tuple[str, ...], int]  # hosts and port
+Answers = Mapping[Place, Found]
+
+
+def place(config: ListenerConfig) -> Place:
+    """What the addresses of a listener depend on."""
+    return (config.hosts, config.port)
+
+
+class Resolver:
+    """Finds out the addresses of listeners. Owner: supervisor."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._threads: Final = Threads(loop, "resolver", MAX_RESOLVERS)
+
+    def known(self, configs: Iterable[ListenerConfig]) -> Answers | None:
+        """The addresses of listeners of which none has a name; None where one has."""
+        answers = {place(config): at_once(config) for config in configs}
+        found = {at: each for at, each in answers.items() if each is not None}
+        return found if len(found) == len(answers) else None
+
+    async def find(self, configs: Iterable[ListenerConfig]) -> Answers:
+        """The addresses of listeners, all asked for at the same time."""
+        answers: dict[Place, Found] = {}
+        asked: dict[Place, asyncio.Future[Found]] = {}
+        for config in configs:
+            found = at_once(config)
+            if found is not None:
+                answers[place(config)] = found
+            elif place(config) not in asked:
+                asked[place(config)] = self._threads.run(partial(look_up, config), RESOLVE_SECONDS)
+        if asked:
+            await asyncio.wait(asked.values())
+        for at, future in asked.items():
+            error = future.exception()
+            answers[at] = future.result() if error is None else failed(error)
+        return answers

@@ -22,8 +22,10 @@ from supervisor.core import IN_PROCESS, Core
 from supervisor.http.health import Health, Lag, ListenerState
 from supervisor.live.configuration import LiveConfiguration
 from supervisor.live.listeners import Listening
-from supervisor.live.reload import hang_up, register_reload
+from supervisor.live.reload import HangUp, register_reload
+from supervisor.live.reloads import Reloads
 from supervisor.management.agent import Agent
+from supervisor.names import Answers, Resolver, place
 from supervisor.worker import Stage, Worker, WorkerFaultError
 from supervisor.workers import Pool
 from supervisor.zygote import Zygote
@@ -89,7 +91,18 @@ class Supervisor:
         self._wake: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None  # of the network of routers
         core.in_process.changed = self._wake_soon
-        listening = Listening(self._acceptor, lambda: self._http, lambda: self.http, core, log, self._log_listening)
+        self._names = Resolver(loop)
+        self._listening = listening = Listening(
+            loop,
+            self._names,
+            self._acceptor,
+            lambda: self._http,
+            lambda: self.http,
+            core,
+            log,
+            self._log_listening,
+            self._wake_soon,
+        )
         self._connectors = Connectors(loop, core, self._acceptor, log, self._wake_soon)
         self._live = LiveConfiguration(
             loop,
@@ -102,7 +115,8 @@ class Supervisor:
             log,
             self._wake_soon,
         )
-        register_reload(self._live)
+        self._reloads = Reloads(loop, self._live)
+        register_reload(self._reloads)
         agent = Agent(core, region, log, self._live, version, core.in_process.send, self._later, core.in_process.go_on)
         for cls, name in IN_PROCESS:
             core.in_process.serve(key(cls, name), agent.handle, agent.ready)
@@ -115,17 +129,27 @@ class Supervisor:
         """Run until a signal or a failure; returns the signal's number, or 0 - exit status after a failure."""
         for number in ENDING:
             self._loop.add_signal_handler(number, self._end, number)
-        self._loop.add_signal_handler(signal.SIGHUP, hang_up, self._live, self._log)
+        self._loop.add_signal_handler(signal.SIGHUP, HangUp(self._loop, self._live, self._reloads, self._log))
         self._log_start()
-        try:
-            self._acceptor.bind(tuple(config for config in self._configuration.listeners if not config.http))
-            if self._bind_http():
-                self._start_workers()
-        except ListenError as error:
-            self._listener_failed(error)
+        # The signals that end the router count while a name server does not answer.
+        asked = self._loop.create_task(self._names.find(self._configuration.listeners))
+        await asyncio.wait((asked, self._ended), return_when=asyncio.FIRST_COMPLETED)
+        if asked.done():
+            self._begin(asked.result())
+        else:
+            asked.cancel()
         result = await self._ended
         await self._stop(result)
         return result
+
+    def _begin(self, answers: Answers) -> None:
+        """Bind the listeners, and start the workers. answers: what the hosts of the listeners stand for."""
+        try:
+            self._acceptor.bind(tuple(config for config in self._configuration.listeners if not config.http), answers)
+            if self._bind_http(answers):
+                self._start_workers()
+        except ListenError as error:
+            self._listener_failed(error)
 
     def _start_workers(self) -> None:
         for index in range(self._configuration.router.workers):
@@ -241,6 +265,7 @@ class Supervisor:
                 self._listener_failed(error)
             self._open_http()
             self._live.start()
+            self._reloads.start()
 
     # HTTP
 
@@ -253,12 +278,12 @@ class Supervisor:
             self._http = make(self._loop, self._log, *self._http_parts)
         return self._http
 
-    def _bind_http(self) -> bool:
+    def _bind_http(self, answers: Answers) -> bool:
         """Bind the HTTP listeners of the configuration; all of them are required. False: the router ends."""
         for config in self._configuration.listeners:
             if config.http:
                 try:
-                    self.http.bind(config)
+                    self.http.bind(config, answers.get(place(config)))
                 except ListenError as error:
                     self._http_failed(error)
                     return False
@@ -320,6 +345,7 @@ class Supervisor:
         self._core.ending = True
         self._acceptor.close()
         self._connectors.stop()
+        self._listening.stop()
         for worker in self._core.workers.values():
             for number in worker.connections:
                 self._log.info("SERVER", f"[C{number}] Closing connection on shutdown")

@@ -60,6 +60,10 @@ class Settings:
         """What is said about a canonical pattern, or None."""
         return self._entries.get(pattern)
 
+    def patterns(self) -> Iterable[str]:
+        """All canonical patterns."""
+        return self._entries.keys()
+
     def put(self, pattern: str, attributes: Attributes) -> None:
         """Add a pattern, or change what is said about it. The pattern is canonical."""
         if self._entries.get(pattern) != attributes:

@@ -1,7 +1,7 @@
 """What a configuration means: one immutable object for each section, all values typed and defaults filled in."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from router.config.jsontext import JsonValue
@@ -300,6 +300,37 @@ class Configuration:
         (router,), (policy,) = fields.pop("router"), fields.pop("policy")
         every = {name: fields.get(name, ()) for name in _FIELDS.values() if name not in ("router", "policy")}
         return cls(path=path, warnings=warnings, router=router, policy=policy, **every)  # type: ignore[arg-type]
+
+    def of_type(self, kind: str) -> tuple[EntityConfig, ...]:
+        """Return the entities of the type with this short name, in order of creation."""
+        name = _FIELDS.get(kind, "others")
+        found = getattr(self, name)
+        if not isinstance(found, tuple):
+            return (found,)
+        return tuple(each for each in found if each.type == kind) if name == "others" else found
+
+    def changed(self, gone: Sequence[EntityConfig], made: Sequence[EntityConfig]) -> "Configuration":
+        """Return the configuration without some of its entities, and with others: in their places, as far as they go.
+
+        Neither a router nor a policy can go or come. Only what has the types of the entities is copied.
+        """
+        fields: dict[str, list[EntityConfig]] = {}
+
+        def same(entity: EntityConfig) -> list[EntityConfig]:
+            name = _FIELDS.get(entity.type, "others")
+            return fields.setdefault(name, list(getattr(self, name)))
+
+        places: dict[str, list[int]] = {}
+        for entity in gone:
+            have = same(entity)
+            at = next(number for number, each in enumerate(have) if each is entity)
+            del have[at]
+            places.setdefault(entity.type, []).append(at)
+        for entity in made:
+            have = same(entity)
+            free = places.get(entity.type)
+            have.insert(free.pop(0) if free else len(have), entity)
+        return replace(self, **{name: tuple(each) for name, each in fields.items()})  # type: ignore[arg-type]
 
     def entities(self) -> Iterator[EntityConfig]:
         """Yield every entity in the order in which a router creates them."""

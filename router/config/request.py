@@ -31,6 +31,7 @@ from router.config.entities import (
     LogConfig,
 )
 from router.config.errors import Problems, RequestError
+from router.config.inventory import Inventory
 from router.config.jsontext import JsonValue
 from router.config.schema import SCHEMA, Attribute, EntityType
 from router.config.validate import Entity, fill
@@ -44,9 +45,9 @@ _LOST = (float, Char, uuid.UUID, Described)  # types whose values Dispatch does 
 
 
 def create(
-    entity_type: EntityType, name: str | None, body: object, configuration: Configuration, number: int | None = None
+    entity_type: EntityType, name: str | None, body: object, inventory: Inventory, number: int | None = None
 ) -> tuple[EntityConfig, list[tuple[str, str]]]:
-    """Return the entity that CREATE asks for beside those of `configuration`, and warnings as (log module, text).
+    """Return the entity that CREATE asks for beside those of `inventory`, and warnings as (log module, text).
 
     `number` is for the generated identity; None: the first after those in use. Raises RequestError.
     """
@@ -59,17 +60,17 @@ def create(
         raise RequestError(400, "Body of request must be a map")
     problems = Problems("")
     if number is None:
-        number = next_number(entity_type, configuration)
+        number = inventory.next_number(entity_type.name)
     if entity_type.name in CORE:
-        return _create_core(entity_type, name, body, configuration, number), problems.warnings
+        return _create_core(entity_type, name, body, inventory, number), problems.warnings
     given = _renamed(entity_type, {str(key): value for key, value in body.items() if key != "type"}, problems)
     if name is not None:
         given["name"] = name
     for key in given:
         _known(entity_type, key, "create", f"Cannot set attribute '{key}' in CREATE")
     entity = _validated(entity_type, given, given.keys(), problems)
-    config = _built(entity, configuration, number, problems)
-    if clash := conflict(config, configuration):
+    config = _built(entity, inventory.configuration, number, problems)
+    if clash := conflict(config, inventory):
         raise RequestError(400, clash)
     return config, problems.warnings
 
@@ -96,16 +97,19 @@ def update(
     return _built(entity, configuration, number, problems), problems.warnings
 
 
-def conflict(config: EntityConfig, configuration: Configuration) -> str | None:
-    """Return why `config` cannot stand beside the entities of `configuration`, or None."""
-    for other in configuration.entities():
-        if other.type == config.type and config.entity_type.singleton:
+def conflict(config: EntityConfig, inventory: Inventory) -> str | None:
+    """Return why `config` cannot stand beside the entities of `inventory`, or None."""
+    if config.entity_type.singleton:
+        for other in inventory.of_type(config.type):
             return f"Adding {config.entity_type.long_name} singleton {shown(config)} when {shown(other)} already exists"
-        for attribute in ("name", "identity"):
-            if getattr(config, attribute) == SELF:
-                return f"adding {shown(config)} duplicates unique attribute '{attribute}' from existing {MANAGEMENT}"
-            if getattr(other, attribute) == getattr(config, attribute):
-                return f"adding {shown(config)} duplicates unique attribute '{attribute}' from existing {shown(other)}"
+    for attribute, value, taken in (
+        ("name", config.name, inventory.named(config.name)),
+        ("identity", config.identity, inventory.identified(config.identity)),
+    ):
+        if value == SELF:
+            return f"adding {shown(config)} duplicates unique attribute '{attribute}' from existing {MANAGEMENT}"
+        for other in taken:
+            return f"adding {shown(config)} duplicates unique attribute '{attribute}' from existing {shown(other)}"
     return None
 
 
@@ -115,16 +119,6 @@ def shown(config: EntityConfig) -> str:
     values = {name: "*******" if attributes[name].hidden else value for name, value in config.attributes.items()}
     kind = config.entity_type.dump_key
     return f"{kind[0].upper()}{kind[1:]}Entity({', '.join(f'{name}={value}' for name, value in values.items())})"
-
-
-def next_number(entity_type: EntityType, configuration: Configuration) -> int:
-    """Return the number behind the highest in the identities of `entity_type`, such as 3 after `address/2`."""
-    used = [-1]
-    for config in configuration.entities():
-        if config.type == entity_type.name:
-            digits = config.identity.rpartition("/")[2]
-            used.append(int(digits) if digits.isdecimal() else -1)
-    return max(used) + 1
 
 
 def plain(value: object) -> JsonValue:
@@ -252,25 +246,24 @@ def _built(entity: Entity, configuration: Configuration, number: int, problems: 
 
 
 def _create_core(
-    entity_type: EntityType, name: str | None, body: Mapping[object, object], configuration: Configuration, number: int
+    entity_type: EntityType, name: str | None, body: Mapping[object, object], inventory: Inventory, number: int
 ) -> EntityConfig:
     """Return an entity of the routing core (management specification 5.8). Raises RequestError."""
-    same = [each for each in configuration.entities() if each.type == entity_type.name]
-    if name and entity_type.name in _NAMED and any(each.name == name for each in same):
+    if name and entity_type.name in _NAMED and any(each.type == entity_type.name for each in inventory.named(name)):
         raise RequestError(400, "Name conflicts with an existing entity")
     entity = Entity(entity_type, 0, _core_values(entity_type, name, body), {})
     try:
         match entity_type.name:
             case AddressConfig.type:
-                return build_address(entity, number, {each.tokens for each in configuration.addresses})
+                return build_address(entity, number, inventory.tokens)
             case LinkRouteConfig.type:
                 return build_link_route(entity, number)
             case AutoLinkConfig.type:
                 return build_auto_link(entity, number)
             case ExchangeConfig.type:
-                return _create_exchange(entity, configuration, number)
+                return _create_exchange(entity, inventory.configuration, number)
             case _:
-                return _create_binding(entity, configuration, number)
+                return _create_binding(entity, inventory.configuration, number)
     except Refused as refused:
         raise RequestError(400, str(refused)) from refused
 

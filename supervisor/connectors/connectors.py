@@ -49,15 +49,23 @@ class Connectors:
     def replace(self, wanted: Iterable[ConnectorConfig]) -> None:
         """Have these connectors, and no others. One that stays keeps its connection unless host or port change."""
         configs = {config.name: config for config in wanted}
-        for name in [name for name in self._running if name not in configs]:
-            self._running.pop(name).delete()
+        for gone in [running.config for name, running in self._running.items() if name not in configs]:
+            self.remove(gone)
         for name, config in configs.items():
             running = self._running.get(name)
             if running is None:
-                self._running[name] = _Connector(self, config)
+                self.add(config)
             elif running.config != config:
                 running.change(config)
         self.changed()
+
+    def add(self, config: ConnectorConfig) -> None:
+        """Have a further one."""
+        self._running[config.name] = _Connector(self, config)
+
+    def remove(self, config: ConnectorConfig) -> None:
+        """Have one no more."""
+        self._running.pop(config.name).delete()
 
     def shown(self, config: ConnectorConfig) -> Mapping[str, Any]:
         """The live attributes of a connector (management specification 6.6)."""

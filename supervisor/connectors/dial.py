@@ -57,7 +57,7 @@ def is_connected_to_itself(opened: socket.socket) -> bool:
     """Whether both ends are this one: the port was one of this host that nobody listens on, and that the kernel had
     just chosen for our own end.
     """
-    return opened.getsockname() == opened.getpeername()
+    return bool(opened.getsockname() == opened.getpeername())
 
 
 async def _resolve(entry: Entry, threads: Threads) -> Sequence[_Address]:

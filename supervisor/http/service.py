@@ -21,6 +21,7 @@ from supervisor.http.families import Builder, HttpCounts
 from supervisor.http.guard import MAX_REQUEST, Gate, Guard
 from supervisor.http.health import Health
 from supervisor.http.pages import Answer, MetricsPage, Pages
+from supervisor.names import Found
 
 # As the product names itself in AMQP, without a version. 1.19 said qpid-dispatch-router.
 SERVER_NAME: Final = "sluice-router"
@@ -78,9 +79,9 @@ class HttpService:
         """What this service counts of itself."""
         return HttpCounts(self._requests, self._gate.refused, self._gate.connections, self._metrics.cost)
 
-    def bind(self, config: ListenerConfig) -> Listener:
-        """Open a listener without taking connections yet. Raises ListenError."""
-        listener = self._bound[config.name] = Listener(config)
+    def bind(self, config: ListenerConfig, found: Found | None = None) -> Listener:
+        """Open a listener without taking connections yet. Raises ListenError. found: what its host stands for."""
+        listener = self._bound[config.name] = Listener(config, found)
         return listener
 
     def listen(self, name: str) -> Listener:

@@ -5,7 +5,8 @@ from importlib import import_module
 from typing import Any
 
 from router.config.diff import Plan, diff
-from router.config.entities import BindingConfig, Configuration, EntityConfig, ExchangeConfig
+from router.config.entities import BindingConfig, Configuration, ExchangeConfig
+from router.config.inventory import Inventory
 from router.routing.settings import AddressSettings
 from supervisor.configure import address_entries
 from supervisor.exchanges import ExchangeError, Exchanges, refusal
@@ -18,13 +19,15 @@ _SCRATCH_RECORDS = 1 << 20  # addresses in the table that exchanges are tried on
 class Prepared:
     """A plan and all that is needed to carry it out.
 
-    `reached`: the configuration in force afterwards, which leaves out what takes a restart. `entries`, `settings`: its
+    `reached`: the configuration in force afterwards, which leaves out what takes a restart; `inventory`: of that.
+    `entries`, `settings`: its
     address settings, as attributes by canonical pattern and ready to be looked up. `changed`: patterns that differ from
     before. `warnings`: (log module, text).
     """
 
     plan: Plan
     reached: Configuration
+    inventory: Inventory
     entries: dict[str, dict[str, Any]]
     settings: AddressSettings
     changed: list[str]
@@ -41,7 +44,9 @@ def prepare(present: Configuration, wanted: Configuration) -> Prepared:
         import_module("supervisor.http.service")  # takes long the first time: here, not in the event loop
     before, _ = address_entries(present.addresses)
     changed = [pattern for pattern in {**before, **entries} if before.get(pattern) != entries.get(pattern)]
-    return Prepared(plan, plan.reached(), entries, settings, changed, [*wanted.warnings, *refusals])
+    reached = plan.reached()
+    warnings = [*wanted.warnings, *refusals]
+    return Prepared(plan, reached, Inventory(reached), entries, settings, changed, warnings)
 
 
 def without_refused(
@@ -63,9 +68,3 @@ def without_refused(
     warnings = [("ROUTER_CORE", text) for text in refused.values()]
     return Configuration.of(configuration.path, kept, configuration.warnings), warnings
 
-
-def with_changes(configuration: Configuration, gone: list[EntityConfig], made: list[EntityConfig]) -> Configuration:
-    """The configuration without some of its entities, and with others."""
-    leaving = {id(entity) for entity in gone}
-    kept = [entity for entity in configuration.entities() if id(entity) not in leaving]
-    return Configuration.of(configuration.path, [*kept, *made], configuration.warnings)

@@ -1,44 +1,87 @@
 """Ways to ask for a reload: SIGHUP, and the management operation RELOAD, which `sluice reload` uses."""
 
+import asyncio
+import traceback
+from functools import partial
 from typing import Any
 
 from router.config.diff import Plan
 from router.log import Log
 from supervisor.live.configuration import LiveConfiguration
 from supervisor.live.errors import ChangeError
+from supervisor.live.reloads import Reloads, Result
 from supervisor.management import operations
 from supervisor.management.context import Context
 from supervisor.management.request import Request
-from supervisor.management.response import OK, Response, StatusError
+from supervisor.management.response import OK, Response, StatusError, Steps
 
 
-def hang_up(live: LiveConfiguration, log: Log) -> None:
-    """SIGHUP: open the log files anew, then reload."""
-    log.notice("SERVER", "SIGHUP: log files are opened again, then the configuration is read again")
-    live.reopen_log()
-    live.reload_later(None, False, lambda result: None)
+class HangUp:
+    """SIGHUP: open the log files anew, then reload. Owner: supervisor."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, live: LiveConfiguration, reloads: Reloads, log: Log
+    ) -> None:
+        self._loop = loop
+        self._live = live
+        self._reloads = reloads
+        self._log = log
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+
+    def __call__(self) -> None:
+        """The signal has come. While it is dealt with, any number of further ones count as one."""
+        if self._task is not None:
+            self._again = True
+            return
+        self._log.notice("SERVER", "SIGHUP: log files are opened again, then the configuration is read again")
+        self._task = self._loop.create_task(self._work())
+
+    async def _work(self) -> None:
+        try:
+            await self._live.reopen_log()
+        except Exception:  # noqa: BLE001 - logged with its trace; the reload follows
+            self._log.critical("SERVER", f"The log files are not opened again: {traceback.format_exc()}".rstrip())
+        self._reloads.ask()
+        self._task = None
+        if self._again:
+            self._again = False
+            self()
 
 
-def register_reload(live: LiveConfiguration) -> None:
+class _Responses:
+    """Answers to RELOAD, each made once however many have asked for it: a plan of a thousand changes is a long text."""
+
+    def __init__(self, reloads: Reloads) -> None:
+        self._reloads = reloads
+        self._last: tuple[Result, bool, asyncio.Future[Response]] | None = None
+
+    def of(self, result: Result, plan_only: bool) -> "asyncio.Future[Response]":
+        if self._last is None or self._last[0] is not result or self._last[1] is not plan_only:
+            self._last = result, plan_only, self._reloads.in_thread(partial(_response, result, plan_only))
+        return self._last[2]
+
+
+def register_reload(reloads: Reloads) -> None:
     """Let management have RELOAD; properties `plan` (only show it) and `undo` (back to what was before)."""
+    responses = _Responses(reloads)
 
-    def reload(request: Request, context: Context) -> None:
+    def reload(request: Request, context: Context) -> Steps:
+        del context
         plan_only = request.properties.get("plan") is True
-
-        def answer(result: Plan | ChangeError) -> None:
-            # A plan of a thousand changes is a long text.
-            live.in_thread(lambda: _response(result, plan_only), lambda made: context.answer(request, made))
-
-        if request.properties.get("undo") is True:
-            live.undo_later(plan_only, answer)
-        else:
-            live.reload_later(None, plan_only, answer)
+        asked = reloads.ask(undo=request.properties.get("undo") is True, plan_only=plan_only)
+        request.shrink()
+        yield asked
+        made = responses.of(asked.result(), plan_only)
+        yield made
+        return made.result()
 
     operations.register("RELOAD", reload)
 
 
-def _response(result: Plan | ChangeError, plan_only: bool) -> Response:
+def _response(result: Result, plan_only: bool) -> Response:
     if isinstance(result, ChangeError):
         return Response.failed(StatusError(result.status, result.text))
+    assert isinstance(result, Plan)
     body: dict[str, Any] = {"applied": not plan_only, "changes": result.as_maps(), "text": result.render()}
     return Response.of(OK, body)

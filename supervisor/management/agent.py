@@ -4,12 +4,12 @@ No input or output here: `handle` is called with each message, `send` with each 
 when other events have had their turn. An answer that takes long is made in slices.
 """
 
+import asyncio
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from router.config.schema import SCHEMA
 from router.ipc.layout import Region
@@ -43,12 +43,17 @@ from supervisor.management.settings import (
 )
 from supervisor.management.store import Store
 from supervisor.management.trace import trace as _trace  # noqa: F401 - registers the operation
+from supervisor.neighbours import INTER_ROUTER
 
 # Short names that mean the store's form, which differs from the rows of the core.
 STORED: Final = ("router", "console")
 
 SLICE: Final = 0.002  # seconds that an answer may take before other events have their turn
 MAX_UNFINISHED: Final = 16  # answers in the making; further ones wait as requests, each connection's in turn
+# Answers to requests of one connection that wait for something else, and octets kept for them; further requests of it
+# wait as such.
+MAX_WAITING: Final = 256
+MAX_WAITING_OCTETS: Final = 1 << 20
 # Operations whose success is told when all workers go by the change. A connection's may be to close it, which waits for
 # nobody; what else is changed of one is answered by `Connections` when it is in force.
 CHANGING: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
@@ -63,6 +68,21 @@ class _Job(NamedTuple):
 
     request: Request
     steps: Steps
+
+
+class _Waiting:
+    """Answers of one connection that wait."""
+
+    __slots__ = ("changes", "count", "octets")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.octets = 0
+        self.changes = 0  # of the configuration that are not made yet: what comes behind them meets what they made
+
+    @property
+    def full(self) -> bool:
+        return self.count >= MAX_WAITING or self.octets >= MAX_WAITING_OCTETS or self.changes > 0
 
 
 class Agent:
@@ -90,6 +110,7 @@ class Agent:
         self._types: dict[str, CoreType] = {each.name: each for each in self._core_types()}
         self._jobs: deque[_Job] = deque()
         self._called = False
+        self._waiting: dict[int | None, _Waiting] = {}  # by connection
 
     def _core_types(self) -> list[CoreType]:
         context = self.context
@@ -108,9 +129,10 @@ class Agent:
             Console(context),
         ]
 
-    def ready(self) -> bool:
-        """Whether another request can be taken."""
-        return len(self._jobs) < MAX_UNFINISHED
+    def ready(self, connection: int | None = None) -> bool:
+        """Whether another request of a connection can be taken."""
+        waiting = self._waiting.get(connection)
+        return len(self._jobs) < MAX_UNFINISHED and (waiting is None or not waiting.full)
 
     def handle(self, message: LocalMessage) -> None:
         """Answer a request, or begin to."""
@@ -135,12 +157,47 @@ class Agent:
             self._fault(request)
             return
         if isinstance(outcome, Response):
-            if (request.operation or "").upper() in CHANGING and not isinstance(kind, Connections):
-                self.context.core.when_in_force(partial(self._finish, request, outcome))
-            else:
-                self._finish(request, outcome)
+            self._complete(request, outcome)
         elif outcome is not None:
             self._run(_Job(request, outcome))
+
+    def _changes(self, request: Request) -> bool:
+        """Whether a request is to change the configuration."""
+        return (request.operation or "").upper() in CHANGING and not isinstance(self._core_type(request), Connections)
+
+    def _complete(self, request: Request, response: Response) -> None:
+        """The answer is there; that to a change waits until all workers go by it."""
+        if not self._changes(request):
+            self._finish(request, response)
+            return
+        request.shrink()
+        let_go = self._wait(request)
+
+        def in_force() -> None:
+            let_go()
+            self._finish(request, response)
+
+        self.context.core.when_in_force(in_force)
+
+    def _wait(self, request: Request, changes: int = 0) -> Callable[[], None]:
+        """Count an answer that waits; what is returned ends that."""
+        connection, octets = request.connection, request.size
+        waiting = self._waiting.setdefault(connection, _Waiting())
+        waiting.count += 1
+        waiting.octets += octets
+        waiting.changes += changes
+
+        def let_go() -> None:
+            full = waiting.full
+            waiting.count -= 1
+            waiting.octets -= octets
+            waiting.changes -= changes
+            if not waiting.count:
+                self._waiting.pop(connection, None)
+            if full and self.ready(connection):
+                self._go_on()
+
+        return let_go
 
     def _dispatch(self, request: Request, kind: CoreType | None) -> Outcome:
         if request.fault is not None:
@@ -173,11 +230,12 @@ class Agent:
     def _run(self, job: _Job) -> None:
         """Work on an answer until it is there or a slice is over."""
         until = time.monotonic() + SLICE
+        awaited = None
         try:
-            while time.monotonic() < until:
-                next(job.steps)
+            while awaited is None and time.monotonic() < until:
+                awaited = next(job.steps)
         except StopIteration as stop:
-            self._finish(job.request, stop.value)
+            self._complete(job.request, stop.value)
             return
         except StatusError as error:
             self._fail(job.request, error)
@@ -185,10 +243,30 @@ class Agent:
         except Exception:  # noqa: BLE001 - logged with its trace, and answered
             self._fault(job.request)
             return
+        if awaited is not None:
+            self._park(job, awaited)
+            return
         self._jobs.append(job)
         if not self._called:
             self._called = True
             self._later(self._continue)
+
+    def _park(self, job: _Job, awaited: "asyncio.Future[Any]") -> None:
+        """Go on with an answer when a future is done.
+
+        Behind a change that is not made yet no other request of its connection is answered. What other routers pass on
+        comes from many clients, and is not held up.
+        """
+        origin = self.context.core.opened.get(job.request.connection or 0)
+        passed_on = origin is not None and origin.origin.role == INTER_ROUTER
+        let_go = self._wait(job.request, int(self._changes(job.request) and not passed_on))
+
+        def go_on(_: "asyncio.Future[Any]") -> None:
+            self._run(job)
+            let_go()
+            self._later(_nothing)  # what came of it is sent
+
+        awaited.add_done_callback(go_on)
 
     def _continue(self) -> None:
         """One slice for the answer whose turn it is; requests may follow when it is done."""
@@ -228,3 +306,7 @@ class Agent:
             return False
         octets = encode(response, request.reply_to, request.correlation_id)
         return self._send(request.reply_to, octets, request.worker)
+
+
+def _nothing() -> None:
+    """There is nothing else to do."""

@@ -125,6 +125,7 @@ class Connections(CoreType):
         response = self.shown(connection)
         if trace is None or connection.closing:
             return response
+        request.shrink()
         core.when_in_force(lambda: self.context.answer(request, response))
         return None
 

@@ -1,8 +1,9 @@
 """What the agent's parts work with, and the interface to changes of the configuration."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from router.config.entities import AutoLinkConfig, Configuration, ConnectorConfig, EntityConfig
 from router.ipc.layout import Region
@@ -11,6 +12,8 @@ from supervisor.autolinks import Shown as AutoLinkShown
 from supervisor.core import Core
 from supervisor.management.request import Request
 from supervisor.management.response import Response
+
+_Result = TypeVar("_Result")
 
 
 class Shown(Protocol):
@@ -25,6 +28,10 @@ class AutoLinkStates(Protocol):
 
     def shown(self, config: AutoLinkConfig) -> AutoLinkShown:
         """That of one."""
+
+
+# A change of the configuration in steps, each as in an answer; at last what came of it.
+Changing = Generator["asyncio.Future[Any] | None", None, _Result]
 
 
 class Changes(Protocol):
@@ -45,13 +52,16 @@ class Changes(Protocol):
     def entities(self, entity_type: str) -> Sequence[EntityConfig]:
         """All entities of a type, in order of creation."""
 
-    def create(self, entity_type: str, name: str | None, attributes: Mapping[str, Any]) -> EntityConfig:
+    def find(self, name: str | None, identity: str | None) -> Sequence[EntityConfig]:
+        """All entities of this name, else of this identity."""
+
+    def create(self, entity_type: str, name: str | None, attributes: object) -> Changing[EntityConfig]:
         """Make an entity."""
 
-    def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> EntityConfig:
+    def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> Changing[EntityConfig]:
         """Change attributes of an entity; None removes one."""
 
-    def delete(self, entity: EntityConfig) -> None:
+    def delete(self, entity: EntityConfig) -> Changing[None]:
         """Remove an entity."""
 
 

@@ -17,6 +17,7 @@ from supervisor.management.response import (
     NOT_FOUND,
     NOT_IMPLEMENTED,
     OK,
+    Outcome,
     Response,
     StatusError,
     Steps,
@@ -58,15 +59,15 @@ class CoreType:
         """The object with this identity, else with this name. Raises StatusError."""
         raise NotImplementedError
 
-    def create(self, request: Request) -> Response:
+    def create(self, request: Request) -> Outcome:
         """Answer CREATE. Raises StatusError."""
         raise StatusError(NOT_IMPLEMENTED, body=values.NULL)
 
-    def update(self, request: Request) -> Response | None:
+    def update(self, request: Request) -> Outcome:
         """Answer UPDATE; None: it will be answered. Raises StatusError."""
         raise StatusError(NOT_IMPLEMENTED)
 
-    def delete(self, request: Request) -> Response:
+    def delete(self, request: Request) -> Outcome:
         """Answer DELETE. Raises StatusError."""
         raise StatusError(NOT_IMPLEMENTED)
 
@@ -93,7 +94,7 @@ class CoreType:
             if row is not None:
                 results.append(codec.encode_list([column(row) for column in columns]))
             if number % ROWS_A_STEP == 0:
-                yield
+                yield None
         return Response(OK, table(names, results))
 
     def _wanted(self, body: Any) -> tuple[list[str], list[Column]]:

@@ -59,6 +59,18 @@ def entities(context: Context, kind: EntityType | None = None) -> Iterator[Entit
             yield from source(context)
 
 
+def named(context: Context, name: str | None, identity: str | None) -> Iterator[Entity]:
+    """All entities with this name, else with this identity. Of what can be many only those are looked at."""
+    for config in context.changes.find(name, identity):
+        if config.type in _MANY and (config.line or config.type not in NUMBERED):
+            yield shown(config)
+    for kind, source in _SOURCES.items():
+        if kind not in _MANY:
+            for each in source(context):
+                if each.name == name if name is not None else each.identity == identity:
+                    yield each
+
+
 def management(context: Context) -> Entity:
     """The entity that operations without a target are for."""
     return entity("management", SELF, SELF, {})
@@ -126,6 +138,9 @@ def _log_stats(context: Context) -> Iterator[Entity]:
         own = {f"{level}Count": counts[level] for level in _LEVELS}
         yield entity("logStats", module, f"logStats/{module}", own)
 
+
+# Types of which there may be many, and of which all is known that is shown.
+_MANY: Final = frozenset({*NUMBERED, "dummy", "listener"})
 
 # By type, in the order in which a router creates them (management specification 2.7).
 _SOURCES: Final[Mapping[str, Source]] = {

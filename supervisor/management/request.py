@@ -25,6 +25,7 @@ _SYMBOLIC: Final = {
 }
 _TO, _REPLY_TO, _CORRELATION_ID = 2, 4, 5  # fields of the properties section
 _SHOWN: Final = 1000  # characters of a request in a text
+_KEPT: Final = frozenset({"operation", "type", "entityType", "name", "identity"})  # properties, while it waits
 
 
 @dataclass(slots=True)
@@ -43,6 +44,20 @@ class Request:
     properties: dict[str, Any] = field(default_factory=dict)
     fault: str | None = None
     _body_at: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Octets that are kept for it."""
+        return len(self.octets) + len(self.reply_to or "") + len(self.correlation_id or b"")
+
+    def shrink(self) -> None:
+        """Keep only what its answer needs, and what the log shows of that."""
+        self.octets, self._body_at = b"", None
+        self.properties = {
+            key: value
+            for key, value in self.properties.items()
+            if key in _KEPT and (isinstance(value, int) or (isinstance(value, str) and len(value) <= _SHOWN))
+        }
 
     def text(self, key: str) -> str | None:
         """A property that is text, string or symbol; None for any other."""

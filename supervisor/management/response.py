@@ -1,5 +1,6 @@
 """Answers: status, description and body, and the message that they become (management specification 5.3, 5.12)."""
 
+import asyncio
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -68,9 +69,9 @@ class Response:
         return cls(error.status, error.body, error.description)
 
 
-# What an operation gives: its answer, the steps that lead to it (between two of them other events have their turn), or
-# None: it answers later by itself.
-Steps = Generator[None, None, Response]
+# What an operation gives: its answer, the steps that lead to it (between two of them other events have their turn, and
+# nothing happens before a future that it yields is done), or None: it answers later by itself.
+Steps = Generator["asyncio.Future[Any] | None", None, Response]
 Outcome = Response | Steps | None
 
 

@@ -18,6 +18,7 @@ from supervisor.management.response import (
     NOT_FOUND,
     Response,
     StatusError,
+    Steps,
 )
 
 ADDRESS: Final = "router.config.address"
@@ -29,18 +30,29 @@ BINDING: Final = "router.config.binding"
 NUMBERED: Final = (ADDRESS, LINK_ROUTE, AUTO_LINK, EXCHANGE, BINDING)
 
 
+_MAX_DIGITS: Final = 18  # of a number
+
+
 class Identities:
     """The numbers of configured objects. Owner: the agent."""
 
     def __init__(self, context: Context) -> None:
         """Number what the configuration has at the start: the first numbers are kept for it."""
         self._context = context
-        self._numbers: dict[str, tuple[int, EntityConfig]] = {}
+        self._numbers: dict[str, tuple[int, EntityConfig]] = {}  # by store identity
+        self._store: dict[int, str] = {}  # store identity by number
         for number, entity in enumerate(self._entities(), 1):
-            self._numbers[entity.identity] = number, entity
+            self._enter(number, entity)
 
     def _entities(self) -> list[EntityConfig]:
         return [entity for kind in NUMBERED for entity in self._context.changes.entities(kind)]
+
+    def _enter(self, number: int, entity: EntityConfig) -> None:
+        before = self._numbers.get(entity.identity)
+        if before is not None and before[0] != number:
+            del self._store[before[0]]
+        self._numbers[entity.identity] = number, entity
+        self._store[number] = entity.identity
 
     def of(self, entity: EntityConfig) -> int:
         """The number of an object; a new one gets the next. What was changed keeps its number."""
@@ -48,13 +60,32 @@ class Identities:
         if known is not entity:
             if known is None or _what(known) != _what(entity):
                 number = self._context.core.take_identity()
-            self._numbers[entity.identity] = number, entity
+            self._enter(number, entity)
         return number
 
-    def prune(self) -> None:
-        """Some objects are gone; their store identities may become those of others."""
-        present = {entity.identity for entity in self._entities()}
-        self._numbers = {identity: known for identity, known in self._numbers.items() if identity in present}
+    def store_identity(self, number: str) -> str | None:
+        """The identity that the store knows an object by whose number this is."""
+        if not (number.isascii() and number.isdecimal() and len(number) <= _MAX_DIGITS):
+            return None
+        found = self._store.get(int(number))
+        if found is None and len(self._numbers) != self._count():  # some have no number yet: nobody has seen them
+            for entity in self._entities():
+                self.of(entity)
+            found = self._store.get(int(number))
+        return found
+
+    def forget(self, entity: EntityConfig) -> None:
+        """An object is gone, perhaps with others; their store identities may become those of others."""
+        number, _ = self._numbers.pop(entity.identity, (0, None))
+        self._store.pop(number, None)
+        if len(self._numbers) > self._count():
+            present = {entity.identity for entity in self._entities()}
+            for identity in [identity for identity in self._numbers if identity not in present]:
+                del self._store[self._numbers.pop(identity)[0]]
+
+    def _count(self) -> int:
+        """Number of objects that are there."""
+        return sum(len(self._context.changes.entities(kind)) for kind in NUMBERED)
 
 
 def _what(entity: Any) -> tuple[Any, ...]:
@@ -101,34 +132,35 @@ class ConfiguredType(CoreType):
         """By number (or the identity that the store knows), else by name."""
         if identity is None and name is None:
             raise StatusError(BAD_REQUEST, f"No {self.needs} or identity provided")
-        found: EntityConfig | None = next(
-            (
-                each
-                for each in self.entities()
-                if (identity in (each.identity, str(self._identities.of(each))) if identity else name == each.name)
-            ),
-            None,
-        )
+        store_identity = None if identity is None else self._identities.store_identity(identity)
+        found = self._first(None, identity) if identity is not None else self._first(name, None)
+        if found is None and store_identity is not None:
+            found = self._first(None, store_identity)
         if found is None:
             raise StatusError(NOT_FOUND)
         return found
 
-    def create(self, request: Request) -> Response:
+    def _first(self, name: str | None, identity: str | None) -> EntityConfig | None:
+        """The first object of this type with a name, else with an identity of the store."""
+        found = self.context.changes.find(name, identity)
+        return next((each for each in found if each.type == self.kind), None)
+
+    def create(self, request: Request) -> Steps:
         """Have an object made. Raises StatusError."""
         try:
-            entity = self.context.changes.create(self.kind, request.name, request.body())
+            entity = yield from self.context.changes.create(self.kind, request.name, request.body())
         except ChangeError as error:
             raise StatusError(error.status, error.text, values.NULL) from error
         return self.shown(entity, CREATED)
 
-    def delete(self, request: Request) -> Response:
+    def delete(self, request: Request) -> Steps:
         """Remove an object."""
         entity = self.find(request.identity, request.name)
         try:
-            self.context.changes.delete(entity)
+            yield from self.context.changes.delete(entity)
         except ChangeError as error:
             raise StatusError(error.status, error.text) from error
-        self._identities.prune()
+        self._identities.forget(entity)
         return Response(NO_CONTENT)
 
 

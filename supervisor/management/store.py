@@ -9,7 +9,7 @@ from supervisor.live.errors import ChangeError
 from supervisor.management import operations, values
 from supervisor.management.context import Context
 from supervisor.management.core_type import table
-from supervisor.management.entities import Entity, entities, management, shown
+from supervisor.management.entities import Entity, entities, management, named, shown
 from supervisor.management.request import Request
 from supervisor.management.response import (
     BAD_REQUEST,
@@ -69,11 +69,7 @@ class Store:
                 return own
             raise StatusError(BAD_REQUEST, f"{kind.long_name}: No name or identity provided")
         wanted = [f"{key}={value}" for key, value in (("name", name), ("identity", identity)) if value is not None]
-        found = [
-            each
-            for each in entities(self.context)
-            if (each.name == name if name is not None else each.identity == identity)
-        ]
+        found = list(named(self.context, name, identity))
         if not found:
             raise StatusError(NOT_FOUND, f"No entity with {' '.join(wanted)}")
         if len(found) > 1:
@@ -94,7 +90,7 @@ class Store:
         matched = 0
         for number, each in enumerate(entities(self.context, kind), 1):
             if number % ROWS_A_STEP == 0:
-                yield
+                yield None
             row = [each.attributes.get(name) for name in names]
             if all(value is None for value in row):
                 continue
@@ -111,7 +107,7 @@ class Store:
             raise StatusError(NOT_FOUND, text)
         return Response(OK, values.mapping(target.attributes))
 
-    def _create(self, request: Request, kind: EntityType | None) -> Response:
+    def _create(self, request: Request, kind: EntityType | None) -> Steps:
         given = request.text("type")
         if kind is None or given is None:
             raise StatusError(BAD_REQUEST, f"No 'type' attribute in {str(request.body())[:_SHOWN]}")
@@ -125,25 +121,25 @@ class Store:
         name = request.name or (str(body["name"]) if isinstance(body.get("name"), str) else None)
         attributes = {key: value for key, value in body.items() if key not in ("type", "name")}
         try:
-            config = self.context.changes.create(kind.name, name, attributes)
+            config = yield from self.context.changes.create(kind.name, name, attributes)
         except ChangeError as error:
             raise StatusError(error.status, error.text) from error
         return Response(CREATED, values.mapping(shown(config).attributes))
 
-    def _update(self, request: Request, target: Entity) -> Response:
+    def _update(self, request: Request, target: Entity) -> Steps:
         if target.config is None:
             raise not_implemented("UPDATE", target.type)
         try:
-            config = self.context.changes.update(target.config, request.body_map())
+            config = yield from self.context.changes.update(target.config, request.body_map())
         except ChangeError as error:
             raise StatusError(error.status, error.text) from error
         return Response(OK, values.mapping(shown(config).attributes))
 
-    def _delete(self, target: Entity) -> Response:
+    def _delete(self, target: Entity) -> Steps:
         if target.config is None:
             raise not_implemented("DELETE", target.type)
         try:
-            self.context.changes.delete(target.config)
+            yield from self.context.changes.delete(target.config)
         except ChangeError as error:
             raise StatusError(error.status, error.text) from error
         return Response(NO_CONTENT)

@@ -15,6 +15,7 @@ from router.log import Log, LogSettings, ModuleSettings
 from supervisor.acceptor import Acceptor, Listener, ListenError
 from supervisor.connections import Ending
 from supervisor.core import Core
+from supervisor.names import look_up
 from supervisor.worker import Stage, Worker
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
 
@@ -273,14 +274,16 @@ def test_a_taken_port_and_an_unknown_host():
         with pytest.raises(ListenError) as caught:
             Listener(replace(LISTENER, port=port, port_text=str(port)))
     assert (caught.value.address, caught.value.reason) == (f"127.0.0.1:{port}", os.strerror(errno.EADDRINUSE))
+    unknown = replace(LISTENER, host="no-such-host.invalid")
     with pytest.raises(ListenError) as caught:
-        Listener(replace(LISTENER, host="no-such-host.invalid"))
+        Listener(unknown, look_up(unknown))
     assert caught.value.address.startswith("no-such-host.invalid:")
     assert caught.value.reason
 
 
 def test_a_name_stands_for_all_its_addresses():
-    listener = Listener(replace(LISTENER, host="localhost", port=0, port_text="0"))
+    config = replace(LISTENER, host="localhost", port=0, port_text="0")
+    listener = Listener(config, look_up(config))
     try:
         ports = {opened.getsockname()[1] for opened in listener.sockets}
         assert len(ports) == 1

@@ -90,7 +90,7 @@ def test_each_connection_has_its_turn(inner):
 def test_messages_wait_for_a_handler_that_is_busy(inner):
     """Those for others do not."""
     busy: list[LocalMessage] = []
-    inner.process.serve("M0slow", busy.append, lambda: len(busy) < 2)
+    inner.process.serve("M0slow", busy.append, lambda connection: len(busy) < 2)
     for connection in (1, 2, 3):
         for n in range(3):
             inner.comes(0, connection, b"%d" % n, "M0slow")

@@ -7,8 +7,9 @@ import pytest
 from router.amqp.codec import Char, Symbol, Timestamp
 
 from router.config.errors import RequestError
+from router.config.inventory import Inventory
 from router.config.load import load_text
-from router.config.request import conflict, create, next_number, plain, update
+from router.config.request import conflict, create, plain, update
 from router.config.schema import SCHEMA
 from router.config.values import InvalidValue
 from router.log import DEBUG
@@ -45,14 +46,18 @@ def configuration():
     return load_text("x.conf", TEXT)
 
 
+def inventory():
+    return Inventory(configuration())
+
+
 def created(kind, body, name=None):
-    config, _ = create(SCHEMA.types[kind], name, body, configuration())
+    config, _ = create(SCHEMA.types[kind], name, body, inventory())
     return config
 
 
 def refused(kind, body, name=None):
     with pytest.raises(RequestError) as caught:
-        create(SCHEMA.types[kind], name, body, configuration())
+        create(SCHEMA.types[kind], name, body, inventory())
     return caught.value.status, str(caught.value)
 
 
@@ -115,7 +120,7 @@ def test_listener_without_name():
 def test_old_names_are_told():
     body = {"protocolFamily": "IPv4", "port": 0}
     config: Any
-    config, warnings = create(SCHEMA.types["listener"], None, body, configuration())
+    config, warnings = create(SCHEMA.types["listener"], None, body, inventory())
     assert config.family == "IPv4"
     text = "Attribute 'protocolFamily' of entity 'listener' has been deprecated. Use 'socketAddressFamily' instead"
     assert warnings == [("AGENT", text)]
@@ -183,14 +188,14 @@ def test_names_are_unique():
     assert "duplicates unique attribute 'name' from existing ListenerEntity(" in text
     assert "'name'" in refused("listener", {"port": 1}, name="log/SERVER")[1]
     assert "'name'" in refused("dummy", {}, name="dummy/0")[1]
-    assert conflict(created("dummy", {}), configuration()) is None
+    assert conflict(created("dummy", {}), inventory()) is None
 
 
 def test_dummy():
-    assert next_number(SCHEMA.types["dummy"], configuration()) == 1
+    assert inventory().next_number("dummy") == 1
     config = created("dummy", {"num1": "7", "arg1": True})
     assert (config.identity, config.values) == ("dummy/1", {"num1": 7, "arg1": "True"})
-    config, _ = create(SCHEMA.types["dummy"], "d", {}, configuration(), number=9)
+    config, _ = create(SCHEMA.types["dummy"], "d", {}, inventory(), number=9)
     assert (config.identity, config.name) == ("dummy/9", "d")
 
 

@@ -13,10 +13,15 @@ from supervisor.connectors.dial import is_connected_to_itself
 from tests.unit.supervisor.harness import configuration_text
 from tests.unit.supervisor.test_acceptor import Setup, until
 
-CONNECTOR = load_text(
-    "router.conf",
-    configuration_text() + "connector {\n name: c\n role: route-container\n saslUsername: u\n saslPassword: pass:p\n}\n",
-).connectors[0]
+SECTION = """
+connector {
+    name: c
+    role: route-container
+    saslUsername: u
+    saslPassword: pass:p
+}
+"""
+CONNECTOR = load_text("router.conf", configuration_text() + SECTION).connectors[0]
 
 
 class Connecting(Setup):

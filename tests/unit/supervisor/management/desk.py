@@ -18,6 +18,7 @@ from supervisor.inprocess import LocalMessage
 from supervisor.live.configuration import LiveConfiguration
 from supervisor.live.listeners import Listening
 from supervisor.management.agent import Agent
+from supervisor.names import Resolver
 from supervisor.table import Op
 from supervisor.worker import Stage, Worker
 from tests.peer import message
@@ -97,7 +98,10 @@ class Desk:
         acceptor = Acceptor(self.loop, self.core, self.log)
         connectors = Connectors(self.loop, self.core, acceptor, self.log, lambda: None)
         autolinks = AutoLinks(self.core, self.log, self.loop.call_later, lambda: None)
-        listening = Listening(acceptor, lambda: None, _no_http, self.core, self.log, lambda listener: None)
+        listening = Listening(
+            self.loop, Resolver(self.loop), acceptor, lambda: None, _no_http, self.core, self.log,
+            lambda listener: None, lambda: None,
+        )  # fmt: skip
         self.live = LiveConfiguration(
             self.loop, self.configuration, self.core, acceptor, listening, connectors, autolinks, self.log, lambda: None
         )

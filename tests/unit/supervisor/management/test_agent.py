@@ -1,5 +1,6 @@
 """The agent itself: long answers in slices, bounds, faults, answers that nobody wants."""
 
+import asyncio
 import time
 
 import pytest
@@ -135,3 +136,69 @@ def test_further_answers(monkeypatch):
     assert context.answer(given, Response.of(200, [[1.5, "text"]])) is True
     answer = Answer.of(desk.sent[-1][1])
     assert answer.body == [[1.5, "text"]]
+
+
+def create(number, **more):
+    return request(
+        {"operation": "CREATE", "type": PREFIX + "router.config.address", "name": f"x{number}"},
+        {"prefix": f"x{number}"},
+        correlation_id=str(number),
+        **more,
+    )
+
+
+def test_answers_that_wait_for_the_workers_are_bounded_for_each_connection():
+    desk = Desk()
+    asked = 0
+    while desk.agent.ready(7):
+        desk.agent.handle(LocalMessage(0, 7, create(asked)))
+        asked += 1
+    assert asked == agents.MAX_WAITING
+    assert not desk.sent, "no worker goes by them yet"
+    assert desk.agent.ready(8), "others are not held up"
+    desk.raw(request({"operation": "GET-ANNOTATIONS"}), 8)
+    assert desk.agent.ready(7)
+    assert desk.went_on == 1
+
+
+def test_of_a_request_that_waits_little_is_kept():
+    desk = Desk()
+    large = "x" * (agents.MAX_WAITING_OCTETS // 4)
+    for number in range(8):
+        assert desk.agent.ready(7)
+        octets = request(
+            {"operation": "CREATE", "type": PREFIX + "router.config.address", "more": large}, {"prefix": f"x{number}"}
+        )
+        desk.agent.handle(LocalMessage(0, 7, octets))
+    answers = desk.raw(request({"operation": "GET-ANNOTATIONS"}), 8)
+    assert sorted(answer.status for answer in answers) == [200] + [201] * 8
+
+
+def test_long_correlation_ids_count(monkeypatch):
+    desk = Desk()
+    monkeypatch.setattr(agents, "MAX_WAITING_OCTETS", 10_000)
+    asked = 0
+    while desk.agent.ready(7):
+        octets = request(
+            {"operation": "CREATE", "type": PREFIX + "router.config.address"},
+            {"prefix": f"x{asked}"},
+            correlation_id="c" * 3_000,
+        )
+        desk.agent.handle(LocalMessage(0, 7, octets))
+        asked += 1
+    assert asked == 4
+
+
+def test_nothing_overtakes_a_change_that_waits():
+    """A change that has to wait holds up its own connection, no other one."""
+    desk = Desk()
+    desk.live.hold()
+    desk.agent.handle(LocalMessage(0, 7, create(0)))
+    assert not desk.agent.ready(7)
+    assert desk.agent.ready(8)
+    desk.live.release()
+    desk.loop.run_until_complete(asyncio.sleep(0))
+    assert desk.agent.ready(7)
+    (answer, _) = desk.raw(request({"operation": "GET-ANNOTATIONS"}), 8)
+    assert answer.status in (200, 201)
+    assert [address.prefix for address in desk.live.configuration.addresses][-1] == "x0"

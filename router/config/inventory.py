@@ -1,0 +1,79 @@
+"""A configuration that changes one entity at a time, with what entities must not share at hand.
+
+A change costs what it is about: of the rest, only references are copied.
+"""
+
+import heapq
+from collections.abc import Iterable
+
+from router.config.entities import AddressConfig, Configuration, EntityConfig
+
+
+class Inventory:
+    """A configuration and its indexes. Owner: whoever changes the configuration.
+
+    tokens: the patterns of all addresses.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        """Index a configuration; it takes as long as that is large."""
+        self.configuration = configuration
+        self.tokens: set[tuple[str, ...]] = set()
+        self._by_name: dict[str, list[EntityConfig]] = {}
+        self._by_identity: dict[str, list[EntityConfig]] = {}
+        # By type, the numbers in identities such as `address/3`, negative: a heap, with those of entities that went.
+        self._numbers: dict[str, list[int]] = {}
+        for entity in configuration.entities():
+            self._enter(entity)
+
+    def named(self, name: str) -> list[EntityConfig]:
+        """Return all entities with this name, in no order."""
+        return self._by_name.get(name, [])
+
+    def identified(self, identity: str) -> list[EntityConfig]:
+        """Return all entities with this identity; there is one at most, but for types of the routing core."""
+        return self._by_identity.get(identity, [])
+
+    def of_type(self, kind: str) -> tuple[EntityConfig, ...]:
+        """Return all entities of the type with this short name, in order of creation."""
+        return self.configuration.of_type(kind)
+
+    def next_number(self, kind: str) -> int:
+        """Return the number behind the highest in the identities of a type, such as 3 after `address/2`."""
+        numbers = self._numbers.get(kind, [])
+        while numbers and not self._has_number(kind, -numbers[0]):
+            heapq.heappop(numbers)
+        return 1 - numbers[0] if numbers else 0
+
+    def _has_number(self, kind: str, number: int) -> bool:
+        suffix = f"{kind.rpartition('.')[2]}/{number}"
+        return any(each.type == kind for each in self.identified(suffix))
+
+    def change(self, gone: Iterable[EntityConfig], made: Iterable[EntityConfig]) -> None:
+        """Have some entities no more, and others instead; see `Configuration.changed`."""
+        gone, made = list(gone), list(made)
+        self.configuration = self.configuration.changed(gone, made)
+        for entity in gone:
+            _remove(self._by_name, entity.name, entity)
+            _remove(self._by_identity, entity.identity, entity)
+            if isinstance(entity, AddressConfig):
+                self.tokens.discard(entity.tokens)
+        for entity in made:
+            self._enter(entity)
+
+    def _enter(self, entity: EntityConfig) -> None:
+        self._by_name.setdefault(entity.name, []).append(entity)
+        self._by_identity.setdefault(entity.identity, []).append(entity)
+        kind, _, digits = entity.identity.rpartition("/")
+        if digits.isdecimal() and kind == entity.type.rpartition(".")[2]:
+            heapq.heappush(self._numbers.setdefault(entity.type, []), -int(digits))
+        if isinstance(entity, AddressConfig):
+            self.tokens.add(entity.tokens)
+
+
+def _remove(index: dict[str, list[EntityConfig]], key: str, entity: EntityConfig) -> None:
+    rest = [each for each in index[key] if each is not entity]
+    if rest:
+        index[key] = rest
+    else:
+        del index[key]

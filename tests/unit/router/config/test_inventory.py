@@ -1,0 +1,102 @@
+"""A configuration that changes entity by entity: as if it had been read as it is now."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.config.errors import RequestError
+from router.config.inventory import Inventory
+from router.config.load import load_text
+from router.config.request import conflict, create
+from router.config.schema import SCHEMA
+
+TEXT = """
+listener {
+    name: main
+    port: 5672
+}
+address {
+    name: first
+    prefix: a
+}
+address {
+    prefix: b
+}
+dummy {
+}
+"""
+
+
+def inventory():
+    return Inventory(load_text("x.conf", TEXT))
+
+
+def add(stock, kind, name=None, **body):
+    entity, _ = create(SCHEMA.types[kind], name, body, stock)
+    stock.change([], [entity])
+    return entity
+
+
+def identities(stock, kind):
+    return [each.identity for each in stock.of_type(kind)]
+
+
+def test_numbers_follow_the_highest_that_is_there():
+    stock = inventory()
+    made = [add(stock, "router.config.address", prefix=f"x{number}") for number in range(3)]
+    assert identities(stock, "router.config.address") == [f"address/{number}" for number in range(5)]
+    stock.change([made[1]], [])
+    assert add(stock, "router.config.address", prefix="y").identity == "address/5"
+    stock.change(stock.of_type("router.config.address")[-2:], [])
+    assert add(stock, "router.config.address", prefix="z").identity == "address/3"
+    assert [each.prefix for each in stock.of_type("router.config.address")] == ["a", "b", "x0", "z"]
+
+
+def test_what_is_gone_takes_nothing():
+    stock = inventory()
+    with pytest.raises(RequestError, match="Already exists"):
+        add(stock, "router.config.address", prefix="a")
+    with pytest.raises(RequestError, match="Name conflicts"):
+        add(stock, "router.config.address", "first", prefix="c")
+    stock.change(stock.named("first"), [])
+    assert add(stock, "router.config.address", "first", prefix="a").name == "first"
+
+
+def test_another_one_takes_the_place():
+    stock = inventory()
+    first, second = stock.of_type("router.config.address")
+    new = create(SCHEMA.types["router.config.address"], "third", {"prefix": "c"}, stock)[0]
+    stock.change([first], [new])
+    assert stock.of_type("router.config.address") == (new, second)
+
+
+def test_other_types():
+    stock = inventory()
+    assert stock.of_type("dummy")[0].identity == "dummy/0"
+    assert stock.of_type("console") == ()
+    (router,) = stock.of_type("router")
+    assert router is stock.configuration.router
+    dummy = add(stock, "dummy", "mine")
+    assert stock.of_type("dummy")[1:] == (dummy,)
+    assert conflict(dummy, stock) is not None
+    stock.change([dummy], [])
+    assert conflict(dummy, stock) is None
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "b", "c", "d"]), st.sampled_from([None, "n", "main"]))))
+def test_indexes_are_those_of_a_fresh_one(steps):
+    stock = inventory()
+    for making, prefix, name in steps:
+        if making:
+            try:
+                add(stock, "router.config.address", name, prefix=prefix)
+            except RequestError:
+                continue
+        else:
+            stock.change([each for each in stock.of_type("router.config.address") if each.prefix == prefix], [])
+        fresh = Inventory(stock.configuration)
+        assert (stock.tokens, stock._by_identity) == (fresh.tokens, fresh._by_identity)
+        assert {key: set(map(id, each)) for key, each in stock._by_name.items()} == {
+            key: set(map(id, each)) for key, each in fresh._by_name.items()
+        }
+        assert stock.next_number("router.config.address") == fresh.next_number("router.config.address")
