@@ -6,8 +6,10 @@ Owner of a Log: the one process (one thread) that created it. Settings travel be
 (`LogSettings.to_dict`).
 """
 
+import errno
 import os
 import re
+import socket
 import sys
 import syslog
 import time
@@ -35,6 +37,8 @@ MAX_TEXT = 2047  # octets of a line's text; the rest is cut, as 1.19 does
 KEPT_LINES = 1000  # lines that management can ask for (operation GET-LOG)
 FILE_MODE = 0o666  # of a new log file, before the umask
 DEFAULT_FORMAT = "%Y-%m-%d %H:%M:%S.%%06lu %z"
+
+SYSLOG_PATH = "/dev/log"
 
 _DEFAULT_MASK = ALL_LEVELS & ~(TRACE | DEBUG)  # info+
 _SYSLOG_PRIORITIES = {
@@ -220,21 +224,69 @@ class Sink:
 
 
 class SyslogSink(Sink):
-    """The system's log: facility daemon, priority by level."""
+    """The system's log: facility daemon, priority by level.
+
+    In the place of syslog(3), which waits when the daemon does not read.
+    """
 
     def __init__(self) -> None:
         self.name = "syslog"
         self.lost = 0
         self._owned = False
-        syslog.openlog(logoption=syslog.LOG_PID, facility=syslog.LOG_DAEMON)
+        self._cut = False
+        self._socket: socket.socket | None = None
+        self._program = os.path.basename(sys.argv[0]) or "sluice"
 
     def write(self, line: str, level: int) -> None:
-        """Hand `line` to syslog(3)."""
-        syslog.syslog(_SYSLOG_PRIORITIES[level], line.encode("utf-8", "backslashreplace").decode())
+        """Send `line` to the daemon, if it takes it now."""
+        if self._send(line, level):
+            text = f"ERROR (warning) {self.lost} log lines before the one above were lost"
+            if self.lost and self._send(text, WARNING):
+                self.lost = 0
+        else:
+            self.lost += 1
+
+    def _send(self, line: str, level: int) -> bool:
+        head = f"<{_SYSLOG_PRIORITIES[level] | syslog.LOG_DAEMON}>{time.strftime('%b %e %H:%M:%S')} "
+        octets = f"{head}{self._program}[{os.getpid()}]: {line}".encode("utf-8", "backslashreplace")
+        for _ in range(2):  # the second time to a daemon that has been started anew
+            try:
+                if self._socket is None:
+                    self._socket = _connect_syslog()
+                self._socket.sendall(octets + b"\0" if self._socket.type == socket.SOCK_STREAM else octets)
+            except BlockingIOError:
+                return False
+            except OSError:
+                self.close()
+            else:
+                return True
+        return False
 
     def close(self) -> None:
         """Close the connection to the system's log."""
-        syslog.closelog()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _connect_syslog() -> socket.socket:
+    """A connection to the daemon of the system's log that never waits. Raises OSError."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        made.setblocking(False)
+        made.connect(SYSLOG_PATH)
+    except OSError as error:
+        made.close()
+        if error.errno != errno.EPROTOTYPE:
+            raise
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.setblocking(False)
+            made.connect(SYSLOG_PATH)
+        except OSError:
+            made.close()
+            raise
+    return made
 
 
 def open_outputs(names: Iterable[str]) -> dict[str, Sink]:

@@ -288,9 +288,9 @@ class Acceptor:
         self._hand_over(worker, connection, accepted)
 
     def _hand_over(self, worker: Worker, connection: Connection, accepted: socket.socket) -> None:
-        if connection.origin.role == INTER_ROUTER:
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_OCTETS)
         try:
+            if connection.origin.role == INTER_ROUTER:
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_OCTETS)
             sent = self._send(worker, connection, accepted)
         except (OSError, ControlError) as error:
             self._core.take_back(connection, worker)

@@ -168,6 +168,9 @@ class Supervisor:
             except WorkerFaultError as error:
                 self._refuse(identity, str(error))
                 return
+            except Exception as error:  # noqa: BLE001 - logged with its trace; the other messages count all the same
+                trace = "".join(traceback.format_exception(error)).rstrip()
+                self._log.critical("SERVER", f"Internal error: message {message['t']} of {worker}\n{trace}")
             if worker.stage is not before:
                 self._pool.update(worker, before)
                 if worker.stage is Stage.SERVING:
@@ -214,6 +217,7 @@ class Supervisor:
                 worker.outbox = []
             if not worker.outbox:
                 self._send_own(worker)
+
     def _send_own(self, worker: Worker) -> None:
         """Messages of the router itself."""
         if worker.live:

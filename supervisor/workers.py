@@ -1,5 +1,6 @@
 """The life of the workers: started through the zygote, watched, replaced when they die, stopped at the end."""
 import asyncio
+import contextlib
 import errno
 import os
 import signal
@@ -84,7 +85,6 @@ class Pool:
             return
         ours.setblocking(False)
         worker.handover = ours
-        self._forking.append(worker)
         self._set_state(worker)
         with theirs:
             try:
@@ -92,11 +92,28 @@ class Pool:
                 socket.send_fds(self._zygote.channel, [request], [theirs.fileno()])
             except ConnectionError:
                 return  # the zygote has ended: the channel says so in a moment
+            except OSError as error:  # it was not asked, and will not answer
+                self._start_failed(worker, error.strerror or str(error))
+                return
+        self._forking.append(worker)
+        self._loop.call_later(START_DEADLINE, self._check_forked, worker)
+
+    def _check_forked(self, worker: Worker) -> None:
+        """The zygote should have answered: nobody but the system can make it."""
+        if worker.stage is Stage.FORKING and worker in self._forking and not self._stopping:
+            self._log.error(
+                "SERVER",
+                f"Worker {worker.index} is not started: process {self._zygote.pid}, which is to, has not answered for "
+                f"{START_DEADLINE:.0f} seconds",
+            )
+            self._loop.call_later(START_DEADLINE, self._check_forked, worker)
 
     def _forked(self) -> None:
         """The zygote has answered, or ended."""
         try:
             data, fds, _, _ = socket.recv_fds(self._zygote.channel, MAX_MESSAGE, 1)
+        except BlockingIOError:
+            return
         except OSError:
             data, fds = b"", []
         if not data:
@@ -122,7 +139,8 @@ class Pool:
     def _start_failed(self, worker: Worker, reason: str) -> None:
         """There is no process for a worker, or none that we could watch: try again later."""
         if worker.pid > 0:
-            os.kill(worker.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has gone by itself
+                os.kill(worker.pid, signal.SIGKILL)
         worker.stage = Stage.DEAD
         worker.pid = 0
         if worker.handover is not None:

@@ -59,6 +59,7 @@ def start(setup: WorkerSetup, cpus: list[int | None], module: str, name: str) ->
         ours.close()
         _run_child(lambda: _serve(theirs, parent, setup, cpus, module, name))
     theirs.close()
+    ours.setblocking(False)
     return Zygote(pid, ours)
 
 

@@ -1,7 +1,7 @@
 """What stands between a socket and the HTTP library: the limits of time, size and number of connections.
 
 A connection carries one request and lives for seconds. Whoever holds one without asking anything is the first to go
-when another wants in, so slow clients cannot keep probes and scrapers out.
+when another wants in, then who does not take the answer, so slow clients cannot keep probes and scrapers out.
 """
 import asyncio
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Gate:
         self.loop = loop
         self.refused: dict[str, int] = dict.fromkeys(("full", "slow", "large"), 0)
         self._asking: dict[Guard, None] = {}  # no whole request yet, in order of arrival
-        self._answering: set[Guard] = set()
+        self._answering: dict[Guard, None] = {}  # in order of request
 
     @property
     def connections(self) -> int:
@@ -36,12 +36,15 @@ class Gate:
         return len(self._asking) + len(self._answering)
 
     def enter(self, guard: "Guard") -> bool:
-        """A new connection; False when there is no room, even without those that have not asked anything."""
+        """A new connection; False when there is no room, even without those that have not asked anything or do not
+        read.
+        """
         if self.connections >= MAX_CONNECTIONS:
             self.refused["full"] += 1
-            if not self._asking:
+            last = next(iter(self._asking), None) or next((each for each in self._answering if each.unread), None)
+            if last is None:
                 return False
-            next(iter(self._asking)).abort()
+            last.abort()
         self._asking[guard] = None
         return True
 
@@ -49,12 +52,12 @@ class Gate:
         """Its request is here."""
         if guard in self._asking:
             del self._asking[guard]
-            self._answering.add(guard)
+            self._answering[guard] = None
 
     def leave(self, guard: "Guard") -> None:
         """It is closed."""
         self._asking.pop(guard, None)
-        self._answering.discard(guard)
+        self._answering.pop(guard, None)
 
     def abort_all(self) -> None:
         """Close all connections at once."""
@@ -80,6 +83,11 @@ class Guard(asyncio.Protocol):
         self._asked = True
         self._gate.asked(self)
         self._start_timer(ANSWER_TIME)
+
+    @property
+    def unread(self) -> bool:
+        """Whether a part of the answer waits for the client."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def abort(self) -> None:
         """Close at once; the gate forgets it now, the library when the event loop gets to it."""

@@ -3,6 +3,7 @@ import asyncio
 import errno
 import logging
 import socket
+import traceback
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
@@ -144,6 +145,9 @@ class HttpService:
             await self._loop.connect_accepted_socket(lambda: Guard(self._gate, config, self._server), accepted)
         except OSError as error:  # gone already
             self._log.debug("HTTP", f"Connection to listener {config.name} failed: {error.strerror}")
+            accepted.close()
+        except Exception:  # noqa: BLE001 - logged with its trace
+            self._log.critical("HTTP", f"Connection to listener {config.name}: {traceback.format_exc()}".rstrip())
             accepted.close()
 
     def _rest(self, listener: Listener, opened: socket.socket, error: OSError) -> None:

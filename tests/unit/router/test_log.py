@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -355,6 +356,66 @@ def test_a_fifo_that_is_not_read_fast_enough_loses_lines(make_log, tmp_path):
     log.close()
 
 
+@pytest.fixture
+def daemon(tmp_path, monkeypatch):
+    """The socket of a daemon for the system's log."""
+    path = str(tmp_path / "syslog")
+    monkeypatch.setattr("router.log.SYSLOG_PATH", path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        made.bind(path)
+        made.setblocking(False)
+        yield made
+
+
+def to_syslog(make_log):
+    log, _ = make_log()
+    log.apply(LogSettings({"DEFAULT": ModuleSettings(output="syslog")}))
+    return log
+
+
+def test_syslog(make_log, daemon):
+    to_syslog(make_log).error("AGENT", "text")
+    found = daemon.recv(4096).decode()
+    assert re.fullmatch(rf"<27>\w{{3}} [ \d]\d \d\d:\d\d:\d\d \S+\[{os.getpid()}\]: AGENT \(error\) text", found)
+
+
+def test_a_syslog_daemon_that_does_not_read_loses_lines(make_log, daemon):
+    log = to_syslog(make_log)
+    for number in range(2000):
+        log.info("AGENT", f"{number} {'x' * 500}")
+    taken = []
+    with contextlib.suppress(BlockingIOError):
+        while line := daemon.recv(4096):
+            taken.append(line)
+    assert 0 < len(taken) < 2000
+    log.info("AGENT", "again")
+    assert daemon.recv(4096).endswith(b": AGENT (info) again")
+    lost = b": ERROR (warning) %d log lines before the one above were lost" % (2000 - len(taken))
+    assert daemon.recv(4096).endswith(lost)
+
+
+def test_a_syslog_daemon_that_comes_and_goes(make_log, daemon, tmp_path):
+    log = to_syslog(make_log)
+    log.info("AGENT", "first")
+    daemon.close()
+    log.info("AGENT", "lost")
+    path = tmp_path / "syslog"
+    path.unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        log.info("AGENT", "second")
+        with listening.accept()[0] as taken:
+            taken.settimeout(10)
+            received = taken.recv(4096)
+            while received.count(b"\0") < 2:
+                received += taken.recv(4096)
+    second, lost, rest = received.split(b"\0")
+    assert second.endswith(b"AGENT (info) second")
+    assert lost.endswith(b"1 log lines before the one above were lost")
+    assert rest == b""
+
+
 def test_outputs_that_were_opened_before(make_log, tmp_path):
     log, _ = make_log()
     descriptors = len(os.listdir("/proc/self/fd"))
@@ -409,16 +470,14 @@ def test_lost_lines_are_told_when_writing_works_again(tmp_path, capfd):
     assert "cannot be written: Broken pipe" in capfd.readouterr().err
 
 
-def test_syslog_has_no_timestamp(monkeypatch):
-    sent = []
-    monkeypatch.setattr("syslog.syslog", lambda priority, text: sent.append((priority, text)))
-    import syslog
-
+def test_syslog_has_no_timestamp(daemon):
     log = Log(LogSettings({"DEFAULT": ModuleSettings(mask=ALL_LEVELS, timestamp=True, output="syslog")}))
     log.trace("SERVER", "a\0b")
     log.error("SERVER", "c")
     log.close()
-    assert sent == [(syslog.LOG_DEBUG, "SERVER (trace) a\\x00b"), (syslog.LOG_ERR, "SERVER (error) c")]
+    sent = [daemon.recv(4096) for _ in range(2)]
+    assert [line[:4] for line in sent] == [b"<31>", b"<27>"]
+    assert [line.partition(b"]: ")[2] for line in sent] == [b"SERVER (trace) a\\x00b", b"SERVER (error) c"]
 
 
 WRITER = """

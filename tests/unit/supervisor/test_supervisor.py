@@ -1,5 +1,6 @@
 """The real supervisor, zygote and channels, with stand-in workers."""
 
+import json
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ from random import Random
 import psutil
 import pytest
 
-from tests.unit.supervisor.harness import PATIENCE, Client, Supervisor, configuration_text, until
+from tests.unit.supervisor.harness import PATIENCE, Client, Supervisor, attach, configuration_text, until
 
 
 @pytest.fixture
@@ -265,6 +266,16 @@ def test_a_bad_message_costs_the_worker_its_life(start, clients):
     assert client.closed_by_peer()
     supervisor.wait_for(r"SERVER \(critical\) Worker \d .* sent a bad message: .*no link")
     reconnect(supervisor, clients)
+
+
+def test_a_message_that_the_supervisor_fails_at_takes_no_other_with_it(start, clients):
+    supervisor = start()
+    client = clients(supervisor)
+    client.opened()
+    lines = [attach(7, "in", "x", caps=5), attach(8, "in", "y")]
+    client.socket.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))  # they go in one message
+    assert client.receive("attached")["link"] == 8
+    supervisor.wait_for("SERVER .critical. Internal error: message attach of worker")
 
 
 def test_a_taken_port(start):

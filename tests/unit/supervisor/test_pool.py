@@ -1,0 +1,145 @@
+"""Starting workers while the system is out of something: real processes, and this test in the place of the zygote."""
+
+import asyncio
+import os
+import socket
+import subprocess
+
+import pytest
+
+import supervisor.workers
+from router.config.load import load_text
+from router.ipc.control import decode_fork_request, encode_fork
+from router.ipc.layout import Region
+from router.log import Log, LogSettings, ModuleSettings
+from supervisor.core import Core
+from supervisor.worker import Stage
+from supervisor.workers import Pool
+from supervisor.zygote import MAX_MESSAGE, Zygote
+from tests.unit.supervisor.harness import configuration_text
+from tests.unit.supervisor.test_acceptor import until
+
+
+class Setup:
+    """A pool, and the zygote's end of its channel."""
+
+    def __init__(self):
+        self.log = Log(LogSettings({"DEFAULT": ModuleSettings(output=os.devnull)}))
+        self.core = Core(load_text("router.conf", configuration_text()), self.log, 100, lambda number: None)
+        self.region = Region.create(2, 4, 4, 4096)
+        ours, self.zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self.zygote.setblocking(False)
+        self.channel = ours
+        self.fatal = []
+        self.pool = Pool(
+            asyncio.get_running_loop(), self.core, Zygote(os.getpid(), ours), self.region, self.log,
+            changed=lambda: None, fatal=self.fatal.append, lost=lambda worker: None,
+        )  # fmt: skip
+        self.processes = []
+
+    def asked(self):
+        """The next request, and the hand-over socket that came with it; None: there is none."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self.zygote, MAX_MESSAGE, 1)
+        except BlockingIOError:
+            return None
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return decode_fork_request(data)
+
+    async def request(self):
+        found = []
+        await until(lambda: (request := self.asked()) is not None and not found.append(request))
+        return found[0]
+
+    def answer(self):
+        """A process, as a worker."""
+        process = subprocess.Popen(["sleep", "60"])
+        self.processes.append(process)
+        pidfd = os.pidfd_open(process.pid)
+        socket.send_fds(self.zygote, [encode_fork({"pid": process.pid})], [pidfd])
+        os.close(pidfd)
+        return process.pid
+
+    def errors(self):
+        return [entry.text for entry in self.log.recent() if entry.level == "error"]
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.pool.close()
+        self.channel.close()
+        self.zygote.close()
+        self.region.close()
+        self.log.close()
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setattr(supervisor.workers, "RESTART_AFTER", 0.01)
+
+    def go(scenario):
+        async def body():
+            setup = Setup()
+            try:
+                await scenario(setup)
+            finally:
+                setup.close()
+
+        asyncio.run(body())
+
+    return go
+
+
+def test_a_zygote_that_cannot_be_asked_is_asked_again(run):
+    async def scenario(setup):
+        request = encode_fork({"worker": 1, "generation": 1})
+        count = 0
+        try:
+            while True:
+                setup.channel.send(request)
+                count += 1
+        except BlockingIOError:
+            setup.pool.start(0)
+        assert setup.core.workers[0].stage is Stage.DEAD
+        (error,) = setup.errors()
+        assert error.startswith("Worker 0 cannot be started: Resource temporarily unavailable")
+        for _ in range(count):
+            await setup.request()
+        assert (await setup.request())["worker"] == 0
+        while setup.core.workers[0].stage is Stage.DEAD or setup.asked() is not None:
+            await asyncio.sleep(0.01)
+        pid = setup.answer()
+        await until(lambda: setup.core.workers[0].stage is Stage.STARTING)
+        assert setup.core.workers[0].pid == pid, "no answer goes to one that was not asked for"
+
+    run(scenario)
+
+
+def test_a_worker_without_a_descriptor_that_has_ended_by_itself(run):
+    async def scenario(setup):
+        setup.pool.start(0)
+        assert await setup.request() == {"worker": 0, "generation": 1}
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        setup.zygote.send(encode_fork({"pid": gone.pid}))
+        assert await setup.request() == {"worker": 0, "generation": 2}
+        assert not setup.fatal
+
+    run(scenario)
+
+
+def test_a_zygote_that_does_not_answer_is_told(run, monkeypatch):
+    monkeypatch.setattr(supervisor.workers, "START_DEADLINE", 0.01)
+
+    async def scenario(setup):
+        setup.pool.start(0)
+        await until(lambda: len(setup.errors()) > 1)
+        assert "has not answered" in setup.errors()[0]
+        monkeypatch.setattr(supervisor.workers, "START_DEADLINE", 60)
+        setup.answer()
+        await until(lambda: setup.core.workers[0].stage is Stage.STARTING)
+
+    run(scenario)
