@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress, count, repeat
+from operator import is_
 from typing import ClassVar
 
 from router.config.jsontext import JsonValue
@@ -323,7 +325,7 @@ class Configuration:
         places: dict[str, list[int]] = {}
         for entity in gone:
             have = same(entity)
-            at = next(number for number, each in enumerate(have) if each is entity)
+            at = next(compress(count(), map(is_, have, repeat(entity))))
             del have[at]
             places.setdefault(entity.type, []).append(at)
         for entity in made:

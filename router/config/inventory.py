@@ -4,7 +4,7 @@ A change costs what it is about: of the rest, only references are copied.
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from router.config.entities import AddressConfig, Configuration, EntityConfig
 
@@ -49,10 +49,11 @@ class Inventory:
         suffix = f"{kind.rpartition('.')[2]}/{number}"
         return any(each.type == kind for each in self.identified(suffix))
 
-    def change(self, gone: Iterable[EntityConfig], made: Iterable[EntityConfig]) -> None:
-        """Have some entities no more, and others instead; see `Configuration.changed`."""
-        gone, made = list(gone), list(made)
-        self.configuration = self.configuration.changed(gone, made)
+    def change(
+        self, gone: Sequence[EntityConfig], made: Sequence[EntityConfig], reached: Configuration | None = None
+    ) -> None:
+        """Have some entities no more, and others instead; `reached`: what `Configuration.changed` made of that."""
+        self.configuration = reached or self.configuration.changed(gone, made)
         for entity in gone:
             _remove(self._by_name, entity.name, entity)
             _remove(self._by_identity, entity.identity, entity)

@@ -228,7 +228,7 @@ class LiveConfiguration:
             raise
         except Exception as error:
             raise self._undone(before, error) from error
-        self._inventory.change(gone, made)
+        self._inventory.change(gone, made, reached)
         self.changed()
 
     def _apply_one(

@@ -302,9 +302,13 @@ def test_sighup_opens_log_files_again(client: Client) -> None:
     log = client.router.directory / "router.log"
     client.reload([listener(), ("log", {"module": "SERVER", "outputFile": str(log)})])
     log.rename(log.with_suffix(".1"))
-    hang_up(client)
-    client.connect()
-    poll(lambda: log.exists() and "Accepted connection" in log.read_text(), "lines in the file of the old name")
+    os.kill(client.router.pid, signal.SIGHUP)
+
+    def there() -> bool:
+        client.connect()
+        return log.exists() and "Accepted connection" in log.read_text()
+
+    poll(there, "lines in the file of the old name")
 
 
 def hang_up(client: Client) -> None:

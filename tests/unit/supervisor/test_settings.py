@@ -222,7 +222,7 @@ def test_a_record_that_goes_is_not_announced():
 
 
 PATTERNS = ["a", "a/#", "a/*", "#", "*/b", "a/b", "a/b/#", "b"]
-NAMES = ["a", "b", "a/b", "a/c", "a/b/c", "c/b"]
+NAMES = ["a", "b", "a/b", "a/c", "a/b/c", "c/b", "a.d", ".a/e", "ab", "/b"]
 
 
 @given(
