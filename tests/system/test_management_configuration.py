@@ -1,5 +1,8 @@
 """CREATE, UPDATE and DELETE of configured entities while the router runs (management specification 5.7 to 5.10)."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from tests.peer import message
@@ -91,6 +94,30 @@ def test_log_levels(router: Router, management: Management) -> None:
     assert management.ask("UPDATE", "text", name="log/AGENT").outcome == (400, "Body of request must be a map")
     management.call("UPDATE", {"enable": None, "name": "log/AGENT"}, name="log/AGENT")
     assert "enable" not in management.call("READ", name="log/AGENT")
+
+
+def test_files_that_do_not_answer_stop_nobody(
+    router: Router, management: Management, connect: Connect, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    seen = len(router.lines)
+    connector = {"port": "1", "role": "route-container", "saslUsername": "u", "saslPassword": f"file:{fifo}"}
+    assert management.ask("CREATE", connector, type="connector", name="fifo").outcome == (201, "Created")
+    router.wait_log(rf"CONN_MGR \(error\) Unable to open password file {fifo}, error: Not a regular file", after=seen)
+    before = management.call("READ", name="log/AGENT")
+    assert management.ask("UPDATE", {"outputFile": str(fifo)}, name="log/AGENT").outcome == (
+        500, f"CError: Configuration: Failed to open log file '{fifo}'",
+    )  # fmt: skip
+    assert management.call("READ", name="log/AGENT") == before
+    connect().barrier()
+    assert management.ask("DELETE", type="connector", name="fifo").status == 204
+
+
+def test_a_login_that_no_worker_could_be_given(management: Management) -> None:
+    connector = {"port": "1", "role": "route-container", "saslUsername": "u" * 70_000}
+    text = f"{PREFIX}connector: attribute 'saslUsername' has 70000 octets, and at most 400 are allowed"
+    assert management.ask("CREATE", connector, type="connector", name="long").outcome == (400, text)
 
 
 def test_dummies(management: Management) -> None:
