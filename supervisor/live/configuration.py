@@ -39,7 +39,7 @@ from supervisor.core import Core
 from supervisor.exchanges import ExchangeError
 from supervisor.live.errors import ChangeError
 from supervisor.live.listeners import Listening
-from supervisor.live.prepare import Prepared, without_refused
+from supervisor.live.prepare import Prepared, http_loaded, load_http, without_refused
 from supervisor.names import Answers
 from supervisor.threads import Threads
 
@@ -132,6 +132,8 @@ class LiveConfiguration:
         answers = _NONE
         if isinstance(entity, ListenerConfig):
             answers = yield from self._answers([entity])
+            if entity.http and not http_loaded():
+                yield self.loop.create_task(self._load_http())
             yield from self._turn()
             entity, warnings = self._created(entity_type, name, attributes)  # beside what has come meanwhile
         self._make([Change("create", entity.type, entity.identity, {}, "live", None, entity)], answers)
@@ -154,6 +156,12 @@ class LiveConfiguration:
             yield task
             answers = task.result()
         return answers
+
+    async def _load_http(self) -> None:
+        try:
+            await self._files.run(load_http)
+        except Exception as error:  # noqa: BLE001 - it comes up again, where it is answered
+            self.log.error("HTTP", f"HTTP cannot be loaded: {error!r}")
 
     def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> Changing[EntityConfig]:
         """Change attributes of an entity; None removes one. Raises ChangeError."""

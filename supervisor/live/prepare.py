@@ -1,5 +1,6 @@
 """What a new configuration amounts to for a router that runs. Pure: may run in a thread, touches nothing."""
 
+import sys
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -12,6 +13,7 @@ from supervisor.configure import address_entries
 from supervisor.exchanges import ExchangeError, Exchanges, refusal
 from supervisor.table import Table
 
+_HTTP = "supervisor.http.service"
 _SCRATCH_RECORDS = 1 << 20  # addresses in the table that exchanges are tried on: more than any has
 
 
@@ -20,9 +22,8 @@ class Prepared:
     """A plan and all that is needed to carry it out.
 
     `reached`: the configuration in force afterwards, which leaves out what takes a restart; `inventory`: of that.
-    `entries`, `settings`: its
-    address settings, as attributes by canonical pattern and ready to be looked up. `changed`: patterns that differ from
-    before. `warnings`: (log module, text).
+    `entries`, `settings`: its address settings, as attributes by canonical pattern and ready to be looked up.
+    `changed`: patterns that differ from before. `warnings`: (log module, text).
     """
 
     plan: Plan
@@ -41,12 +42,22 @@ def prepare(present: Configuration, wanted: Configuration) -> Prepared:
     wanted, refusals = without_refused(wanted, settings)
     plan = diff(present, wanted)
     if any(listener.http for listener in wanted.listeners):
-        import_module("supervisor.http.service")  # takes long the first time: here, not in the event loop
+        load_http()
     before, _ = address_entries(present.addresses)
     changed = [pattern for pattern in {**before, **entries} if before.get(pattern) != entries.get(pattern)]
     reached = plan.reached()
     warnings = [*wanted.warnings, *refusals]
     return Prepared(plan, reached, Inventory(reached), entries, settings, changed, warnings)
+
+
+def load_http() -> None:
+    """Load what HTTP listeners need, which takes long the first time: in a thread, not in the event loop."""
+    import_module(_HTTP)
+
+
+def http_loaded() -> bool:
+    """Whether that has been done."""
+    return _HTTP in sys.modules
 
 
 def without_refused(
