@@ -252,7 +252,7 @@ def test_what_waits_of_one_router_is_bounded_and_nothing_is_lost(host):
 def test_messages_for_the_router_that_others_relay_hold_up_no_control_messages(host):
     """The agent is not ready: what waits for it waits alone, and stops no connection to another router."""
     taken: list[object] = []
-    host.router.core.in_process.serve("M0inner", taken.append, lambda: False)
+    host.router.core.in_process.serve("M0inner", taken.append, lambda connection: False)
     host.router.settle()
     peer = host.peer()
     for number in range(RELAYED_MESSAGES + 5):
