@@ -16,7 +16,7 @@ from supervisor.core import Core
 from supervisor.worker import Stage
 from supervisor.workers import Pool
 from supervisor.zygote import MAX_MESSAGE, Zygote
-from tests.unit.supervisor.harness import configuration_text
+from tests.unit.supervisor.harness import PATIENCE, configuration_text
 from tests.unit.supervisor.test_acceptor import until
 
 
@@ -31,7 +31,7 @@ class Setup:
         ours.setblocking(False)
         self.zygote.setblocking(False)
         self.channel = ours
-        self.fatal = []
+        self.fatal: list[str] = []
         self.pool = Pool(
             asyncio.get_running_loop(), self.core, Zygote(os.getpid(), ours), self.region, self.log,
             changed=lambda: None, fatal=self.fatal.append, lost=lambda worker: None,
@@ -49,9 +49,10 @@ class Setup:
         return decode_fork_request(data)
 
     async def request(self):
-        found = []
-        await until(lambda: (request := self.asked()) is not None and not found.append(request))
-        return found[0]
+        async with asyncio.timeout(PATIENCE):
+            while (found := self.asked()) is None:
+                await asyncio.sleep(0.001)
+        return found
 
     def answer(self):
         """A process, as a worker."""
@@ -61,6 +62,9 @@ class Setup:
         socket.send_fds(self.zygote, [encode_fork({"pid": process.pid})], [pidfd])
         os.close(pidfd)
         return process.pid
+
+    def stage(self):
+        return self.core.workers[0].stage
 
     def errors(self):
         return [entry.text for entry in self.log.recent() if entry.level == "error"]
@@ -103,16 +107,16 @@ def test_a_zygote_that_cannot_be_asked_is_asked_again(run):
                 count += 1
         except BlockingIOError:
             setup.pool.start(0)
-        assert setup.core.workers[0].stage is Stage.DEAD
+        assert setup.stage() is Stage.DEAD
         (error,) = setup.errors()
         assert error.startswith("Worker 0 cannot be started: Resource temporarily unavailable")
         for _ in range(count):
             await setup.request()
         assert (await setup.request())["worker"] == 0
-        while setup.core.workers[0].stage is Stage.DEAD or setup.asked() is not None:
-            await asyncio.sleep(0.01)
+        while setup.asked() is not None:  # of further attempts
+            pass
         pid = setup.answer()
-        await until(lambda: setup.core.workers[0].stage is Stage.STARTING)
+        await until(lambda: setup.stage() is Stage.STARTING)
         assert setup.core.workers[0].pid == pid, "no answer goes to one that was not asked for"
 
     run(scenario)
@@ -140,6 +144,6 @@ def test_a_zygote_that_does_not_answer_is_told(run, monkeypatch):
         assert "has not answered" in setup.errors()[0]
         monkeypatch.setattr(supervisor.workers, "START_DEADLINE", 60)
         setup.answer()
-        await until(lambda: setup.core.workers[0].stage is Stage.STARTING)
+        await until(lambda: setup.stage() is Stage.STARTING)
 
     run(scenario)

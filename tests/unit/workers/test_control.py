@@ -2,6 +2,7 @@
 
 import os
 import socket
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ class Setup:
             router={},
             log={},
         )
-        self.adopted = []
+        self.adopted: list[tuple[Any, int]] = []
         self.control = Control(
             setup, lambda message, raw: None, lambda epoch, ops: None, lambda *given: self.adopted.append(given)
         )
@@ -58,7 +59,8 @@ def setup():
 
 
 def handover(**more):
-    return encode_handover({"conn": 7, "offer": "main", "peer": "127.0.0.1:1", **more})
+    message: Any = {"conn": 7, "offer": "main", "peer": "127.0.0.1:1", **more}
+    return encode_handover(message)
 
 
 def test_a_connection_that_can_be_read(setup):

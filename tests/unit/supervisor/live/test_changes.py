@@ -4,22 +4,23 @@ import asyncio
 import os
 import socket
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
-import supervisor.live.reloads
 from router.config.diff import Plan
 from router.config.entities import ListenerConfig
 from router.config.load import load
-from router.log import ERROR
+from router.log import ERROR, open_outputs
 from supervisor.autolinks import AutoLinks
 from supervisor.connectors.connectors import Connectors
 from supervisor.core import Core
 from supervisor.live.configuration import LiveConfiguration
 from supervisor.live.errors import ChangeError
 from supervisor.live.listeners import Listening
+from supervisor.live.prepare import prepare
 from supervisor.live.reloads import Reloads
-from supervisor.names import Resolver
+from supervisor.names import Resolver, look_up
 from tests.unit.supervisor.harness import configuration_text
 from tests.unit.supervisor.test_acceptor import Setup, until
 
@@ -75,6 +76,10 @@ log {
 """
 
 
+def _no_http() -> NoReturn:
+    raise AssertionError("there are no HTTP listeners here")
+
+
 class World(Setup):
     """A live configuration over a real acceptor, with a file that it came from."""
 
@@ -86,7 +91,7 @@ class World(Setup):
         self.log.apply(configuration.log_settings())
         self.core = self.acceptor._core = Core(configuration, self.log, 1000, lambda number: None)
         self.listening = Listening(
-            self.loop, Resolver(self.loop), self.acceptor, lambda: None, None, self.core, self.log,
+            self.loop, Resolver(self.loop), self.acceptor, lambda: None, _no_http, self.core, self.log,
             lambda listener: None, self.changed,
         )  # fmt: skip
         self.connectors = Connectors(self.loop, self.core, self.acceptor, self.log, self.changed)
@@ -234,7 +239,7 @@ def test_a_fault_in_a_single_change_is_undone(run):
 
 def test_a_reload_that_fails_by_a_fault_is_answered(run, monkeypatch):
     async def scenario(world):
-        monkeypatch.setattr(supervisor.live.reloads, "prepare", failing(supervisor.live.reloads.prepare, [OSError(5)]))
+        monkeypatch.setattr("supervisor.live.reloads.prepare", failing(prepare, [OSError(5)]))
         assert (await world.refused(world.reloads.ask())).status == 500
         assert len((await world.reload(BASE + MORE)).changes) == 8
 
@@ -244,10 +249,12 @@ def test_a_reload_that_fails_by_a_fault_is_answered(run, monkeypatch):
 def test_one_reload_answers_all_who_asked_before_it_began(run, monkeypatch):
     async def scenario(world):
         made = []
-        prepare = supervisor.live.reloads.prepare
-        monkeypatch.setattr(
-            supervisor.live.reloads, "prepare", lambda *given: (made.append(given), prepare(*given))[1]
-        )
+
+        def counted(*given):
+            made.append(given)
+            return prepare(*given)
+
+        monkeypatch.setattr("supervisor.live.reloads.prepare", counted)
         first = world.reloads.ask()
         others = [world.reloads.ask() for _ in range(100)]
         plan = world.reloads.ask(plan_only=True)
@@ -262,8 +269,7 @@ def test_one_reload_answers_all_who_asked_before_it_began(run, monkeypatch):
 
 def test_a_reload_ends_while_somebody_goes_on_changing_things(run, monkeypatch):
     async def scenario(world):
-        prepare = supervisor.live.reloads.prepare
-        changes = []
+        changes: list[asyncio.Task[Any]] = []
 
         def change():
             task = world.loop.create_task(world.create(ADDRESS, prefix=f"x{len(changes)}"))
@@ -275,7 +281,7 @@ def test_a_reload_ends_while_somebody_goes_on_changing_things(run, monkeypatch):
             world.loop.call_soon_threadsafe(lambda: None)
             return prepared
 
-        monkeypatch.setattr(supervisor.live.reloads, "prepare", prepare_and_change)
+        monkeypatch.setattr("supervisor.live.reloads.prepare", prepare_and_change)
         async with asyncio.timeout(15):
             plan = await world.reload(BASE + MORE)
             await asyncio.wait(changes)
@@ -296,14 +302,14 @@ def test_a_name_server_that_does_not_answer_holds_up_only_who_asks_it(run, monke
     monkeypatch.setattr("supervisor.names.RESOLVE_SECONDS", 0.2)
     monkeypatch.setattr("supervisor.live.listeners.RETRY_AFTER", 0.01)
     reader, writer = os.pipe()
-    real, answers = supervisor.names.look_up, []
+    answers: list[bool] = []
 
-    def look_up(config):
+    def ask(config):
         if not answers:
             os.read(reader, 1)
-        return real(config)
+        return look_up(config)
 
-    monkeypatch.setattr("supervisor.names.look_up", look_up)
+    monkeypatch.setattr("supervisor.names.look_up", ask)
 
     async def scenario(world):
         creating = world.loop.create_task(world.create("listener", "named", host="localhost", port="0"))
@@ -328,8 +334,13 @@ def test_a_listener_that_could_not_be_opened_is_tried_again(run, monkeypatch):
 
     async def scenario(world):
         tries = []
-        prepare = world.listening.prepare
-        world.listening.prepare = lambda *given, **more: (tries.append(1), prepare(*given, **more))[1]
+        binding = world.listening.prepare
+
+        def counted(*given, **more):
+            tries.append(1)
+            return binding(*given, **more)
+
+        world.listening.prepare = counted
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
             await world.create("listener", "taken", host="127.0.0.1", port=port)
@@ -365,10 +376,12 @@ def test_a_configuration_file_that_does_not_answer(run, monkeypatch):
 def test_log_files_are_opened_beside_the_event_loop(run, monkeypatch):
     monkeypatch.setattr("supervisor.live.configuration.LOG_SECONDS", 0.05)
     reader, writer = os.pipe()
-    real = supervisor.live.configuration.open_outputs
-    monkeypatch.setattr(
-        "supervisor.live.configuration.open_outputs", lambda names: (os.read(reader, 1), real(names))[1]
-    )
+
+    def slow(names):
+        os.read(reader, 1)
+        return open_outputs(names)
+
+    monkeypatch.setattr("supervisor.live.configuration.open_outputs", slow)
 
     async def scenario(world):
         module = next(each for each in world.live.configuration.logs if each.module == "AGENT")
