@@ -109,12 +109,13 @@ class Network:
         if not self.dead:
             return "nobody to revive"
         router = self.dead.pop(self.rng.randrange(len(self.dead)))
-        self.world.restart(router)
+        clock = self.rng.choice((0, -1000))
+        self.world.restart(router, clock)
         mine = [ends for ends in self.lost if router.number in ends[:2]]
         for ends in mine:
             self.lost.remove(ends)
             self._connect(*ends)
-        return f"revive {router.id}"
+        return f"revive {router.id}" + f" with its clock {-clock} s back" * bool(clock)
 
     def restart(self) -> str:
         """Killed, and there again 1.2 s later."""

@@ -117,8 +117,8 @@ class World:
         self._touch(router)
         return router
 
-    def _engine(self, name: str) -> Engine:
-        return Engine(name, EPOCH + int(self.now), self.timers, self.now, Limits(), self._memo, self._trees)
+    def _engine(self, name: str, clock: int = 0) -> Engine:
+        return Engine(name, EPOCH + int(self.now) + clock, self.timers, self.now, Limits(), self._memo, self._trees)
 
     def kill(self, router: Router) -> None:
         """The process ends; its neighbours see their connections close."""
@@ -126,9 +126,9 @@ class World:
         for wire in list(router.wires.values()):
             self.cut(wire)
 
-    def restart(self, router: Router) -> None:
-        """A new process of the same id; it is connected by `connect` alone."""
-        router.engine = self._engine(router.id)
+    def restart(self, router: Router, clock: int = 0) -> None:
+        """A new process of the same id; it is connected by `connect` alone. clock: seconds that its clock is fast."""
+        router.engine = self._engine(router.id, clock)
         router.alive = True
         if router.mirror is not None:
             router.mirror = Mirror()

@@ -12,6 +12,7 @@ due at once: inputs that come together are dealt with together. A link is the co
 connection, by any number that is not used for another while it is up; data links of the connection share its fate.
 """
 
+from collections import deque
 from typing import Final
 
 from supervisor.network import annotations, messages
@@ -22,7 +23,7 @@ from supervisor.network.memo import Memo
 from supervisor.network.messages import Message
 from supervisor.network.mobile import Mobile
 from supervisor.network.neighbours import Link, Neighbour, Neighbours
-from supervisor.network.nodes import Keys, Nodes, node_id
+from supervisor.network.nodes import Keys, Nodes, Own, node_id
 from supervisor.network.outbox import DEBUG, ERROR, INFO, WARNING, Outbox
 from supervisor.network.outputs import Change, LogLine, PathChanged, RouterRow, Send
 from supervisor.network.paths import TreeCache
@@ -33,6 +34,9 @@ _LS: Final = "qdrouter"
 _MOBILE: Final = "qdrouter.ma"
 _HELLO: Final = "qdhello"
 _MOST_PLACES: Final = 4096
+_RAISES: Final = 3  # of our instance in _RAISES_IN seconds; more: another router has our id
+_RAISES_IN: Final = 60.0
+_LAST_INSTANCE: Final = 2**62  # a later one is believed to nobody
 
 
 class Engine:
@@ -53,31 +57,29 @@ class Engine:
         memo, trees: results that may be kept for several engines of one process (simulations).
         """
         limits = limits or Limits()
-        self._id = router_id
-        self._instance = instance
+        self._own = own = Own(router_id, instance)
         self._limits = limits
         self._memo = memo or Memo()
         self._timers = timers
         self._outbox = outbox = Outbox()
         start = annotations.own_start(node_id(router_id))
         self._nodes = nodes = Nodes(router_id, limits, outbox)
-        self._neighbours = neighbours = Neighbours(
-            router_id, instance, timers, outbox, start, self._neighbour_changed, self._reached
-        )
+        self._neighbours = neighbours = Neighbours(own, timers, outbox, start, self._neighbour_changed, self._reached)
         neighbours.hello_at = now
         self._flooding = flooding = Flooding(router_id, timers, nodes, neighbours, outbox, start)
         self._link_state = LinkState(
-            router_id, instance, timers, limits, nodes, neighbours, flooding, outbox, trees or TreeCache(), now
+            own, timers, limits, nodes, neighbours, flooding, outbox, trees or TreeCache(), now
         )
-        self._mobile = Mobile(router_id, instance, timers, limits, nodes, flooding, outbox, self._memo)
+        self._mobile = Mobile(own, timers, limits, nodes, flooding, outbox, self._memo)
         self._link_state.reset = self._mobile.reset
         self._link_state.forget = self._mobile.forget
         self._link_state.ask_mobile = self._mobile.ask
         self._link_state.mobile_seq = lambda: self._mobile.seq
         self._mobile.advertise = self._link_state.hint
         self._mobile.pull = self._link_state.pull
+        self._raised: deque[float] = deque(maxlen=_RAISES)  # when our instance was
         self._places: dict[str, tuple[str, str]] = {}  # what addresses come to
-        self._sync = Sync(router_id, instance, nodes, self._link_state, self._mobile, flooding)
+        self._sync = Sync(own, nodes, self._link_state, self._mobile, flooding)
         self._link_state.greet = self._sync.greet
         outbox.log(
             "ROUTER",
@@ -186,9 +188,9 @@ class Engine:
         """This router, then all others by index."""
         own = RouterRow(
             index=0,
-            id=self._id,
+            id=self._own.id,
             protocol_version=messages.VERSION,
-            instance=self._instance,
+            instance=self._own.instance,
             link_state=tuple(self._neighbours.announced),
             next_hop="(self)",
             reachable=True,
@@ -244,17 +246,19 @@ class Engine:
             raise MessageError("no address present")
         place = self._places.get(address)
         if place is None:
-            place = _scope(address, self._id)
+            place = _scope(address, self._own.id)
             if len(self._places) < _MOST_PLACES:
                 self._places[address] = place
         scope, name = place
+        if link.doubted is not None and name != _HELLO:
+            return
         if scope == "":
             self._outbox.log("ROUTER", DEBUG, f"Control message for {address} released: not an address of the protocol")
         elif scope == "local":
             self._take(link, address, name, envelope.tail(), now)
         elif scope == "all":
             tail = envelope.tail()
-            if envelope.ingress_id() != self._id and self._flooding.first(envelope, tail, now):
+            if envelope.ingress_id() != self._own.id and self._flooding.first(envelope, tail, now):
                 self._take(link, address, name, tail, now)
                 self._flooding.relay_to_all(envelope, link.number)
         else:
@@ -276,8 +280,9 @@ class Engine:
         elif isinstance(message, messages.Hello):
             if name == _HELLO:
                 self._hello(link, message, now)
-        elif message.id == self._id:
-            return  # an echo
+        elif message.id == self._own.id:
+            if isinstance(message, messages.LinkStateUpdate):
+                self._outlive(message.instance, now)
         elif isinstance(message, messages.MobileRequest | messages.MobileChange | messages.MobileState):
             if name == _MOBILE:
                 self._take_mobile(link, message, tail, now)
@@ -307,16 +312,40 @@ class Engine:
             pushed = link.ours and address == messages.TO_NEIGHBOUR_LS
             self._link_state.update(message, link, tail, pushed, now)
         elif isinstance(message, messages.Summary) and link.ours:
+            self._outlive(message.routers.get(self._own.id, (0, 0, 0))[0], now)
             self._sync.answer(message, link, now)
 
     def _hello(self, link: Link, message: messages.Hello, now: float) -> None:
         node = None
-        if message.id != self._id and self._id in message.seen:
+        if message.id != self._own.id and self._own.id in message.seen:
             node = self._nodes.create(message.id, now)
             if node is None:
                 return
         if self._neighbours.hello(link.number, message, now) and node is not None:
+            if link.ours and node.instance is not None and message.instance < node.instance:
+                # Its clock was set back: others would take what it says for something said before.
+                self._flooding.to_link(link.number, self._link_state.encode(node, node.instance, now))
             self._link_state.check_instance(node, message.instance, message.version, now)
+
+    def _outlive(self, instance: int, now: float) -> None:
+        """The network knows this router by an instance. Go on as a later one: what an earlier one says is not heard."""
+        own = self._own
+        if not own.instance < instance < _LAST_INSTANCE:
+            return
+        raised = self._raised
+        if len(raised) == _RAISES and now - raised[0] < _RAISES_IN:
+            self._neighbours.log_duplicate()
+            return
+        raised.append(now)
+        self._outbox.log(
+            "ROUTER_LS",
+            WARNING,
+            f"The network knows this router by a later start, {instance}, than this one, {own.instance}: was the clock"
+            f" set back? It goes on as {instance + 1}",
+        )
+        own.instance = instance + 1
+        self._neighbours.hello_at = now
+        self._link_state.say_again(now)
 
     def _reached(self, router_id: str) -> bool:
         return self.path(router_id) is not None

@@ -46,6 +46,12 @@ class Flooding:
             if neighbour.ours and neighbour.id != but:
                 self._outbox.send(neighbour.links[0], octets)
 
+    def to_ours_only(self, router_id: str, tail: bytes) -> None:
+        """To one neighbour, if it is Sluice."""
+        neighbour = self._neighbours.announced.get(router_id)
+        if neighbour is not None and neighbour.ours:
+            self._outbox.send(neighbour.links[0], self._start + tail)
+
     def to_link(self, link: int, tail: bytes) -> None:
         self._outbox.send(link, self._start + tail)
 
@@ -70,7 +76,7 @@ class Flooding:
         """Of a flooded message: it is no copy of one that has been here, or has come a shorter way."""
         found = self._seen.get(tail)
         if found is not None:
-            recent = now - found[0] <= self._window()
+            recent = now - found[0] <= self.window()
             if recent and (envelope.trace_count >= found[1] or self._nodes.only_ours):
                 return False
             self._forget(tail)
@@ -80,7 +86,7 @@ class Flooding:
             self._forget(next(iter(self._seen)))
         return True
 
-    def _window(self) -> float:
+    def window(self) -> float:
         """How long copies of a message are expected; RAs without news come again and again."""
         return min(self.timers.flood_window, self.timers.ra_interval_flux / 2)
 
@@ -91,7 +97,7 @@ class Flooding:
     def expire(self, now: float) -> None:
         while self._seen:
             tail, (when, _) = next(iter(self._seen.items()))
-            if now - when <= self._window():
+            if now - when <= self.window():
                 return
             self._forget(tail)
 

@@ -8,7 +8,7 @@ from supervisor.network.damping import Pace
 from supervisor.network.flooding import Flooding
 from supervisor.network.messages import Advertisement, LinkStateRequest, LinkStateUpdate
 from supervisor.network.neighbours import Link, Neighbour, Neighbours
-from supervisor.network.nodes import Node, Nodes
+from supervisor.network.nodes import Node, Nodes, Own
 from supervisor.network.outbox import DEBUG, ERROR, INFO, NOTICE, Outbox
 from supervisor.network.outputs import PathChanged, RadiusChanged, Unreachable
 from supervisor.network.paths import Edges, TreeCache, compute
@@ -27,8 +27,7 @@ class LinkState:
 
     def __init__(
         self,
-        own_id: str,
-        instance: int,
+        own: Own,
         timers: Timers,
         limits: Limits,
         nodes: Nodes,
@@ -38,8 +37,7 @@ class LinkState:
         cache: TreeCache,
         now: float,
     ) -> None:
-        self._own_id = own_id
-        self._instance = instance
+        self._own = own
         self.timers = timers
         self._limits = limits
         self._nodes = nodes
@@ -86,6 +84,11 @@ class LinkState:
         if not self._nodes.only_ours:
             self.ra_at = min(self.ra_at, max(now, self._last_ra + self.timers.ra_interval_flux))
 
+    def say_again(self, now: float) -> None:
+        """Our instance is another."""
+        self.announce_at = now
+        self.ra_at = now
+
     def announce(self, now: float) -> None:
         """Say to all what our neighbours are."""
         self.announce_at = NEVER
@@ -105,7 +108,7 @@ class LinkState:
         timers = self.timers
         self._last_ra = now
         self._flooding.to_all(
-            messages.encode_advertisement(self._own_id, self._instance, self.ls_seq, self.mobile_seq())
+            messages.encode_advertisement(self._own.id, self._own.instance, self.ls_seq, self.mobile_seq())
         )
         changed = self.last_change if self.last_change is not None else -NEVER
         in_flux = now + timers.ra_interval_flux - changed <= 2 * timers.ra_interval_flux and not self._nodes.only_ours
@@ -114,8 +117,8 @@ class LinkState:
     def push_own(self, link: int | None) -> None:
         """Our link state, unasked, to neighbours of ours: to one, or to all."""
         tail = messages.encode_link_state(
-            self._own_id,
-            self._instance,
+            self._own.id,
+            self._own.instance,
             self.ls_seq,
             self._neighbours.edges(),
             messages.TO_NEIGHBOUR_LS,
@@ -134,12 +137,8 @@ class LinkState:
         node = self._nodes.create(message.id, now)
         if node is None:
             return
-        if (
-            node.instance is not None
-            and message.instance < node.instance
-            and now - node.last_seen < self.timers.ra_interval_flux
-        ):
-            return  # said before its restart, of which we know
+        if self._out_of_date(node, message.instance, now):
+            return
         self.check_instance(node, message.instance, message.version, now)
         node.last_seen = now
         if message.ls_seq > node.ls_seq:
@@ -149,8 +148,22 @@ class LinkState:
             node.tries = 0
             self.pull(node, now + self.grace(ours))
 
+    def _out_of_date(self, node: Node, instance: int, now: float) -> bool:
+        """Whether an RA was said before a restart that we know of.
+
+        An earlier instance is a later start where a clock was set back. Copies of one RA come within seconds: when the
+        instance that we know was not said for longer, the other one is the present one. A neighbour says it itself.
+        """
+        said = self._neighbours.instance_of(node.id)
+        if said is not None:
+            return instance != said
+        if node.instance is None or instance >= node.instance:
+            return False
+        return now - node.instance_heard < self._flooding.window()
+
     def check_instance(self, node: Node, instance: int, version: int, now: float) -> None:
-        """7.5"""
+        """The router, or who passes on what it says, says its instance (7.5)."""
+        node.instance_heard = now
         if node.instance == instance:
             return
         if node.instance is not None:
@@ -175,7 +188,7 @@ class LinkState:
         if not self._nodes.only_ours:
             edges = tuple(edge for edge in edges if self._nodes.visible(edge[0]) or edge[0] == node.id)
         tail = messages.encode_link_state(
-            self._own_id, self._instance, self.ls_seq, edges, messages.to_router_ls(node.id)
+            self._own.id, self._own.instance, self.ls_seq, edges, messages.to_router_ls(node.id)
         )
         node.owed = not self._flooding.to_router(node, tail)
 
@@ -184,8 +197,15 @@ class LinkState:
         node = self._nodes.create(message.id, now)
         if node is None:
             return
+        said = self._neighbours.instance_of(node.id)
+        if said is not None and message.instance not in (0, said):
+            # It was said before a restart, or the clock of the neighbour was set back: it has to know.
+            if pushed and message.instance > said:
+                self._flooding.to_ours_only(node.id, tail)
+            return
         if node.instance is None:
             node.instance = message.instance or None
+            node.instance_heard = now
         elif message.instance > node.instance:
             self.check_instance(node, message.instance, message.version, now)
         elif message.instance < node.instance and message.instance:
@@ -271,7 +291,7 @@ class LinkState:
         node.looked_for = False
         if node.need_ls or node.wanted_ls > node.ls_seq:
             self._flooding.to_router(
-                node, messages.encode_link_state_request(self._own_id, messages.to_router_ls(node.id))
+                node, messages.encode_link_state_request(self._own.id, messages.to_router_ls(node.id))
             )
         self.ask_mobile(node, now)
         if node.tries < self.timers.tries:
@@ -309,10 +329,10 @@ class LinkState:
         self.compute_at = NEVER
         self._computed.done(now)
         collection: dict[str, Edges] = {node.id: node.edges for node in self._nodes}
-        collection[self._own_id] = self._neighbours.edges()
+        collection[self._own.id] = self._neighbours.edges()
         bits = {node.id: node.index for node in self._nodes}
-        bits[self._own_id] = 0
-        paths, radius = compute(self._own_id, collection, bits, self._cache)
+        bits[self._own.id] = 0
+        paths, radius = compute(self._own.id, collection, bits, self._cache)
         if radius != self._flooding.radius:
             self._flooding.radius = radius
             self._outbox.change(RadiusChanged(radius))

@@ -8,7 +8,7 @@ from supervisor.network.flooding import Flooding
 from supervisor.network.memo import Memo
 from supervisor.network.messages import MobileChange, MobileRequest, MobileState
 from supervisor.network.neighbours import Link
-from supervisor.network.nodes import NO_KEYS, Keys, Node, Nodes
+from supervisor.network.nodes import NO_KEYS, Keys, Node, Nodes, Own
 from supervisor.network.outbox import DEBUG, ERROR, Outbox
 from supervisor.network.outputs import KeysChanged
 from supervisor.network.timers import Limits, Timers
@@ -22,8 +22,7 @@ class Mobile:
 
     def __init__(
         self,
-        own_id: str,
-        instance: int,
+        own: Own,
         timers: Timers,
         limits: Limits,
         nodes: Nodes,
@@ -31,8 +30,7 @@ class Mobile:
         outbox: Outbox,
         memo: Memo,
     ) -> None:
-        self._own_id = own_id
-        self._instance = instance
+        self._own = own
         self.timers = timers
         self._limits = limits
         self._nodes = nodes
@@ -79,7 +77,7 @@ class Mobile:
         self.send_at = NEVER
         self._sent = now
         self.seq += 1
-        self._flooding.to_all(messages.encode_mobile_change(self._own_id, self.seq, self._added, self._removed))
+        self._flooding.to_all(messages.encode_mobile_change(self._own.id, self.seq, self._added, self._removed))
         self._announced.update(self._added)
         for key in self._removed:
             del self._announced[key]
@@ -93,7 +91,7 @@ class Mobile:
             self._flooding.to_router(
                 node,
                 messages.encode_mobile_state(
-                    self._own_id, self.seq, self._announced, messages.to_router_mobile(node.id)
+                    self._own.id, self.seq, self._announced, messages.to_router_mobile(node.id)
                 ),
             )
 
@@ -101,7 +99,7 @@ class Mobile:
         """All of our addresses, unasked, to a neighbour of ours."""
         if self.seq:
             tail = messages.encode_mobile_state(
-                self._own_id, self.seq, self._announced, messages.TO_NEIGHBOUR_MOBILE, self._instance
+                self._own.id, self.seq, self._announced, messages.TO_NEIGHBOUR_MOBILE, self._own.instance
             )
             self._flooding.to_link(link, tail)
 
@@ -112,7 +110,7 @@ class Mobile:
         if node.wanted_mobile > node.mobile_seq:
             node.asked = now
             self._flooding.to_router(
-                node, messages.encode_mobile_request(self._own_id, node.mobile_seq, messages.to_router_mobile(node.id))
+                node, messages.encode_mobile_request(self._own.id, node.mobile_seq, messages.to_router_mobile(node.id))
             )
 
     def change(self, message: MobileChange, ours: bool, now: float) -> None:

@@ -5,6 +5,7 @@ from typing import Final
 
 from supervisor.network.damping import Damping
 from supervisor.network.messages import Hello, encode_hello
+from supervisor.network.nodes import Own
 from supervisor.network.outbox import CRITICAL, DEBUG, INFO, NOTICE, Outbox
 from supervisor.network.paths import Edges
 from supervisor.network.timers import Timers
@@ -16,7 +17,7 @@ _FORGET: Final = 600.0  # seconds after which a lost neighbour's penalty is of n
 class Link:
     """The control link of an inter-router connection."""
 
-    __slots__ = ("answers", "confirmed", "cost", "number", "ours", "peer", "told")
+    __slots__ = ("answers", "confirmed", "cost", "doubted", "instance", "number", "ours", "peer", "told")
 
     def __init__(self, number: int, cost: int, ours: bool) -> None:
         self.number = number
@@ -24,6 +25,9 @@ class Link:
         self.ours = ours
         self.peer: str | None = None  # who says HELLO on it
         self.confirmed: float | None = None  # when it last said that it hears us
+        self.instance: int | None = None  # what it last said
+        # Since when its peer says another instance than the same id says on other links; it is not used.
+        self.doubted: float | None = None
         self.told = False  # our last HELLO on it named the peer
         self.answers = 0  # HELLOs sent on it out of turn since the last one in turn
 
@@ -40,7 +44,7 @@ class Neighbour:
         self.cost = 0
         self.links: tuple[int, ...] = ()  # those in use; several: a bundle
         self.ours = False
-        self.instance: int | None = None
+        self.instance: int | None = None  # that its HELLOs say
         self.forget_at: float | None = None
 
 
@@ -52,8 +56,7 @@ class Neighbours:
 
     def __init__(
         self,
-        own_id: str,
-        instance: int,
+        own: Own,
         timers: Timers,
         outbox: Outbox,
         start: bytes,
@@ -61,8 +64,7 @@ class Neighbours:
         reached: Callable[[str], bool],
     ) -> None:
         """start: of messages that this router originates. reached: there is a path to a router."""
-        self._own_id = own_id
-        self._instance = instance
+        self._own = own
         self.timers = timers
         self._outbox = outbox
         self._start = start
@@ -97,62 +99,114 @@ class Neighbours:
 
     # -- HELLO
 
-    def _seen(self) -> list[str]:
-        return list(self._heard)
+    def _hello(self, link: Link | None = None) -> bytes:
+        """What is said on a link, on all that are not doubted without one."""
+        unseen = None if link is None or link.doubted is None else link.peer
+        seen = [router_id for router_id in self._heard if router_id != unseen]
+        return self._start + encode_hello(self._own.id, self._own.instance, seen)
+
+    def _told(self, link: Link) -> bool:
+        return link.doubted is not None or link.peer in self._heard
 
     def _say(self, link: Link) -> None:
         """HELLO on one link, out of turn."""
         link.answers += 1
-        link.told = link.peer in self._heard
-        self._outbox.send(link.number, self._start + encode_hello(self._own_id, self._instance, self._seen()))
+        link.told = self._told(link)
+        self._outbox.send(link.number, self._hello(link))
 
     def say_hello(self, now: float) -> None:
         """HELLO on all links, in turn."""
         self.hello_at = now + self.timers.hello_interval
         if not self.links:
             return
-        octets = self._start + encode_hello(self._own_id, self._instance, self._seen())
+        octets = self._hello()
         for link in self.links.values():
-            link.told = link.peer in self._heard
+            link.told = self._told(link)
             link.answers = 0
-            self._outbox.send(link.number, octets)
+            self._outbox.send(link.number, octets if link.doubted is None else self._hello(link))
 
     def hello(self, number: int, message: Hello, now: float) -> bool:
         """A HELLO has come. True: its sender and we hear each other."""
         link = self.links[number]
-        if message.id == self._own_id:
-            if message.instance != self._instance:
-                self._outbox.log_once(
-                    "ROUTER_HELLO",
-                    CRITICAL,
-                    f"Detected another router with the id of this one, {self._own_id}: they cannot be in one network",
-                )
+        if message.id == self._own.id:
+            if message.instance != self._own.instance:
+                self.log_duplicate()
             return False
         if message.id not in self._heard and max(len(self._heard), len(self.known)) >= _MOST_HEARD:
             return False
         self._heard[message.id] = now
         if link.peer != message.id:
-            if link.confirmed is not None and self._own_id not in message.seen:
+            if link.confirmed is not None and self._own.id not in message.seen:
                 return False  # another id on a neighbour's link: heard, no more
             before, link.peer = link.peer, message.id
             link.confirmed, link.told = None, False
+            link.instance = link.doubted = None
             if before is not None:
                 self._update(before, now)
         if not link.told and link.answers < self.timers.hello_answers:
             self._say(link)
-        if self._own_id not in message.seen:
+        if self._own.id not in message.seen:
             return False
-        first, link.confirmed = link.confirmed is None, now
-        if first:
-            neighbour = self.known.get(message.id)
-            if neighbour is None:
-                neighbour = self.known[message.id] = Neighbour(message.id, Damping(self.timers))
-            if not neighbour.announced and neighbour.instance not in (None, message.instance):
-                neighbour.damping.restarted(now)
-            neighbour.instance = message.instance
+        neighbour = self.known.get(message.id)
+        if neighbour is None:
+            neighbour = self.known[message.id] = Neighbour(message.id, Damping(self.timers))
+        if link.confirmed is None and not neighbour.announced and neighbour.instance not in (None, message.instance):
+            neighbour.damping.restarted(now)
+        was_used = link.confirmed is not None and link.doubted is None
+        link.confirmed = now
+        used = not self._doubt(link, neighbour, message.instance, now)
+        if used:
+            link.doubted = None
+        elif link.doubted is None:
+            link.doubted = now
+        if used != was_used:
             neighbour.forget_at = None
             self._update(message.id, now)
-        return True
+        return used
+
+    def _doubt(self, link: Link, neighbour: Neighbour, instance: int, now: float) -> bool:
+        """Whether a link is another router's that has the id of the neighbour by mistake.
+
+        It is when it says another instance than links that are confirmed. They may be of a process that has ended, and
+        will be silent then; one that goes on is the proof. A router says another one on the same links when it finds
+        that its clock was set back.
+        """
+        trusted = link.instance == neighbour.instance
+        link.instance = instance
+        others = [
+            other
+            for other in self.links.values()
+            if other is not link and other.peer == neighbour.id and other.confirmed is not None
+        ]
+        if instance == neighbour.instance:
+            doubted = [other.doubted for other in others if other.doubted is not None]
+            if doubted and now - min(doubted) >= self.timers.hello_interval:
+                self._outbox.log_once(
+                    "ROUTER_HELLO",
+                    CRITICAL,
+                    f"Detected two routers with the id {neighbour.id}: they cannot be in one network, and only the one"
+                    " that was there first is used",
+                )
+            return False
+        if not trusted and any(other.instance == neighbour.instance for other in others):
+            return True
+        neighbour.instance = instance
+        return False
+
+    def log_duplicate(self) -> None:
+        """Another router has our id."""
+        self._outbox.log_once(
+            "ROUTER_HELLO",
+            CRITICAL,
+            f"Detected another router with the id of this one, {self._own.id}: they cannot be in one network",
+        )
+
+    def instance_of(self, router_id: str) -> int | None:
+        """What the HELLOs of a neighbour say; None: it is none."""
+        neighbour = self.known.get(router_id)
+        if neighbour is None or not (neighbour.announced or router_id in self.held):
+            return None
+        return neighbour.instance
 
     # -- adjacency
 
@@ -161,7 +215,11 @@ class Neighbours:
 
         Of ours all links of the lowest cost. 1.19 knows one connection to a neighbour: we keep to one.
         """
-        usable = [link for link in self.links.values() if link.peer == neighbour.id and link.confirmed is not None]
+        usable = [
+            link
+            for link in self.links.values()
+            if link.peer == neighbour.id and link.confirmed is not None and link.doubted is None
+        ]
         if not usable:
             return 0, (), False
         if all(link.ours for link in usable):

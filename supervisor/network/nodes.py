@@ -11,6 +11,15 @@ from supervisor.network.outputs import PathChanged, RouterAdded, RouterRemoved, 
 from supervisor.network.paths import Edges
 from supervisor.network.timers import Limits
 
+
+@dataclass(slots=True)
+class Own:
+    """Who this router is. `instance` grows when the network knows it by a later one."""
+
+    id: str
+    instance: int
+
+
 Keys = Mapping[str, int | None]  # key -> treatment; never changed once made
 NO_KEYS: Keys = MappingProxyType({})
 
@@ -24,6 +33,7 @@ class Node:
     # link state
     version: int = 1
     instance: int | None = None  # None: not known yet
+    instance_heard: float = -1e9  # when it last said that instance, or another router the first time
     edges: Edges = ()
     ls_seq: int = 0
     last_seen: float = 0.0  # when its link state was last confirmed

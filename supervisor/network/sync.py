@@ -12,7 +12,7 @@ from supervisor.network.link_state import LinkState
 from supervisor.network.messages import Summary
 from supervisor.network.mobile import Mobile
 from supervisor.network.neighbours import Link, Neighbour
-from supervisor.network.nodes import Nodes
+from supervisor.network.nodes import Nodes, Own
 
 
 class Sync:
@@ -20,15 +20,13 @@ class Sync:
 
     def __init__(
         self,
-        own_id: str,
-        instance: int,
+        own: Own,
         nodes: Nodes,
         link_state: LinkState,
         mobile: Mobile,
         flooding: Flooding,
     ) -> None:
-        self._own_id = own_id
-        self._instance = instance
+        self._own = own
         self._nodes = nodes
         self._link_state = link_state
         self._mobile = mobile
@@ -41,13 +39,14 @@ class Sync:
             for node in self._nodes
             if node.instance is not None and (node.ls_seq or node.mobile_seq)
         }
-        known[self._own_id] = (self._instance, self._link_state.ls_seq, self._mobile.seq)
-        self._flooding.to_link(neighbour.links[0], messages.encode_summary(self._own_id, self._instance, known))
+        own = self._own
+        known[own.id] = (own.instance, self._link_state.ls_seq, self._mobile.seq)
+        self._flooding.to_link(neighbour.links[0], messages.encode_summary(own.id, own.instance, known))
 
     def answer(self, message: Summary, link: Link, now: float) -> None:
         """Send a neighbour what it lacks."""
-        instance, ls_seq, mobile_seq = message.routers.get(self._own_id, (0, -1, 0))
-        if instance != self._instance:
+        instance, ls_seq, mobile_seq = message.routers.get(self._own.id, (0, -1, 0))
+        if instance != self._own.instance:
             ls_seq, mobile_seq = -1, 0
         if ls_seq < self._link_state.ls_seq:
             self._link_state.push_own(link.number)

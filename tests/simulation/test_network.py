@@ -110,6 +110,46 @@ def test_a_dead_router_is_unreachable_at_once_and_forgotten_in_time() -> None:
     assert not any(isinstance(change, Unreachable) for change in a.take_changes())
 
 
+@pytest.mark.parametrize("down", [1.0, 20.0, 100.0])
+@pytest.mark.parametrize("foreign", [None, 2, 3])
+def test_a_router_whose_clock_was_set_back_is_heard_again_everywhere(foreign: int | None, down: float) -> None:
+    """A - B - C - D, and D starts again with its clock 100 seconds back."""
+    world = World(1, mirrors=4, foreign=frozenset() if foreign is None else frozenset([foreign]))
+    a, _, _, d = (world.add_router(name) for name in "ABCD")
+    for one in range(3):
+        world.connect(one, one + 1, 1)
+    for name in ("M0old", "M0both"):
+        world.announce(d, name, 3)
+    world.run(30.0)
+    world.kill(d)
+    world.run(world.now + down)
+    d.keys = {"M0both": 3, "M0new": 3}
+    world.restart(d, clock=-100)
+    world.connect(2, 3, 1)
+    world.run(world.now + (2.0 if foreign is None else 10.0))
+    assert a.engine.keys_of("D") == d.keys
+    assert a.engine.path("D") is not None
+
+
+def test_two_routers_of_one_id_are_named_and_the_network_is_at_rest() -> None:
+    """X - A - B - X, and X at both ends is not the same."""
+    world = World(1)
+    first, _, b, last = (world.add_router(name) for name in "XABX")
+    other = world.add_router("C")
+    for one in range(3):
+        world.connect(one, one + 1, 1)
+    world.connect(2, 4, 1)
+    world.announce(first, "M0first", 3)
+    world.announce(last, "M0last", 3)
+    world.run(20.0)
+    before = world.messages
+    world.run(80.0)
+    hellos = 60 * 2 * 4
+    assert world.messages - before < 1.5 * hellos
+    assert b.engine.keys_of("X") == {"M0last": 3}
+    assert other.engine.keys_of("X") == {"M0last": 3}
+
+
 def test_a_flapping_connection_does_not_flood() -> None:
     network = Network(16, 0, "mesh", 1)
     world = network.world

@@ -1,8 +1,10 @@
 """Link states: asked for, answered, announced, aged; restarts; paths that follow (chapters 7 and 8)."""
 
+from router.log import CRITICAL, WARNING
 from supervisor.network import messages
 from supervisor.network.messages import (
     Advertisement,
+    Hello,
     LinkStateRequest,
     LinkStateUpdate,
     MobileRequest,
@@ -183,6 +185,83 @@ def test_a_clock_that_was_set_back_is_believed_in_time() -> None:
         a.advertise(1, "C", ls_seq=1, instance=7, path=["C", "B"])
         a.run(1)
     assert a.engine.routers()[2].instance == 7
+
+
+def own_state(a: Driven, instance: int) -> None:
+    """B says, unasked, what it knows of this router."""
+    a.hear(1, messages.encode_link_state("A", instance, 9, [("B", 1)], messages.TO_NEIGHBOUR_LS, 0))
+
+
+def test_a_router_goes_on_as_a_later_one_than_the_network_knows() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    a.run(1.0)
+    a.clear()
+    own_state(a, 100)  # an echo
+    own_state(a, 99)
+    assert a.said == []
+    own_state(a, 700)
+    assert a.of(Hello)[0].message == Hello("A", 1, 701, ("B",))
+    assert a.of(LinkStateUpdate)[0].message == LinkStateUpdate("A", 1, 701, 2, {"B": 1})
+    assert a.engine.routers()[0].instance == 701
+    assert [line.level for line in a.log] == [WARNING]
+    a.hear(1, messages.encode_summary("B", 50, {"A": (900, 1, 0)}))
+    assert a.engine.routers()[0].instance == 901
+
+
+def test_two_routers_of_one_id_far_apart_do_not_outbid_each_other_for_ever() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    for instance in range(1000, 1100, 10):
+        own_state(a, instance)
+    assert a.engine.routers()[0].instance == 1021
+    assert [line.text for line in a.log if line.level == CRITICAL] == [
+        "Detected another router with the id of this one, A: they cannot be in one network"
+    ]
+    own_state(a, 2**63 - 1)
+    assert a.engine.routers()[0].instance == 1021
+
+
+def test_a_neighbour_of_ours_is_told_what_it_was_known_by() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    a.hear(1, messages.encode_link_state("B", 50, 3, [("A", 1)], messages.TO_NEIGHBOUR_LS, 0))
+    a.down(1)
+    a.clear()
+    a.neighbour(2, ours=True, instance=40)
+    assert next(said.message for said in a.of(LinkStateUpdate) if said.link == 2) == LinkStateUpdate(
+        "B", 1, 50, 3, {"A": 1}
+    )
+    assert a.engine.routers()[1].instance == 40
+
+
+def test_what_others_say_of_a_neighbour_of_ours_is_for_itself_alone() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    a.neighbour(2, "C", ours=True)
+    a.clear()
+    a.hear(2, messages.encode_link_state("B", 80, 3, [("X", 1)], messages.TO_NEIGHBOUR_LS, 0), "C")
+    assert [(said.link, said.message) for said in a.said] == [(1, LinkStateUpdate("B", 1, 80, 3, {"X": 1}))]
+    a.hear(2, messages.encode_link_state("B", 30, 3, [("X", 1)], messages.TO_NEIGHBOUR_LS, 0), "C")
+    a.advertise(2, "B", ls_seq=9, instance=80, path=["B", "C"])
+    a.run(1.0)
+    row = a.engine.routers()[1]
+    assert (row.instance, row.link_state) == (50, ())
+
+
+def test_an_earlier_instance_counts_though_the_router_was_reachable_all_the_time() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    a.hear(1, messages.encode_link_state("B", 50, 2, [("A", 1), ("C", 1)], messages.TO_NEIGHBOUR_LS, 0))
+    a.hear(1, messages.encode_link_state("C", 50, 2, [("B", 1)], messages.TO_NEIGHBOUR_LS, 0))
+    for _ in range(5):
+        a.hello(1)
+        a.run(1.0)
+    a.advertise(1, "C", ls_seq=1, instance=7, path=["C", "B"])
+    assert a.engine.routers()[2].instance == 7
+    a.advertise(1, "C", ls_seq=2, instance=50, path=["C", "B"])
+    a.advertise(1, "C", ls_seq=2, instance=7, path=["C", "B"])  # came later by a longer way
+    assert a.engine.routers()[2].instance == 50
 
 
 def test_a_link_state_with_too_many_neighbours_is_ignored() -> None:

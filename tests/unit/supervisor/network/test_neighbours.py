@@ -1,5 +1,6 @@
 """HELLO, adjacency, bundles, damping (chapter 6)."""
 
+from router.log import CRITICAL
 from supervisor.network import messages
 from supervisor.network.messages import (
     Advertisement,
@@ -129,6 +130,73 @@ def test_another_router_with_our_id_is_named_once() -> None:
     assert [line.module for line in a.log if "id of this one" in line.text] == ["ROUTER_HELLO"]
     a.hello(1, peer="A", seen="A", instance=100)  # our own, come back
     assert a.changes == []
+
+
+def two_of_one_id() -> Driven:
+    """B, and another router that has its id, for some seconds."""
+    a = Driven()
+    a.neighbour(1, ours=True)
+    a.up(2, ours=True)
+    for _ in range(5):
+        a.hello(1)
+        a.hello(2, instance=60)
+        a.run(1.0)
+    return a
+
+
+def test_a_second_router_with_the_id_of_a_neighbour_is_not_used() -> None:
+    a = two_of_one_id()
+    assert a.links() == {"B": (1,)}
+    assert a.engine.routers()[1].instance == 50
+    assert [line.text for line in a.log if line.level == CRITICAL] == [
+        "Detected two routers with the id B: they cannot be in one network, and only the one that was there first is"
+        " used"
+    ]
+    assert not any("Restart" in line.text for line in a.log)
+    a.clear()
+    a.run(1.0)
+    said = {said.link: said.message for said in a.of(Hello)}
+    assert said == {1: Hello("A", 1, 100, ("B",)), 2: Hello("A", 1, 100, ())}
+    a.hear(2, messages.encode_mobile_change("B", 1, {"M0x": 3}, []))
+    a.advertise(2, "B", ls_seq=9, instance=60)
+    assert a.changes == []
+    assert a.engine.routers()[1].instance == 50
+
+
+def test_a_second_router_is_used_when_the_first_is_gone() -> None:
+    a = two_of_one_id()
+    a.down(1)
+    a.hello(2, instance=60)
+    a.run(0.1)
+    assert a.links() == {"B": (2,)}
+    assert a.engine.routers()[1].instance == 60
+
+
+def test_a_restart_is_believed_when_the_connection_of_the_ended_process_is_silent() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    a.run(1.0)
+    a.up(2, ours=True)
+    for _ in range(5):
+        a.hello(2, instance=60)
+        a.run(1.0)
+    assert a.links() == {"B": (2,)}
+    assert a.engine.routers()[1].instance == 60
+    assert [line for line in a.log if line.level == CRITICAL] == []
+
+
+def test_another_instance_on_all_links_of_a_bundle_is_one_router() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    a.neighbour(2, ours=True)
+    a.clear()
+    for instance in (60, 60, 60, 70):
+        a.hello(1, instance=instance)
+        a.hello(2, instance=instance)
+        a.run(1.0)
+        assert a.links() == {"B": (1, 2)}
+    assert [line for line in a.log if line.level == CRITICAL] == []
+    assert a.engine.routers()[1].instance == 70
 
 
 def test_connections_to_one_of_ours_are_a_bundle_of_the_cheapest() -> None:
