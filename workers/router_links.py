@@ -322,8 +322,13 @@ class RouterLink(LinkRecord):
     def _make_route(self, *, streaming: bool) -> Any:
         worker = self.client.worker
         if self.capability == CONTROL:
-            return ControlRoute(worker.table, control.CONTROL_KEY)
+            return ControlRoute(worker.table, control.CONTROL_KEY, self._too_long)
         return RouterRoute(worker.table, self.client.number, streaming=streaming, checks=self._checks())
+
+    def _too_long(self) -> None:
+        """A control message was refused: the network lacks what it said."""
+        client = self.client
+        client.worker.tell_log("error", "ROUTER", f"[C{client.number}] Control message dropped: too large")
 
     def _tell(self, kind: str, priority: int) -> None:
         self.told = True

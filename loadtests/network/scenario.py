@@ -8,7 +8,7 @@ from typing import Final
 from loadtests.network.model import Graph, distances
 from loadtests.network.topologies import TOPOLOGIES
 from loadtests.network.world import Mirror, Router, Wire, World
-from supervisor.network.timers import Timers
+from supervisor.network.timers import Limits, Timers
 
 # Virtual seconds that a network is given: for the first convergence, and after an event. A held (damped) neighbour may
 # take half a minute, and what a silent one does three seconds; those are given longer where they occur.
@@ -39,11 +39,12 @@ class Network:
     mirrors: int = 8
     foreign: int = 0  # how many of the routers count as 1.19
     shared: bool = True  # see World
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         foreign = frozenset(self.rng.sample(range(self.size), self.foreign))
-        self.world = World(self.seed, self.timers, self.mirrors, foreign, self.shared)
+        self.world = World(self.seed, self.timers, self.mirrors, foreign, self.shared, self.limits)
         for _ in range(self.size):
             self.world.add_router()
         self.edges = TOPOLOGIES[self.topology](self.size, self.rng)

@@ -83,6 +83,7 @@ class World:
         mirrors: int = 0,
         foreign: frozenset[int] = frozenset(),
         shared: bool = True,
+        limits: Limits | None = None,
     ) -> None:
         """mirrors: routers whose changes are followed. foreign: numbers of routers that count as 1.19 to the others.
 
@@ -90,6 +91,7 @@ class World:
         """
         self.rng = random.Random(seed)
         self.timers = timers or Timers()
+        self.limits = limits or Limits()
         self.now = 0.0
         self.routers: list[Router] = []
         self.wires: dict[tuple[int, int], list[Wire]] = {}
@@ -118,7 +120,7 @@ class World:
         return router
 
     def _engine(self, name: str, clock: int = 0) -> Engine:
-        return Engine(name, EPOCH + int(self.now) + clock, self.timers, self.now, Limits(), self._memo, self._trees)
+        return Engine(name, EPOCH + int(self.now) + clock, self.timers, self.now, self.limits, self._memo, self._trees)
 
     def kill(self, router: Router) -> None:
         """The process ends; its neighbours see their connections close."""

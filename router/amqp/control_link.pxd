@@ -4,8 +4,9 @@ from router.amqp.message cimport Meter
 from router.amqp.outgoing_link cimport OutgoingLink
 
 cdef enum:
-    # Octets of one control message: an absolute MAU of 100,000 addresses is about 4 MiB.
-    CONTROL_MOST = 8388608
+    # Octets of one control message (Limits.message_octets of the supervisor): a router of 1.19 says all of its addresses
+    # in one, 600,000 of 50 characters.
+    CONTROL_MOST = 33554432
     # Octets of incomplete control messages of all links of this process together.
     CONTROL_HELD = 67108864
 

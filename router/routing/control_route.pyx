@@ -18,15 +18,18 @@ cdef class ControlRoute(DeliveryHandler):
     """Owner: the link."""
     cdef Table table
     cdef str key
+    cdef object too_long
 
-    def __cinit__(self, Table table not None, str key not None):
-        """key: what the supervisor knows such messages by."""
+    def __cinit__(self, Table table not None, str key not None, too_long not None):
+        """key: what the supervisor knows such messages by. too_long: called when one is refused for its length."""
         self.table = table
         self.key = key
+        self.too_long = too_long
 
     cdef int route(self, IncomingLink link, InDelivery* d, Content* c) except -1:
         if (c.stored.size if c.stored is not NULL else c.size) > CONTROL_MOST:
             link.refuse(d, D_REJECTED, TOO_LONG, True)
+            self.too_long()
             return ROUTED
         if not c.whole:
             if c.complete or link.collect(d):

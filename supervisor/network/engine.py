@@ -77,6 +77,7 @@ class Engine:
         self._link_state.mobile_seq = lambda: self._mobile.seq
         self._mobile.advertise = self._link_state.hint
         self._mobile.pull = self._link_state.pull
+        self._link_state.is_coming = self._mobile.is_coming
         self._raised: deque[float] = deque(maxlen=_RAISES)  # when our instance was
         self._places: dict[str, tuple[str, str]] = {}  # what addresses come to
         self._sync = Sync(own, nodes, self._link_state, self._mobile, flooding)
@@ -111,6 +112,7 @@ class Engine:
     def link_down(self, link: int, now: float) -> None:
         """The control link is detached or the connection lost. Unknown links are ignored."""
         self._neighbours.link_down(link, now)
+        self._mobile.link_down(link)
         self._nodes.beside_1_19 = self._neighbours.any_of_1_19()
 
     def receive(self, link: int, octets: bytes, now: float) -> None:

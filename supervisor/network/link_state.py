@@ -22,7 +22,7 @@ class LinkState:
 
     `reset(node)`: forget a router's addresses, for it has restarted. `forget(node)`: its record is removed.
     `ask_mobile(node, now)`: request its addresses if more are known to exist. `mobile_seq()`: our own sequence.
-    `greet(neighbour)`: tell it what we know, so that it sends what we lack.
+    `greet(neighbour)`: tell it what we know, so that it sends what we lack. `is_coming(node, now)`: its addresses are.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class LinkState:
         self.ask_mobile: Callable[[Node, float], None] = lambda node, now: None
         self.mobile_seq: Callable[[], int] = lambda: 0
         self.greet: Callable[[Neighbour], None] = lambda neighbour: None
+        self.is_coming: Callable[[Node, float], bool] = lambda node, now: False
         self.ls_seq = 0
         self.last_change: float | None = None  # of the topology
         self.announce_at = NEVER
@@ -276,6 +277,8 @@ class LinkState:
                 node.tries = 0
             elif way is None:
                 self._pulls[node] = NEVER
+            elif not node.need_ls and node.wanted_ls <= node.ls_seq and self.is_coming(node, now):
+                self._pulls[node] = now + self.timers.pull_grace
             elif self._neighbours.links[way].ours and not node.looked_for:
                 neighbour = self._neighbours.announced[str(self._neighbours.links[way].peer)]
                 near[neighbour.id] = neighbour

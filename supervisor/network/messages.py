@@ -3,9 +3,9 @@
 Octets here are a message's *tail*: properties, application properties and body; what stands before: annotations.py.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from router.amqp import codec
 from router.amqp.errors import AmqpError
@@ -21,6 +21,8 @@ TO_NEIGHBOUR_LS: Final = "amqp:/_local/qdrouter"
 TO_NEIGHBOUR_MOBILE: Final = "amqp:/_local/qdrouter.ma"
 _TREATMENTS: Final = range(5)
 _INTEGERS: Final = range(-(2**63), 2**63)
+_KEY_OCTETS: Final = 7  # of a key besides its own: the head of a string, and its hint
+_Hint = TypeVar("_Hint", bound=int | None)
 
 
 def to_router_ls(router_id: str) -> str:
@@ -94,13 +96,15 @@ class MobileChange:
 
 @dataclass(frozen=True, slots=True)
 class MobileState:
-    """MAU, absolute: all keys. `instance`: said between Sluice neighbours."""
+    """MAU, absolute: all keys. `instance`, and part of how many this is: said between Sluice neighbours."""
 
     id: str
     version: int
     mobile_seq: int
     keys: dict[str, int | None]
     instance: int | None = None
+    part: int = 1
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,20 @@ _K: Final = {
 }
 _S: Final = {
     key: _symbol(key)
-    for key in ("id", "pv", "area", "mobile_seq", "have_seq", "add", "del", "exist", "hints", "instance")
+    for key in (
+        "id",
+        "pv",
+        "area",
+        "mobile_seq",
+        "have_seq",
+        "add",
+        "del",
+        "exist",
+        "hints",
+        "instance",
+        "part",
+        "parts",
+    )
 }
 
 
@@ -246,9 +263,15 @@ def encode_mobile_change(router_id: str, mobile_seq: int, added: Mapping[str, in
 
 
 def encode_mobile_state(
-    router_id: str, mobile_seq: int, keys: Mapping[str, int | None], to: str, instance: int | None = None
+    router_id: str,
+    mobile_seq: int,
+    keys: Mapping[str, int | None],
+    to: str,
+    instance: int | None = None,
+    part: int = 1,
+    parts: int = 1,
 ) -> bytes:
-    """instance: only to a neighbour of ours. Without hints when that of a key is not known."""
+    """instance, part, parts: only to a neighbour of ours. Without hints when that of a key is not known."""
     body = [*_sender2(router_id), _S["mobile_seq"], _long(mobile_seq)]
     body += [_S["exist"], _list([_string(key) for key in keys])]
     hints = [hint for hint in keys.values() if hint is not None]
@@ -256,7 +279,23 @@ def encode_mobile_state(
         body += [_S["hints"], _hints(hints)]
     if instance is not None:
         body += [_S["instance"], _long(instance)]
+    if parts > 1:
+        body += [_S["part"], _long(part), _S["parts"], _long(parts)]
     return _tail2(to, "MAU", body)
+
+
+def in_parts(keys: Mapping[str, _Hint], octets: int) -> Iterator[dict[str, _Hint]]:
+    """The keys in messages of so many octets; one without any when there are none."""
+    part: dict[str, _Hint] = {}
+    left = octets
+    for key, hint in keys.items():
+        size = len(key.encode()) + _KEY_OCTETS
+        if size > left and part:
+            yield part
+            part, left = {}, octets
+        part[key] = hint
+        left -= size
+    yield part
 
 
 def encode_summary(router_id: str, instance: int, routers: dict[str, tuple[int, int, int]]) -> bytes:
@@ -414,7 +453,11 @@ def _mobile_update(body: dict[str, Any]) -> MobileChange | MobileState:
             raise MessageError("exist beside add or del")
         keys = _texts(body, "exist")
         instance = _number(body, "instance") if "instance" in body else None
-        return MobileState(router_id, version, mobile_seq, _treatments(keys, body.get("hints")), instance)
+        part, parts = (_number(body, "part"), _number(body, "parts")) if "parts" in body else (1, 1)
+        if not 1 <= part <= parts:
+            raise MessageError("part is out of range")
+        treatments = _treatments(keys, body.get("hints"))
+        return MobileState(router_id, version, mobile_seq, treatments, instance, part, parts)
     added = _texts(body, "add")
     return MobileChange(
         router_id, version, mobile_seq, _treatments(added, body.get("hints")), tuple(_texts(body, "del"))

@@ -1,6 +1,7 @@
 """Mobile addresses: our own announced, those of others kept in step (chapter 9)."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from supervisor.network import messages
@@ -9,12 +10,25 @@ from supervisor.network.memo import Memo
 from supervisor.network.messages import MobileChange, MobileRequest, MobileState
 from supervisor.network.neighbours import Link
 from supervisor.network.nodes import NO_KEYS, Keys, Node, Nodes, Own
-from supervisor.network.outbox import DEBUG, ERROR, Outbox
+from supervisor.network.outbox import DEBUG, ERROR, WARNING, Outbox
 from supervisor.network.outputs import KeysChanged
 from supervisor.network.timers import Limits, Timers
 
 NEVER: Final = float("inf")
 _NEVER_YET: Final = -1e9
+_ENVELOPE: Final = 65_536  # octets of a message besides its addresses, at most: annotations of all its hops, too
+
+
+@dataclass(slots=True)
+class _Coming:
+    """All addresses of a router, of which a neighbour has said some. `tails`: its messages, to be passed on."""
+
+    instance: int | None
+    mobile_seq: int
+    parts: int
+    at: float = 0.0  # when the last part came
+    keys: dict[str, int | None] = field(default_factory=dict)
+    tails: list[bytes] = field(default_factory=list)
 
 
 class Mobile:
@@ -46,6 +60,7 @@ class Mobile:
         self._added: dict[str, int] = {}  # since then
         self._removed: dict[str, None] = {}
         self._held = 0  # keys of all other routers
+        self._coming: dict[tuple[str, int], _Coming] = {}  # router, link
 
     # -- our own
 
@@ -73,35 +88,54 @@ class Mobile:
             self.send_at = max(now + self.timers.mobile_first, self._sent + self.timers.mobile_gap)
 
     def send(self, now: float) -> None:
-        """9.1"""
-        self.send_at = NEVER
+        """9.1; one update of so many octets, and soon another where there is more."""
+        removed = next(messages.in_parts(self._removed, self._limits.part_octets))
+        room = len(removed) == len(self._removed)
+        added = next(messages.in_parts(self._added, self._limits.part_octets)) if room else {}
         self._sent = now
         self.seq += 1
-        self._flooding.to_all(messages.encode_mobile_change(self._own.id, self.seq, self._added, self._removed))
-        self._announced.update(self._added)
-        for key in self._removed:
-            del self._announced[key]
-        self._added, self._removed = {}, {}
+        self._flooding.to_all(messages.encode_mobile_change(self._own.id, self.seq, added, removed))
+        self._announced.update(added)
+        for key in added:
+            del self._added[key]
+        for key in removed:
+            del self._announced[key], self._removed[key]
+        self.send_at = now + self.timers.mobile_part if self._added or self._removed else NEVER
         self.advertise(now)
 
     def request(self, message: MobileRequest) -> None:
-        """MAR (9.2)"""
+        """MAR (9.2): all in one message, as 1.19 has it."""
         node = self._nodes.by_id.get(message.id)
-        if node is not None and message.have_seq < self.seq:
-            self._flooding.to_router(
-                node,
-                messages.encode_mobile_state(
-                    self._own.id, self.seq, self._announced, messages.to_router_mobile(node.id)
-                ),
+        if node is None or message.have_seq >= self.seq:
+            return
+        to = messages.to_router_mobile(node.id)
+        tail = messages.encode_mobile_state(self._own.id, self.seq, self._announced, to)
+        most = self._limits.message_octets - _ENVELOPE
+        if len(tail) > most:
+            told = next(messages.in_parts(self._announced, most - _ENVELOPE))
+            self._outbox.log_once(
+                "ROUTER_MA",
+                ERROR,
+                f"Routers of Dispatch 1.19, and those behind them, are told only {len(told)} of {len(self._announced)}"
+                f" addresses of this router: they do not fit into one message of {self._limits.message_octets} octets",
             )
+            tail = messages.encode_mobile_state(self._own.id, self.seq, told, to)
+        self._flooding.to_router(node, tail)
 
     def push_own(self, link: int) -> None:
         """All of our addresses, unasked, to a neighbour of ours."""
         if self.seq:
-            tail = messages.encode_mobile_state(
-                self._own.id, self.seq, self._announced, messages.TO_NEIGHBOUR_MOBILE, self._own.instance
-            )
-            self._flooding.to_link(link, tail)
+            for tail in self._state(self._own.id, self._own.instance, self.seq, self._announced):
+                self._flooding.to_link(link, tail)
+
+    def _state(self, router_id: str, instance: int, mobile_seq: int, keys: Keys) -> list[bytes]:
+        """All addresses of a router, for a neighbour of ours."""
+        parts = list(messages.in_parts(keys, self._limits.part_octets))
+        to = messages.TO_NEIGHBOUR_MOBILE
+        return [
+            messages.encode_mobile_state(router_id, mobile_seq, part, to, instance, number, len(parts))
+            for number, part in enumerate(parts, 1)
+        ]
 
     # -- those of others
 
@@ -132,7 +166,14 @@ class Mobile:
             return
         pushed = link.ours and message.instance is not None
         if pushed and (message.instance != node.instance or message.mobile_seq <= node.mobile_seq):
+            self._coming.pop((node.id, link.number), None)
             return
+        tails = [tail]
+        if message.parts > 1:
+            whole = self._join(message, link, tail, now)
+            if whole is None:
+                return
+            message, tails = whole
         if message.mobile_seq < node.mobile_seq:
             if link.ours:
                 return  # overtaken by a differential one
@@ -141,22 +182,74 @@ class Mobile:
         if not self._apply(node, message) or not news or node.instance is None:
             return
         if not pushed:
-            tail = self.encode(node, node.instance)
-        self._flooding.to_ours(tail, link.peer)
+            tails = self.encode(node, node.instance)
+        for each in tails:
+            self._flooding.to_ours(each, link.peer)
 
-    def encode(self, node: Node, instance: int) -> bytes:
+    def _join(
+        self, message: MobileState, link: Link, tail: bytes, now: float
+    ) -> tuple[MobileState, list[bytes]] | None:
+        """A part of a state: the whole with its messages, when this is the last; None before. They come in order."""
+        place = (message.id, link.number)
+        coming = self._coming.pop(place, None)
+        if message.part == 1:
+            coming = _Coming(message.instance, message.mobile_seq, message.parts)
+        elif (
+            coming is None
+            or (coming.instance, coming.mobile_seq, coming.parts)
+            != (message.instance, message.mobile_seq, message.parts)
+            or len(coming.tails) + 1 != message.part
+        ):
+            return None
+        coming.at = now
+        coming.keys.update(message.keys)
+        coming.tails.append(tail)
+        if message.part == message.parts:
+            return replace(message, keys=coming.keys, part=1, parts=1), coming.tails
+        if self._held + sum(len(other.keys) for other in self._coming.values()) + len(coming.keys) > self._limits.keys:
+            self._too_many(message.id)
+            return None
+        self._coming[place] = coming
+        return None
+
+    def is_coming(self, node: Node, now: float) -> bool:
+        """Its addresses are just being said, in parts."""
+        return any(
+            router_id == node.id and now - coming.at < self.timers.request_timeout
+            for (router_id, _), coming in self._coming.items()
+        )
+
+    def link_down(self, link: int) -> None:
+        """What has begun to come by it will not be said to the end."""
+        for place in [place for place in self._coming if place[1] == link]:
+            del self._coming[place]
+
+    def encode(self, node: Node, instance: int) -> list[bytes]:
         """All addresses of another router, for a neighbour of ours."""
-        return messages.encode_mobile_state(node.id, node.mobile_seq, node.keys, messages.TO_NEIGHBOUR_MOBILE, instance)
+        return self._state(node.id, instance, node.mobile_seq, node.keys)
+
+    def _too_many(self, router_id: str) -> None:
+        text = f"Addresses of {router_id} are ignored: the network has more than {self._limits.keys}"
+        self._outbox.log_once("ROUTER_MA", ERROR, text)
+
+    def _short(self, update: MobileChange | MobileState) -> MobileChange | MobileState:
+        """An update without the keys that are too long."""
+        most = self._limits.key_octets
+        keys = update.keys if isinstance(update, MobileState) else update.added
+        long = {key for key in keys if len(key) > most // 4 and len(key.encode()) > most}
+        if not long:
+            return update
+        text = f"Addresses of {update.id} that have more than {most} octets are ignored"
+        self._outbox.log_once("ROUTER_MA", WARNING, text)
+        short = {key: hint for key, hint in keys.items() if key not in long}
+        return replace(update, keys=short) if isinstance(update, MobileState) else replace(update, added=short)
 
     def _apply(self, node: Node, update: MobileChange | MobileState) -> bool:
+        update = self._short(update)
         keys, added, removed = self._memo.apply(node.keys, update)
         held = self._held + len(keys) - len(node.keys)
         if held > self._limits.keys and len(keys) > len(node.keys):
-            self._outbox.log_once(
-                "ROUTER_MA",
-                ERROR,
-                f"Addresses of {node.id} are ignored: the network has more than {self._limits.keys}",
-            )
+            self._too_many(node.id)
             return False
         self._held = held
         node.keys = keys

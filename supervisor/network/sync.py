@@ -63,4 +63,5 @@ class Sync:
             if node.ls_seq > ls_seq:
                 self._flooding.to_link(link.number, self._link_state.encode(node, node.instance, now))
             if node.mobile_seq > mobile_seq:
-                self._flooding.to_link(link.number, self._mobile.encode(node, node.instance))
+                for tail in self._mobile.encode(node, node.instance):
+                    self._flooding.to_link(link.number, tail)

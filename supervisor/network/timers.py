@@ -35,6 +35,7 @@ class Timers:
     # what has come with it.
     mobile_gap: float = 1.0
     mobile_first: float = 0.05
+    mobile_part: float = 0.05  # between updates that together are one
     # What a neighbour of ours is about to tell by itself is asked for only when it has not come by then.
     pull_grace: float = 0.25
     # Requests without an answer are repeated after 1, 2, 4 … seconds, so many times; then when the router is heard of.
@@ -63,4 +64,6 @@ class Limits:
     keys: int = 1_000_000  # of all routers together
     key_octets: int = 65_536
     id_octets: int = 1024
-    message_octets: int = 16 << 20
+    # Of a message, as workers take them: what 1.19 says of its addresses, and is told of ours, is in one.
+    message_octets: int = 32 << 20
+    part_octets: int = 512 << 10  # of addresses in one message, where they can come in several

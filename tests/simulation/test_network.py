@@ -11,6 +11,7 @@ from loadtests.network.scenario import COLD, FOREIGN, Network
 from loadtests.network.topologies import TOPOLOGIES
 from loadtests.network.world import World
 from supervisor.network.outputs import Unreachable
+from supervisor.network.timers import Limits
 
 EVENTS = 12
 
@@ -38,6 +39,31 @@ def test_a_network_of_ours_always_converges(topology: str, seed: int) -> None:
 def test_a_network_with_routers_of_1_19_converges(topology: str, foreign: int) -> None:
     """What is said to them and among them is what 1.19 says: asked for through the network, hops counted."""
     play(Network(16, 64, topology, 3, mirrors=16, foreign=foreign), 6)
+
+
+@pytest.mark.parametrize("foreign", [0, 4])
+def test_a_network_that_tells_its_addresses_in_parts_converges(foreign: int) -> None:
+    play(Network(12, 240, "random", 7, mirrors=12, foreign=foreign, limits=Limits(part_octets=100)), EVENTS)
+
+
+def test_a_router_with_more_addresses_than_one_message_holds_is_heard() -> None:
+    """A - B, and C, which joins later."""
+    world = World(1, shared=False)
+    a, b, c = (world.add_router(name) for name in "ABC")
+    world.connect(0, 1, 1)
+    world.run(5.0)
+    for number in range(300_000):
+        a.engine.announce(f"M0tenant-{number:06}/service-{number:06}/queue/some-name-of-it", 3, world.now)
+    world.announce(a, "M0last", 3)
+    sizes: list[int] = []
+    world.on_message = lambda _wire, octets: sizes.append(len(octets))
+    world.run(15.0)
+    assert len(b.engine.keys_of("A") or ()) == 300_001
+    world.connect(1, 2, 1)
+    world.run(20.0)
+    assert len(c.engine.keys_of("A") or ()) == 300_001
+    assert max(sizes) < Limits().part_octets + 1000
+    assert sum(sizes) < 2.2 * 18e6  # once to each of both
 
 
 def test_flooding_in_a_full_mesh_costs_two_messages_a_connection_at_most() -> None:

@@ -3,6 +3,7 @@
 import pytest
 from router.amqp.connection import Pause
 
+from router.log import LogSettings, ModuleSettings
 from supervisor.neighbours import PRIORITIES
 from tests.peer.codec import encode
 from tests.peer.frames import source, target
@@ -44,7 +45,8 @@ listener {
     idleTimeoutSeconds: 0
 }
 """
-MOST = 8 << 20  # octets of a control message
+MOST = 32 << 20  # octets of a control message
+LOUD = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")})
 QUEUED = 250  # control messages that wait for a peer without credit
 
 
@@ -226,12 +228,15 @@ def test_a_large_control_message_comes_whole(host, size):
     assert host.network.heard[1:] == [(peer.client.number, octets)]
 
 
-def test_a_control_message_beyond_the_limit_is_dropped(host):
+def test_a_control_message_beyond_the_limit_is_dropped_and_the_log_says_so(routers):
+    host = Host(routers(1, INTERIOR, log=LOUD))
     peer = host.peer()
     peer.feed(transfer(1, 0, message(bytes(MOST)), settled=True, part=16_000))
     peer.feed(transfer(1, 1, message(b"next"), settled=True))
     host.router.settle()
     assert host.network.heard[1:] == [(peer.client.number, message(b"next"))]
+    lines = [entry.text for entry in host.router.log.recent() if "too large" in entry.text]
+    assert lines == [f"[C{peer.client.number}] Control message dropped: too large"]
 
 
 def test_what_waits_of_one_router_is_bounded_and_nothing_is_lost(host):

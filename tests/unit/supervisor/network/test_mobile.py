@@ -1,7 +1,8 @@
 """Mobile addresses (chapter 9)."""
 
+from router.log import ERROR, WARNING
 from supervisor.network import messages
-from supervisor.network.messages import Advertisement, MobileChange, MobileRequest, MobileState
+from supervisor.network.messages import Advertisement, MobileChange, MobileRequest, MobileState, Summary
 from supervisor.network.outputs import KeysChanged
 from supervisor.network.timers import Limits
 from tests.unit.supervisor.network.drive import Driven
@@ -188,3 +189,150 @@ def test_all_addresses_go_to_a_neighbour_of_ours_with_the_instance() -> None:
     old = messages.encode_mobile_state("B", 9, {"M0old": 1}, messages.TO_NEIGHBOUR_MOBILE, 49)
     a.hear(1, old)
     assert a.engine.keys(1) == {"M0a": 1}
+
+
+def of_40_octets(count: int) -> list[str]:
+    return [f"M0{number:031}" for number in range(count)]
+
+
+def test_many_addresses_are_announced_in_parts_that_follow_each_other() -> None:
+    a = Driven(limits=Limits(part_octets=400))
+    a.neighbour(1)
+    keys = of_40_octets(25)
+    for key in keys:
+        a.engine.announce(key, 3, a.now)
+    a.run(0.055)
+    assert len(a.of(MobileChange)) == 1
+    a.run(1)
+    said = [said.message for said in a.of(MobileChange)]
+    assert [(each.mobile_seq, len(each.added)) for each in said if isinstance(each, MobileChange)] == [
+        (1, 10),
+        (2, 10),
+        (3, 5),
+    ]
+    assert list(a.engine.keys(0)) == keys
+    a.clear()
+    for key in keys[:12]:
+        a.engine.withdraw(key, a.now)
+    a.engine.announce("M0new", 3, a.now)
+    a.run(2)
+    said = [said.message for said in a.of(MobileChange)]
+    assert said == [
+        MobileChange("A", 1, 4, {}, tuple(keys[:10])),
+        MobileChange("A", 1, 5, {"M0new": 3}, tuple(keys[10:12])),
+    ]
+    assert list(a.engine.keys(0)) == [*keys[12:], "M0new"]
+
+
+def in_parts() -> Driven:
+    a = Driven(limits=Limits(part_octets=400))
+    a.neighbour(1, ours=True)
+    a.neighbour(2, "C", ours=True)
+    a.run(0.5)
+    a.clear()
+    return a
+
+
+def part(keys: list[str], number: int, parts: int, seq: int = 1, instance: int = 50) -> bytes:
+    hints = dict.fromkeys(keys, 3)
+    return messages.encode_mobile_state("B", seq, hints, messages.TO_NEIGHBOUR_MOBILE, instance, number, parts)
+
+
+def test_all_addresses_of_a_router_go_to_ours_in_parts() -> None:
+    a = in_parts()
+    keys = of_40_octets(25)
+    for number in range(3):
+        assert a.engine.keys_of("B") == {}
+        assert a.said == []
+        a.hear(1, part(keys[10 * number : 10 * number + 10], number + 1, 3))
+    assert list(a.engine.keys_of("B") or ()) == keys
+    assert a.changes == [KeysChanged(1, dict.fromkeys(keys, 3), ())]
+    assert [(said.link, said.message.part) for said in a.said if isinstance(said.message, MobileState)] == [
+        (2, 1),
+        (2, 2),
+        (2, 3),
+    ]
+    a.clear()
+    a.neighbour(3, "D", ours=True)
+    a.hear(3, messages.encode_summary("D", 50, {}), "D")
+    told = [said.message for said in a.of(MobileState) if said.link == 3]
+    assert [list(each.keys) for each in told if isinstance(each, MobileState)] == [keys[:10], keys[10:20], keys[20:]]
+
+
+def test_parts_that_do_not_fit_together_are_no_state() -> None:
+    a = in_parts()
+    a.hear(1, part(["M0a"], 2, 2))
+    a.hear(1, part(["M0a"], 1, 3))
+    a.hear(1, part(["M0c"], 3, 3))
+    a.hear(1, part(["M0b"], 2, 3))
+    a.hear(1, part(["M0c"], 3, 3))
+    assert a.engine.keys_of("B") == {}
+    a.hear(1, part(["M0a"], 1, 2))
+    a.hear(1, part(["M0b"], 2, 2, seq=2))
+    assert a.engine.keys_of("B") == {}
+    a.hear(1, part(["M0a"], 1, 2))
+    a.down(1)
+    a.neighbour(1, ours=True)
+    a.hear(1, part(["M0b"], 2, 2))
+    assert a.engine.keys_of("B") == {}
+    a.hear(1, part(["M0a"], 0, 2))
+    a.hear(1, part(["M0a"], 3, 2))
+    assert sum("part is out of range" in line.text for line in a.log) == 2
+
+
+def test_what_is_coming_in_parts_is_not_asked_for() -> None:
+    a = in_parts()
+    tail = messages.encode_link_state("B", 50, 2, [("A", 1)], messages.TO_NEIGHBOUR_LS, 0, mobile_seq=7)
+    a.hear(1, tail)
+    for number in range(10):
+        a.hear(1, part([f"M0{number}"], number + 1, 11, seq=7))
+        a.hello(1)
+        a.run(0.2)
+    assert a.of(MobileRequest) == []
+    assert [said for said in a.of(Summary) if said.link == 1] == []
+    for _ in range(5):  # the last one does not come
+        a.hello(1)
+        a.run(1.0)
+    assert [said for said in a.of(Summary) if said.link == 1] != []
+
+
+def test_parts_do_not_hold_more_than_there_may_be() -> None:
+    a = Driven(limits=Limits(keys=20))
+    a.neighbour(1, ours=True)
+    keys = of_40_octets(100)
+    for number in range(10):
+        a.hear(1, part(keys[10 * number : 10 * number + 10], number + 1, 10))
+    assert a.engine.keys_of("B") == {}
+    assert [line.text for line in a.log if "more than 20" in line.text] == [
+        "Addresses of B are ignored: the network has more than 20"
+    ]
+
+
+def test_what_does_not_fit_into_one_message_for_1_19_is_said_in_the_log() -> None:
+    a = Driven(limits=Limits(message_octets=200_000))
+    a.neighbour(1)
+    keys = [f"M0{number}" + 990 * "x" for number in range(200)]
+    for key in keys:
+        a.engine.announce(key, 3, a.now)
+    a.run(1)
+    a.clear()
+    for _ in range(2):
+        a.hear(1, messages.encode_mobile_request("B", 0, messages.to_router_mobile("A")))
+    told = [said.message for said in a.of(MobileState)]
+    assert all(isinstance(each, MobileState) and list(each.keys) == keys[: len(each.keys)] for each in told)
+    assert [line.level for line in a.log] == [ERROR]
+    assert "only 68 of 200 addresses" in a.log[0].text
+    assert max(len(octets) for _, octets in a.octets) < 200_000
+
+
+def test_an_address_that_is_too_long_is_left_out() -> None:
+    a = Driven(limits=Limits(key_octets=40))
+    a.neighbour(1)
+    long, wide = "M0" + 39 * "x", "M0" + 13 * "€"
+    mau(a, 1, ["M0a", long, wide, "M0" + 38 * "x"])
+    assert a.engine.keys_of("B") == {"M0a": 3, "M0" + 38 * "x": 3}
+    a.hear(1, messages.encode_mobile_state("B", 2, {"M0a": 3, long: 3}, messages.to_router_mobile("A")))
+    assert a.engine.keys_of("B") == {"M0a": 3}
+    assert [line.text for line in a.log if line.level == WARNING] == [
+        "Addresses of B that have more than 40 octets are ignored"
+    ]
