@@ -4,8 +4,8 @@ from router.amqp.message cimport Meter
 from router.amqp.outgoing_link cimport OutgoingLink
 
 cdef enum:
-    # Octets of one control message (Limits.message_octets of the supervisor): a router of 1.19 says all of its addresses
-    # in one, 600,000 of 50 characters.
+    # Octets of one control message (Limits.message_octets of the supervisor). All addresses of a router of 1.19 are in
+    # one, 600,000 of 50 characters.
     CONTROL_MOST = 33554432
     # Octets of incomplete control messages of all links of this process together.
     CONTROL_HELD = 67108864

@@ -37,7 +37,6 @@ _NOTHING: Final = dict.fromkeys(
     ("ingress", "egress", "transit", "to_container", "from_container", "redirected", "ingress_container",
      "egress_container"), 0,
 )  # fmt: skip
-CONNECTIONS: Final = 128  # inter-router connections that column transitOutstanding has room for
 
 
 def _link_record(key: str) -> Record:
@@ -65,22 +64,17 @@ def _outstanding(row: Row) -> dict[int, int] | None:
     for index, counters in row.record.remotes.items():
         links = routers.links_of(index)
         bit = routers.bit(links[0]) if links else None
-        if bit is not None and bit < CONNECTIONS:
+        if bit is not None:
             found[bit] = found.get(bit, 0) + row.context.region.remote_unsettled(counters)
     return found
 
 
-#: Nothing under way to other routers: so it is for most addresses, and there may be very many.
-_NONE_OUTSTANDING = values.value([0] * CONNECTIONS)
-
-
 def _transit(row: Row) -> bytes:
+    """Null until it is used, as in 1.19. No zeros at the end: there may be very many addresses."""
     found = _outstanding(row)
-    if found is None:
+    if not found or not (row.counters["transit"] or any(found.values())):
         return values.NULL
-    if not any(found.values()):
-        return _NONE_OUTSTANDING
-    return values.value([found.get(bit, 0) for bit in range(CONNECTIONS)])
+    return values.value([found.get(bit, 0) for bit in range(max(found) + 1)])
 
 
 def _tracked(row: Row) -> bytes:

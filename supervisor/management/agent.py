@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from router.amqp import codec
 from router.config.schema import SCHEMA
 from router.ipc.layout import Region
 from router.log import DEBUG, Log
@@ -41,6 +42,7 @@ from supervisor.management.settings import (
     ConfiguredLinkRoutes,
     Identities,
 )
+from supervisor.management.sheet import MOST_VALUES, count
 from supervisor.management.store import Store
 from supervisor.management.trace import trace as _trace  # noqa: F401 - registers the operation
 from supervisor.neighbours import INTER_ROUTER
@@ -293,6 +295,11 @@ class Agent:
         self._finish(request, Response(INTERNAL_ERROR))
 
     def _finish(self, request: Request, response: Response) -> None:
+        if request.operation != "QUERY" and len(response.body) > MOST_VALUES:
+            number = count(codec.decode_one(response.body))
+            if number > MOST_VALUES:
+                text = f"The answer has {number} values, more than the {MOST_VALUES} that clients decode: ask for less"
+                response = Response(BAD_REQUEST, description=text)
         if self._log.enabled("AGENT", DEBUG):
             shown = f"Message(status={response.status} {response.text!r}, body={response.body[:_SHOWN]!r})"
             self._log.debug("AGENT", f"Agent response:\n  {shown}\n  Responding to: \n  {request}")

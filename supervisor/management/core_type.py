@@ -22,6 +22,7 @@ from supervisor.management.response import (
     StatusError,
     Steps,
 )
+from supervisor.management.sheet import Sheet
 
 # The value of a column, encoded, of a row.
 Column = Callable[[Any], bytes]
@@ -85,17 +86,17 @@ class CoreType:
         if offset >= 0:
             stop = offset + count if count is not None and count > 0 else None
             items = list(islice(self.rows_for(request), *_within(offset, stop)))
-        return self._steps(names, columns, items)
+        sheet = Sheet(names, paged=bool(count and count > 0), listed=names != list(self.columns))
+        return self._steps(sheet, columns, items, offset)
 
-    def _steps(self, names: list[str], columns: list[Column], items: list[Any]) -> Steps:
-        results = []
+    def _steps(self, sheet: Sheet, columns: list[Column], items: list[Any], offset: int) -> Steps:
         for number, item in enumerate(items, 1):
             row = self.row(item)
-            if row is not None:
-                results.append(codec.encode_list([column(row) for column in columns]))
+            if row is not None and not sheet.add([column(row) for column in columns]):
+                break
             if number % ROWS_A_STEP == 0:
                 yield None
-        return Response(OK, table(names, results))
+        return sheet.response(offset)
 
     def _wanted(self, body: Any) -> tuple[list[str], list[Column]]:
         """Names and columns that a request asks for: all unless it lists some. An unknown name is null in each row."""
@@ -114,14 +115,6 @@ class CoreType:
         for name, column in self.columns.items():
             pairs += [values.string(name), column(row)]
         return Response(status, codec.encode_map(pairs))
-
-
-def table(names: list[str], rows: list[bytes]) -> bytes:
-    """The body of an answer to QUERY; rows are encoded."""
-    encoded: bytes = codec.encode_map(
-        [values.string("attributeNames"), values.strings(names), values.string("results"), codec.encode_list(rows)]
-    )
-    return encoded
 
 
 def _within(offset: int, stop: int | None) -> tuple[int, int | None]:

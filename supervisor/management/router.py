@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Final
 from supervisor.core import Core
 from supervisor.management import values
 from supervisor.management.context import Context
-from supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden, table
+from supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden
 from supervisor.management.request import Request
 from supervisor.management.response import FORBIDDEN, Response, StatusError
+from supervisor.management.sheet import table
 
 # Columns that are counters: name in the totals of shared memory.
 COUNTERS: Final = {

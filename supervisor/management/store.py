@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from router.amqp import codec
 from router.config.schema import SCHEMA, EntityType
 from supervisor.live.errors import ChangeError
 from supervisor.management import operations, values
 from supervisor.management.context import Context
-from supervisor.management.core_type import table
 from supervisor.management.entities import Entity, entities, management, named, shown
 from supervisor.management.request import Request
 from supervisor.management.response import (
@@ -24,6 +22,8 @@ from supervisor.management.response import (
     StatusError,
     Steps,
 )
+from supervisor.management.settings import NUMBERED
+from supervisor.management.sheet import Sheet
 
 ROWS_A_STEP: Final = 50
 _SHOWN: Final = 200  # characters of what a client sent, in a text
@@ -86,7 +86,7 @@ class Store:
         kind = find_type(request, "entityType")
         names = _columns(request.body(), kind)
         offset, count = request.number("offset") or 0, request.number("count") or 0
-        results: list[bytes] = []
+        sheet = Sheet(names, paged=count > 0, listed=names is not _ALL_NAMES)
         matched = 0
         for number, each in enumerate(entities(self.context, kind), 1):
             if number % ROWS_A_STEP == 0:
@@ -95,11 +95,11 @@ class Store:
             if all(value is None for value in row):
                 continue
             matched += 1
-            if matched > offset >= 0:
-                results.append(codec.encode_list([values.value(value) for value in row]))
-                if 0 < count <= len(results):
-                    break
-        return Response(OK, table(names, results))
+            if offset < 0 or matched <= offset:
+                continue
+            if not sheet.add([values.value(value) for value in row]) or matched - offset == count:
+                break
+        return sheet.response(offset)
 
     def _read(self, target: Entity, kind: EntityType | None) -> Response:
         if kind is not None and kind is not target.type:
@@ -167,7 +167,7 @@ def _columns(body: Any, kind: EntityType | None) -> list[str]:
     known: Mapping[str, Any] = _ALL if kind is None else kind.attributes
     asked = body.get("attributeNames") if isinstance(body, dict) else None
     if not isinstance(asked, list) or not asked:
-        return list(known)
+        return _ALL_NAMES if kind is None else list(known)
     names = [str(name) for name in asked if isinstance(name, str)]
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -176,6 +176,11 @@ def _columns(body: Any, kind: EntityType | None) -> list[str]:
     return names
 
 
+# Attributes of the types that there may be many of come first: rows that are cut behind their last value are short.
+_MANY: Final = (*NUMBERED, "listener", "connector", "sslProfile", "vhost")
 _ALL: Final = dict.fromkeys(["name", "identity", "type"]) | {
-    name: None for kind in SCHEMA.types.values() for name in kind.attributes
+    name: None
+    for kind in (*(SCHEMA.types[name] for name in _MANY), *SCHEMA.types.values())
+    for name in kind.attributes
 }
+_ALL_NAMES: Final = list(_ALL)

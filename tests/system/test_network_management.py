@@ -13,7 +13,10 @@ from tests.peer.management import PREFIX, Management
 from tests.system.fixtures import pass_one
 from tests.system.network import CONVERGENCE, Two, View
 from tests.system.router import poll
+from tests.system.test_tools_original import Original
 from tests.system.tools import run, table
+
+ADDRESSES = 2000
 
 
 def test_nodes(two: Two) -> None:
@@ -95,6 +98,24 @@ def test_rows_of_addresses(two: Two) -> None:
     row = two.at_b.address(f"M0{address}")
     assert row is not None
     assert (row["subscriberCount"], row["remoteCount"], row["remoteHostRouters"]) == (1, 0, [])
+
+
+def test_tools_of_1_19_see_all_addresses_of_other_routers(two: Two) -> None:
+    """What Proton decodes of an answer is all of it."""
+    prefix = two.fresh("balanced/")
+    peer = two.connect(two.b)
+    for number in range(ADDRESSES):
+        peer.receiver(f"{prefix}/{number}", wait=False)
+    peer.barrier()
+    wanted = {f"M0{prefix}/{number}" for number in range(ADDRESSES)}
+    tool = Original(two.a.port)
+
+    def seen() -> set[object]:
+        return {row[0] for row in tool.query("router.address")}
+
+    poll(lambda: seen() >= wanted, "A shows all addresses of B")
+    peer.close()
+    poll(lambda: not seen() & wanted, "they are gone")
 
 
 def test_addresses_that_are_always_there(two: Two) -> None:

@@ -14,7 +14,10 @@ from tests.peer.management import PREFIX, Answer
 from tests.unit.supervisor.management.desk import VERBOSE, Desk, request
 
 LINKS = 10_000
-QUERY_LINKS = request({"operation": "QUERY", "entityType": PREFIX + "router.link"}, {})
+QUERY_LINKS = request(
+    {"operation": "QUERY", "entityType": PREFIX + "router.link"},
+    {"attributeNames": ["identity", "linkName", "deliveryCount", "settleRate", "owningAddr"]},
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,118 @@
+"""What an answer to QUERY holds when Proton would not decode all rows (management specification 5.6)."""
+
+import pytest
+from proton import Message
+
+from router.amqp import codec
+from supervisor.management import values
+from supervisor.management.response import StatusError
+from supervisor.management.sheet import MOST_VALUES, Sheet, count
+from tests.peer.management import PREFIX
+from tests.unit.supervisor.management.desk import Desk
+
+PAGE = 500  # rows that the tools of 1.19 ask for
+LINKS = 2 * PAGE
+ONE = values.uint(1)
+LIST = values.value([1] * 9)
+
+
+def decoded(body: bytes) -> dict:
+    """As Proton reads a message with this body: what it has no room for is missing."""
+    message = Message()
+    message.decode(b"\x00\x53\x77" + body)
+    return message.body
+
+
+def made(rows: list[list[bytes]], *, paged: bool = False, listed: bool = False, offset: int = 0):
+    names = [f"name{number}" for number in range(len(rows[0]))]
+    sheet = Sheet(names, paged=paged, listed=listed)
+    for row in rows:
+        if not sheet.add(row):
+            break
+    response = sheet.response(offset)
+    body = decoded(response.body)
+    assert body["attributeNames"] == names
+    assert count(body) <= MOST_VALUES
+    return response.description, body["results"]
+
+
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("listed", [False, True])
+def test_what_fits_is_whole(paged, listed):
+    text, results = made([[ONE, LIST, values.NULL]] * 5000, paged=paged, listed=listed)
+    assert text is None
+    assert results == [[1, [1] * 9, None]] * 5000
+
+
+def test_nulls_at_the_end_of_rows_are_left_out_first():
+    text, results = made([[ONE, LIST, *[values.NULL] * 40]] * 2000, paged=True)
+    assert text is None
+    assert results == [[1, [1] * 9]] * 2000
+
+
+def test_lists_and_maps_are_left_out_next():
+    text, results = made([[ONE, LIST, ONE, values.mapping({"a": 1}), ONE]] * 8000, paged=True)
+    assert text == "OK, without name1, name3: an answer has at most 65535 values"
+    assert results == [[1, None, 1, None, 1]] * 8000
+
+
+def test_then_the_rows_that_do_not_fit():
+    text, results = made([[ONE] * 9] * 10_000, offset=7)
+    assert len(results) == 6551
+    assert results == [[1] * 9] * 6551
+    assert text == "OK, without rows from 6558 on: an answer has at most 65535 values"
+
+
+@pytest.mark.parametrize("rows", [[[ONE] * 9] * 10_000, [[LIST]] * 10_000])
+def test_a_page_is_never_short(rows):
+    """Tools take a page with fewer rows than they asked for as the last one."""
+    with pytest.raises(StatusError) as error:
+        made(rows, paged=True, listed=True)
+    assert error.value.status == 400
+    assert "at a time" in error.value.description
+
+
+def test_what_is_named_is_not_left_out():
+    text, results = made([[ONE, LIST, values.NULL]] * 10_000, listed=True)
+    assert results == [[1, [1] * 9, None]] * 5039
+    assert text == "OK, without rows from 5039 on: an answer has at most 65535 values"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 1, "text", [], [1, [2, 3]], {}, {"a": [1, 2], "b": {"c": 1}}],
+)
+def test_count(value):
+    encoded = values.value(value)
+    assert count(codec.decode_one(encoded)) == count(value)
+
+
+def test_other_answers_that_are_too_large_are_refused():
+    desk = Desk(links=6001)
+    connection = desk.connection()
+    for _ in range(6000):
+        desk.link(connection, "out", "a")
+    assert desk.ask("EXPLAIN", address="a", limit=100).status == 200
+    answer = desk.ask("EXPLAIN", address="a", limit=10_000)
+    assert answer.status == 400
+    assert answer.description.endswith("values, more than the 65535 that clients decode: ask for less")
+
+
+def test_all_links_are_there_in_pages():
+    """A consumer's link has a list of 128 numbers, so that 500 rows are more than Proton decodes."""
+    desk = Desk(links=LINKS + 1)
+    connection = desk.connection()
+    wanted = [str(desk.link(connection, "out", f"a{number % 20}")) for number in range(LINKS)]
+    found = []
+    for offset in (0, PAGE, 2 * PAGE):
+        asked = {"entityType": PREFIX + "router.link", "offset": offset, "count": PAGE}
+        answer = desk.ask("QUERY", {}, **asked)
+        message = Message()
+        message.decode(answer.payload)
+        body = message.body
+        identity = body["attributeNames"].index("identity")
+        found += [row[identity] for row in body["results"]]
+        assert all(len(row) == len(body["attributeNames"]) for row in body["results"])
+        if body["results"]:
+            assert answer.description == "OK, without ingressHistogram: an answer has at most 65535 values"
+    assert found == wanted
