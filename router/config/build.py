@@ -36,6 +36,7 @@ CLIENT_ROLES = ("normal", "route-container")  # listeners that work without a ne
 INTERIOR_ROLES = (*CLIENT_ROLES, "inter-router")
 PORTS = {"amqp": 5672, "amqps": 5671}  # IANA; known even where /etc/services is missing
 MAX_PORT = 65535
+_SHOWN = 80  # characters of a host in a text
 MAX_WORKERS = 64  # workers that the shared memory has room for
 # Octets of what goes to a worker with each connection, in a message of limited size; nobody needs as much.
 MAX_ENDPOINT_NAME = 1024
@@ -118,7 +119,8 @@ def _check_timestamp_format(entity: Entity, problems: Problems) -> None:
 
 
 def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
-    """Return one listener. Its role is judged by `check_role`."""
+    """Return one listener. Its role is judged by `check_role`, whether its host exists when it is opened."""
+    _check_host(entity, problems)
     return ListenerConfig(
         **_endpoint(entity, MECHANISMS, problems),
         port=_port(entity.text("port").strip(), entity, problems),
@@ -209,6 +211,19 @@ def _port(text: str, entity: Entity, problems: Problems) -> int:
         line = entity.line_of("port")
         problems.error(line, f"{entity.type.long_name}: port '{text}' is neither 0 to {MAX_PORT} nor a known service")
         return 0
+
+
+def _check_host(entity: Entity, problems: Problems) -> None:
+    """Refuse what can be neither a name nor an address: nobody can be asked for it."""
+    host = entity.text("host").strip()
+    try:
+        host.encode("idna")
+        reason = "it has a NUL" if "\0" in host else None
+    except UnicodeError as error:
+        reason = str(error.__cause__ or error)
+    if reason is not None:
+        text = f"host '{host[:_SHOWN]}' can be no name and no address: {reason}"
+        problems.error(entity.line_of("host"), f"{entity.type.long_name}: {text}")
 
 
 def _mechanisms(entity: Entity, built: Sequence[str], problems: Problems) -> tuple[str, ...]:

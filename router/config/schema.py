@@ -8,7 +8,8 @@ Dispatch 1.19 in its order, with what this router adds. Keys of a type there (al
 is refused); `operations` its own; `change` what a change of an attribute takes (see below); `columns` of a core query,
 as `name: AMQP type`, `?` for null; `attributes` its own, by name.
 
-Keys of an attribute: `type` (a name, or the list of an enumeration's texts), `default`, `required`, `unique`,
+Keys of an attribute: `type` (a name, or the list of an enumeration's texts), `default`, `shownDefault` (what
+GET-SCHEMA says instead, where the real one depends on the machine and tools know Dispatch's), `required`, `unique`,
 `create`, `update`, `hidden`, `deprecated`, `graph` (flags as in Dispatch), `oldName` (accepted with a warning),
 `alias` (a second name, accepted without), `min` and `max` (inclusive), `supported` (the only values built in this
 version; any other is refused; the default needs no mention), `effect` (false: accepted, changes nothing), `file`
@@ -40,6 +41,7 @@ class Attribute:
     type: str
     values: tuple[str, ...]
     default: JsonValue
+    shown_default: JsonValue
     required: bool
     unique: bool
     create: bool
@@ -89,7 +91,7 @@ class Attribute:
         """Return the definition that GET-SCHEMA shows: what is false, zero or empty is left out."""
         entries: dict[str, JsonValue] = {
             "type": list(self.values) if self.type == "enum" else self.type,
-            "default": self.default,
+            "default": self.default if self.shown_default is None else self.shown_default,
             "required": self.required,
             "unique": self.unique,
             "deprecated": self.deprecated,
@@ -161,7 +163,6 @@ class EntityType:
             "operations": list(self.operations),
             "description": self.about,
             "fullyQualifiedType": self.long_name,
-            "references": self.references,
             "deprecated": self.deprecated,
             "singleton": self.singleton,
         }
@@ -216,6 +217,7 @@ def _attribute(name: str, entry: Mapping[str, Any], change: ChangeClass) -> Attr
         type="enum" if enumeration else entry["type"],
         values=tuple(entry["type"]) if enumeration else (),
         default=entry.get("default"),
+        shown_default=entry.get("shownDefault"),
         required=entry.get("required", False),
         unique=entry.get("unique", False),
         create=entry.get("create", False),

@@ -86,7 +86,7 @@ def _from_file(kind: str) -> Source:
 
 
 def _router(context: Context) -> Iterator[Entity]:
-    core, router = context.core, context.changes.configuration.router
+    router = context.changes.configuration.router
     live = {
         "id": router.id,
         "mode": router.mode,
@@ -94,9 +94,10 @@ def _router(context: Context) -> Iterator[Entity]:
         "version": context.version,
         "hostName": socket.gethostname(),
         "workerThreads": router.workers,
-        "addrCount": core.addresses,
-        "linkCount": len(core.links),
-        "nodeCount": 0 if core.routers is None else core.routers.count,
+        # As in 1.19: only the row of the core (type `org.apache.qpid.dispatch.router`) counts them.
+        "addrCount": 0,
+        "linkCount": 0,
+        "nodeCount": 0,
     }
     for config in context.changes.entities("router"):
         yield shown(config, live)

@@ -11,6 +11,7 @@ from tests.peer.management import PREFIX, Management
 from tests.peer.types import Described, Map, Raw, Symbol, ULong
 from tests.system.fixtures import Connect
 from tests.system.router import Router
+from tests.unit.supervisor.management.test_any_attribute import BASE, HOSTS, KINDS, TEXTS, VALUES
 
 SILENT = {
     "empty": b"",
@@ -69,6 +70,31 @@ LARGE = [
 def test_large_bodies(management: Management, operation: str, body: object) -> None:
     answer = management.ask(operation, body, type="listener", name="x", entityType="listener")
     assert answer.status in (200, 400, 404, 501)
+
+
+def test_any_attributes(router: Router, management: Management) -> None:
+    """What entities are given: an answer that is no fault of the router, and it goes on."""
+    chance = random.Random(11)
+    for _ in range(200):
+        kind = chance.choice(KINDS)
+        # No files are made, and no names looked up.
+        name = chance.choice([name for name in kind.attributes if name not in ("outputFile", "host")])
+        body = {**BASE.get(kind.name, {}), name: chance.choice(VALUES + TEXTS)}
+        answer = management.ask("CREATE", body, type=kind.long_name)
+        assert answer.status in (201, 400, 403, 501), (kind.name, name, body[name], answer.outcome)
+        if answer.status == 201:
+            target = {"type": kind.long_name, "identity": str(answer.body["identity"])}
+            assert management.ask("UPDATE", {"adminStatus": "x", **body}, **target).status in (400, 501)
+            assert management.ask("DELETE", **target).status == 204
+    assert management.one("router")["id"] == "QDR"
+    assert router.alive
+
+
+@pytest.mark.parametrize("host", [host for host in HOSTS if not host.isascii() or len(host) > 60 or "." in host[:2]])
+def test_a_host_that_cannot_be(management: Management, host: str) -> None:
+    answer = management.ask("CREATE", {"host": host, "port": "0"}, type="listener")
+    assert answer.status == 400
+    assert "can be no name and no address: " in answer.description
 
 
 def test_any_octets(router: Router, connect: Connect, management: Management) -> None:
