@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,10 +105,12 @@ def _prepare(config: str, include: str | None, log: Log) -> Configuration:
         log.critical("MAIN", f"Router start-up failed: {error}")
         raise StartError(error.summary) from error
     except ConfigError as error:
+        _log_warnings(error.warnings, log)
         raise StartError(_log_errors(error, log)) from error
     try:
         log.apply(configuration.log_settings())
     except LogError as error:
+        _log_warnings(configuration.warnings, log)
         text = f"Python: CError: Configuration: {error}"
         log.error("ERROR", text)
         log.critical("MAIN", f"Router start-up failed: {text}")
@@ -115,16 +118,25 @@ def _prepare(config: str, include: str | None, log: Log) -> Configuration:
     return configuration
 
 
+def _log_warnings(warnings: Sequence[tuple[str, str]], log: Log) -> None:
+    """Log what else was found in a file that cannot be used."""
+    for module, text in warnings:
+        log.warning(module, text)
+
+
 def _log_errors(error: ConfigError, log: Log) -> str:
-    """Log every error of a bad file; return the text of the first."""
+    """Log every error of a bad file; return the text of the first that Dispatch would have found."""
     texts = []
     for each in error.errors:
         place = "" if each.line is None else f" (line {each.line})"
-        texts.append(f"Python: Exception: Cannot load configuration file {each.path}: {each.message}{place}")
+        kind = each.kind or f"Exception: Cannot load configuration file {each.path}"
+        texts.append(f"Python: {kind}: {each.message}{place}")
     for text in texts:
         log.error("ERROR", text)
-    log.critical("MAIN", f"Router start-up failed: {texts[0]}")
-    return texts[0]
+    reading = (text for text, each in zip(texts, error.errors, strict=True) if each.kind is None)
+    first = next(reading, texts[0])
+    log.critical("MAIN", f"Router start-up failed: {first}")
+    return first
 
 
 def _check_include(path: str) -> None:

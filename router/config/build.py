@@ -36,6 +36,7 @@ CLIENT_ROLES = ("normal", "route-container")  # listeners that work without a ne
 INTERIOR_ROLES = (*CLIENT_ROLES, "inter-router")
 PORTS = {"amqp": 5672, "amqps": 5671}  # IANA; known even where /etc/services is missing
 MAX_PORT = 65535
+INVALID = "ValidationError"  # kind of errors
 _SHOWN = 80  # characters of a host in a text
 MAX_WORKERS = 64  # workers that the shared memory has room for
 # Octets of what goes to a worker with each connection, in a message of limited size; nobody needs as much.
@@ -77,7 +78,7 @@ def build_router(entity: Entity, problems: Problems) -> RouterConfig:
     bad = next((each for each in identifier if unicodedata.category(each)[0] in "CZ"), None)
     if bad is not None:
         text = f"Router id attribute containing character {bad!a} in id {identifier!a} is disallowed."
-        problems.error(line, text)
+        problems.error(line, text, "AttributeError")
     _check_timestamp_format(entity, problems)
     identity = f"router/{identifier}"
     workers = entity.optional_number("workerThreads") or min(len(os.sched_getaffinity(0)), MAX_WORKERS)
@@ -187,8 +188,11 @@ def _check_length(entity: Entity, attribute: str, most: int, problems: Problems)
         problems.error(entity.line_of(attribute), f"{entity.type.long_name}: {text}")
 
 
-def check_role(listener: Entity, mode: str | None, problems: Problems) -> None:
-    """Refuse a listener or connector for other routers in a router of `mode`; None: one not built, or not known."""
+def check_role(listener: Entity, mode: str | None, problems: Problems, kind: str | None = None) -> None:
+    """Refuse a listener or connector for other routers in a router of `mode`; None: one not built, or not known.
+
+    kind: of the error.
+    """
     role = listener.text("role")
     if role in (INTERIOR_ROLES if mode == "interior" else CLIENT_ROLES):
         return
@@ -196,7 +200,7 @@ def check_role(listener: Entity, mode: str | None, problems: Problems) -> None:
         text = "role='standalone' not allowed to connect to or accept connections from other routers."
     else:
         text = f"{listener.type.long_name}: value '{role}' of attribute 'role' is not supported yet"
-    problems.error(listener.line_of("role"), text)
+    problems.error(listener.line_of("role"), text, kind)
 
 
 def _port(text: str, entity: Entity, problems: Problems) -> int:
@@ -274,11 +278,11 @@ def _failover_servers(entity: Entity, problems: Problems) -> tuple[FailoverServe
 def _check_open_properties(entity: Entity, problems: Problems) -> None:
     role = entity.text("role")
     if entity.map("openProperties") and role not in CLIENT_ROLES:
-        problems.error(entity.line_of("openProperties"), f"openProperties not allowed for role {role}")
+        problems.error(entity.line_of("openProperties"), f"openProperties not allowed for role {role}", INVALID)
     for key in entity.map("openProperties"):
         if key in RESERVED_PROPERTIES or key.startswith(RESERVED_PREFIXES):
             line = entity.line_of("openProperties")
-            problems.error(line, f"Reserved key '{key}' not allowed in openProperties")
+            problems.error(line, f"Reserved key '{key}' not allowed in openProperties", INVALID)
 
 
 def build_log(entity: Entity, problems: Problems) -> LogConfig:
@@ -291,7 +295,7 @@ def build_log(entity: Entity, problems: Problems) -> LogConfig:
         try:
             mask = parse_enable(enable)
         except ValueError as error:
-            problems.error(entity.line_of("enable"), str(error))
+            problems.error(entity.line_of("enable"), str(error), "CError: Configuration")
     settings = ModuleSettings(
         mask=mask,
         timestamp=entity.flag("includeTimestamp") if "includeTimestamp" in entity.values else None,

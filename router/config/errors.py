@@ -6,14 +6,16 @@ class ConfigError(Exception):
 
     `path` and `line` say where (`line` counts from 1; None: the file as a whole), `message` what is wrong.
     `errors` holds every error found in the same file in order of lines, this one first; `warnings` what else was
-    found, as (log module, text).
+    found, as (log module, text). `kind` is what Dispatch calls errors that it finds when it makes entities of the
+    file, and prints before the message; None: found while it reads the file.
     """
 
-    def __init__(self, path: str, line: int | None, message: str) -> None:
+    def __init__(self, path: str, line: int | None, message: str, kind: str | None = None) -> None:
         super().__init__(path, line, message)
         self.path = path
         self.line = line
         self.message = message
+        self.kind = kind
         self.errors: tuple[ConfigError, ...] = (self,)
         self.warnings: list[tuple[str, str]] = []
 
@@ -50,9 +52,9 @@ class Problems:
         self.errors: list[ConfigError] = []
         self.warnings: list[tuple[str, str]] = []
 
-    def error(self, line: int | None, message: str) -> None:
+    def error(self, line: int | None, message: str, kind: str | None = None) -> None:
         """Record an error at `line`."""
-        self.errors.append(ConfigError(self.path, line, message))
+        self.errors.append(ConfigError(self.path, line, message, kind))
 
     def warn(self, module: str, line: int, text: str) -> None:
         """Record a warning for log module `module`; the place, if it is one in a file, is appended to `text`."""

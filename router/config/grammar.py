@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from router.config.errors import Problems
-from router.config.jsontext import JsonReader, JsonSyntaxError, JsonValue, Node
+from router.config.jsontext import NO_KEY, JsonReader, JsonSyntaxError, JsonValue, Node
 
 # Attributes whose values may hold '#' (wildcards): the value ends at the first blank instead.
 HASH_VALUES = frozenset({"pattern", "bindingKey", "hostname"})
@@ -30,6 +30,8 @@ _ATTRIBUTE = re.compile(r"([\w-]+)[ \t]*:[ \t]*([^\s{].*)")
 # Inside the unquoted form of a nested map, keys are free names such as `$default` or `x.y`.
 _INNER_MAP = re.compile(r"([\w$.-]+)[ \t]*:?[ \t]*\{")
 _INNER_ATTRIBUTE = re.compile(r"([\w$.-]+)[ \t]*:[ \t]*([^\s{].*)")
+# What JSON takes for a value is no name, quoted members may follow it.
+_OTHER_KEY = re.compile(r"(null|true|false|-?[0-9]+(?:\.[0-9]+)?)[ \t]*[:{]")
 # There, values of these keys are lists of patterns; only a '#' behind a blank starts a comment.
 _INNER_PATTERNS = re.compile(r"((?:source|target)Pattern[ \t]*:.*?)(?:[ \t]+#.*)?")
 
@@ -258,6 +260,10 @@ class _LineParser:
                 levels.pop()
                 if not levels:
                     return top
+            elif (other := _OTHER_KEY.match(line)) is not None:
+                self._problems.error(self._next, f"{NO_KEY}: {other.group(1)} is a value")
+                if line.endswith("{"):
+                    levels.append({})
             elif (inner := _INNER_MAP.fullmatch(line)) is not None:
                 child: dict[str, JsonValue] = {}
                 levels[-1][inner.group(1)] = child

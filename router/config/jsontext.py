@@ -14,6 +14,7 @@ JsonValue = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"
 MAX_DEPTH = 32  # nested arrays and objects; configurations use four
 MAX_NUMBER = 64  # characters of one number: beyond any 64-bit integer or double
 
+NO_KEY = "Expecting property name enclosed in double quotes"  # words that Dispatch's users know
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
@@ -146,7 +147,7 @@ class JsonReader:
         position = self.skip(position)
         while not self._text.startswith("}", position):
             if not self._text.startswith('"', position):
-                raise self._error(position, f"expected a key in double quotes or '}}', found {self._found(position)}")
+                raise self._error(position, f"{NO_KEY} or '}}', found {self._found(position)}")
             key, end = self._string(position)
             colon = self.skip(end)
             if not self._text.startswith(":", colon):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from router.config.build import (
+    INVALID,
     build_connector,
     build_console,
     build_dummy,
@@ -77,7 +78,9 @@ def load_text(path: str, text: str) -> Configuration:
     # A mode that was refused says nothing about the roles of listeners.
     mode = None if "mode" in router_entity.refused else router.mode
     for entity in (*entities.get("connector", []), *entities.get("listener", [])):
-        check_role(entity, mode, problems)
+        # Before the router's section Dispatch does not know the mode, and judges when it makes the listener.
+        known = 0 < router_entity.line < entity.line
+        check_role(entity, mode, problems, None if known else INVALID)
     built: list[EntityConfig] = [
         *_logs(entities.get("log", []), problems),
         router,

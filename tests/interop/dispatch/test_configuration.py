@@ -80,32 +80,54 @@ BAD: dict[str, tuple[str, str]] = {
     ),
     "blank-in-id": (
         "router {\n    id: a b\n}\n",
-        "Router id attribute containing character ' ' in id 'a b' is disallowed.",
+        "Python: AttributeError: Router id attribute containing character ' ' in id 'a b' is disallowed.",
     ),
     "standalone-inter-router": (
         "listener {\n    role: inter-router\n    port: 0\n}\n",
+        "Python: ValidationError: "
         "role='standalone' not allowed to connect to or accept connections from other routers.",
     ),
     "standalone-edge": (
         "router {\n    mode: standalone\n}\nlistener {\n    role: edge\n    port: 0\n}\n",
-        "role='standalone' not allowed to connect to or accept connections from other routers.",
+        LOADING + "role='standalone' not allowed to connect to or accept connections from other routers.",
     ),
     "reserved-property": (
         'listener {\n    port: 0\n    openProperties: {\n        "product": "x"\n    }\n}\n',
-        "Reserved key 'product' not allowed in openProperties",
+        "Python: ValidationError: Reserved key 'product' not allowed in openProperties",
     ),
     "reserved-prefix": (
         'listener {\n    port: 0\n    openProperties: {\n        "qd.x": "x"\n    }\n}\n',
-        "Reserved key 'qd.x' not allowed in openProperties",
+        "Python: ValidationError: Reserved key 'qd.x' not allowed in openProperties",
+    ),
+    "properties-of-a-router": (
+        "router {\n    mode: interior\n    id: R\n}\nlistener {\n    port: 0\n    role: inter-router\n"
+        '    openProperties: {\n        "a": "x"\n    }\n}\n',
+        "Python: ValidationError: openProperties not allowed for role inter-router",
+    ),
+    "null-as-key": (
+        'listener {\n    port: 0\n    openProperties: {\n        null: "x",\n    }\n}\n',
+        LOADING + "Expecting property name enclosed in double quotes: ",
+    ),
+    "number-as-key": (
+        'listener {\n    port: 0\n    openProperties: {\n        9: 9\n    }\n}\n',
+        LOADING + "Expecting property name enclosed in double quotes: ",
+    ),
+    "number-as-second-key": (
+        'listener {\n    port: 0\n    openProperties: {\n        "a": 1,\n        9: "x"\n    }\n}\n',
+        LOADING + "Expecting property name enclosed in double quotes",
+    ),
+    "found-when-reading-first": (
+        "router {\n    id: a b\n}\nlistener {\n    nosuch: 1\n}\n",
+        LOADING + f"{LONG}listener: Unknown attribute 'nosuch' for '{LONG}listener'",
     ),
     "map-in-one-line": ('listener {\n    port: 0\n    openProperties: {"a": "b"}\n}\n', LOADING),
     "log-level": (
         "log {\n    module: AGENT\n    enable: loud\n}\n",
-        "'loud' is not a valid log level. " + LEVELS,
+        "Python: CError: Configuration: 'loud' is not a valid log level. " + LEVELS,
     ),
     "log-level-beside-trace": (
         "log {\n    module: AGENT\n    enable: trace,bogus\n}\n",
-        "'trace,bogus' is not a valid log level. " + LEVELS,
+        "Python: CError: Configuration: 'trace,bogus' is not a valid log level. " + LEVELS,
     ),
     "log-file": (
         "log {\n    module: DEFAULT\n    outputFile: /nonexistent/directory/log\n}\n",

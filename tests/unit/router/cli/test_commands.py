@@ -163,6 +163,20 @@ def test_bad_configuration(shell, command):
     ]
 
 
+def test_warnings_of_a_bad_configuration(shell):
+    """What is deprecated is told although something else ends the start."""
+    text = "router {\n    saslConfigPath: /etc\n    id: a b\n}\n"
+    (shell.folder / "old.conf").write_text(text)
+    done = shell("qdrouterd", "-c", "old.conf")
+    assert done.returncode == 1
+    told = "Attribute 'saslConfigPath' of entity 'router' has been deprecated. Use 'saslConfigDir' instead (old.conf:2)"
+    assert f"AGENT (warning) {told}" in done.stderr
+    assert done.stderr.index(told) < done.stderr.index("ERROR (error)")
+    last = done.stderr.splitlines()[-1]
+    wrong = "Router id attribute containing character ' ' in id 'a b' is disallowed. (line 3)"
+    assert last == f"bin/qdrouterd: Python: AttributeError: {wrong}"
+
+
 def test_file_that_cannot_be_opened(shell):
     done = shell("qdrouterd", "-c", "none.conf")
     assert done.returncode == 1

@@ -216,6 +216,9 @@ def test_nested_empty():
         (['"a": b', "}"], 3, "expected a JSON value, found 'b'"),
         (['"a": "b"', "} x"], 4, "text after the '}' of the map opened in line 2"),
         (["a: b", "c", "}"], 4, "expected 'section {'"),
+        (['null: "x",', "}"], 3, "Expecting property name enclosed in double quotes: null is a value"),
+        (["a: b", "9: {", "}", "}"], 4, "Expecting property name enclosed in double quotes: 9 is a value"),
+        (['"a": 1,', "9: 2", "}"], 4, "Expecting property name enclosed in double quotes or '}', found '9: 2'"),
     ],
 )
 def test_nested_errors(lines, line, message):
