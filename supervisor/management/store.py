@@ -177,7 +177,7 @@ def _columns(body: Any, kind: EntityType | None) -> list[str]:
 
 
 # Attributes of the types that there may be many of come first: rows that are cut behind their last value are short.
-_MANY: Final = (*NUMBERED, "listener", "connector", "sslProfile", "vhost")
+_MANY: Final = (*NUMBERED, "router.node", "listener", "connector", "dummy", "sslProfile", "vhost")
 _ALL: Final = dict.fromkeys(["name", "identity", "type"]) | {
     name: None
     for kind in (*(SCHEMA.types[name] for name in _MANY), *SCHEMA.types.values())

@@ -116,3 +116,19 @@ def test_all_links_are_there_in_pages():
         if body["results"]:
             assert answer.description == "OK, without ingressHistogram: an answer has at most 65535 values"
     assert found == wanted
+
+
+def test_all_entities_are_there_in_pages():
+    """A query without a type has the columns of all types."""
+    desk = Desk()
+    wanted = {str(desk.ask("CREATE", {"num1": 1}, type="dummy").body["identity"]) for _ in range(PAGE + 20)}
+    found = set()
+    for offset in (0, PAGE):
+        answer = desk.ask("QUERY", {}, offset=offset, count=PAGE)
+        assert answer.outcome == (200, "OK")
+        message = Message()
+        message.decode(answer.payload)
+        names, rows = message.body["attributeNames"], message.body["results"]
+        assert len(rows) == PAGE or offset
+        found |= {dict(zip(names, row, strict=False))["identity"] for row in rows}
+    assert found >= wanted
