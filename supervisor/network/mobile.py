@@ -116,8 +116,8 @@ class Mobile:
             self._outbox.log_once(
                 "ROUTER_MA",
                 ERROR,
-                f"Routers of Dispatch 1.19, and those behind them, are told only {len(told)} of {len(self._announced)}"
-                f" addresses of this router: they do not fit into one message of {self._limits.message_octets} octets",
+                "Routers of Dispatch 1.19, and those behind them, are told only some of the addresses of this router:"
+                f" all do not fit into one message of {self._limits.message_octets} octets",
             )
             tail = messages.encode_mobile_state(self._own.id, self.seq, told, to)
         self._flooding.to_router(node, tail)

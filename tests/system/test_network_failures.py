@@ -262,3 +262,26 @@ def test_a_dead_worker_takes_its_connections_along_and_others_take_their_place(s
         number = sender.send(message.message("x"))
         receiver.next().settle()
         assert sender.outcome(number).name == "accepted"
+
+
+def test_a_second_router_with_an_id_that_is_taken_is_named_and_not_used(start: Start, workers: int) -> None:
+    """A - B - A: the first one goes on as if the second was not there."""
+    (port,) = ports(1)
+    b = start(interior("B", port), workers)
+    first = start(interior("A", None, [port]), workers)
+    View(b).wait_nodes(A=1)
+    flow = Flow(b, first, "balanced/twice")
+    try:
+        second = start(interior("A", None, [port]), workers)
+        b.wait_log(r"ROUTER_HELLO \(critical\) Detected two routers with the id A", CONVERGENCE)
+        elsewhere = Peer.opened(second.port)
+        elsewhere.receiver("balanced/elsewhere", 10)
+        View(b).wait_remote("M0balanced/twice", "A")
+        flow.wait_more()
+        assert View(b).address("M0balanced/elsewhere") is None
+    finally:
+        flow.stop()
+    assert flow.others == []
+    first.stop()
+    View(b).wait_remote("M0balanced/elsewhere", "A")
+    elsewhere.drop()
