@@ -28,6 +28,7 @@ cdef enum:
     OUT_LATE_SETTLED = 64      # settled while on its way: only the last frame says so
     OUT_STUCK = 128            # counted as stuck
     OUT_CHECK = 256            # sent unsettled for a settled delivery: its settlement says that it has left
+    OUT_DROPPABLE = 512        # presettled and not started: in its link's list of those that may be dropped
 
 # One delivery from a producer. Owner: its upstream, in whose list it is until finished.
 cdef struct InDelivery:
@@ -50,7 +51,10 @@ cdef struct OutDelivery:
     void* downstream           # borrowed Party
     OutDelivery* previous
     OutDelivery* next
-    OutDelivery* sibling
+    OutDelivery* sibling       # next copy of its delivery …
+    OutDelivery* sibling_before  # … and the one before
+    OutDelivery* newer         # while OUT_DROPPABLE: neighbours in its link's list
+    OutDelivery* older
     InDelivery* peer           # NULL when the producer needs no more news
     Message* message           # reference while octets are to be written
     Cursor cursor

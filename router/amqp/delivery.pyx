@@ -243,15 +243,12 @@ cdef int in_update(InDelivery* d, uint8_t kind, const Slice* state, bint settled
     """The producer set a state or settled; when it settled the caller finishes the delivery."""
     cdef OutDelivery* o = d.outs
     cdef OutDelivery* following
-    if settled:
-        d.outs = NULL
-        d.live = d.pending = 0
     while o is not NULL:
         following = o.sibling
         if settled:
-            o.peer = NULL
+            out_detach(o)
         (<Party>o.downstream).producer_update(o, kind, state, settled)
-        o = following
+        o = d.outs if settled else following
     return 0
 
 
@@ -271,7 +268,6 @@ cdef int in_settled_late(InDelivery* d) except -1:
 cdef int in_lost(InDelivery* d) except -1:
     """The producer is gone. Frees the delivery; copies that were complete go on without it."""
     cdef OutDelivery* o
-    cdef OutDelivery* following
     cdef Slice state
     if not d.flags & IN_COMPLETE and d.message is not NULL:
         d.message.aborted = True
@@ -279,14 +275,11 @@ cdef int in_lost(InDelivery* d) except -1:
     elif d.flags & IN_MULTI and not d.flags & IN_PRESETTLED:
         # Consumers of a multicast delivery learn that their settlement reaches nobody (9.5).
         state = plain_state(D_MODIFIED)
-        o = d.outs
-        while o is not NULL:
-            following = o.sibling
-            o.peer = NULL
+        while d.outs is not NULL:
+            o = d.outs
+            out_detach(o)
             if not o.flags & OUT_QUEUED:
                 (<Party>o.downstream).producer_update(o, D_MODIFIED, &state, True)
-            o = following
-        d.outs = NULL
     in_free(d)
     return 0
 
@@ -319,6 +312,8 @@ cdef OutDelivery* out_new(Party downstream, InDelivery* d, Content* c, bint link
     if linked:
         o.peer = d
         o.sibling = d.outs
+        if d.outs is not NULL:
+            d.outs.sibling_before = o
         d.outs = o
         d.live += 1
         d.pending += 1
@@ -351,15 +346,16 @@ cdef void out_free(OutDelivery* o) noexcept:
 cdef void out_detach(OutDelivery* o) noexcept:
     """Out of its delivery's list of copies."""
     cdef InDelivery* d = o.peer
-    cdef OutDelivery** at = &d.outs
-    while at[0] is not NULL and at[0] is not o:
-        at = &at[0].sibling
-    if at[0] is o:
-        at[0] = o.sibling
-        d.live -= 1
-        if not o.kind and d.pending:
-            d.pending -= 1
-    o.sibling = NULL
+    if o.sibling_before is not NULL:
+        o.sibling_before.sibling = o.sibling
+    else:
+        d.outs = o.sibling
+    if o.sibling is not NULL:
+        o.sibling.sibling_before = o.sibling_before
+    d.live -= 1
+    if not o.kind and d.pending:
+        d.pending -= 1
+    o.sibling = o.sibling_before = NULL
     o.peer = NULL
 
 

@@ -23,6 +23,8 @@ cdef class OutgoingLink(Link):
     cdef uint64_t starved_since            # ms: without credit since then, 0: it has credit
     cdef readonly bint watched             # in the scheduler's list of starved links
     cdef int overflow
+    cdef OutDelivery* oldest               # queued copies that may be dropped: presettled, not started …
+    cdef OutDelivery* newest               # … in the order in which they became that
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
     cdef int send_now(self, InDelivery* d, Content* c, size_t composed) except -1
     cdef void use_credit(self) noexcept
@@ -33,6 +35,8 @@ cdef class OutgoingLink(Link):
     cdef int send_state(self, bint drain) except -1
     cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1
     cdef bint make_room(self, int overflow) except *
+    cdef void droppable(self, OutDelivery* o) noexcept
+    cdef void undroppable(self, OutDelivery* o) noexcept
     cdef int drop_queued(self, OutDelivery* o, int reason) except -1
     cdef int write_part(self, OutDelivery* o, size_t* budget) except -1
     cdef int start(self, OutDelivery* o) except -1

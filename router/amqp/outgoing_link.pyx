@@ -15,9 +15,9 @@ from router.amqp.counters cimport (
 )
 from router.amqp.credit cimport credit_left, shown_credit
 from router.amqp.delivery cimport (
-    IN_OWN, OUT_ABORT, OUT_CHECK, OUT_LATE_SETTLED, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING,
-    OWN_QUEUED, map_put, map_take, out_free, out_left, out_new, out_update, own_charge, plain_state, queue_append,
-    queue_remove, sent_append, sent_remove,
+    IN_OWN, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_LATE_SETTLED, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED,
+    OUT_STUCK, OWN_FLOWING, OWN_QUEUED, map_put, map_take, out_free, out_left, out_new, out_update, own_charge, plain_state,
+    queue_append, queue_remove, sent_append, sent_remove,
 )
 from router.amqp.frames cimport TRANSFER_ROOM, Flow, write_transfer
 from router.amqp.message cimport (
@@ -67,11 +67,6 @@ cdef uint32_t mark_copies(OutDelivery* o, uint64_t before) noexcept nogil:
             marked += 1
         o = o.next
     return marked
-
-
-cdef inline bint droppable(const OutDelivery* o) noexcept nogil:
-    """Its producer has settled it, and nothing of it has been written."""
-    return o.flags & OUT_SETTLED and not o.flags & OUT_STARTED and (not o.flags & OUT_REPORT or o.flags & OUT_CHECK)
 
 
 cdef class OutgoingLink(Link):
@@ -223,6 +218,7 @@ cdef class OutgoingLink(Link):
             o.taken = c.sections.end
         cursor_open(&o.cursor, m, o.taken)
         queue_append(self, o)
+        self.droppable(o)
         self.slot.undelivered += 1
         if not c.complete:
             self.slot.busy += 1
@@ -240,10 +236,10 @@ cdef class OutgoingLink(Link):
                 self.drop_oldest()
             return False
         if overflow == OVERFLOW_DROP_OLDEST:
-            o = self.queue_first.next
+            o = self.oldest
             while o is not NULL:
-                following = o.next
-                if droppable(o):
+                following = o.newer
+                if o is not self.queue_first:
                     self.drop_queued(o, DROP_OVERFLOW)
                 o = following
             return False
@@ -256,13 +252,42 @@ cdef class OutgoingLink(Link):
         return True
 
     cdef bint drop_oldest(self) except *:
-        cdef OutDelivery* o = self.queue_first
-        while o is not NULL:
-            if droppable(o) and o.message.complete:
+        cdef OutDelivery* o
+        while self.oldest is not NULL:
+            o = self.oldest
+            if o.message.complete:
                 self.drop_queued(o, DROP_OVERFLOW)
                 return True
-            o = o.next
+            self.undroppable(o)        # until its last octet is here
         return False
+
+    cdef void droppable(self, OutDelivery* o) noexcept:
+        """A queued copy may be dropped from now on, if it is presettled."""
+        if not o.flags & OUT_SETTLED or o.flags & (OUT_STARTED | OUT_ABORT | OUT_DROPPABLE) \
+                or (o.flags & OUT_REPORT and not o.flags & OUT_CHECK):
+            return
+        o.flags |= OUT_DROPPABLE
+        o.newer = NULL
+        o.older = self.newest
+        if self.newest is not NULL:
+            self.newest.newer = o
+        else:
+            self.oldest = o
+        self.newest = o
+
+    cdef void undroppable(self, OutDelivery* o) noexcept:
+        """It may not be dropped, or has left the queue."""
+        if not o.flags & OUT_DROPPABLE:
+            return
+        o.flags &= ~OUT_DROPPABLE
+        if o.older is not NULL:
+            o.older.newer = o.newer
+        else:
+            self.oldest = o.newer
+        if o.newer is not NULL:
+            o.newer.older = o.older
+        else:
+            self.newest = o.older
 
     def check_starved(self):
         """For links in the scheduler's list: drop what a starved consumer keeps from coming. Returns when (ms) to look
@@ -283,6 +308,7 @@ cdef class OutgoingLink(Link):
     cdef int drop_queued(self, OutDelivery* o, int reason) except -1:
         """A presettled copy that was not started leaves the queue unwritten."""
         cdef Slice released
+        self.undroppable(o)
         queue_remove(self, o)
         self.slot.undelivered -= 1
         if not o.message.complete and not o.flags & OUT_ABORT:
@@ -315,6 +341,8 @@ cdef class OutgoingLink(Link):
                 if not o.flags & OUT_STARTED:
                     return self.write_abort(o)      # wherever it is in the queue
                 o.flags |= OUT_ABORT
+            else:
+                self.droppable(o)
         self.mark_ready()
         return 0
 
@@ -387,6 +415,7 @@ cdef class OutgoingLink(Link):
 
     cdef int start(self, OutDelivery* o) except -1:
         global next_tag
+        self.undroppable(o)
         o.flags |= OUT_STARTED
         o.id = self.session.next_delivery_id
         o.tag_octets = next_tag
@@ -444,6 +473,7 @@ cdef class OutgoingLink(Link):
             session.next_outgoing_id += 1
             session.remote_incoming_window -= 1
             map_take(&session.sent, o.id)
+        self.undroppable(o)
         queue_remove(self, o)
         self.slot.undelivered -= 1
         out_free(o)
@@ -533,10 +563,9 @@ cdef class OutgoingLink(Link):
             if settled:
                 o.flags |= OUT_SETTLED
                 o.flags &= ~OUT_REPORT
+                self.droppable(o)
             return 0
         if o.flags & OUT_SETTLED:
-            if settled:
-                o.flags &= ~OUT_REPORT
             if settled:
                 # Nobody is to hear any more that the consumer got it.
                 o.flags &= ~OUT_REPORT
@@ -598,6 +627,7 @@ cdef class OutgoingLink(Link):
             else:
                 self.count_settled(D_RELEASED)
                 out_update(o, D_RELEASED, &released, True)
+            self.undroppable(o)
             queue_remove(self, o)
             self.slot.undelivered -= 1
             out_free(o)

@@ -4,8 +4,8 @@ from libc.stdint cimport uint32_t
 
 from router.amqp.connection cimport Connection, Scheduler
 from router.amqp.delivery cimport (
-    IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_QUEUED, InDelivery, OutDelivery, Party, live_in, live_out,
-    map_get,
+    IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED,
+    InDelivery, OutDelivery, Party, live_in, live_out, map_get,
 )
 from router.amqp.incoming_link cimport IncomingLink
 from router.amqp.message cimport stored_octets
@@ -92,10 +92,14 @@ cdef object incoming(Party party):
             return f"delivery {d.key} is in the list of another upstream"
         live = 0
         o = d.outs
+        if o is not NULL and o.sibling_before is not NULL:
+            return f"the first copy of delivery {d.key} has one before it"
         while o is not NULL:
             live += 1
             if o.peer is not d:
                 return f"a copy of delivery {d.key} does not know it"
+            if o.sibling is not NULL and o.sibling.sibling_before is not o:
+                return f"copies of delivery {d.key} are not linked both ways"
             o = o.sibling
         if live != d.live or d.pending > live:
             return f"delivery {d.key} has {live} copies, counts {d.live} and {d.pending} without an outcome"
@@ -150,10 +154,38 @@ def check_incoming(IncomingLink link not None):
     assert wrong is None, f"incoming link {link.name}: {wrong}"
 
 
+cdef object droppable(OutgoingLink link):
+    """What is wrong with the link's list of copies that may be dropped, or None."""
+    cdef OutDelivery* o = link.oldest
+    cdef OutDelivery* before = NULL
+    cdef uint32_t listed = 0, marked = 0
+    while o is not NULL:
+        listed += 1
+        if o.older is not before or not o.flags & OUT_DROPPABLE:
+            return "copies that may be dropped are not linked both ways, or not marked so"
+        before = o
+        o = o.newer
+    if link.newest is not before:
+        return "the newest copy that may be dropped is not the last one"
+    o = link.queue_first
+    while o is not NULL:
+        presettled = o.flags & OUT_SETTLED and not o.flags & (OUT_STARTED | OUT_REPORT | OUT_ABORT)
+        if o.flags & OUT_DROPPABLE:
+            marked += 1
+            if not presettled:
+                return f"a copy with flags {o.flags} may be dropped"
+        elif presettled and o.message.complete:
+            return "a whole presettled copy may not be dropped"
+        o = o.next
+    return None if listed == marked else f"{listed} copies may be dropped, {marked} of them are queued"
+
+
 def check_outgoing(OutgoingLink link not None):
     """The same for a consumer's link."""
     cdef uint32_t queued = 0, sent = 0, open_streams = 0
     wrong = copies(link, &queued, &sent, &open_streams)
+    if wrong is None:
+        wrong = droppable(link)
     if wrong is None:
         held = (queued, sent, open_streams)
         told = (link.slot.undelivered, link.slot.unsettled, link.slot.busy)
