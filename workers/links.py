@@ -1,6 +1,6 @@
 """Links of clients: from the attach, through the supervisor's decision, to the engine's link and its route."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from router.amqp.codec import decode_one, encode_ubyte, encode_uint, encode_ulong
 from router.amqp.incoming_link import IncomingLink
@@ -47,8 +47,6 @@ OUT: Final = "out"
 
 class LinkRecord:
     """A link as this worker and the supervisor know it. Owner: the client connection."""
-
-    consumes: ClassVar = True  # an outgoing one is a consumer of addresses
 
     __slots__ = (
         "address",
@@ -250,15 +248,10 @@ class LinkRecord:
         """
         self.gone = True
         worker = self.client.worker
-        if self.address is not None:
-            address = worker.table.get(self.address)
-            if address is not None:
-                if self.outgoing:
-                    worker.table.drop_consumer(address, self.slot.index, self.slot.generation)
-                else:
-                    worker.table.unbind_producer(address, self.link)
-        elif self.outgoing and self.consumes:
-            worker.table.drop_everywhere(self.slot.index, self.slot.generation)
+        if self.outgoing:
+            worker.table.drop_consumer(self.slot.index, self.slot.generation)
+        elif self.address is not None and (address := worker.table.get(self.address)) is not None:
+            worker.table.unbind_producer(address, self.link)
         last = log_end(self)
         worker.release_slot(self.slot)
         self.link.context = None  # it knew us, as we know it

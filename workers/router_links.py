@@ -7,7 +7,7 @@ behind the first ten is for streaming messages.
 
 import secrets
 import string
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from router.amqp.codec import decode, decode_one, encode_described, encode_string, encode_symbol, encode_uint
 from router.amqp.control_link import ControlIn, ControlOut
@@ -201,8 +201,6 @@ class RouterLinks:
 
 class RouterLink(LinkRecord):
     """A link between routers as this worker and the supervisor know it. Owner: its client."""
-
-    consumes: ClassVar = False  # what it sends it is given as a next hop
 
     __slots__ = ("capability", "direction", "entered", "error", "stream", "told")
 

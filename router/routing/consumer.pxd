@@ -5,8 +5,10 @@ from router.amqp.outgoing_link cimport OutgoingLink
 from router.ipc.layout cimport LinkSlot, Region
 from router.routing.port cimport WorkerPort
 
-# Owner: the address, or the next hop; immutable but for `sent`.
+# Owner: the address, or the next hop; immutable but for `sent`, and what the table finds it by.
 cdef class Consumer:
+    cdef object address                    # where the table has bound it, None: nowhere (any more)
+    cdef Consumer also                     # another one that is bound by the same slot
     cdef readonly int worker
     cdef readonly uint32_t slot_index
     cdef readonly uint32_t generation

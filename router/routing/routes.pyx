@@ -94,6 +94,7 @@ cdef class Route(DeliveryHandler):
     cdef int no_destination(self, IncomingLink link, InDelivery* d, Address address, bint targeted) except -1:
         if targeted and not address.reachable():
             link.unreachable(d)
+            address.wait(link)
         else:
             link.refuse(d, D_RELEASED, None, True)
         return ROUTED

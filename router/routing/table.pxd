@@ -4,6 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.incoming_link cimport IncomingLink
 from router.ipc.layout cimport AddressSlot, Region
+from router.routing.consumer cimport Consumer
 from router.routing.network cimport Network
 from router.routing.recent cimport Recent
 
@@ -32,12 +33,14 @@ cdef class Address:
     cdef list nearest                      # (Destination, Way), by (cost, index)
     cdef uint32_t turn                     # of routers at the same distance
     cdef Network network
-    cdef set producers                     # IncomingLinks bound here, ours only
+    cdef set producers                     # IncomingLinks bound here, ours only …
+    cdef set waiting                       # … of these, who get credit when the address is reachable; None: nobody
     cdef AddressSlot* slot
     cdef bytes to                          # its name as an encoded string, for x-opt-qd.to
     cdef bint reachable(self) noexcept
     cdef bint announced(self) noexcept     # some router that can be reached announced it
     cdef int find_ways(self) except -1
+    cdef int wait(self, IncomingLink link) except -1
 
 # Owner: the table.
 cdef class Exchange:
@@ -63,6 +66,7 @@ cdef class Table:
     cdef dict addresses                    # id -> Address
     cdef dict by_key                       # key -> Address
     cdef dict exchanges                    # id -> Exchange
+    cdef dict consumers                    # slot_key -> Consumer: who is bound where
     cdef set bound                         # Addresses that have producers here
     cdef readonly Network network
     cdef readonly list ports               # by worker, None for our own
@@ -74,4 +78,6 @@ cdef class Table:
     cdef readonly str router_id
     cdef readonly object on_local          # (link, key, octets) -> whether taken: a message for the router itself
     cdef object look_up(self, bytes text, str tenant, int phase)
+    cdef int bind_consumer(self, Address address, Consumer consumer) except -1
+    cdef Consumer unbind_consumer(self, uint64_t key, uint32_t generation, object address)
     cdef Address find(self, bytes text, str tenant, int phase, bint* unavailable)

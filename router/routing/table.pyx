@@ -1,6 +1,9 @@
 """The read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes.
 """
-from router.routing.consumer cimport Consumer, find_consumer
+from cpython.list cimport PyList_GET_SIZE
+from cpython.object cimport PyObject
+
+from router.routing.consumer cimport find_consumer
 from router.routing.network cimport Destination, Way
 
 from router.amqp import codec
@@ -10,6 +13,9 @@ from router.routing import address as addresses
 from router.routing.exchange_keys import KeyMatcher
 from router.routing.settings import UNAVAILABLE as UNAVAILABLE_TEXT
 from router.routing.settings import AddressSettings, setting_from
+
+cdef extern from "Python.h":
+    PyObject* item_of "PyList_GET_ITEM"(list items, Py_ssize_t index) noexcept
 
 cdef enum:
     LOOKUPS_KEPT = 16384       # texts of anonymous messages, and subjects of an exchange, that are remembered
@@ -32,6 +38,13 @@ cdef class Address:
         """Producers may have credit: some destination exists, if not of the address then of its fallback."""
         return bool(self.consumers) or self.inproc or self.exchange is not None or self.announced() \
             or (self.fallback is not None and (bool(self.fallback.consumers) or self.fallback.announced()))
+
+    cdef int wait(self, IncomingLink link) except -1:
+        """A producer of ours is to get credit when there is somebody to send to."""
+        if self.waiting is None:
+            self.waiting = set()
+        self.waiting.add(link)
+        return 0
 
     cdef bint announced(self) noexcept:
         if self.remotes is None:
@@ -102,6 +115,7 @@ cdef class Table:
         self.addresses = {}
         self.by_key = {}
         self.exchanges = {}
+        self.consumers = {}
         self.bound = set()
         self.lookups = {}
         self.settings = AddressSettings()
@@ -231,9 +245,14 @@ cdef class Table:
         return address
 
     def op_address_gone(self, op, touched):
+        cdef Consumer consumer
         cdef Address address = self.addresses.pop(op[1], None)
         if address is None:
             return
+        for consumer in address.consumers:
+            self.unbind_consumer(slot_key(consumer.worker, consumer.slot_index), consumer.generation, address)
+            consumer.address = None
+        address.consumers = []
         if self.by_key.get(address.key) is address:
             del self.by_key[address.key]
         for destination in address.remotes or ():
@@ -246,9 +265,7 @@ cdef class Table:
                                                op[5])
         if consumer is None:
             return
-        # At the end of a list that begins, and ends, at `start`.
-        address.consumers.insert(address.start, consumer)
-        address.start = (address.start + 1) % len(address.consumers)
+        self.bind_consumer(address, consumer)
         touched[address.id] = address
         self.touch_primary(address, touched)
 
@@ -263,7 +280,7 @@ cdef class Table:
     def op_consumer_gone(self, op, touched):
         cdef Address address = self.addresses.get(op[1])
         if address is not None:
-            remove_consumer(address, op[2], op[3], op[4])
+            remove_consumer(address, self.unbind_consumer(slot_key(op[2], op[3]), op[4], address))
             touched[address.id] = address
             self.touch_primary(address, touched)
 
@@ -354,15 +371,45 @@ cdef class Table:
 
     # -- what the worker itself changes -------------------------------------------------------------------------------
 
-    def drop_consumer(self, Address address not None, slot_index, generation):
-        """One of our own links is gone: nothing more goes to it, before the supervisor says so."""
-        remove_consumer(address, self.worker, slot_index, generation)
+    cdef int bind_consumer(self, Address address, Consumer consumer) except -1:
+        # At the end of a list that begins, and ends, at `start`.
+        address.consumers.insert(address.start, consumer)
+        address.start = (address.start + 1) % len(address.consumers)
+        key = slot_key(consumer.worker, consumer.slot_index)
+        consumer.address = address
+        consumer.also = self.consumers.get(key)
+        self.consumers[key] = consumer
+        return 0
 
-    def drop_everywhere(self, slot_index, generation):
-        """A link of ours is gone before its worker learnt where it was bound."""
-        cdef Address address
-        for address in self.addresses.values():
-            remove_consumer(address, self.worker, slot_index, generation)
+    cdef Consumer unbind_consumer(self, uint64_t key, uint32_t generation, object address):
+        """Forget the consumer of a slot, which its address still has; None: it is not bound. address: None for any."""
+        cdef Consumer before = None
+        cdef Consumer consumer = self.consumers.get(key)
+        while consumer is not None and (consumer.generation != generation
+                                        or (address is not None and consumer.address is not address)):
+            before = consumer
+            consumer = consumer.also
+        if consumer is None:
+            return None
+        if before is not None:
+            before.also = consumer.also
+        elif consumer.also is not None:
+            self.consumers[key] = consumer.also
+        else:
+            del self.consumers[key]
+        consumer.also = None
+        return consumer
+
+    def drop_consumer(self, uint32_t slot_index, uint32_t generation):
+        """One of our own links is gone: nothing more goes to it, wherever it is bound.
+
+        The supervisor says so later, and knows nothing of a link that it has not bound yet.
+        """
+        cdef uint64_t key = slot_key(self.worker, slot_index)
+        cdef Consumer consumer = self.unbind_consumer(key, generation, None)
+        while consumer is not None:
+            remove_consumer(consumer.address, consumer)
+            consumer = self.unbind_consumer(key, generation, None)
 
     def bind_producer(self, Address address not None, IncomingLink link not None):
         """A producer of ours: it gets credit when the address is reachable."""
@@ -370,9 +417,13 @@ cdef class Table:
         self.bound.add(address)
         if address.reachable():
             link.set_flowing(True)
+        else:
+            address.wait(link)
 
     def unbind_producer(self, Address address not None, IncomingLink link not None):
         address.producers.discard(link)
+        if address.waiting is not None:
+            address.waiting.discard(link)
         if not address.producers:
             self.bound.discard(address)
 
@@ -397,16 +448,23 @@ def by_index(Destination destination not None):
     return destination.index
 
 
-cdef int remove_consumer(Address address, int worker, uint32_t slot_index, uint32_t generation) except -1:
-    cdef Consumer consumer
-    cdef int i
-    for i in range(len(address.consumers)):
-        consumer = address.consumers[i]
-        if consumer.worker == worker and consumer.slot_index == slot_index and consumer.generation == generation:
-            del address.consumers[i]
+cdef inline uint64_t slot_key(int worker, uint32_t slot_index) noexcept:
+    return <uint64_t>worker << 32 | slot_index
+
+
+cdef int remove_consumer(Address address, Consumer consumer) except -1:
+    """The consumer, if there is one, is bound here no more. Only pointers are looked at: there may be 100,000."""
+    cdef Py_ssize_t i
+    cdef list consumers = address.consumers
+    if consumer is None:
+        return 0
+    consumer.address = None
+    for i in range(PyList_GET_SIZE(consumers)):
+        if item_of(consumers, i) == <PyObject*>consumer:
+            del consumers[i]
             if i < address.start:
                 address.start -= 1
-            if address.start >= len(address.consumers):
+            if address.start >= len(consumers):
                 address.start = 0
             return 0
     return 0
@@ -415,8 +473,10 @@ cdef int remove_consumer(Address address, int worker, uint32_t slot_index, uint3
 cdef int address_changed(Address address) except -1:
     """Producers that waited get credit when there is somebody to send to (5, K-7); loss alone says nothing (K-8)."""
     cdef IncomingLink link
-    if address.producers and address.reachable():
-        for link in address.producers:
+    cdef set waiting = address.waiting
+    if waiting is not None and address.reachable():
+        address.waiting = None
+        for link in waiting:
             if not link.flowing or link.draining:
                 link.set_flowing(True)
     return 0

@@ -264,13 +264,16 @@ class Router:
         *,
         test_hooks: bool = False,
         log: LogSettings = QUIET,
+        links: int = LINKS,
+        addresses: int = ADDRESSES,
     ) -> None:
         self.log = Log(log)
-        self.region = Region.create(workers, LINKS, ADDRESSES, ring_octets)
+        self.links = links
+        self.region = Region.create(workers, links, addresses, ring_octets)
         self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
         self.configuration = load_text("router.conf", text or configuration())
         self.identity = self.configuration.router.id
-        self.core = Core(self.configuration, self.log, ADDRESSES, self.region.reset_address, test_hooks=test_hooks)
+        self.core = Core(self.configuration, self.log, addresses, self.region.reset_address, test_hooks=test_hooks)
         self.listeners = {listener.name: listener for listener in self.configuration.listeners}
         self.peers: list[Peer] = []
         self.work = True  # messages for the router itself are handled
@@ -402,7 +405,7 @@ class Router:
             number = worker.setup.worker
             assert not worker.clients, f"worker {number} keeps clients"
             assert not worker.links, f"worker {number} keeps links {sorted(worker.links)}"
-            for index in range(LINKS):
+            for index in range(self.links):
                 gauges = self.region.link_counters(number, index)
                 assert gauges is None, f"worker {number} keeps link slot {index}: {gauges}"
             assert worker.in_process.held() == (0, 0, 0, 0), f"worker {number} keeps messages of the router itself"

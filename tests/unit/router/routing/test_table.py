@@ -9,7 +9,7 @@ from router.routing.table import Table, TableError
 
 from router.ipc.layout import Region
 from tests.unit.engine.host import Router
-from tests.unit.engine.talk import consumer, frames, message, messages, producer, start, transfer
+from tests.unit.engine.talk import consumer, frames, message, messages, producer, say, start, transfer
 
 WORKERS = 3
 SMALL = 1 << 12
@@ -99,3 +99,67 @@ def test_producers_keep_their_address_through_a_snapshot():
         assert router.workers[0].table.by_name("M0balanced.a") is not None
     finally:
         router.close()
+
+
+def test_a_link_of_ours_is_dropped_wherever_it_is_bound():
+    router = Router()
+    try:
+        table = router.workers[0].table
+        peer = router.connect()
+        peer.feed(start() + b"".join(consumer(handle, f"balanced.{handle}") for handle in range(3)))
+        router.settle()
+        links = {record.link.name: record.slot for record in peer.client.links.values()}
+        slot = links["c1"]
+        bound = [["+c", table.by_name(f"M0balanced.{n}").id, 0, slot.index, slot.generation, 250] for n in (0, 2)]
+        table.apply(table.epoch + 1, bound)
+        assert [len(table.describe()[f"M0balanced.{n}"]) for n in range(3)] == [2, 1, 2]
+        table.drop_consumer(slot.index, slot.generation + 1)  # of one that had the slot before
+        assert [len(table.describe()[f"M0balanced.{n}"]) for n in range(3)] == [2, 1, 2]
+        table.drop_consumer(slot.index, slot.generation)
+        assert [len(table.describe()[f"M0balanced.{n}"]) for n in range(3)] == [1, 0, 1]
+        table.drop_consumer(slot.index, slot.generation)
+        assert [len(table.describe()[f"M0balanced.{n}"]) for n in range(3)] == [1, 0, 1]
+    finally:
+        router.close()
+
+
+def test_an_address_that_goes_takes_its_consumers_along(table):
+    """The supervisor says so of each before; if it did not, nothing would be left."""
+    table.apply(1, [address(1, "M0a"), address(2, "M0b"), ["+c", 1, 1, 5, 9, 250], ["+c", 2, 1, 5, 9, 250]])
+    table.apply(2, [["-addr", 1]])
+    assert table.describe() == {"M0b": [(1, 5, 9)]}
+    table.apply(3, [["-c", 1, 1, 5, 9]])
+    assert table.describe() == {"M0b": [(1, 5, 9)]}
+    table.apply(4, [["-c", 2, 1, 5, 9]])
+    assert table.describe() == {"M0b": []}
+
+
+def test_producers_wait_for_a_consumer_each_in_its_way():
+    """Of an address without consumers: those who came before any, whose deliveries were released, and who has left."""
+    router = Router()
+    try:
+        sending, leaving, consuming = (router.connect() for _ in range(3))
+        sending.feed(start() + producer(0, "balanced.a"))
+        leaving.feed(start() + producer(0, "balanced.a"))
+        router.settle()
+        assert not [frame for frame in frames(sending) if frame.name == "flow"]
+        leaving.lose()
+        consuming.feed(start() + consumer(0, "balanced.a"))
+        router.settle()
+        assert granted(sending) == [250]
+        for number in range(2):
+            consuming.feed(say("detach", handle=0, closed=True))
+            router.settle()
+            assert granted(sending) == []
+            sending.feed(transfer(0, number, message(b"x")))
+            router.settle()
+            assert [frame.drain for frame in frames(sending) if frame.name == "flow"] == [True]
+            consuming.feed(consumer(0, "balanced.a"))
+            router.settle()
+            assert granted(sending) == [250]
+    finally:
+        router.close()
+
+
+def granted(peer):
+    return [frame.link_credit for frame in frames(peer) if frame.name == "flow"]

@@ -1,0 +1,213 @@
+"""What one step costs that a client may ask for at any time, where there is a lot already: does it grow with that?
+
+    python -m loadtests.costs                    # all rows; half a minute
+    python -m loadtests.costs multicast refused  # some
+    python -m loadtests.costs --sizes 500,4000
+
+Each row prepares N of something in a router without sockets (engine, table and supervisor are the real ones), then
+measures the processor time of a step. A step that looks at all N costs in proportion to it; a row fails, and the exit
+status is 1, when the step at the largest N costs more than MOST_GROWTH times what it costs at the smallest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Final
+
+from tests.peer.frames import ACCEPTED
+from tests.unit.engine.host import Peer, Router, configuration
+from tests.unit.engine.talk import consumer, flow, message, producer, say, settle, start, transfer
+
+#: A larger N has caches miss, which makes a constant step a few times as expensive; sixteen times is a walk.
+MOST_GROWTH: Final = 5.0
+SIZES: Final = (1000, 4000, 16000)
+STEPS: Final = 1000
+CREDIT: Final = 250  # of a producer
+TRIALS: Final = 3
+
+#: Prepares N of something and returns what is to be measured: a function, and how many steps it takes.
+Row = Callable[[Router, int], tuple[Callable[[], object], int]]
+
+
+def quiet(peer: Peer) -> Peer:
+    """The peer, of which nothing that it has heard is kept."""
+    peer.take()
+    return peer
+
+
+def client(router: Router, octets: bytes) -> Peer:
+    """A client that has said this, and been answered."""
+    peer = router.connect()
+    peer.feed(start() + octets)
+    router.settle()
+    return quiet(peer)
+
+
+def multicast(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """Consumers of a multicast settle it, one after the other."""
+    receivers = client(router, b"".join(consumer(handle, "multicast.a") for handle in range(size)))
+    sender = client(router, producer(0, "multicast.a"))
+    sender.feed(transfer(0, 0, message(b"x")))
+    router.settle()
+    quiet(receivers)
+    octets = b"".join(settle(number, None, ACCEPTED) for number in range(size))
+    return lambda: receivers.feed(octets), size
+
+
+def multicast_backwards(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """The same, in the opposite order."""
+    receivers = client(router, b"".join(consumer(handle, "multicast.a") for handle in range(size)))
+    sender = client(router, producer(0, "multicast.a"))
+    sender.feed(transfer(0, 0, message(b"x")))
+    router.settle()
+    quiet(receivers)
+    octets = b"".join(settle(number, None, ACCEPTED) for number in reversed(range(size)))
+    return lambda: receivers.feed(octets), size
+
+
+def full_queue(router: Router, size: int, address: str) -> Peer:
+    """A consumer without credit, for whom so many unsettled deliveries are queued; returns another producer."""
+    client(router, consumer(0, address, 0))
+    senders = -(-size // CREDIT)
+    octets = b"".join(producer(handle, address) for handle in range(senders))
+    octets += b"".join(transfer(number // CREDIT, number, message(b"x")) for number in range(size))
+    client(router, octets)
+    return client(router, producer(0, address))
+
+
+def drop_oldest(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """A presettled delivery for a full queue, where the older one is dropped."""
+    sender = full_queue(router, size, "oldest.a")
+    octets = b"".join(transfer(0, number, message(b"x"), settled=True) for number in range(STEPS))
+    return lambda: sender.feed(octets), STEPS
+
+
+def throttle(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """The same where it is dropped because the consumer has had no credit for a while."""
+    sender = full_queue(router, size, "balanced.a")
+    router.pass_time(2000)
+    octets = b"".join(transfer(0, number, message(b"x"), settled=True) for number in range(STEPS))
+    return lambda: sender.feed(octets), STEPS
+
+
+def refused(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """A receiver that is refused, where there are so many addresses."""
+    client(router, b"".join(consumer(handle, f"balanced.{handle}") for handle in range(size)))
+    asking = client(router, b"")
+    attaches = [consumer(handle, "", 0) + say("detach", handle=handle, closed=True) for handle in range(100)]
+
+    def ask() -> None:
+        for octets in attaches:
+            asking.feed(octets)
+            router.settle()
+
+    return ask, len(attaches)
+
+
+def early_loss(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """A receiver whose connection is lost before it was answered."""
+    client(router, b"".join(consumer(handle, f"balanced.{handle}") for handle in range(size)))
+    asking = client(router, b"")
+    asking.feed(b"".join(consumer(handle, f"balanced.{handle}", 0) for handle in range(STEPS)))
+    return asking.lose, STEPS
+
+
+def one_address(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """One of the consumers of an address goes."""
+    receivers = client(router, b"".join(consumer(handle, "balanced.a") for handle in range(size)))
+    detaches = [say("detach", handle=handle, closed=True) for handle in range(size // 2, size // 2 + 200)]
+
+    def detach() -> None:
+        for octets in detaches:
+            receivers.feed(octets)
+            router.settle()
+
+    return detach, len(detaches)
+
+
+def many_producers(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """A consumer comes to an address, where producers have credit, and goes."""
+    client(router, consumer(0, "balanced.a"))
+    client(router, b"".join(producer(handle, "balanced.a") for handle in range(size)))
+    coming = client(router, b"")
+    attaches = [consumer(handle, "balanced.a", 0) + say("detach", handle=handle, closed=True) for handle in range(200)]
+
+    def come() -> None:
+        for octets in attaches:
+            coming.feed(octets)
+            router.settle()
+
+    return come, len(attaches)
+
+
+def ready_links(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """A receiver leaves whose session has more to send, on so many links, than the client reads."""
+    octets = b"".join(consumer(handle, "multicast.a", 0) for handle in range(size))
+    receivers = client(router, octets)
+    sender = client(router, producer(0, "multicast.a"))
+    sender.feed(transfer(0, 0, message(b"x"), settled=True))
+    router.settle()
+    receivers.blocked = True
+    receivers.feed(b"".join(flow(handle, 10) for handle in range(size)))
+    detaches = b"".join(say("detach", handle=handle, closed=True) for handle in reversed(range(size)))
+    return lambda: receivers.feed(detaches), size
+
+
+ROWS: Final[dict[str, Row]] = {
+    "multicast": multicast,
+    "multicast-backwards": multicast_backwards,
+    "drop-oldest": drop_oldest,
+    "throttle": throttle,
+    "refused": refused,
+    "early-loss": early_loss,
+    "one-address": one_address,
+    "many-producers": many_producers,
+    "ready-links": ready_links,
+}
+
+
+def measure(row: Row, size: int) -> float:
+    """Microseconds of processor time of one step; the best of TRIALS."""
+    best = float("inf")
+    for _ in range(TRIALS):
+        with ExitStack() as stack:
+            router = Router(text=configuration("linkCapacity: 250"), links=size + 2000, addresses=size + 2000)
+            stack.callback(router.close)
+            work, steps = row(router, size)
+            gc.collect()
+            gc.disable()
+            stack.callback(gc.enable)
+            before = time.process_time()
+            work()
+            best = min(best, (time.process_time() - before) / steps)
+    return best * 1e6
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m loadtests.costs", description="Does a step's cost grow with N?")
+    parser.add_argument("rows", nargs="*", help=f"of {', '.join(ROWS)} (all)")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="values of N (%(default)s)")
+    parser.add_argument("--growth", type=float, default=MOST_GROWTH, help="that a row may have (%(default)s)")
+    options = parser.parse_args(sys.argv[1:] if words is None else words)
+    sizes = [int(word) for word in options.sizes.split(",")]
+    if unknown := set(options.rows) - set(ROWS):
+        parser.error(f"no such row: {', '.join(sorted(unknown))}")
+    print(f"{'microseconds a step, N =':<26}" + "".join(f"{size:>10,}" for size in sizes) + "    growth")
+    failed = False
+    for name in options.rows or ROWS:
+        costs = [measure(ROWS[name], size) for size in sizes]
+        growth = costs[-1] / costs[0]
+        failed |= growth > options.growth
+        figures = "".join(f"{cost:>10.2f}" for cost in costs)
+        print(f"{name:<26}{figures}{growth:>10.1f}{'  TOO MUCH' if growth > options.growth else ''}", flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
