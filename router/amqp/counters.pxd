@@ -7,7 +7,7 @@ cdef WorkerSlot* totals
 
 cdef void use_worker_slot(WorkerSlot* slot) noexcept
 cdef void count_outcome(LinkSlot* slot, uint8_t kind) noexcept nogil
-cdef void count_total(uint8_t kind) noexcept nogil
+cdef void count_total(uint8_t kind, bint client) noexcept nogil
 cdef void count_age(LinkSlot* slot, uint64_t age, bint total) noexcept nogil
 cdef void begin_second(LinkSlot* slot, uint32_t second) noexcept nogil
 cdef void unblock(LinkSlot* slot) noexcept nogil

@@ -36,18 +36,22 @@ cdef void count_outcome(LinkSlot* slot, uint8_t kind) noexcept nogil:
         slot.rejected += 1
 
 
-cdef void count_total(uint8_t kind) noexcept nogil:
-    """The final outcome of a delivery as its producer sees it."""
+cdef void count_total(uint8_t kind, bint client) noexcept nogil:
+    """The final outcome of a delivery as its producer sees it. client: it was counted when it came in."""
     if kind == D_ACCEPTED:
         totals.accepted += 1
+        totals.ended_accepted += client
     elif kind == D_RELEASED:
         totals.released += 1
+        totals.ended_released += client
     elif kind == D_MODIFIED:
         totals.modified += 1
+        totals.ended_modified += client
     elif kind == D_REJECTED:
         totals.rejected += 1
+        totals.ended_rejected += client
     else:
-        totals.settled_no_state += 1
+        totals.settled_no_state += client
 
 
 cdef void count_age(LinkSlot* slot, uint64_t age, bint total) noexcept nogil:

@@ -58,7 +58,6 @@ cdef class IncomingLink(Link):
     cdef bint collect(self, InDelivery* d) except *
     cdef int route_stored(self, InDelivery* d, Content* c) except -1
     cdef int finish(self, InDelivery* d, uint8_t kind, const Slice* state) except -1
-    cdef int finish_presettled(self, InDelivery* d) except -1
     cdef void free_credit(self, InDelivery* d) noexcept
     cdef void forwarded(self, InDelivery* d) noexcept
     cdef void note_credit(self) noexcept

@@ -418,9 +418,8 @@ cdef class IncomingLink(Link):
             message_release(d.message)
             d.message = NULL
         if d.flags & IN_PRESETTLED:
-            if d.live == 0:
-                return self.finish_presettled(d)
-            return 0
+            self.count_presettled()
+            return self.returned(d) if d.live == 0 else 0
         if d.flags & IN_ACCEPT:
             state = plain_state(D_ACCEPTED)
             return self.finish(d, D_ACCEPTED, &state)
@@ -434,7 +433,10 @@ cdef class IncomingLink(Link):
         """Its octets went nowhere; the outcome was fixed before."""
         cdef Slice state
         if d.flags & IN_PRESETTLED:
-            return self.finish_presettled(d)
+            if d.since:
+                # It had an outcome before its producer settled it with the last octet.
+                self.count_end(d.kind)
+            return self.returned(d)
         state.data = d.state
         state.size = d.state_size
         return self.finish(d, d.kind, &state)
@@ -454,17 +456,18 @@ cdef class IncomingLink(Link):
                 self.count_end(d.kind)
         elif not d.flags & IN_ROUTED:
             return
+        elif d.flags & IN_PRESETTLED and (d.live == 0 or d.flags & IN_COMPLETE):
+            if not d.flags & IN_COMPLETE:
+                self.count_presettled()    # whoever was to get it has gone before
         elif not d.flags & IN_COMPLETE:
-            totals.dropped[DROP_PRODUCER_LOST] += 1
-        elif d.flags & IN_PRESETTLED:
-            self.count_presettled()
+            totals.dropped[DROP_PRODUCER_LOST] += not self.between
         else:
             self.count_end(d.kind)
 
     cdef void count_end(self, uint8_t kind) noexcept:
         count_finished(self.slot, self.session.connection.scheduler.second)
         count_outcome(self.slot, kind)
-        count_total(kind)
+        count_total(kind, not self.between)
 
     cdef void count_presettled(self) noexcept:
         count_finished(self.slot, self.session.connection.scheduler.second)
@@ -551,18 +554,11 @@ cdef class IncomingLink(Link):
         in_free(d)
         return 0
 
-    cdef int finish_presettled(self, InDelivery* d) except -1:
-        if not d.flags & IN_DISCARD:
-            self.count_presettled()
-        elif d.since:
-            # It had an outcome before its producer settled it with the last octet.
-            self.count_end(d.kind)
+    cdef int returned(self, InDelivery* d) except -1:
+        """A presettled delivery has been counted and holds nothing back any more."""
         self.free_credit(d)
         in_free(d)
         return 0
-
-    cdef int returned(self, InDelivery* d) except -1:
-        return self.finish_presettled(d)
 
     cdef int delivery_update(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         """The producer's disposition."""

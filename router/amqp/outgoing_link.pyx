@@ -191,7 +191,6 @@ cdef class OutgoingLink(Link):
         if d.flags & IN_OWN:
             charge = own_charge(self, c, OWN_FLOWING if self.credit else OWN_QUEUED)
             if charge == 0:
-                self.slot.deliveries += 1
                 self.count_presettled()
                 count_drop(self.slot, DROP_OVERFLOW)
                 return 0
@@ -313,7 +312,6 @@ cdef class OutgoingLink(Link):
         self.slot.undelivered -= 1
         if not o.message.complete and not o.flags & OUT_ABORT:
             self.slot.busy -= 1
-        self.slot.deliveries += 1
         self.count_presettled()
         count_drop(self.slot, reason)
         if o.flags & OUT_REPORT:

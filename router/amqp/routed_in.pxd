@@ -13,3 +13,6 @@ cdef class RoutedIn(RoutedLink):
     cdef int refuse_tag(self, InDelivery* d) except -1
     cdef void uncap(self) noexcept
     cdef int done(self, InDelivery* d) except -1
+    cdef void count_end(self, InDelivery* d, uint8_t kind) noexcept
+    cdef void count_presettled(self, InDelivery* d) noexcept
+    cdef void count_lost(self, InDelivery* d) noexcept

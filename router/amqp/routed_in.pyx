@@ -1,15 +1,16 @@
 """A routed link on which the peer sends: its frames go to the other end as they come."""
 from libc.string cimport memset
 
-from router.amqp.counters cimport count_age, count_finished, count_outcome, count_total, totals
+from router.amqp.counters cimport count_age, count_drop, count_finished, count_outcome, count_total, totals
 from router.amqp.credit cimport credit_left
 from router.amqp.delivery cimport (
-    IN_COMPLETE, IN_DISCARD, IN_PRESETTLED, IN_ROUTED, Party, in_free, in_new, map_put, map_take,
+    IN_COMPLETE, IN_DISCARD, IN_ENDED, IN_PRESETTLED, IN_ROUTED, Party, in_free, in_new, map_put, map_take,
 )
 from router.amqp.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST, check_value
 from router.amqp.message cimport message_awaited
 from router.amqp.session cimport CREDIT_OCTETS, HOLD_OCTETS, Session
 from router.amqp.spec cimport D_REJECTED
+from router.ipc.layout cimport DROP_PRODUCER_LOST, DROP_REJECTED
 
 from router.amqp import codec
 from router.amqp.errors import RESOURCE_LIMIT, SESSION_INVALID_FIELD, RemoteError
@@ -66,6 +67,7 @@ cdef class RoutedIn(RoutedLink):
         if t.aborted:
             if not d.flags & IN_PRESETTLED:
                 map_take(&session.received, d.key)
+            self.count_lost(d)
             return self.done(d)
         if self.streams is not NULL and self.streams.held >= CREDIT_OCTETS:
             self.credit_held = True
@@ -104,7 +106,10 @@ cdef class RoutedIn(RoutedLink):
             state.size = len(LONG_TAG)
             self.session.report(<uint32_t>d.key, D_REJECTED, &state, True)
             map_take(&self.session.received, d.key)
-            count_outcome(self.slot, D_REJECTED)
+            self.count_end(d, D_REJECTED)
+        else:
+            self.count_presettled(d)
+            count_drop(self.slot, DROP_REJECTED)
         self.skipped += 1
         if self.held.has_link_credit:
             self.flow_due = True
@@ -119,6 +124,27 @@ cdef class RoutedIn(RoutedLink):
         self.uncap()
         return 0
 
+    # -- counters -----------------------------------------------------------------------------------------------------
+
+    cdef void count_end(self, InDelivery* d, uint8_t kind) noexcept:
+        """It has ended with this outcome; 0: with none."""
+        if not d.flags & IN_ENDED:
+            d.flags |= IN_ENDED
+            count_outcome(self.slot, kind)
+            count_total(kind, True)
+
+    cdef void count_presettled(self, InDelivery* d) noexcept:
+        if not d.flags & IN_ENDED:
+            d.flags |= IN_ENDED
+            self.slot.presettled += 1
+            totals.presettled += 1
+
+    cdef void count_lost(self, InDelivery* d) noexcept:
+        """Its sender aborted it, or is gone, before its last octet."""
+        if not d.flags & IN_ENDED:
+            d.flags |= IN_ENDED
+            totals.dropped[DROP_PRODUCER_LOST] += 1
+
     # -- what the receiver says ---------------------------------------------------------------------------------------
 
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
@@ -130,8 +156,7 @@ cdef class RoutedIn(RoutedLink):
             return 0
         if not d.flags & IN_PRESETTLED:
             map_take(&self.session.received, d.key)
-            count_outcome(self.slot, d.kind)
-            count_total(d.kind)
+            self.count_end(d, d.kind)
             count_age(self.slot, self.session.connection.scheduler.now_ns - d.since, True)
         if d.flags & IN_COMPLETE:
             return self.done(d)
@@ -142,9 +167,7 @@ cdef class RoutedIn(RoutedLink):
         """A settled delivery has left."""
         if not d.flags & IN_COMPLETE:
             return 0
-        if not d.kind:
-            self.slot.presettled += 1
-            totals.presettled += 1
+        self.count_presettled(d)
         return self.done(d)
 
     cdef int delivery_update(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
@@ -157,8 +180,7 @@ cdef class RoutedIn(RoutedLink):
         if not d.flags & IN_COMPLETE:
             d.flags |= IN_PRESETTLED
             return 0
-        count_outcome(self.slot, d.kind)
-        count_total(d.kind)
+        self.count_end(d, d.kind)
         return self.done(d)
 
     # -- credit -------------------------------------------------------------------------------------------------------
@@ -221,10 +243,19 @@ cdef class RoutedIn(RoutedLink):
             elif self.far is not None:
                 self.far.deliver(d, &t, False, self.streams_meter())
         map_take(&self.session.received, d.key)
+        self.count_lost(d)
         return self.done(d)
 
     cdef int lose_deliveries(self) except -1:
+        cdef InDelivery* d
         while self.in_first is not NULL:
-            map_take(&self.session.received, self.in_first.key)
-            in_free(self.in_first)
+            d = self.in_first
+            map_take(&self.session.received, d.key)
+            if not d.flags & IN_COMPLETE:
+                self.count_lost(d)
+            elif d.flags & IN_PRESETTLED:
+                self.count_presettled(d)
+            else:
+                self.count_end(d, d.kind)
+            in_free(d)
         return 0

@@ -30,8 +30,11 @@ cdef class RoutedOut(RoutedLink):
             memset(&c, 0, sizeof(Content))
             c.settled = t.settled
             o = out_new(self, d, &c, True)
-            totals.egress += 1
-            totals.egress_container += self.slot.container
+            if self.session.routers:
+                totals.transit += 1
+            else:
+                totals.egress += 1
+                totals.egress_container += self.slot.container
         elif o is NULL:
             return 0
         if self.queue_first is NULL and o.message is NULL and self.answered \

@@ -18,6 +18,7 @@ cdef enum:
     DROP_PRODUCER_LOST = 3     # incomplete when its producer went away
     DROP_WORKER_LOST = 4       # on its way to a worker that died
     DROP_REJECTED = 5          # presettled, not routable as it is (malformed, forbidden)
+    DROP_UNFINISHED = 6        # its producer's worker died before it had ended
 
 # The first octets of the region. Writer: the supervisor, before anybody else maps it.
 cdef struct RegionHeader:
@@ -55,8 +56,12 @@ cdef struct WorkerSlot:
     uint64_t rejected
     uint64_t released
     uint64_t modified
-    uint64_t settled_no_state
-    uint64_t presettled
+    uint64_t settled_no_state  # of clients
+    uint64_t presettled        # of clients
+    uint64_t ended_accepted    # of accepted and so on: of clients, not of other routers
+    uint64_t ended_rejected
+    uint64_t ended_released
+    uint64_t ended_modified
     uint64_t dropped_presettled
     uint64_t delayed_1s
     uint64_t delayed_10s

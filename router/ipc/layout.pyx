@@ -46,7 +46,7 @@ class WorkerState(enum.IntEnum):
 
 
 # Names of the DROP_ reasons, by number: indices of `dropped` in the counters of a worker.
-DROP_NAMES = ("noDestination", "overflow", "consumerLost", "producerLost", "workerLost", "rejected")
+DROP_NAMES = ("noDestination", "overflow", "consumerLost", "producerLost", "workerLost", "rejected", "unfinished")
 
 # Not summed over workers: they describe one worker at one time.
 OWN_FIELDS = frozenset({"state", "generation", "pid", "sleeping", "heartbeat", "links_used_high"})
@@ -399,6 +399,7 @@ cdef class Region:
                 empty_ring(self.ring(peer, worker))
             free_links(self, worker)
             slot = self.worker_slot(worker)
+            count_unfinished(slot)
             store64(&slot.connections, 0, RELAXED)
             store64(&slot.links, 0, RELAXED)
             store64(&slot.buffered, 0, RELAXED)
@@ -432,6 +433,14 @@ cdef class Region:
         tail = load64(&ring.tail, ACQUIRE)  # first: the head read after it cannot be behind it
         head = load64(&ring.head, ACQUIRE)
         return {"head": head, "tail": tail, "size": self.ring_octets, "used": head - tail}
+
+
+cdef void count_unfinished(WorkerSlot* slot) noexcept nogil:
+    """What came in at a worker and had not ended when it died: every delivery is counted in and counted out."""
+    cdef uint64_t ended = slot.ended_accepted + slot.ended_rejected + slot.ended_released + slot.ended_modified \
+        + slot.settled_no_state + slot.presettled + slot.dropped[DROP_PRODUCER_LOST] + slot.dropped[DROP_UNFINISHED]
+    if slot.ingress > ended:
+        store64(&slot.dropped[DROP_UNFINISHED], slot.dropped[DROP_UNFINISHED] + slot.ingress - ended, RELAXED)
 
 
 cdef void empty_ring(RingHeader* ring) noexcept nogil:

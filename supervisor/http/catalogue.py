@@ -80,7 +80,10 @@ DELIVERIES: Final = (
              "each copy out.", "worker", "direction"),
     _counter("sluice_deliveries_ended_total", "Deliveries from clients by how they ended, each once: outcome told to "
              "the sender, `none` (settled without one), `presettled`.", "worker", "outcome"),
-    _counter("sluice_deliveries_dropped_total", "Deliveries that were discarded, by reason.", "worker", "reason"),
+    _counter("sluice_deliveries_dropped_total", "Deliveries from clients that came to no such end: `producer_lost` "
+             "(before the last octet came), `unfinished` (the worker of their sender died).", "worker", "reason"),
+    _counter("sluice_presettled_dropped_total", "Presettled deliveries, or copies of one, that were discarded, by "
+             "reason; each delivery has also ended.", "worker", "reason"),
     _counter("sluice_deliveries_redirected_total", "Deliveries that went to a fallback address.", "worker"),
     Definition("sluice_delivery_seconds", "histogram", "Time from an unsettled delivery's arrival to its settlement."),
 )  # fmt: skip

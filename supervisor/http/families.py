@@ -28,13 +28,17 @@ DIRECTIONS: Final = {
     "from_container": "from_container",
 }
 ENDS: Final = {
-    "accepted": "accepted",
-    "rejected": "rejected",
-    "released": "released",
-    "modified": "modified",
+    "ended_accepted": "accepted",
+    "ended_rejected": "rejected",
+    "ended_released": "released",
+    "ended_modified": "modified",
     "settled_no_state": "none",
     "presettled": "presettled",
 }
+# Reasons of DROP_NAMES why a delivery that came in has none of these ends …
+DROPPED: Final = ("producerLost", "unfinished")
+# … and why presettled ones, or copies of one, were discarded.
+PRESETTLED: Final = tuple(name for name in DROP_NAMES if name not in DROPPED)
 # Fields of the router's totals in the order of the names of 1.19, from qdr_presettled_deliveries_total on.
 _ALIAS_FIELDS: Final = (
     *("presettled", "dropped_presettled", "accepted", "released", "rejected", "modified"),
@@ -155,10 +159,12 @@ class Builder:
             for row in snapshot.workers:
                 for field, text in fields.items():
                     family.add((row.worker.index, text), row.counters[field])
-        dropped = families.open(DEFINITIONS["sluice_deliveries_dropped_total"])
-        for row in snapshot.workers:
-            for number, reason in enumerate(DROP_NAMES):
-                dropped.add((row.worker.index, drop_label(reason)), row.counters["dropped"][number])
+        for name, reasons in (("sluice_deliveries_dropped_total", DROPPED), ("sluice_presettled_dropped_total", PRESETTLED)):
+            dropped = families.open(DEFINITIONS[name])
+            for row in snapshot.workers:
+                for reason in reasons:
+                    count = row.counters["dropped"][DROP_NAMES.index(reason)]
+                    dropped.add((row.worker.index, drop_label(reason)), count)
         redirected = families.open(DEFINITIONS["sluice_deliveries_redirected_total"])
         for row in snapshot.workers:
             redirected.add((row.worker.index,), row.counters["redirected"])

@@ -12,8 +12,11 @@ from typing import Any, Self
 from router.ipc.layout import DROP_NAMES, MEMFD_NAME, Region
 from tests.system.router import Router, poll
 
-#: How a delivery that a producer sent may end, each counted once (drops of presettled ones are counted besides).
-ENDS = ("accepted", "rejected", "released", "modified", "settled_no_state", "presettled", "dropped.producerLost")
+#: How a delivery that a client sent may end, each counted once (drops of presettled ones are counted besides).
+ENDS = (
+    *("ended_accepted", "ended_rejected", "ended_released", "ended_modified", "settled_no_state", "presettled"),
+    *("dropped.producerLost", "dropped.unfinished"),
+)
 #: Counters that a test accounts for; all others of a worker's slot describe the worker.
 COUNTED = (
     *("ingress", "egress", "transit", "to_container", "from_container", "redirected"),
@@ -40,10 +43,10 @@ class Counters:
         self._region.close()
 
     def totals(self) -> dict[str, int]:
-        """COUNTED summed over the workers; drops by reason as `dropped.<reason>`."""
+        """COUNTED and ENDS summed over the workers; drops by reason as `dropped.<reason>`."""
         found = self._region.router_totals()
         found.update({f"dropped.{name}": found["dropped"][number] for number, name in enumerate(DROP_NAMES)})
-        return {name: found[name] for name in COUNTED}
+        return {name: found[name] for name in dict.fromkeys((*COUNTED, *ENDS))}
 
     def totals_of(self, name: str) -> int:
         """One number of the workers' slots, summed."""
@@ -112,7 +115,8 @@ class Counters:
         """Wait until the counters have grown since `before` by what is `wanted`."""
 
         def counted() -> bool:
-            return self.since(before) == wanted
+            grown = self.since(before)
+            return all(grown[name] == wanted[name] for name in COUNTED)
 
         try:
             poll(counted, "counters", timeout)
@@ -122,11 +126,11 @@ class Counters:
             raise AssertionError(f"counters (are, should be): {wrong}") from None
 
     def since(self, before: dict[str, int]) -> dict[str, int]:
-        """Growth of COUNTED since `before`."""
+        """Growth of COUNTED and ENDS since `before`."""
         return {name: value - before[name] for name, value in self.totals().items()}
 
     def wait_balance(self, before: dict[str, int], timeout: float = REST_TIMEOUT) -> dict[str, int]:
-        """Wait until as many deliveries have ended since `before` as have come; gives the growth of COUNTED."""
+        """Wait until as many deliveries have ended since `before` as have come; gives the growth of all."""
         grown: dict[str, int] = {}
 
         def balanced() -> bool:

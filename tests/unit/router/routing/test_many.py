@@ -1,4 +1,4 @@
-"""Lists that grow with what clients do: copies of a multicast, copies that may be dropped, links with something to send.
+"""Lists that grow with what clients do: copies of a multicast, or that may be dropped, links with something to send.
 
 `check_quiet` compares each list with what is there; `loadtests.costs` measures that a step does not walk through them.
 """

@@ -70,11 +70,11 @@ def manual_row(definition: Definition) -> str:
 
 def test_counters_of_workers(world: World) -> None:
     dropped = list(range(1, 1 + len(DROP_NAMES))) + [0] * (8 - len(DROP_NAMES))
-    set_worker(world.region, 0, accepted=5, presettled=2, settled_no_state=1, ingress=8, dropped=dropped)
+    set_worker(world.region, 0, accepted=6, ended_accepted=5, presettled=2, settled_no_state=1, ingress=8, dropped=dropped)
     waiting = {"stuck": 6, "blocked": 2, "buffered": 512}
-    set_worker(world.region, 1, accepted=7, redirected=3, delayed_1s=4, checks_failed=1, **waiting)
+    set_worker(world.region, 1, accepted=7, ended_accepted=7, redirected=3, delayed_1s=4, checks_failed=1, **waiting)
     page = world.page()
-    assert value(page, "qdr_accepted_deliveries_total") == 12
+    assert value(page, "qdr_accepted_deliveries_total") == 13
     assert value(page, "qdr_presettled_deliveries_total") == 2
     assert value(page, "qdr_deliveries_redirected_to_fallback_total") == 3
     assert value(page, "qdr_deliveries_delayed_1sec_total") == 4
@@ -84,8 +84,10 @@ def test_counters_of_workers(world: World) -> None:
     assert value(page, ended, worker="0", outcome="accepted") == 5
     assert value(page, ended, worker="1", outcome="accepted") == 7
     assert value(page, ended, worker="0", outcome="none") == 1
-    assert value(page, "sluice_deliveries_dropped_total", worker="0", reason="no_destination") == 1
-    assert value(page, "sluice_deliveries_dropped_total", worker="0", reason="worker_lost") == 5
+    assert value(page, "sluice_deliveries_dropped_total", worker="0", reason="producer_lost") == 4
+    assert value(page, "sluice_deliveries_dropped_total", worker="0", reason="unfinished") == 7
+    assert value(page, "sluice_presettled_dropped_total", worker="0", reason="no_destination") == 1
+    assert value(page, "sluice_presettled_dropped_total", worker="0", reason="worker_lost") == 5
     assert value(page, "sluice_worker_failed_checks_total", worker="1") == 1
     assert value(page, "sluice_worker_buffered_bytes", worker="1") == 512
 
