@@ -227,9 +227,7 @@ def test_multicast_consumer_leaves(connect: Connect, fresh: Fresh, counters: Cou
     lost = connect().receiver(address, 2)
     staying = [connect().receiver(address, 10) for _ in range(2)]
     sender = connect().sender(address)
-    with counters.expect(
-        ingress=5, egress=15, accepted=4, presettled=1, dropped_presettled=1, dropped_consumerLost=1
-    ):
+    with counters.expect(ingress=5, egress=15, accepted=4, presettled=1, dropped_presettled=1, dropped_consumerLost=1):
         numbers = [sender.send(message.message(n)) for n in range(4)]
         sender.send(message.message("settled"), settled=True)
         lost.receive(2)
@@ -380,6 +378,23 @@ def test_consumer_leaves_in_the_middle_of_a_stream(
         table_known(connect, fresh)
         sender.send(content[STREAMING:], settled=settled)
     counters.wait_gauges("all settled")
+
+
+@pytest.mark.parametrize("way", list(LOSSES))
+def test_consumer_and_then_producer_of_a_presettled_stream_leave(
+    connect: Connect, fresh: Fresh, counters: Counters, way: str
+) -> None:
+    """It has one end: where the consumer is on the producer's worker, it had ended when that left."""
+    before = counters.totals()
+    sender, receiver = pair(connect, fresh())
+    sender.send(message.data(bytes(2 * STREAMING))[:STREAMING], more=True, settled=True)
+    receiver.next(complete=False)
+    LOSSES[way](receiver)
+    table_known(connect, fresh)
+    LOSSES[way](sender)
+    grown = counters.wait_balance(before)
+    assert grown["presettled"] + grown["dropped.producerLost"] == grown["ingress"] == 1
+    assert (grown["dropped.consumerLost"], grown["dropped_presettled"]) == (1, 1)
 
 
 @pytest.mark.parametrize("size", [10, 5000])
@@ -551,7 +566,7 @@ def test_drop_oldest(connect: Connect, fresh: Fresh, counters: Counters) -> None
         receiver.flow(100)
         receiver.receive(6)
     (link,) = [link for link in counters.links() if link["direction"] == 2]
-    assert (link["deliveries"], link["presettled"], link["dropped_presettled"]) == (15, 15, 9)
+    assert (link["deliveries"], link["presettled"], link["dropped_presettled"]) == (6, 15, 9)
 
 
 def test_drop_oldest_of_multicast(connect: Connect, fresh: Fresh, counters: Counters) -> None:
@@ -571,6 +586,19 @@ def test_held_back_and_delivered(connect: Connect, fresh: Fresh, counters: Count
         assert bodies(receiver.receive(3 * TEN)) == list(range(3 * TEN))
         sender.wait_credit(CAPACITY - TEN)
     counters.wait_gauges("all sent")
+
+
+def test_what_is_held_back_has_ended_for_its_producer(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    """As in 1.19, where nothing is held back."""
+    with counters.expect(ingress=3 * TEN, egress=3 * TEN, presettled=3 * TEN):
+        _sender, receiver = overflow(connect, fresh("block"), 3 * TEN)
+    (link,) = [link for link in counters.links() if link["direction"] == 1 and link["deliveries"] == 3 * TEN]
+    assert (link["presettled"], link["unsettled"]) == (3 * TEN, 2 * TEN)
+    with counters.expect():
+        receiver.flow(100)
+        receiver.receive(3 * TEN)
+    (link,) = [link for link in counters.links() if link["direction"] == 2]
+    assert (link["deliveries"], link["presettled"]) == (3 * TEN, 3 * TEN)
 
 
 def test_throttle_drops_for_a_silent_consumer(connect: Connect, fresh: Fresh, counters: Counters) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from router.ipc.layout import WorkerState
 from tests.peer import message
+from tests.peer.frames import ACCEPTED, RELEASED, modified
 from tests.peer.peer import Peer, Receiver, Sender
 from tests.peer.wire import PeerTimeout, StreamEnd
 from tests.system.counters import Counters
@@ -31,6 +32,10 @@ SETTLED_WITHIN = 5.0
 UNDER_WAY = 50
 #: Seconds of load before, between and after kills.
 LOAD = 0.5
+#: Kills of the test that only looks at counters.
+KILLS = int(os.environ.get("SLUICE_KILLS", "20"))
+#: A message that is forwarded before it is complete.
+STREAM = message.data(bytes(600_000))
 SEED = int(os.environ.get("SLUICE_KILL_SEED", "1"))
 
 
@@ -242,9 +247,10 @@ def serves_everywhere(router: Router) -> None:
 
 
 def at_rest(router: Router) -> None:
-    """Nothing of the load is left, and no process has complained."""
+    """Nothing of the load is left, every delivery is accounted for, and no process has complained."""
     with Counters(router) as counters:
         counters.wait_gauges("after everybody has left", connections=0, links=0)
+        counters.wait_balance(dict.fromkeys(counters.totals(), 0))
         assert counters.totals()["checks_failed"] == 0
     faults = [line for line in router.lines if "(critical)" in line or "Traceback" in line]
     assert not faults, faults[:3]
@@ -282,6 +288,78 @@ def test_several_kills_in_a_row(start: Start, running: list[Flow]) -> None:
         at_rest(router)
     serves_everywhere(router)
     at_rest(router)
+
+
+class Mixed(threading.Thread):
+    """Deliveries of all kinds between links that come and go, and are cut off by kills: only counters are looked at."""
+
+    def __init__(self, port: int, number: int) -> None:
+        super().__init__(name=f"mixed {number}", daemon=True)
+        self.port = port
+        self.choose = random.Random(SEED + number)
+        self.stopping = threading.Event()
+        self.rounds = 0
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            peers: list[Peer] = []
+            try:
+                self._round(peers)
+                self.rounds += 1
+            except (StreamEnd, OSError, PeerTimeout):
+                self.stopping.wait(0.01)  # its worker was killed
+            for peer in peers:
+                peer.drop(reset=self.choose.random() < 0.5)
+
+    def _round(self, peers: list[Peer]) -> None:
+        choose = self.choose
+        address = f"{choose.choice(['balanced', 'closest', 'multicast'])}/m{choose.randrange(4)}"
+        for _ in range(choose.randint(0, 3)):
+            peers.append(Peer.opened(self.port))
+            peers[-1].receiver(address, choose.choice([0, 3, 100]), snd_settle_mode=choose.choice([1, 2]))
+        peers.append(Peer.opened(self.port))
+        sender = peers[-1].sender(choose.choice([address, None]), credit=False)
+        for number in range(choose.randint(1, 40)):
+            settled = choose.random() < 0.5
+            if choose.random() < 0.1:
+                sender.send(STREAM[: choose.choice([1000, 300_000])], settled=settled, more=True)
+                sender.send(b"", settled=settled, **choose.choice([{"aborted": True}, {"more": False}, {"more": True}]))
+                if sender.has_begun:
+                    break  # and leaves it unfinished
+            else:
+                sender.send(message.message(number, to=address), settled=settled)
+        for peer in peers[:-1]:
+            peer.read_available()
+            for link in peer.links:
+                for delivery in link.deliveries[: choose.randint(0, 20)]:
+                    if not delivery.settled and delivery.complete:
+                        delivery.settle(choose.choice([ACCEPTED, RELEASED, modified(True, False)]))
+        peers[-1].read_available()
+
+
+@pytest.mark.timeout(60 + 2 * KILLS)
+def test_counters_after_many_kills(start: Start) -> None:
+    """Whatever was on its way: all that came in has ended, or was dropped."""
+    router = start([listener(), *SETTINGS], WORKERS)
+    choose = random.Random(SEED)
+    load = [Mixed(router.port, number) for number in range(4)]
+    for thread in load:
+        thread.start()
+    try:
+        for _ in range(KILLS):
+            before = sum(thread.rounds for thread in load)
+            poll(lambda before=before: sum(thread.rounds for thread in load) > before + 2, "there is traffic")  # type: ignore[misc]
+            kill(router, [choose.choice(router.worker_pids())])
+    finally:
+        for thread in load:
+            thread.stopping.set()
+        for thread in load:
+            thread.join()
+    at_rest(router)
+    with Counters(router) as counters:
+        totals = counters.totals()
+    assert totals["ingress"] > 10 * KILLS
+    assert totals["dropped.unfinished"], "no kill met a delivery on its way"
 
 
 def test_killed_again_while_it_starts(start: Start, running: list[Flow]) -> None:

@@ -68,6 +68,31 @@ def test_every_outcome_is_counted_by_name(router: Router, connect: Connect, fres
         assert after.sum(name, outcome=outcome) - before.sum(name, outcome=outcome) == count, outcome
 
 
+def test_ingress_is_what_has_ended_or_was_dropped(router: Router, connect: Connect, fresh: Fresh) -> None:
+    web, address = router.ports["web"], fresh()
+    before = scrape(web)
+    sender, receiver = pair(connect, address, credit=20)
+    numbers = [sender.send(message.message("x")) for _ in range(3)]
+    sender.send(message.message("x"), settled=True)
+    for delivery in receiver.receive(4)[:2]:
+        delivery.settle()
+    assert sender.outcome(numbers[1]).name == "accepted"
+    late = connect().sender(address)
+    late.send(message.data(bytes(400_000))[:200_000], more=True)
+    receiver.next(complete=False)
+    late.detach()
+    connect().sender(None).send(message.message("x", to=fresh()), settled=True)
+    names = ("sluice_deliveries_ended_total", "sluice_deliveries_dropped_total", "sluice_presettled_dropped_total")
+    came = before.sum("sluice_deliveries_total", direction="ingress") + 6
+    page = wait_page(web, "all have come", qdr_deliveries_ingress_total=came)
+    assert [page.sum(name) - before.sum(name) for name in names] == [4, 1, 1]  # one is on its way
+    receiver.detach()
+    assert sender.outcome(numbers[2]).name == "modified"
+    ended = before.sum("sluice_deliveries_ended_total") + 5
+    page = wait_page(web, "nothing is on its way", sluice_deliveries_ended_total=ended)
+    assert [page.sum(name) - before.sum(name) for name in names] == [5, 1, 1]
+
+
 def test_an_address_has_series_of_its_own(router: Router, connect: Connect, fresh: Fresh) -> None:
     web, address = router.ports["web"], fresh()
     egress = scrape(web).sum("qdr_deliveries_egress_total")

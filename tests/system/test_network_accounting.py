@@ -1,0 +1,199 @@
+"""Every delivery of a client ends in exactly one counted way, also over several routers and on link routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.peer import message
+from tests.peer.container import Container
+from tests.peer.frames import RELEASED
+from tests.peer.management import Management
+from tests.peer.peer import Peer, Receiver, Sender
+from tests.system.counters import Counters
+from tests.system.fixtures import Start
+from tests.system.gateways import Network
+from tests.system.router import poll
+from tests.system.test_link_routes import BOTH, KIND, receiving, sending
+
+COUNT = 5
+LINK_ROUTES = ("ingress", "egress", "transit")
+LONG_TAG = b"t" * 33  # one octet more than a tag may have
+STREAM = message.data(bytes(400_000))
+
+
+@pytest.fixture
+def network(start: Start, workers: int, peers: list[Peer]) -> Network:
+    return Network(start, workers, peers)
+
+
+@pytest.fixture
+def counted(network: Network) -> Iterator[Callable[[str], Counters]]:
+    """The counters of a router."""
+    with ExitStack() as stack:
+        yield lambda name: stack.enter_context(Counters(network.routers[name]))
+
+
+def test_what_a_link_route_sends_to_a_router_is_transit(network: Network, counted: Callable[[str], Counters]) -> None:
+    network.chain("ABC", {"C": BOTH})
+    broker = network.broker("C")
+    for name in "AB":
+        for key in ("Cq", "Dq"):
+            network.knows(name, key, "C")
+    client = network.client("A")
+    sender, end = sending(broker, client)
+    receiver, back = receiving(broker, client)
+    counters = {name: counted(name) for name in "ABC"}
+    before = {name: counters[name].totals() for name in "ABC"}
+    pass_all(sender, end)
+    ways = {name: dict.fromkeys(LINK_ROUTES, 0) for name in "ABC"}
+    for name, way in (("A", "transit"), ("B", "transit"), ("C", "egress")):
+        ways[name]["ingress"] += COUNT
+        ways[name][way] += COUNT
+    check(counters, before, ways)
+    pass_all(back, receiver)
+    for name, way in (("C", "transit"), ("B", "transit"), ("A", "egress")):
+        ways[name]["ingress"] += COUNT
+        ways[name][way] += COUNT
+    check(counters, before, ways)
+
+
+def pass_all(sender: Sender, receiver: Receiver) -> None:
+    """COUNT deliveries, settled one by one."""
+    for number in range(COUNT):
+        sent = sender.send(message.message(number))
+        receiver.next().settle()
+        assert sender.outcome(sent).name == "accepted"
+
+
+def check(counters: dict[str, Counters], before: dict[str, dict[str, int]], ways: dict[str, dict[str, int]]) -> None:
+    for name, wanted in ways.items():
+        grown = counters[name].wait_balance(before[name])
+        assert {way: grown[way] for way in LINK_ROUTES} == wanted, name
+
+
+def test_each_router_counts_what_entered_the_network_there(
+    network: Network, counted: Callable[[str], Counters]
+) -> None:
+    network.chain("AB")
+    receiver = network.client("B").receiver("a", 100)
+    sender = network.client("A").sender("a", wait=True)
+    network.knows("A", "M0a", "B")
+    counters = {name: counted(name) for name in "AB"}
+    before = {name: counters[name].totals() for name in "AB"}
+    numbers = [sender.send(message.message(number)) for number in range(2 * COUNT)]
+    for _ in range(COUNT):
+        sender.send(message.message("settled"), settled=True)
+    deliveries = receiver.receive(3 * COUNT)
+    for delivery in deliveries[:COUNT]:
+        delivery.settle()
+    for delivery in deliveries[COUNT : 2 * COUNT]:
+        delivery.settle(RELEASED)
+    assert {sender.outcome(number).name for number in numbers[:COUNT]} == {"accepted"}
+    assert {sender.outcome(number).name for number in numbers[COUNT:]} == {"released"}
+    sender.send(STREAM[:200_000], more=True)  # and a stream that its producer does not finish
+    receiver.next(complete=False)
+    sender.peer.drop()
+    grown = counters["A"].wait_balance(before["A"])
+    ends = ("ended_accepted", "ended_released", "presettled", "dropped.producerLost")
+    assert [grown[name] for name in ("ingress", "transit", *ends)] == [3 * COUNT + 1] * 2 + [COUNT] * 3 + [1]
+    grown = counters["B"].wait_balance(before["B"])
+    assert [grown[name] for name in ("ingress", "egress", *ends)] == [0, 3 * COUNT + 1, 0, 0, 0, 0]
+    assert (grown["accepted"], grown["released"]) == (COUNT, COUNT)  # as 1.19 counts them
+
+
+def accepted(sender: Sender, end: Receiver) -> None:
+    sender.send(message.message("x"))
+    end.next().settle()
+
+
+def settled(sender: Sender, end: Receiver) -> None:
+    sender.send(message.message("x"), settled=True)
+    end.next()
+
+
+def aborted(sender: Sender, end: Receiver) -> None:
+    sender.send(STREAM[:100_000], more=True)
+    end.next(complete=False)
+    sender.send(b"", aborted=True)
+
+
+def outcome_first(sender: Sender, end: Receiver) -> None:
+    """Before its last octet."""
+    sender.send(STREAM[:100_000], more=True)
+    end.next(complete=False).settle()
+    sender.peer.until(lambda: sender.session.outcomes, "the outcome")
+    sender.send(STREAM[100_000:])
+
+
+def settled_on_the_last_frame(sender: Sender, end: Receiver) -> None:
+    sender.send(STREAM[:100_000], more=True)
+    delivery = end.next(complete=False)
+    sender.send(STREAM[100_000:], settled=True)
+    end.peer.until(lambda: delivery.complete, "the rest")
+
+
+def long_tag(sender: Sender, _end: Receiver) -> None:
+    sender.send(message.message("x"), tag=LONG_TAG)
+
+
+def long_tag_settled(sender: Sender, _end: Receiver) -> None:
+    sender.send(message.message("x"), tag=LONG_TAG, settled=True)
+
+
+def left_unsettled(sender: Sender, end: Receiver) -> None:
+    sender.send(message.message("x"))
+    end.next()
+
+
+def left_unfinished(sender: Sender, end: Receiver) -> None:
+    sender.send(STREAM[:100_000], more=True)
+    end.next(complete=False)
+
+
+ROUTED = {
+    accepted: "ended_accepted",
+    settled: "presettled",
+    aborted: "dropped.producerLost",
+    outcome_first: "ended_accepted",
+    settled_on_the_last_frame: "presettled",
+    long_tag: "ended_rejected",
+    long_tag_settled: "presettled",
+    left_unsettled: "settled_no_state",
+    left_unfinished: "dropped.producerLost",
+}
+
+
+def active(agent: Management) -> set[bool]:
+    """Which link routes there are: with a container, or without."""
+    return {row["operStatus"] == "active" for row in agent.query(KIND)}
+
+
+@pytest.mark.parametrize("away", ["sender", "container"])
+def test_every_delivery_on_a_link_route_ends_once(
+    network: Network, counted: Callable[[str], Counters], away: str
+) -> None:
+    network.add("A", sections=BOTH)
+    agent = network.management("A")
+    counters = counted("A")
+    broker: Container | None = None
+    for what, end_of_it in ROUTED.items():
+        if broker is None:
+            broker = network.broker("A")
+            poll(lambda: active(agent) == {True}, "link routes are active")
+        client = network.client("A")
+        sender, end = sending(broker, client)
+        before = counters.totals()
+        what(sender, end)
+        poll(lambda before=before: counters.since(before)["ingress"] == 1, f"{what.__name__}: it has come")  # type: ignore[misc]
+        if not what.__name__.startswith("left"):
+            counters.wait_balance(before)
+        if away == "container":
+            broker.drop()
+            broker = None
+            poll(lambda: active(agent) == {False}, "link routes are not active")
+        client.drop()
+        grown = counters.wait_balance(before)
+        assert (grown["ingress"], grown[end_of_it]) == (1, 1), what.__name__
