@@ -158,11 +158,27 @@ def ready_links(router: Router, size: int) -> tuple[Callable[[], object], int]:
     return lambda: receivers.feed(detaches), size
 
 
+def empty_range(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """A receiver settles ids that it does not have, once it has had so many deliveries at a time."""
+    receiver = client(router, consumer(0, "balanced.a"))
+    senders = -(-size // CREDIT)
+    octets = b"".join(producer(handle, "balanced.a") for handle in range(senders))
+    octets += b"".join(transfer(number // CREDIT, number, message(b"x")) for number in range(size))
+    sender = client(router, octets)
+    receiver.feed(settle(0, size - 1, ACCEPTED))
+    router.settle()
+    quiet(receiver)
+    quiet(sender)
+    octets = b"".join(settle(size + number, size + number + 999, ACCEPTED) for number in range(STEPS))
+    return lambda: receiver.feed(octets), STEPS
+
+
 ROWS: Final[dict[str, Row]] = {
     "multicast": multicast,
     "multicast-backwards": multicast_backwards,
     "drop-oldest": drop_oldest,
     "throttle": throttle,
+    "empty-range": empty_range,
     "refused": refused,
     "early-loss": early_loss,
     "one-address": one_address,

@@ -13,6 +13,7 @@ from router.amqp.spec cimport D_ACCEPTED, D_DECLARED, D_MODIFIED, D_RECEIVED, D_
 cdef enum:
     POOL_KEEP = 4096           # freed structs kept for the next delivery
     MAP_FIRST = 16             # slots of a new IdMap
+    MAP_KEPT = 4096            # slots that an IdMap keeps, however few are used
     OTHER_STATE = 0xFF         # a state whose descriptor is not of part 3
 
 cdef InDelivery* in_pool = NULL
@@ -490,24 +491,25 @@ cdef inline uint32_t slot_of(const IdMap* m, uint64_t key) noexcept nogil:
     return (<uint32_t>key + <uint32_t>(key >> 32) * <uint32_t>2654435761) & (m.size - 1)
 
 
-cdef int map_grow(IdMap* m) except -1:
-    cdef IdMap larger
+cdef bint map_resize(IdMap* m, uint32_t size) noexcept nogil:
+    """False: there is no memory, and the map is as it was."""
+    cdef IdMap other
     cdef uint32_t i
-    larger.size = m.size * 2 if m.size else MAP_FIRST
-    larger.used = 0
-    larger.keys = <uint64_t*>malloc(larger.size * sizeof(uint64_t))
-    larger.values = <void**>calloc(larger.size, sizeof(void*))
-    if larger.keys is NULL or larger.values is NULL:
-        free(larger.keys)
-        free(larger.values)
-        raise MemoryError("map of deliveries")
+    other.size = size
+    other.used = 0
+    other.keys = <uint64_t*>malloc(size * sizeof(uint64_t))
+    other.values = <void**>calloc(size, sizeof(void*))
+    if other.keys is NULL or other.values is NULL:
+        free(other.keys)
+        free(other.values)
+        return False
     for i in range(m.size):
         if m.values[i] is not NULL:
-            map_insert(&larger, m.keys[i], m.values[i])
+            map_insert(&other, m.keys[i], m.values[i])
     free(m.keys)
     free(m.values)
-    m[0] = larger
-    return 0
+    m[0] = other
+    return True
 
 
 cdef inline uint32_t distance(const IdMap* m, uint32_t i) noexcept nogil:
@@ -541,8 +543,8 @@ cdef inline void map_insert(IdMap* m, uint64_t key, void* value) noexcept nogil:
 
 cdef int map_put(IdMap* m, uint64_t key, void* value) except -1:
     """The key is not in the map."""
-    if m.used * 2 >= m.size:
-        map_grow(m)
+    if m.used * 2 >= m.size and not map_resize(m, m.size * 2 if m.size else MAP_FIRST):
+        raise MemoryError("map of deliveries")
     map_insert(m, key, value)
     return 0
 
@@ -587,6 +589,9 @@ cdef void* map_take(IdMap* m, uint64_t key) noexcept nogil:
         m.values[i] = m.values[following]
         i = following
     m.values[i] = NULL
+    if m.size > MAP_KEPT and m.used * 16 < m.size:
+        # A range of ids that are not there walks through the slots.
+        map_resize(m, m.size // 4)
     return value
 
 
@@ -613,6 +618,9 @@ class TestMap:
     def take(self, key):
         return _map_take(self.map, key)
 
+    def slots(self):
+        return _map_slots(self.map)
+
 
 cdef class _Map:
     cdef IdMap map
@@ -631,3 +639,7 @@ def _map_get(_Map m, uint64_t key):
 
 def _map_take(_Map m, uint64_t key):
     return <size_t>map_take(&m.map, key)
+
+
+def _map_slots(_Map m):
+    return m.map.size

@@ -313,28 +313,30 @@ class Mixed(threading.Thread):
 
     def _round(self, peers: list[Peer]) -> None:
         choose = self.choose
+        receivers: list[Receiver] = []
         address = f"{choose.choice(['balanced', 'closest', 'multicast'])}/m{choose.randrange(4)}"
         for _ in range(choose.randint(0, 3)):
             peers.append(Peer.opened(self.port))
-            peers[-1].receiver(address, choose.choice([0, 3, 100]), snd_settle_mode=choose.choice([1, 2]))
+            credit, mode = choose.choice([0, 3, 100]), choose.choice([1, 2])
+            receivers.append(peers[-1].receiver(address, credit, snd_settle_mode=mode))
         peers.append(Peer.opened(self.port))
         sender = peers[-1].sender(choose.choice([address, None]), credit=False)
         for number in range(choose.randint(1, 40)):
             settled = choose.random() < 0.5
             if choose.random() < 0.1:
-                sender.send(STREAM[: choose.choice([1000, 300_000])], settled=settled, more=True)
-                sender.send(b"", settled=settled, **choose.choice([{"aborted": True}, {"more": False}, {"more": True}]))
-                if sender.has_begun:
-                    break  # and leaves it unfinished
+                sender.send(STREAM, settled=settled, more=True)
+                end = choose.choice(["whole", "aborted", "unfinished"])
+                if end == "unfinished":
+                    break
+                sender.send(b"", settled=settled, aborted=end == "aborted" or None)
             else:
                 sender.send(message.message(number, to=address), settled=settled)
-        for peer in peers[:-1]:
-            peer.read_available()
-            for link in peer.links:
-                for delivery in link.deliveries[: choose.randint(0, 20)]:
-                    if not delivery.settled and delivery.complete:
-                        delivery.settle(choose.choice([ACCEPTED, RELEASED, modified(True, False)]))
-        peers[-1].read_available()
+        for receiver in receivers:
+            receiver.peer.read_available()
+            for delivery in receiver.deliveries[: choose.randint(0, 20)]:
+                if not delivery.settled and delivery.complete:
+                    delivery.settle(choose.choice([ACCEPTED, RELEASED, modified(True, False)]))
+        sender.peer.read_available()
 
 
 @pytest.mark.timeout(60 + 2 * KILLS)

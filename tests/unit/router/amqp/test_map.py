@@ -35,3 +35,18 @@ def test_a_window_of_consecutive_ids_that_moves_on():
         if first >= 250:
             assert ours.take(first - 250) == first - 249
     assert [ours.get(key) for key in (4749, 4750, 4999)] == [0, 4751, 5000]
+
+
+def test_slots_follow_what_is_used():
+    """A range of ids that are not there is looked up slot by slot: after a peak there are few again."""
+    ours = IdMap()
+    for key in range(100_000):
+        ours.put(key, key + 1)
+    assert ours.slots() >= 200_000
+    for key in range(99_000):
+        assert ours.take(key) == key + 1
+    assert ours.slots() <= 16 * 1000
+    assert [ours.get(key) for key in (98_999, 99_000, 99_999)] == [0, 99_001, 100_000]
+    for key in range(99_000, 100_000):
+        assert ours.take(key) == key + 1
+    assert ours.slots() == 4096
