@@ -188,10 +188,10 @@ cdef class IncomingLink(Link):
         state = plain_state(kind)
         if d.flags & IN_PRESETTLED:
             count_drop(self.slot, DROP_OVERFLOW)
-            d.since = 0
             if d.flags & IN_COMPLETE:
-                d.flags |= IN_DISCARD
-                return self.finish_presettled(d)
+                return self.returned(d)    # it was counted when its last octet came
+            d.since = 0                    # this is all that is counted
+            self.count_presettled()
             d.flags |= IN_DISCARD
             if d.message is not NULL:
                 message_release(d.message)
