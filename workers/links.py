@@ -178,7 +178,7 @@ class LinkRecord:
             )
         )
         link.decided()
-        client.worker.table.bind_producer(address, link)
+        client.worker.table.bind_producer(address, link, answer.get("fallback") is not False)
 
     def _remember_ends(self, generated: str | None) -> None:
         if self.client.components:

@@ -123,8 +123,6 @@ class OwnLink(LinkRecord):
         """The supervisor has bound the link to its address."""
         self.address = answer["addr"]
         self._bind(self.client.worker.table.get(answer["addr"]), answer)
-        if not self.outgoing:
-            self.link.set_flowing(True)  # whether anybody receives or not (AL-12)
 
     def detached(self) -> bool:
         """The link is gone: what the peer said about it is told."""

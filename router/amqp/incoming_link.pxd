@@ -68,4 +68,5 @@ cdef class IncomingLink(Link):
     cdef void count_presettled(self) noexcept
     cdef int refuse(self, InDelivery* d, uint8_t kind, bytes state, bint counted) except -1
     cdef int unreachable(self, InDelivery* d) except -1
+    cdef void take_back(self) noexcept
     cpdef set_flowing(self, bint flowing)

@@ -95,6 +95,13 @@ cdef class IncomingLink(Link):
             self.draining = False
             self.session.want_flow(self)
 
+    cdef void take_back(self) noexcept:
+        """The address is unreachable. A client keeps its credit until it sends; a broker that the router called would
+        have messages released and count them as tried."""
+        if self.called and self.flowing and not self.draining:
+            self.draining = self.drain_due = True
+            self.session.want_flow(self)
+
     def use(self, DeliveryHandler deliveries not None):
         """What becomes of the link's deliveries."""
         self.deliveries = deliveries
@@ -125,6 +132,10 @@ cdef class IncomingLink(Link):
             if not self.drain_due:
                 return 0
             self.drain_due = False
+            if self.called:
+                # Brokers have queues behind their links, and RabbitMQ 3.10 ends the session when such a link is
+                # drained. What it sent before it sees this may still come.
+                self.credit = 0
         elif not self.flowing:
             return 0
         elif self.holds_back():
@@ -139,12 +150,7 @@ cdef class IncomingLink(Link):
         f.handle = self.handle
         f.delivery_count = self.delivery_count
         f.link_credit = self.credit
-        f.drain = self.draining
-        if self.draining and self.called:
-            # Brokers have queues behind their links, and RabbitMQ 3.10 ends the session when such a link is drained.
-            # What it sent before it sees this may still come.
-            f.link_credit = 0
-            f.drain = False
+        f.drain = self.draining and not self.called
         return self.session.send_flow(&f)
 
     cdef bint holds_back(self) noexcept:
@@ -228,7 +234,7 @@ cdef class IncomingLink(Link):
             answer.handle = self.handle
             answer.delivery_count = self.delivery_count
             answer.link_credit = self.credit
-            answer.drain = self.draining
+            answer.drain = self.draining and not self.called
             self.session.send_flow(&answer)
         return 0
 

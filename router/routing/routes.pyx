@@ -69,16 +69,17 @@ cdef class Route(DeliveryHandler):
 
     cdef int deliver(self, IncomingLink link, InDelivery* d, Content* c, Address address, bint targeted) except -1:
         cdef int copies
+        cdef bint fallback = not (targeted and (<TargetedRoute>self).from_fallback)
         if address.exchange is not None:
             return self.deliver_exchange(link, d, c, address)
         if address.inproc:
             return self.deliver_local(link, d, c, address)
         copies = forward(address, d, c)
-        if copies == 0 and address.fallback is not None and not (targeted and (<TargetedRoute>self).from_fallback):
+        if copies == 0 and address.fallback is not None and fallback:
             copies = forward_fallback(address, d, c)
         if copies == 0:
             return self.no_destination(link, d, address, targeted)
-        self.count_ingress(None if targeted and (<TargetedRoute>self).from_fallback else address)
+        self.count_ingress(address if fallback else None)
         return ROUTED
 
     cdef void count_ingress(self, Address address) noexcept:
@@ -92,7 +93,7 @@ cdef class Route(DeliveryHandler):
                 address.slot.ingress_container += 1
 
     cdef int no_destination(self, IncomingLink link, InDelivery* d, Address address, bint targeted) except -1:
-        if targeted and not address.reachable():
+        if targeted and not address.reachable(not (<TargetedRoute>self).from_fallback):
             link.unreachable(d)
             address.wait(link)
         else:
@@ -154,7 +155,7 @@ cdef class TargetedRoute(Route):
     def rebind(self, Address address not None, IncomingLink link not None):
         """The same address in a new table."""
         self.address = address
-        self.table.bind_producer(address, link)
+        self.table.bind_producer(address, link, not self.from_fallback)
 
     cdef int route(self, IncomingLink link, InDelivery* d, Content* c) except -1:
         cdef int result

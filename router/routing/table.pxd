@@ -33,14 +33,16 @@ cdef class Address:
     cdef list nearest                      # (Destination, Way), by (cost, index)
     cdef uint32_t turn                     # of routers at the same distance
     cdef Network network
-    cdef set producers                     # IncomingLinks bound here, ours only …
+    cdef dict producers                    # IncomingLink bound here, ours only -> whether it may use the fallback
     cdef set waiting                       # … of these, who get credit when the address is reachable; None: nobody
+    cdef set called                        # … whose peers the router called; None: nobody
     cdef AddressSlot* slot
     cdef bytes to                          # its name as an encoded string, for x-opt-qd.to
-    cdef bint reachable(self) noexcept
+    cdef bint reachable(self, bint fallback) noexcept
     cdef bint announced(self) noexcept     # some router that can be reached announced it
     cdef int find_ways(self) except -1
     cdef int wait(self, IncomingLink link) except -1
+    cdef int give_credit(self, IncomingLink link, bint fallback) except -1
 
 # Owner: the table.
 cdef class Exchange:

@@ -34,16 +34,29 @@ cdef class Address:
     def __repr__(self):
         return f"<Address {self.id} {self.key} consumers={len(self.consumers)}>"
 
-    cdef bint reachable(self) noexcept:
-        """Producers may have credit: some destination exists, if not of the address then of its fallback."""
+    cdef bint reachable(self, bint fallback) noexcept:
+        """Producers may have credit: some destination exists, if not of the address then of its fallback, for producers
+        whose deliveries may go there."""
         return bool(self.consumers) or self.inproc or self.exchange is not None or self.announced() \
-            or (self.fallback is not None and (bool(self.fallback.consumers) or self.fallback.announced()))
+            or (fallback and self.fallback is not None
+                and (bool(self.fallback.consumers) or self.fallback.announced()))
 
     cdef int wait(self, IncomingLink link) except -1:
         """A producer of ours is to get credit when there is somebody to send to."""
         if self.waiting is None:
             self.waiting = set()
         self.waiting.add(link)
+        return 0
+
+    cdef int give_credit(self, IncomingLink link, bint fallback) except -1:
+        """It gets credit, or waits for somebody to send to; fallback: its deliveries may go there."""
+        if not self.reachable(fallback):
+            link.take_back()
+            return self.wait(link)
+        if self.waiting is not None:
+            self.waiting.discard(link)
+        if not link.flowing or link.draining:
+            link.set_flowing(True)
         return 0
 
     cdef bint announced(self) noexcept:
@@ -218,7 +231,7 @@ cdef class Table:
             address.id = op[1]
             address.key = op[2]
             address.consumers = []
-            address.producers = set()
+            address.producers = {}
             address.slot = self.region.address_slot(self.worker, address.id)
             address.network = self.network
             mobile = op[2][0] == "M"
@@ -411,19 +424,22 @@ cdef class Table:
             remove_consumer(consumer.address, consumer)
             consumer = self.unbind_consumer(key, generation, None)
 
-    def bind_producer(self, Address address not None, IncomingLink link not None):
-        """A producer of ours: it gets credit when the address is reachable."""
-        address.producers.add(link)
+    def bind_producer(self, Address address not None, IncomingLink link not None, bint fallback):
+        """A producer of ours: it gets credit when the address is reachable. fallback: its deliveries may go there."""
+        address.producers[link] = fallback
         self.bound.add(address)
-        if address.reachable():
-            link.set_flowing(True)
-        else:
-            address.wait(link)
+        if link.initiated:
+            if address.called is None:
+                address.called = set()
+            address.called.add(link)
+        address.give_credit(link, fallback)
 
     def unbind_producer(self, Address address not None, IncomingLink link not None):
-        address.producers.discard(link)
+        address.producers.pop(link, None)
         if address.waiting is not None:
             address.waiting.discard(link)
+        if address.called is not None:
+            address.called.discard(link)
         if not address.producers:
             self.bound.discard(address)
 
@@ -471,14 +487,17 @@ cdef int remove_consumer(Address address, Consumer consumer) except -1:
 
 
 cdef int address_changed(Address address) except -1:
-    """Producers that waited get credit when there is somebody to send to (5, K-7); loss alone says nothing (K-8)."""
+    """What an address can reach may have changed: producers that wait get credit when there is somebody to send to (5,
+    K-7). Loss alone says nothing to clients (K-8); a peer that the router called loses it (AL-12)."""
     cdef IncomingLink link
     cdef set waiting = address.waiting
-    if waiting is not None and address.reachable():
+    if waiting is not None and address.reachable(True):
         address.waiting = None
         for link in waiting:
-            if not link.flowing or link.draining:
-                link.set_flowing(True)
+            address.give_credit(link, address.producers[link])
+    if address.called is not None:
+        for link in address.called:
+            address.give_credit(link, address.producers[link])
     return 0
 
 

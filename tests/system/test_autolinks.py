@@ -95,7 +95,6 @@ def test_the_attaches(rig: Callable[..., Rig]) -> None:
         end = {"durable": 0, "expiry_policy": "link-detach", "timeout": 0}
         assert getattr(found[direction], far) == {"address": address, **end}
         assert getattr(found[direction], near) == end
-    assert found["in"].wait_credit(CAPACITY) == CAPACITY, "whether anybody receives or not"
     for name in ("in", "out"):
         row = rig_.wait(name, "active")
         (link,) = [link for link in rig_.management.query("router.link") if link["identity"] == row["linkRef"]]
@@ -130,11 +129,16 @@ def test_a_message_goes_by_way_of_the_broker(rig: Callable[..., Rig]) -> None:
 def test_messages_of_a_broker_wait_there_when_nobody_receives(rig: Callable[..., Rig]) -> None:
     rig_ = rig(WAYPOINT, auto_link("in"))
     sender = links(rig_.container(), 1)["in"]
-    sender.wait_credit()
-    outcome = sender.request(message.message("early"))
-    assert outcome.name == "released"
+    rig_.wait("in", "active")
+    sender.peer.barrier()
+    assert sender.credit == 0, "nobody receives"
+    first = rig_.client().receiver("q.1", credit=1)
+    assert sender.wait_credit(CAPACITY) == CAPACITY
+    first.send_detach()
     sender.peer.until(lambda: sender.credit == 0, "the credit is taken back")
     assert not sender.draining, "brokers take a drain badly"
+    outcome = sender.request(message.message("early"))
+    assert outcome.name == "released", "it was on its way"
     receiver = rig_.client().receiver("q.1", credit=1)
     sender.wait_credit()
     sender.send(message.message("late"))
@@ -276,7 +280,9 @@ def test_fallback(rig: Callable[..., Rig]) -> None:
     sender.send(message.message("kept"), settled=True)
     kept = found["out"].next()
     assert bodies([kept]) == ["kept"]
+    assert found["in"].credit == 0, "what came back would only be released"
     receiver = client.receiver("f", credit=10)
+    found["in"].wait_credit()
     back = found["in"].send(kept.payload)
     assert bodies([receiver.next()]) == ["kept"]
     receiver.deliveries[0].settle()

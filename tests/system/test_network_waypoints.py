@@ -123,9 +123,11 @@ def test_a_queue_with_shards_at_two_routers(network: Network) -> None:
 def test_messages_of_a_broker_wait_for_consumers_of_other_routers(network: Network) -> None:
     rows(network, "AB", [WAYPOINT], B=[auto_link("in")])
     sender = links(network.broker("B"), 1)["in"]
-    sender.wait_credit()
-    assert sender.request(message.message("early")).name == "released"
+    first = network.client("A").receiver("q.1", credit=1)
+    pass_on(sender, first, "soon")
+    first.send_detach()
     sender.peer.until(lambda: sender.credit == 0, "the credit is taken back")
+    assert sender.request(message.message("early")).name == "released", "it was on its way"
     receiver = network.client("A").receiver("q.1", credit=1)
     pass_on(sender, receiver, "late")
 

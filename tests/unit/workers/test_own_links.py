@@ -7,22 +7,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from supervisor.attach import Accepted
-from tests.peer.frames import ACCEPTED, AMQP_HEADER, SASL_HEADER, error, source, target
+from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, SASL_HEADER, error, source, target
 from tests.peer.types import Array, Described, Symbol, ULong
 from tests.unit.engine.host import Peer, configuration
-from tests.unit.engine.talk import flow, frames, message, messages, of, say, settle, start, transfer
+from tests.unit.engine.talk import consumer, flow, frames, message, messages, of, say, settle, start, transfer
 
 MANY = 0x7FFFFFFF
 CONTAINERS = "listener { name: containers; host: 127.0.0.1; port: 3; role: route-container; idleTimeoutSeconds: 0 }"
+FALLBACK = Symbol("qd.fallback")
 LINKS = 256  # of a worker, in this host
 
 
 class Owner:
     """Who asks for links, bound to an address of the test."""
 
-    def __init__(self, router, address):
+    def __init__(self, router, address, fallback):
         self.router = router
         self.address = address
+        self.fallback = fallback
         self.heard = []
 
     def begun(self, link):
@@ -33,7 +35,8 @@ class Owner:
         if link.consumer and not active:
             return None
         table, settings = self.router.core.table, self.router.core.settings
-        return Accepted(table.open_mobile(self.address, 0, settings.current.lookup(self.address)), to=self.address)
+        record = table.open_mobile(self.address, 0, settings.current.lookup(self.address))
+        return Accepted(record, to=self.address, fallback=self.fallback)
 
     def ended(self, reason):
         self.heard.append(("ended", reason))
@@ -54,9 +57,9 @@ def container(router):
     return peer
 
 
-def ask(router, peer, way, address="balanced.own"):
+def ask(router, peer, way, address="balanced.own", fallback=True):
     """Ask for a link; its owner, reference, and what goes out."""
-    owner = Owner(router, address)
+    owner = Owner(router, address, fallback)
     reference = router.core.own_links.attach(peer.known, way == "out", address, owner)
     router.settle()
     return owner, reference, frames(peer)
@@ -106,9 +109,101 @@ def test_an_incoming_link_counts_from_where_the_peer_begins(router, container):
     _, _, heard = ask(router, container, "in")
     (attach,) = of(heard, "attach")
     container.feed(begin(0, 0) + answer(attach, initial_delivery_count=1000))
+    consuming = router.connect()
+    consuming.feed(start() + consumer(0, "balanced.own", 0))
     router.settle()
     (credit,) = of(frames(container), "flow")
     assert (credit.delivery_count, credit.link_credit) == (1000, 250)
+
+
+class Given:
+    """What a container may send by a link that the router has attached, as its flows say."""
+
+    def __init__(self, router, container, **bound):
+        self.router = router
+        self.container = container
+        _, _, heard = ask(router, container, "in", **bound)
+        (attach,) = of(heard, "attach")
+        self.handle = attach.handle
+        container.feed(begin(0, 0) + answer(attach))
+        self.flows = self.heard()
+
+    def heard(self):
+        """(delivery-count, link-credit) of the flows that came."""
+        self.router.settle()
+        flows = of(frames(self.container), "flow")
+        assert all(each.handle == self.handle and not each.drain for each in flows), "brokers take a drain badly"
+        return [(each.delivery_count, each.link_credit) for each in flows]
+
+
+def receiver(router, address="balanced.own", worker=0, capabilities=None):
+    """A client that receives, without credit."""
+    consuming = router.connect(worker)
+    wanted = source(address, capabilities=capabilities)
+    consuming.feed(start() + say("attach", name="c", handle=0, role=True, source=wanted, target=target()))
+    router.settle()
+    return consuming
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_container_sends_while_somebody_receives(routers, workers):
+    """A message that nobody takes would be released: a broker counts that as tried, and gives it up some time."""
+    router = routers(workers, configuration(more=CONTAINERS))
+    container = router.connect(listener="containers")
+    container.feed(AMQP_HEADER + say("open", container_id="broker"))
+    router.settle()
+    frames(container)
+    given = Given(router, container)
+    assert given.flows == [], "nobody receives"
+    first = receiver(router, worker=workers - 1)
+    assert given.heard() == [(0, 250)]
+    second = receiver(router)
+    assert given.heard() == []
+    first.feed(say("detach", handle=0))
+    assert given.heard() == []
+    second.lose()
+    assert given.heard() == [(0, 0)], "taken back"
+    container.feed(transfer(7, 0, message(b"on its way")))
+    router.settle()
+    (outcome,) = of(frames(container), "disposition")
+    assert (outcome.state, outcome.settled) == (RELEASED, True)
+    third = receiver(router, worker=workers - 1)
+    assert given.heard() == [(1, 250)]
+    third.feed(say("close"))
+    assert given.heard() == [(1, 0)]
+
+
+@pytest.mark.parametrize("address", ["exchange", "$management"])
+def test_a_container_may_send_where_a_message_is_always_taken(router, container, address):
+    assert Given(router, container, address=address).flows == [(0, 250)]
+
+
+def test_a_consumer_of_the_fallback_counts(router, container):
+    given = Given(router, container, address="spare.a")
+    assert given.flows == []
+    fallback = receiver(router, "spare.a", capabilities=FALLBACK)
+    assert given.heard() == [(0, 250)]
+    fallback.lose()
+    assert given.heard() == [(0, 0)]
+
+
+def test_what_comes_from_a_fallback_waits_for_other_consumers(router, container):
+    """It would not be given back there, but released."""
+    receiver(router, "spare.a", capabilities=FALLBACK)
+    given = Given(router, container, address="spare.a", fallback=False)
+    assert given.flows == []
+    consuming = receiver(router, "spare.a")
+    assert given.heard() == [(0, 250)]
+    consuming.lose()
+    assert given.heard() == [(0, 0)]
+
+
+def test_credit_that_the_broker_asks_for_is_what_it_has(router, container):
+    given = Given(router, container)
+    receiver(router).lose()
+    assert given.heard() == [(0, 250), (0, 0)]
+    container.feed(flow(7, 250, echo=True))
+    assert given.heard() == [(0, 0)]
 
 
 def test_a_refusal(router, container):
