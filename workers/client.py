@@ -12,6 +12,7 @@ from router.amqp.message_text import NONE, components
 from router.amqp.sasl import Anonymous, ClientMechanism, Mechanism, SaslClient, SaslServer, anonymous
 from router.amqp.sasl import plain as plain_login
 from router.ipc import control
+from workers.answers import Answers
 from workers.links import LinkRecord, NoRoom, check_attach
 from workers.own_links import OwnLink
 from workers.routed_sessions import RoutedSessions
@@ -34,6 +35,7 @@ class Client:
     """The handler of one connection and its sessions. Owner: the worker."""
 
     __slots__ = (
+        "answers",
         "components",
         "connection",
         "graceful",
@@ -72,6 +74,7 @@ class Client:
         self.tenant: str | None = None
         self.links: dict[int, LinkRecord | RoutedEnd] = {}
         self.leaving: dict[int, LinkRecord] = {}  # detached, the supervisor is to confirm
+        self.answers = Answers()
         self.next_link = 1
         self.own_links: dict[int, OwnLink] = {}  # that the router has attached, by the supervisor's reference
         self.own_session: Session | None = None  # for those
@@ -235,6 +238,7 @@ class Client:
         number = self.next_link
         self.next_link += 1
         record = self.links[number] = LinkRecord(self, number, session, items)
+        self.answers.expect(record)
         return record.link
 
     def on_attached(self, link: Any, items: list[bytes]) -> None:
@@ -274,17 +278,27 @@ class Client:
     # -- the supervisor's answers -------------------------------------------------------------------------------------
 
     def answer(self, message: control.Message) -> None:
-        """attached or refused, for a link that may be gone by now; or detached, for one that is."""
+        """attached, refused or paired, for a link that may be gone by now; or detached, for one that is."""
         if message["t"] == control.DETACHED:
             leaving = self.leaving.pop(message["link"], None)
             if leaving is not None:
                 leaving.confirmed()
             return
         record = self.links.get(message["link"])
-        if not isinstance(record, LinkRecord):
-            return
+        if isinstance(record, LinkRecord):
+            for each in self.answers.take(record, message):
+                self._act(each)
+        elif message["t"] == control.PAIRED:
+            self.worker.routed.unwanted(message)
+
+    def _act(self, message: control.Message) -> None:
+        """It is the turn of an answer."""
+        record = self.links[message["link"]]
+        assert isinstance(record, LinkRecord)
         if message["t"] == control.ATTACHED:
             record.attached(message)
+        elif message["t"] == control.PAIRED:
+            self.worker.routed.paired(record, message)
         else:
             record.refused(message["condition"], message["description"])
         self.connection.resume(Pause.PAUSE_ATTACH)
@@ -324,6 +338,12 @@ class Client:
         last: when its last delivery came or went (CLOCK_MONOTONIC ns), 0: there was none.
         """
         self.links.pop(record.number, None)
+        if isinstance(record, LinkRecord):
+            waited = self.answers.forget(record)
+            if waited is not None and waited["t"] == control.PAIRED:
+                self.worker.routed.unwanted(waited)
+            for each in self.answers.due(record.link.session):
+                self._act(each)
         if self.connection.ended:
             self.had_consumers |= confirm
             return False

@@ -17,7 +17,6 @@ from router.amqp.codec import (
     encode_uint,
     fields,
 )
-from router.amqp.connection import Pause
 from router.amqp.routed_in import RoutedIn
 from router.amqp.routed_link import Told
 from router.amqp.routed_out import RoutedOut
@@ -278,18 +277,17 @@ class RoutedEnds:
             {"t": control.UNPAIRABLE, "pair": order["pair"], "condition": condition, "description": description}
         )
 
-    def paired(self, order: control.Message, raw: bytes | None) -> None:
+    def unwanted(self, order: control.Message) -> None:
+        """The client's link of a pair is gone."""
+        self._worker.control.tell({"t": control.UNPAIRED, "pair": order["pair"]})
+
+    def paired(self, record: LinkRecord, order: control.Message) -> None:
         """The container's link is there: the client's becomes the other end, and its attach goes there."""
-        worker = self._worker
-        client = worker.clients.get(order["conn"])
-        record = client.links.get(order["link"]) if client is not None else None
-        if client is None or not isinstance(record, LinkRecord):
-            worker.control.tell({"t": control.UNPAIRED, "pair": order["pair"]})
-            return
+        worker, client = self._worker, record.client
         try:
             check(record.items)
         except AmqpError as error:
-            worker.control.tell({"t": control.UNPAIRED, "pair": order["pair"]})
+            self.unwanted(order)
             client.connection.fail(error)
             return
         old = record.link
@@ -317,7 +315,6 @@ class RoutedEnds:
             link.take_over(old)
         else:
             link.lose()
-        client.connection.resume(Pause.PAUSE_ATTACH)
 
     def unpair(self, order: control.Message, raw: bytes | None) -> None:
         """The client's link of a pair will never come."""

@@ -90,7 +90,7 @@ class Worker:
             control.CLOSE: self.on_close,
             control.DRAIN: self.on_drain,
             control.PAIR: self.routed.pair,
-            control.PAIRED: self.routed.paired,
+            control.PAIRED: self.on_paired,
             control.UNPAIR: self.routed.unpair,
             control.SEND: self.on_send,
             control.CONTROL: self.on_control,
@@ -239,6 +239,13 @@ class Worker:
         client = self.clients.get(message["conn"])
         if client is not None:
             client.answer(message)
+
+    def on_paired(self, message: Message, raw: bytes | None) -> None:
+        client = self.clients.get(message["conn"])
+        if client is not None:
+            client.answer(message)
+        else:
+            self.routed.unwanted(message)
 
     def on_gone(self, message: Message, raw: bytes | None) -> None:
         client = self.clients.get(message["conn"])

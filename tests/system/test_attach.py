@@ -360,3 +360,15 @@ def test_node_descriptor_forms(connect: Connect, fresh: Fresh) -> None:
     pass_one(connect().sender(address), receiver)
     assert receiver.remote is not None
     assert receiver.remote.source.descriptor in (ULong(0x28), Symbol("amqp:source:list"))
+
+
+def test_answers_keep_the_order_of_the_attaches(connect: Connect) -> None:
+    """Who asks for a reply address and for credit to send a request has the address when it has the credit."""
+    session = connect().session
+    for _ in range(20):
+        receiver = session.receiver(dynamic=True, credit=1, wait=False)
+        sender = session.sender("$management", wait=False)
+        sender.wait_credit()
+        assert receiver.remote is not None, "the answer came before the credit"
+        receiver.send_detach()
+        sender.send_detach()

@@ -174,7 +174,7 @@ class InProcessWorker(Worker):
             control.CONTROL: self.on_control,
             control.TAKEN: self.on_taken,
             control.PAIR: self.routed.pair,
-            control.PAIRED: self.routed.paired,
+            control.PAIRED: self.on_paired,
             control.UNPAIR: self.routed.unpair,
             control.WATCH: self.on_watch,
         }
