@@ -45,7 +45,9 @@ class Routed(NamedTuple):
     """The decision is that a container has the link. The connection is its, or that to the next router on the way."""
 
     connection: Connection
-    address: str | None  # what the container is to see in the place of the client's text; None: the same
+    # What the container is to see in the place of the client's text, which of a dynamic node is the address that its
+    # properties ask for; None: the same.
+    address: str | None
     remove: str  # what is taken off the front of the address that the container answers …
     put: str  # … and what is put there
     hop: Hop | None = None  # None: the container is at this router
@@ -139,10 +141,10 @@ class Attaching:
         target = self._targets.choose(match, message, from_router)
         if target is None:
             return NO_ROUTE
-        if message["coordinator"] or message["dynamic"]:
+        if message["coordinator"]:
             return Routed(target.connection, None, "", "", target.hop)
         whole = text if tenant is None else tenant + name
-        if target.address is None:
+        if target.address is None or message["dynamic"]:
             return Routed(target.connection, None if whole == text else whole, "", "", target.hop)
         seen = target.address.outward(whole)
         put = target.address.delete_prefix.removeprefix(tenant or "")

@@ -60,6 +60,13 @@ def with_way(properties: bytes, way: list[str]) -> bytes:
     return encode_map(items) if items else NULL
 
 
+def with_node_address(properties: bytes, address: str) -> bytes:
+    """Properties of a dynamic node that ask for another address, which is the first of them (LR-18)."""
+    (key, _), *others = _pairs(properties)
+    encoded: bytes = encode_map([key, encode_string(address), *(item for pair in others for item in pair)])
+    return encoded
+
+
 def leave_out(items: list[bytes]) -> None:
     """Take out of an attach what routers of Dispatch 1.19 do not pass on."""
     items[SND_MODE], items[RCV_MODE] = encode_ubyte(_SND_MIXED), encode_ubyte(_RCV_FIRST)

@@ -25,7 +25,7 @@ from router.routing.far_end import PortEnd
 
 from router.amqp.errors import RESOURCE_LIMIT, AmqpError
 from router.ipc import control
-from workers.link_way import PROPERTIES, leave_out, padded, with_way
+from workers.link_way import PROPERTIES, leave_out, padded, with_node_address, with_way
 from workers.links import (
     HANDLE,
     INCOMPLETE,
@@ -38,7 +38,7 @@ from workers.links import (
     LinkRecord,
     log_end,
 )
-from workers.terminus import ADDRESS, COORDINATOR, EXPIRY, NULL, SESSION_END, TRUE, Terminus
+from workers.terminus import ADDRESS, COORDINATOR, EXPIRY, NODE_PROPERTIES, NULL, SESSION_END, TRUE, Terminus
 
 if TYPE_CHECKING:
     from workers.client import Client
@@ -176,8 +176,11 @@ class RoutedEnd:
             if len(values) > EXPIRY and values[EXPIRY] == NULL:
                 values[EXPIRY] = SESSION_END
             if field == self._node() and address is not None:
-                values += [NULL] * (ADDRESS + 1 - len(values))
-                values[ADDRESS] = encode_string(address)
+                if terminus.dynamic:
+                    values[NODE_PROPERTIES] = with_node_address(values[NODE_PROPERTIES], address)
+                else:
+                    values += [NULL] * (ADDRESS + 1 - len(values))
+                    values[ADDRESS] = encode_string(address)
             items[field] = encode_described(terminus.code, values)
 
     def _edit_answer(self, items: list[bytes], remove: str, put: str) -> None:

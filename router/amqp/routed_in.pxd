@@ -6,12 +6,25 @@ from router.amqp.delivery cimport InDelivery
 from router.amqp.frames cimport Flow, Transfer
 from router.amqp.routed_link cimport RoutedLink
 
+# What the first transfer of a delivery said, which had no octets. Owner: its link.
+cdef class Beginning:
+    cdef bytes tag
+    cdef bytes state
+    cdef uint32_t format
+    cdef uint8_t options
+    cdef int begin(self, const Transfer* t) except -1
+    cdef void complete(self, const Transfer* t, Transfer* whole, bint settled) noexcept
+
 cdef class RoutedIn(RoutedLink):
-    cdef InDelivery* current               # incomplete delivery
+    cdef InDelivery* current               # incomplete delivery …
     cdef uint32_t skipped                  # deliveries that the other end never saw
     cdef bint capped                       # credit is held back
-    cdef int refuse_tag(self, InDelivery* d) except -1
     cdef void uncap(self) noexcept
+    cdef Beginning beginning               # … of which no octets have come: the other end has seen nothing of it
+    cdef int pass_on(self, InDelivery* d, const Transfer* t, bint first) except -1
+    cdef int wait_for_octets(self, InDelivery* d, const Transfer* t) except -1
+    cdef int refuse(self, InDelivery* d, bytes why) except -1
+    cdef int skip(self, InDelivery* d) except -1
     cdef int done(self, InDelivery* d) except -1
     cdef void count_end(self, InDelivery* d, uint8_t kind) noexcept
     cdef void count_presettled(self, InDelivery* d) noexcept

@@ -6,6 +6,7 @@ from router.amqp.credit cimport credit_left
 from router.amqp.delivery cimport (
     IN_COMPLETE, IN_DISCARD, IN_ENDED, IN_PRESETTLED, IN_ROUTED, Party, in_free, in_new, map_put, map_take,
 )
+from router.amqp.frames cimport T_RESUME
 from router.amqp.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST, check_value
 from router.amqp.message cimport message_awaited
 from router.amqp.session cimport CREDIT_OCTETS, HOLD_OCTETS, Session
@@ -13,10 +14,36 @@ from router.amqp.spec cimport D_REJECTED
 from router.ipc.layout cimport DROP_PRODUCER_LOST, DROP_REJECTED
 
 from router.amqp import codec
-from router.amqp.errors import RESOURCE_LIMIT, SESSION_INVALID_FIELD, RemoteError
+from router.amqp.errors import DECODE_ERROR, RESOURCE_LIMIT, SESSION_INVALID_FIELD, RemoteError
 
 cdef bytes LONG_TAG = codec.encode_described(
     D_REJECTED, [codec.encode_error("amqp:invalid-field", "delivery tag length exceeded")])
+cdef bytes NO_OCTETS = codec.encode_described(
+    D_REJECTED, [codec.encode_error(DECODE_ERROR, "invalid message format")])
+
+
+cdef class Beginning:
+    """What the first transfer of a delivery said, which had no octets."""
+
+    cdef int begin(self, const Transfer* t) except -1:
+        self.options = t.options
+        self.format = t.message_format
+        self.tag = t.tag.data[:t.tag.size]
+        self.state = t.state.data[:t.state.size]
+        return 0
+
+    cdef void complete(self, const Transfer* t, Transfer* whole, bint settled) noexcept:
+        """Make of t, which has the first octets, the first transfer. It points into this object, which it is not to
+        outlive."""
+        whole[0] = t[0]
+        whole.options |= self.options
+        whole.message_format = self.format
+        whole.tag.data = self.tag
+        whole.tag.size = len(self.tag)
+        whole.settled = whole.settled or settled
+        if whole.state.size == 0:
+            whole.state.data = self.state
+            whole.state.size = len(self.state)
 
 
 cdef class RoutedIn(RoutedLink):
@@ -26,6 +53,8 @@ cdef class RoutedIn(RoutedLink):
         cdef Session session = self.session
         cdef InDelivery* d = self.current
         cdef bint first = d is NULL
+        cdef Beginning beginning
+        cdef Transfer whole
         check_value(&t.state)
         if first:
             session.new_delivery(t)
@@ -59,11 +88,21 @@ cdef class RoutedIn(RoutedLink):
         if self.current is NULL:
             d.flags |= IN_COMPLETE
         if d.flags & IN_DISCARD:
-            return self.refuse_tag(d) if self.current is NULL else 0
-        if self.near is not None:
-            self.near.deliver(d, t, first, self.streams_meter())
-        elif self.far is not None:
-            self.far.deliver(d, t, first, self.streams_meter())
+            return self.refuse(d, LONG_TAG) if self.current is NULL else 0
+        if first or self.beginning is not None:
+            if t.payload.size == 0 and not t.aborted and not t.options & T_RESUME:
+                return self.wait_for_octets(d, t)
+            if self.beginning is not None:
+                beginning = self.beginning
+                self.beginning = None
+                if t.aborted:
+                    map_take(&session.received, d.key)
+                    self.count_lost(d)
+                    return self.skip(d)
+                beginning.complete(t, &whole, d.flags & IN_PRESETTLED)
+                t = &whole
+                first = True
+        self.pass_on(d, t, first)
         if t.aborted:
             if not d.flags & IN_PRESETTLED:
                 map_take(&session.received, d.key)
@@ -98,18 +137,42 @@ cdef class RoutedIn(RoutedLink):
             self.flow_due = True
             self.session.want_flow(self)
 
-    cdef int refuse_tag(self, InDelivery* d) except -1:
-        """LR-22: a tag that cannot be; its place is the sender's again."""
+    cdef int pass_on(self, InDelivery* d, const Transfer* t, bint first) except -1:
+        """A frame, for the other end."""
+        if self.near is not None:
+            return self.near.deliver(d, t, first, self.streams_meter())
+        if self.far is not None:
+            return self.far.deliver(d, t, first, self.streams_meter())
+        return 0
+
+    cdef int refuse(self, InDelivery* d, bytes why) except -1:
+        """What the receiver is to see nothing of: a tag that cannot be (LR-22), no octets at all (LR-18a)."""
         cdef Slice state
         if not d.flags & IN_PRESETTLED:
-            state.data = LONG_TAG
-            state.size = len(LONG_TAG)
+            state.data = why
+            state.size = len(why)
             self.session.report(<uint32_t>d.key, D_REJECTED, &state, True)
             map_take(&self.session.received, d.key)
             self.count_end(d, D_REJECTED)
         else:
             self.count_presettled(d)
             count_drop(self.slot, DROP_REJECTED)
+        return self.skip(d)
+
+    cdef int wait_for_octets(self, InDelivery* d, const Transfer* t) except -1:
+        """An empty frame at the beginning: whether it goes on is not known before octets come, or the delivery ends."""
+        if not t.more:
+            self.beginning = None
+            return self.refuse(d, NO_OCTETS)
+        if self.beginning is None:
+            self.beginning = Beginning()
+            self.beginning.begin(t)
+        elif t.state.size:
+            self.beginning.state = t.state.data[:t.state.size]
+        return 0
+
+    cdef int skip(self, InDelivery* d) except -1:
+        """A delivery that the other end never sees: its place is the sender's again."""
         self.skipped += 1
         if self.held.has_link_credit:
             self.flow_due = True
@@ -237,11 +300,10 @@ cdef class RoutedIn(RoutedLink):
         self.current = NULL
         memset(&t, 0, sizeof(Transfer))
         t.aborted = t.settled = True
-        if not d.flags & IN_DISCARD:
-            if self.near is not None:
-                self.near.deliver(d, &t, False, self.streams_meter())
-            elif self.far is not None:
-                self.far.deliver(d, &t, False, self.streams_meter())
+        if self.beginning is not None:
+            self.beginning = None
+        elif not d.flags & IN_DISCARD:
+            self.pass_on(d, &t, False)
         map_take(&self.session.received, d.key)
         self.count_lost(d)
         return self.done(d)

@@ -16,10 +16,11 @@ import pytest
 from tests.peer import message
 from tests.peer.container import accept, refuse
 from tests.peer.frames import ACCEPTED
-from tests.peer.peer import Peer
+from tests.peer.peer import Link, Peer
 from tests.peer.types import Described, Map, Symbol, ULong
 from tests.system.fixtures import Start
 from tests.system.gateways import Network
+from tests.system.router import listener
 from tests.system.test_link_routes import (
     BOTH,
     LARGE,
@@ -150,6 +151,24 @@ def test_transactions_pass(network: Network) -> None:
         assert sender.outcome(number).state == outcome
 
 
+def test_a_message_without_octets_is_rejected_where_it_comes_in(network: Network) -> None:
+    broker = three(network)
+    for client in network.clients("A"):
+        sender, end = sending(broker, client)
+        outcome = sender.request(b"")
+        assert outcome.name == "rejected"
+        assert outcome.error == ("amqp:decode-error", "invalid message format")
+        number = sender.send(message.message("x"))
+        delivery = end.next()
+        assert message.body(delivery.payload) == "x"
+        delivery.settle()
+        assert sender.outcome(number).name == "accepted"
+        receiver, back = receiving(broker, client)
+        assert back.request(b"").name == "rejected"
+        back.send(message.message("y"), settled=True)
+        assert message.body(receiver.next().payload) == "y"
+
+
 def test_dynamic_nodes(network: Network) -> None:
     broker = three(network)
     wanted = Map([(Symbol("x-opt-qd.address"), "q.new")])
@@ -161,6 +180,34 @@ def test_dynamic_nodes(network: Network) -> None:
     assert (end.remote.source.value[4], end.remote.source.value[5]) == (True, {"x-opt-qd.address": "q.new"})
     accept(end, source=Described(ULong(0x28), ["made.by.broker", None, None, None, True]))
     assert receiver.wait_attached().source.value[0] == "made.by.broker"
+
+
+def test_a_dynamic_node_of_a_tenant(network: Network) -> None:
+    """A router on the way does not know of the tenant: it gets the whole address."""
+    routes = [link_route(way, "acme.com") for way in ("in", "out")]
+    network.chain("AB", {"A": [listener("tenants", multiTenant=True)], "B": routes})
+    broker = network.broker("B")
+    network.knows("A", "Cacme.com", "B")
+    network.knows("A", "Dacme.com", "B")
+    asked = Map([(Symbol("x-opt-qd.address"), "new"), (Symbol("other"), 1)])
+    node = [None, None, None, None, True, asked]
+    for code, field in ((0x28, "source"), (0x29, "target")):
+        client = Peer.opened(network.routers["A"].ports["tenants"], hostname="acme.com")
+        network.peers.append(client)
+        asking = Described(ULong(code), node)
+        link: Link = (
+            client.receiver(wait=False, source=asking)
+            if field == "source"
+            else client.sender(wait=False, target=asking)
+        )
+        if not broker.sessions:
+            broker.session_begun()
+        end = broker.link_attached(answer=False)
+        seen = getattr(end.remote, field).value
+        assert (seen[0], seen[4]) == (None, True)
+        assert list(seen[5].items()) == [("x-opt-qd.address", "acme.com/new"), ("other", 1)]
+        accept(end, **{field: Described(ULong(code), ["made.by.broker", None, None, None, True])})
+        assert getattr(link.wait_attached(), field).value[0] == "made.by.broker"
 
 
 def test_prefixes_are_of_the_router_with_the_container(network: Network) -> None:

@@ -209,3 +209,12 @@ def test_coordinators_and_dynamic_nodes(world):
     assert world.goes(None, coordinator=True, tenant="acme.com/") == (20, ["B", "A"])
     assert world.goes(None, dynamic=True, dynamic_address="lr.new") == (20, ["B", "A"])
     assert isinstance(world.decide(None, dynamic=True, dynamic_address="other"), Refused)
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_dynamic_node_of_a_tenant_has_the_tenants_prefix_everywhere(world, here):
+    world.serve("acme.com.lr", *([Connection(5, "broker")] if here else []))
+    world.announce("Cacme.com.lr", 1)
+    decision = world.decide(None, dynamic=True, dynamic_address="/lr.new", tenant="acme.com/")
+    assert (decision.address, decision.remove, decision.put) == ("acme.com/lr.new", "", "")
+    assert (decision.hop is None) == here

@@ -306,6 +306,100 @@ def test_a_client_that_goes_in_the_middle_of_a_message_aborts_it(world):
     assert heard == [("transfer", False), ("transfer", True), ("detach", False)]
 
 
+def empty(number, **fields):
+    """A frame without payload."""
+    return say("transfer", handle=0, delivery_id=number, delivery_tag=b"e%d" % number, message_format=number, **fields)
+
+
+@pytest.mark.parametrize("frames_of_it", [1, 2, 3])
+@pytest.mark.parametrize("settled", [None, True])
+def test_a_delivery_without_octets_is_rejected_and_its_credit_given_back(world, frames_of_it, settled):
+    router, container, client = world
+    sending(world, credit=3)
+    frames(client)
+    parts = [empty(0, settled=settled, more=True)] + [say("transfer", handle=0, more=True)] * (frames_of_it - 2)
+    if frames_of_it == 1:
+        client.feed(empty(0, settled=settled))
+    else:
+        client.feed(b"".join(parts) + say("transfer", handle=0))
+    client.feed(transfer(0, 1, message(b"x")))
+    router.settle()
+    (seen,) = of(frames(container.peer), "transfer")
+    assert (seen.delivery_id, seen.payload) == (0, message(b"x")), "the container has seen nothing of it"
+    heard = frames(client)
+    (credit,) = of(heard, "flow")
+    assert (credit.delivery_count, credit.link_credit) == (1, 3)
+    refused = [(each.first, each.settled, each.state) for each in of(heard, "disposition")]
+    why = Described(ULong(0x1D), [Symbol("amqp:decode-error"), "invalid message format"])
+    assert refused == ([] if settled else [(0, True, Described(ULong(0x25), [why]))])
+    container.say("disposition", role=True, first=0, settled=True, state=ACCEPTED)
+    (outcome,) = of(frames(client), "disposition")
+    assert (outcome.first, outcome.state) == (1, ACCEPTED)
+
+
+@pytest.mark.parametrize("empties", [1, 2])
+def test_an_empty_first_frame_is_passed_on_when_octets_follow(world, empties):
+    router, container, client = world
+    sending(world)
+    frames(container.peer)
+    state = Described(ULong(0x34), [b"txn"])
+    client.feed(empty(7, more=True, state=state, batchable=True))
+    client.feed(say("transfer", handle=0, more=True) * (empties - 1))
+    router.settle()
+    assert frames(container.peer) == []
+    client.feed(say("transfer", handle=0, more=True, payload=b"abc"))
+    client.feed(say("transfer", handle=0, payload=b"def", delivery_id=7))
+    router.settle()
+    first, *others = of(frames(container.peer), "transfer")
+    assert (first.delivery_tag, first.message_format, first.state, first.batchable) == (b"e7", 7, state, True)
+    assert first.payload + b"".join(each.payload for each in others) == b"abcdef"
+    container.say("disposition", role=True, first=first.delivery_id, settled=True, state=ACCEPTED)
+    (outcome,) = of(frames(client), "disposition")
+    assert (outcome.first, outcome.settled, outcome.state) == (7, True, ACCEPTED)
+
+
+def test_settled_before_the_first_octet(world):
+    router, container, client = world
+    sending(world)
+    frames(container.peer)
+    client.feed(empty(0, more=True) + settle(0, role=False))
+    client.feed(say("transfer", handle=0, payload=b"abc"))
+    router.settle()
+    (seen,) = of(frames(container.peer), "transfer")
+    assert (seen.payload, seen.settled) == (b"abc", True)
+
+
+@pytest.mark.parametrize("how", ["abort", "detach", "lose"])
+def test_what_ends_before_its_first_octet_was_never_there(world, how):
+    router, container, client = world
+    sending(world, credit=3)
+    frames(client)
+    client.feed(empty(0, more=True))
+    if how == "lose":
+        client.lose()
+    else:
+        client.feed(say("transfer", handle=0, aborted=True) if how == "abort" else say("detach", handle=0))
+    router.settle()
+    heard = frames(container.peer)
+    assert of(heard, "transfer") == []
+    if how == "abort":
+        (credit,) = frames(client)
+        assert (credit.name, credit.delivery_count, credit.link_credit) == ("flow", 1, 3)
+    else:
+        assert heard[-1].name == "detach"
+
+
+def test_a_delivery_that_is_resumed_may_be_empty(world):
+    """Nothing of it is missing: the frame says what became of it."""
+    router, container, client = world
+    sending(world)
+    frames(container.peer)
+    client.feed(empty(0, resume=True, state=ACCEPTED, settled=True))
+    router.settle()
+    (seen,) = of(frames(container.peer), "transfer")
+    assert (seen.resume, seen.state, seen.settled, seen.payload) == (True, ACCEPTED, True, b"")
+
+
 def test_a_tag_that_is_too_long_is_refused_and_its_credit_given_back(world):
     router, container, client = world
     sending(world, credit=3)
