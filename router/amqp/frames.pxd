@@ -64,7 +64,7 @@ cdef enum:
     FLOW_ROOM = 88             # a flow without properties
 
 # Each writes a whole frame (the transfer: everything but the payload, whose size it is told) at `w` and returns its
-# length. The caller has made room.
+# length. The caller has made room, for a transfer TRANSFER_ROOM octets and the state.
 cdef size_t write_transfer(uint8_t* w, uint16_t channel, uint32_t handle, uint32_t delivery_id, const uint8_t* tag,
                            size_t tag_size, uint32_t message_format, bint settled, bint more, bint aborted,
                            const uint8_t* state, size_t state_size, size_t payload) noexcept nogil

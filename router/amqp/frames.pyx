@@ -273,12 +273,26 @@ cdef inline void end_list(uint8_t* frame, uint8_t* w, uint8_t items) noexcept no
     frame[13] = items
 
 
+cdef inline uint8_t* begin_wide(uint8_t* frame) noexcept nogil:
+    """A list32 where begin_frame has left a list8."""
+    frame[11] = T_LIST32
+    return frame + 20
+
+
+cdef inline void end_wide(uint8_t* frame, uint8_t* w, uint8_t items) noexcept nogil:
+    write32(frame + 12, <uint32_t>(w - frame - 16))
+    write32(frame + 16, items)
+
+
 cdef size_t write_transfer(uint8_t* w, uint16_t channel, uint32_t handle, uint32_t delivery_id, const uint8_t* tag,
                            size_t tag_size, uint32_t message_format, bint settled, bint more, bint aborted,
                            const uint8_t* state, size_t state_size, size_t payload) noexcept nogil:
     cdef uint8_t* frame = w
     cdef uint8_t items = 4
+    cdef bint wide = state_size > 150
     w = begin_frame(w, channel, P_TRANSFER)
+    if wide:
+        w = begin_wide(frame)
     w = put_uint(w, handle)
     w = put_uint(w, delivery_id)
     w[0] = T_BIN8
@@ -306,7 +320,10 @@ cdef size_t write_transfer(uint8_t* w, uint16_t channel, uint32_t handle, uint32
                     items = 10
                     w = put_bool(w, False)
                     w = put_bool(w, True)
-    end_list(frame, w, items)
+    if wide:
+        end_wide(frame, w, items)
+    else:
+        end_list(frame, w, items)
     write32(frame, <uint32_t>(w - frame + payload))
     return w - frame
 
@@ -320,17 +337,6 @@ cdef inline uint8_t* put_octets(uint8_t* w, const uint8_t* octets, size_t size) 
     if size:
         memcpy(w, octets, size)
     return w + size
-
-
-cdef inline uint8_t* begin_wide(uint8_t* frame) noexcept nogil:
-    """A list32 where begin_frame has left a list8."""
-    frame[11] = T_LIST32
-    return frame + 20
-
-
-cdef inline void end_wide(uint8_t* frame, uint8_t* w, uint8_t items) noexcept nogil:
-    write32(frame + 12, <uint32_t>(w - frame - 16))
-    write32(frame + 16, items)
 
 
 cdef size_t write_routed_transfer(uint8_t* w, uint16_t channel, uint32_t handle, uint32_t delivery_id,

@@ -48,6 +48,7 @@ cdef class IncomingLink(Link):
     cdef int first_frame(self, const Transfer* t) except -1
     cdef int next_frame(self, const Transfer* t) except -1
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1
+    cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1
     cdef int collect_frame(self, InDelivery* d, const Transfer* t) except -1
     cdef int complete_stored(self, InDelivery* d) except -1
     cdef int complete_discarded(self, InDelivery* d) except -1

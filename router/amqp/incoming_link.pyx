@@ -11,14 +11,15 @@ from router.amqp.counters cimport (
 )
 from router.amqp.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_CREDITED, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_PRESETTLED, IN_ROUTED,
-    IN_STUCK, in_abandon, in_free, in_keep_state, in_lost, in_more, in_new, in_routed, in_settled_late, in_update, in_waits,
-    map_put, map_take, plain_state,
+    IN_STUCK, in_abandon, in_free, in_keep_state, in_lost, in_more, in_new, in_routed, in_settled_late, in_update,
+    in_waits, map_put, map_take, plain_state, state_kind,
 )
 from router.amqp.frames cimport Flow
 from router.amqp.message cimport (
-    STREAM_AT, Message, Meter, message_append, message_linearise, message_meter, message_new, message_release,
-    message_awaited, message_routed, meter_new,
+    STATE_IN_TRANSFER, STREAM_AT, Message, Meter, message_append, message_awaited, message_linearise, message_meter,
+    message_new, message_release, message_routed, message_state, meter_new,
 )
+from router.amqp.routed_link cimport check_value
 from router.amqp.session cimport CREDIT_OCTETS, HOLD_OCTETS, Session
 from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
 from router.ipc.layout cimport DROP_NO_DESTINATION, DROP_OVERFLOW, DROP_PRODUCER_LOST, DROP_REJECTED
@@ -69,8 +70,16 @@ cdef void stored_content(InDelivery* d, Content* c) noexcept nogil:
     c.stored = d.message
     c.complete = d.message.complete
     c.format = d.message.format
+    c.state.data = d.message.state
+    c.state.size = d.message.state_size
     c.settled = (d.flags & IN_PRESETTLED) != 0
     set_head(c)
+
+
+cdef Slice relayed_state(const Slice* state) except *:
+    """What goes on of a delivery state in a transfer. Raises RemoteError when it is not well formed."""
+    check_value(state)
+    return state[0] if state.size <= STATE_IN_TRANSFER else plain_state(state_kind(state))
 
 
 cdef class IncomingLink(Link):
@@ -270,6 +279,8 @@ cdef class IncomingLink(Link):
         if t.more:
             self.current = d
             d.message = message_new(t.message_format)
+            if t.state.size:
+                self.keep_state(d, t)
             return self.store_and_route(d, t)
         memset(&c, 0, sizeof(Content))
         c.data = t.payload.data
@@ -277,6 +288,8 @@ cdef class IncomingLink(Link):
         c.complete = c.whole = True
         c.settled = t.settled
         c.format = t.message_format
+        if t.state.size:
+            c.state = relayed_state(&t.state)
         d.flags |= IN_COMPLETE
         return self.route(d, &c)
 
@@ -288,10 +301,21 @@ cdef class IncomingLink(Link):
         if t.aborted:
             self.current = NULL
             return self.abort(d)
+        if t.state.size and d.message is not NULL:
+            self.keep_state(d, t)
         if t.settled and not d.flags & IN_PRESETTLED:
             map_take(&self.session.received, d.key)
             in_settled_late(d)
         return self.store_and_route(d, t)
+
+    cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1:
+        """A state in one of several transfers: copies that have begun to leave are told it, others say it (D-4)."""
+        cdef Slice state = relayed_state(&t.state)
+        if state.size:
+            message_state(d.message, &state)
+        if d.flags & IN_ROUTED:
+            in_update(d, state_kind(&state), &state, False)
+        return 0
 
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1:
         """One frame of a delivery of several."""

@@ -7,6 +7,7 @@ cdef enum:
     # A message that is not complete when it has this many octets is streamed; a smaller one is forwarded whole
     # (Dispatch's Q2: 256 buffers of 512 octets).
     STREAM_AT = 131072
+    STATE_IN_TRANSFER = 8192   # octets of a delivery state that go on with a message; of a longer one its kind does
     CHUNK_OCTETS = 65400       # of a chunk behind the first: below malloc's mmap threshold, header included
 
 ctypedef void (*MeterFreed)(void* owner) noexcept
@@ -41,6 +42,8 @@ cdef struct Message:
     Chunk* head                # first octet; dropped by `message_routed` (then readers keep what they need)
     Chunk* tail
     Meter* meter
+    uint8_t* state             # delivery state that its first transfer says, encoded (owned), or NULL
+    uint32_t state_size
 
 # Where a reader of a message is.
 cdef struct Cursor:
@@ -100,6 +103,7 @@ cdef struct Content:
     bint checking              # … and goes to a router that knows of this, unsettled
     bint unbounded             # presettled, and nobody who sent it here can be slowed
     uint32_t came_by           # the inter-router connection that it came by, 0: none
+    Slice state                # delivery state that the producer put into the transfer; data NULL: none
     uint64_t* outstanding      # where unsettled copies are counted while they are, or NULL
 
 cdef ScanResult scan(const uint8_t* data, size_t size, bint properties, bint honour, Sections* out) noexcept nogil
@@ -109,6 +113,8 @@ cdef Message* message_new(uint32_t format) except NULL
 cdef int message_meter(Message* m, Meter* meter) except -1
 cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1
 cdef int message_linearise(Message* m, size_t size) except -1
+# The producer put this delivery state into a transfer: the first one of each copy says it.
+cdef int message_state(Message* m, const Slice* state) except -1
 cdef void message_routed(Message* m) noexcept
 cdef void message_release(Message* m) noexcept
 cdef Message* content_store(Content* c) except NULL

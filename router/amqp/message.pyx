@@ -456,6 +456,17 @@ cdef void message_routed(Message* m) noexcept:
         m.head = NULL
 
 
+cdef int message_state(Message* m, const Slice* state) except -1:
+    cdef uint8_t* octets = <uint8_t*>malloc(state.size)
+    if octets is NULL:
+        raise MemoryError("delivery state")
+    memcpy(octets, state.data, state.size)
+    free(m.state)
+    m.state = octets
+    m.state_size = <uint32_t>state.size
+    return 0
+
+
 cdef void message_release(Message* m) noexcept:
     m.refs -= 1
     if m.refs:
@@ -466,6 +477,7 @@ cdef void message_release(Message* m) noexcept:
         chunk_release(m.tail)
     if m.meter is not NULL:
         meter_release(m.meter)
+    free(m.state)
     free(m)
 
 
@@ -475,6 +487,8 @@ cdef Message* content_store(Content* c) except NULL:
         c.stored = message_new(c.format)
         message_append(c.stored, c.data, c.size)
         c.stored.complete = c.complete
+        if c.state.size:
+            message_state(c.stored, &c.state)
     return c.stored
 
 

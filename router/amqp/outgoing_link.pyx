@@ -16,12 +16,13 @@ from router.amqp.counters cimport (
 from router.amqp.credit cimport credit_left, shown_credit
 from router.amqp.delivery cimport (
     IN_OWN, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_LATE_SETTLED, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED,
-    OUT_STUCK, OWN_FLOWING, OWN_QUEUED, map_put, map_take, out_free, out_left, out_new, out_update, own_charge, plain_state,
-    queue_append, queue_remove, sent_append, sent_remove,
+    OUT_STUCK, OWN_FLOWING, OWN_QUEUED, map_put, map_take, out_free, out_left, out_new, out_update, own_charge,
+    plain_state, queue_append, queue_remove, sent_append, sent_remove, state_kind,
 )
 from router.amqp.frames cimport TRANSFER_ROOM, Flow, write_transfer
 from router.amqp.message cimport (
     Message, compose, compose_room, content_store, cursor_close, cursor_open, cursor_read, message_release,
+    message_state,
 )
 from router.amqp.session cimport Session
 from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RELEASED
@@ -101,7 +102,7 @@ cdef class OutgoingLink(Link):
         if self.annotations or c.sections.rewrite:
             composed = compose(scratch_room(compose_room(c)), c, self.annotations)
             size += composed - (c.sections.end - c.sections.at)
-        if size + TRANSFER_ROOM > session.connection.remote_max_frame:
+        if size + TRANSFER_ROOM + c.state.size > session.connection.remote_max_frame:
             return self.enqueue(d, c, overflow)
         return self.send_now(d, c, composed)
 
@@ -119,7 +120,7 @@ cdef class OutgoingLink(Link):
         global next_tag
         if rewrite:
             size += composed - (c.sections.end - c.sections.at)
-        w = buffer_room(&connection.out, TRANSFER_ROOM + size)
+        w = buffer_room(&connection.out, TRANSFER_ROOM + c.state.size + size)
         if not settled:
             o = out_new(self, d, c, True)
             o.flags |= OUT_STARTED
@@ -128,7 +129,7 @@ cdef class OutgoingLink(Link):
             map_put(&session.sent, delivery_id, o)
             self.slot.unsettled += 1
         w += write_transfer(w, session.local_channel, self.handle, delivery_id, <uint8_t*>&next_tag, TAG_OCTETS,
-                            c.format, settled, False, False, NULL, 0, size)
+                            c.format, settled, False, False, c.state.data, c.state.size, size)
         if rewrite:
             memcpy(w, c.data, c.sections.at)
             w += c.sections.at
@@ -379,6 +380,15 @@ cdef class OutgoingLink(Link):
         cdef size_t part, from_prefix
         cdef bint more
         cdef uint8_t* w
+        cdef Slice state
+        state.data = NULL
+        state.size = 0
+        if o.message.state is not NULL and not o.flags & OUT_STARTED:
+            state.data = o.message.state
+            state.size = o.message.state_size
+            if state.size >= most:
+                state = plain_state(state_kind(&state))  # another connection has longer frames
+            most -= state.size
         if most > LINK_QUANTUM:
             most = LINK_QUANTUM
         if left == 0 and not o.message.complete:
@@ -387,10 +397,10 @@ cdef class OutgoingLink(Link):
         more = part < left or not o.message.complete
         if not o.flags & OUT_STARTED:
             self.start(o)
-        w = buffer_room(&connection.out, TRANSFER_ROOM + part)
+        w = buffer_room(&connection.out, TRANSFER_ROOM + state.size + part)
         w += write_transfer(w, session.local_channel, self.handle, o.id, <uint8_t*>&o.tag_octets, TAG_OCTETS,
                             o.message.format, o.flags & OUT_SETTLED and not (o.flags & OUT_LATE_SETTLED and more), more,
-                            False, NULL, 0, part)
+                            False, state.data, state.size, part)
         from_prefix = o.prefix_size - o.prefix_at
         if from_prefix > part:
             from_prefix = part
@@ -562,6 +572,8 @@ cdef class OutgoingLink(Link):
                 o.flags |= OUT_SETTLED
                 o.flags &= ~OUT_REPORT
                 self.droppable(o)
+            elif state.size:
+                message_state(o.message, state)    # its first transfer says so
             return 0
         if o.flags & OUT_SETTLED:
             if settled:

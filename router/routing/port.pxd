@@ -91,6 +91,7 @@ cdef class WorkerPort(Party):
     cdef int flush_backlog(self) except -1
     cdef int pump(self) except -1
     cdef int write_part(self, OutDelivery* o) except? -2
+    cdef int keep_state(self, OutDelivery* o, const Slice* state) except -1
     cdef int forget(self, OutDelivery* o) except -1
     cdef int release_waiting(self) except -1
     cdef int report_window(self, Inflow inflow) except -1

@@ -4,7 +4,8 @@ Each delivery that crosses has a key, counted by the sending port. At the sender
 over there; at the receiver an InDelivery stands for the producer over here: what happens to them is what happens
 between links of one worker, only that it travels as records:
 
-    TRANSFER   key, targets (link slot, generation), annotations' `to`, first octets    sender -> receiver of deliveries
+    TRANSFER   key, targets (link slot and generation), annotations' `to`,
+               a delivery state if there is one, first octets                          sender -> receiver of deliveries
     CONTINUE   key, more octets, or the end, or that it was aborted                       "
     UPDATE     key, state or settlement by the producer                                  "
     SETTLED    keys first … first + count - 1: state or settlement by the consumers     receiver -> sender of deliveries
@@ -25,12 +26,13 @@ from router.amqp.delivery cimport (
     IN_COMPLETE, IN_MULTI, IN_OWN, IN_PRESETTLED, IN_ROUTED, OUT_ABORT, OUT_QUEUED, OUT_SETTLED, OUT_STARTED,
     OWN_FLOWING, in_free, in_lost, in_more, in_new, in_routed, in_settled_late, in_update, map_free, map_get, map_put,
     map_take, out_free, out_left, out_new, out_update, own_charge, plain_state, queue_append, queue_remove,
+    state_kind,
 )
 from router.amqp.outgoing_link cimport OutgoingLink
 from router.amqp.routed_link cimport TOLD_ATTACH, TOLD_LOST, FarEnd, RoutedLink
 from router.amqp.message cimport (
-    STREAM_AT, Message, content_store, cursor_close, cursor_open, cursor_read, message_append, message_meter,
-    message_new, message_release, message_routed, meter_new, meter_release, scan,
+    STATE_IN_TRANSFER, STREAM_AT, Message, content_store, cursor_close, cursor_open, cursor_read, message_append,
+    message_meter, message_new, message_release, message_routed, message_state, meter_new, meter_release, scan,
 )
 from router.amqp.counters cimport totals
 from router.amqp.spec cimport D_MODIFIED, D_RELEASED
@@ -50,11 +52,13 @@ cdef enum:
     F_MORE = 2
     F_ABORTED = 4
     F_SETTLED = 8              # R_SETTLED, R_UPDATE: settled, not only a state
+    F_STATE = 8                # R_TRANSFER: octets of a delivery state, and their number, are behind `to`
     F_MULTI = 16
     F_HONOUR = 32              # router annotations of the message count
     F_OWN = 64                 # the router itself sent it
     K_CHECKPOINT = 128         # beside the overflow policy of a transfer: Content.checkpoint
     F_AT_HAND = 128            # all of it is here, and it is no stream: only what follows this record is to come
+    STATE_SIZE = 4             # octets of the size of a state in a transfer
 
 # Head of every record.
 cdef struct Head:
@@ -66,6 +70,14 @@ cdef struct Head:
     uint64_t key
     uint32_t extra             # octets behind the targets: `to`; or of an encoded state
     uint32_t format            # message-format; WINDOW: octets
+
+
+cdef void add_state(uint8_t* w, size_t at, const Slice* state) noexcept nogil:
+    """Put a delivery state behind the first `at` octets of the head of a transfer."""
+    cdef uint32_t size = <uint32_t>state.size
+    (<Head*>w).flags |= F_STATE
+    memcpy(w + at, &size, STATE_SIZE)
+    memcpy(w + at + STATE_SIZE, state.data, size)
 
 
 cdef class Inflow:
@@ -239,7 +251,7 @@ cdef class WorkerPort(Party):
         cdef Message* m
         cdef uint8_t* w
         cdef size_t targets = self.target_count * sizeof(Target)
-        cdef size_t size = sizeof(Head) + targets + c.to.size
+        cdef size_t size = sizeof(Head) + targets + c.to.size + (STATE_SIZE + c.state.size if c.state.size else 0)
         cdef uint32_t charge = own_charge(self, c, OWN_FLOWING) if d.flags & IN_OWN else 0
         cdef bint dropped = d.flags & IN_OWN and charge == 0
         cdef OutDelivery* o = out_new(self, d, c, not dropped)
@@ -263,6 +275,8 @@ cdef class WorkerPort(Party):
         memcpy(w + sizeof(Head), self.targets, targets)
         if c.to.size:
             memcpy(w + sizeof(Head) + targets, c.to.data, c.to.size)
+        if c.state.size:
+            add_state(w, sizeof(Head) + targets + c.to.size, &c.state)
         self.next_key += 1
         self.target_count = 0
         if dropped:
@@ -409,7 +423,7 @@ cdef class WorkerPort(Party):
             o.flags |= OUT_SETTLED
         if not o.flags & OUT_STARTED or (settled and o.flags & OUT_QUEUED):
             # Its next record says so.
-            return 0
+            return self.keep_state(o, state) if state.size and not settled else 0
         memset(&head, 0, sizeof(Head))
         head.type = R_UPDATE
         head.flags = F_SETTLED if settled else 0
@@ -418,6 +432,24 @@ cdef class WorkerPort(Party):
         head.extra = <uint32_t>state.size
         self.post(<uint8_t*>&head, sizeof(Head), state.data, state.size)
         return self.forget(o) if settled else 0
+
+    cdef int keep_state(self, OutDelivery* o, const Slice* state) except -1:
+        """The first record of a delivery that waits says this state, too."""
+        cdef const Head* head = <const Head*>o.prefix
+        cdef size_t at = sizeof(Head) + head.count * sizeof(Target) + head.extra
+        cdef Slice said = state[0] if state.size <= STATE_IN_TRANSFER else plain_state(state_kind(state))
+        cdef uint8_t* w
+        if said.size == 0:
+            return 0
+        w = <uint8_t*>malloc(at + STATE_SIZE + said.size)
+        if w is NULL:
+            raise MemoryError("delivery state")
+        memcpy(w, o.prefix, at)
+        add_state(w, at, &said)
+        free(o.prefix)
+        o.prefix = w
+        o.prefix_size = <uint32_t>(at + STATE_SIZE + said.size)
+        return 0
 
     # -- from the peer ------------------------------------------------------------------------------------------------
 
@@ -461,6 +493,7 @@ cdef class WorkerPort(Party):
         cdef Inflow inflow
         cdef size_t at = sizeof(Head) + head.count * sizeof(Target)
         cdef bint more = head.flags & F_MORE
+        cdef uint32_t state_size = 0
         cdef InDelivery* d
         if head.flags & F_ABORTED:
             # Its producer gave up before it could leave: the peer's scores only learn that it is through.
@@ -477,8 +510,14 @@ cdef class WorkerPort(Party):
         c.phase = head.phase
         c.format = head.format
         c.settled = head.flags & F_PRESETTLED
-        c.data = p + at + head.extra
-        c.size = size - at - head.extra
+        at += head.extra
+        if head.flags & F_STATE:
+            memcpy(&state_size, p + at, STATE_SIZE)
+            c.state.data = p + at + STATE_SIZE
+            c.state.size = state_size
+            at += STATE_SIZE + state_size
+        c.data = p + at
+        c.size = size - at
         if more:
             inflow = Inflow()
             inflow.port = self
@@ -490,6 +529,8 @@ cdef class WorkerPort(Party):
             message_meter(m, inflow.meter)
             d.message = m
             message_append(m, c.data, c.size)
+            if c.state.size:
+                message_state(m, &c.state)
             c.stored = m
             c.data = &m.head.data[0]
         else:

@@ -182,9 +182,17 @@ def test_three_way(connect: Connect, fresh: Fresh) -> None:
     sender.wait_credit(1)
 
 
-def test_state_inside_a_transfer(connect: Connect, fresh: Fresh) -> None:
-    _sender, _number, _receiver, delivery = under_way(connect, fresh, state=received(0, 0))
-    assert delivery.state is None or delivery.state.descriptor == 0x23
+@pytest.mark.parametrize("state", [ACCEPTED, TRANSACTIONAL, received(3, 1000), rejected("my:error", "why")])
+@pytest.mark.parametrize("prefix", ["balanced", "multicast"])
+def test_state_inside_a_transfer(connect: Connect, fresh: Fresh, prefix: str, state: Described) -> None:
+    address = fresh(prefix)
+    receivers = [connect().receiver(address, 1) for _ in range(4 if prefix == "multicast" else 1)]
+    number = (sender := connect().sender(address)).send(message.message("x"), state=state)
+    for receiver in receivers:
+        delivery = receiver.next()
+        assert delivery.state == state
+        delivery.settle()
+    assert sender.outcome(number).name == "accepted"
 
 
 def test_dispositions_for_unknown_deliveries_are_ignored(connect: Connect, fresh: Fresh) -> None:
