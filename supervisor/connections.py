@@ -113,7 +113,8 @@ class Connection:
         self.opened = False
         self.opened_at = 0.0  # seconds of the monotonic clock
         self.closing = False  # by request of management
-        self.trace = False  # frames are logged whatever the level of PROTOCOL
+        # Frames are logged, or not, whatever the level of PROTOCOL; None: that decides.
+        self.trace: bool | None = None
         self.mechanism: str | None = None  # of SASL; None: without
         self.tls: Mapping[str, Any] | None = None
         self.last_delivery = 0  # CLOCK_MONOTONIC ns, of links that are gone; of the others see their slots. 0: none

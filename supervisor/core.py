@@ -284,7 +284,7 @@ class Core:
 
     def trace(self, connection: Connection, on: bool) -> None:
         """Switch the log of a connection's frames; in force as the configuration is (`when_in_force`)."""
-        if connection.trace != on:
+        if connection.trace is not on:
             connection.trace = on
             self.table.change([OP_TRACE, connection.number, on])
 
@@ -365,7 +365,7 @@ class Core:
         ops += self.exchanges.ops()
         ops += ([OP_WORKER, w.index, w.generation, "up"] for w in self.workers.values() if w.live)
         ops += self.table.consumer_ops()
-        ops += ([OP_TRACE, each.number, True] for each in self.opened.values() if each.trace)
+        ops += ([OP_TRACE, each.number, each.trace] for each in self.opened.values() if each.trace is not None)
         return ops
 
     # Messages of workers

@@ -83,7 +83,7 @@ class Client:
         self.had_consumers = False  # when the connection ended, which other workers may still send to
         self.told_closed = False
         self.graceful = False  # closed by AMQP, after it was open
-        self.traced = False  # enableProtocolTrace of its management entity
+        self.traced: bool | None = None  # enableProtocolTrace of its management entity; None: it was never set
         self.watched = False  # somebody is told its frames
         self.components = components(offer.get("messageLoggingComponents", NONE))
         self.transport: Any = None

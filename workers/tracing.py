@@ -1,8 +1,9 @@
 """Traces of frames and messages: which connections have them, and where the lines go (management.md 4.4, 4.7).
 
-Frames of a connection are written to the log when module PROTOCOL has trace enabled or when its management attribute
-enableProtocolTrace is true; they are told to the supervisor while somebody watches (`sluice trace`). What is told is
-bounded for the whole worker; what exceeds that is counted. Nothing here is called for a connection without a trace.
+Frames of a connection are written to the log when its management attribute enableProtocolTrace was set to true, and,
+where it was never set, when module PROTOCOL has trace enabled; they are told to the supervisor while somebody watches
+(`sluice trace`). What is told is bounded for the whole worker; what exceeds that is counted. Nothing here is called for
+a connection without a trace.
 """
 
 import time
@@ -54,8 +55,8 @@ class Tracing:
                 for record in client.links.values():
                     self.attached(record)
 
-    def trace(self, client: "Client", on: bool) -> None:
-        """The connection's frames go to the log in any case, or as the log's settings say."""
+    def trace(self, client: "Client", on: bool | None) -> None:
+        """The connection's frames go to the log whatever its settings are, or never, or (None) as they say."""
         client.traced = on
         self._switch(client)
 
@@ -85,7 +86,10 @@ class Tracing:
         record.link.logged = self._messages and record.ends is not None
 
     def _switch(self, client: "Client") -> None:
-        client.connection.trace(self._protocol or client.traced or client.watched)
+        client.connection.trace(self._logged(client) or client.watched)
+
+    def _logged(self, client: "Client") -> bool:
+        return self._protocol if client.traced is None else client.traced
 
     # -- lines --------------------------------------------------------------------------------------------------------
 
@@ -96,7 +100,7 @@ class Tracing:
             self._keep(client.number, text)
         if client.traced:
             self._worker.log.always(TRACE, "PROTOCOL", f"[C{client.number}]:FRAME: {text}")
-        elif self._protocol:
+        elif self._logged(client):
             self._worker.log.trace("PROTOCOL", f"[C{client.number}]:FRAME: {text}")
 
     def message(self, client: "Client", record: "LinkRecord", octets: bytes) -> None:

@@ -147,7 +147,7 @@ class Worker:
         up = {op[1]: op[2] for op in ops if op[0] == control.OP_WORKER and op[3] == "up"}
         gone = [port for port in self.ports if port is not None and port.alive and up.get(port.peer) != port.generation]
         for client in self.clients.values():
-            self.tracing.trace(client, on=False)
+            self.tracing.trace(client, None)
         self._apply(message["epoch"], ops, self.table.replace)
         for port in gone:
             port.down()

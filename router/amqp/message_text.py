@@ -1,6 +1,7 @@
 """A message as one line of text for log module MESSAGE (management.md 4.7): `Message{to="a1", subject="sub"}`."""
 
 from collections.abc import Collection
+from datetime import datetime, timedelta
 from typing import Final
 
 from router.amqp.text import ShortError, value_text
@@ -18,6 +19,8 @@ NONE: Final = "none"
 _SECTIONS: Final = (0x70, 0x71, 0x72, 0x73, 0x74)  # header … application-properties
 _PROPERTIES_SECTION: Final = 0x73
 _APPLICATION_SECTION: Final = 0x74
+_TIMESTAMP: Final = 0x83
+_EPOCH: Final = datetime(1970, 1, 1)
 
 
 def components(text: str) -> frozenset[str]:
@@ -60,6 +63,17 @@ def _properties(data: bytes, at: int, wanted: Collection[str], parts: list[str])
     for name in PROPERTIES[:count]:
         start = at
         text, at = value_text(data, at, {})
+        if data[start] == _TIMESTAMP:
+            text = _date(int(text))
         if name in wanted and data[start] != 0x40:
             parts.append(f"{name}={text}")
     return end
+
+
+def _date(milliseconds: int) -> str:
+    """A time in UTC as Dispatch writes it; one of no year that has four digits as the number that it is."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return str(milliseconds)
+    return f'"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03} +0000"'

@@ -67,7 +67,7 @@ class Connections(CoreType):
         "operStatus": lambda row: values.string("closing" if row.connection.closing else "up"),
         "uptimeSeconds": lambda row: values.uint(int(row.now / 1e9 - row.connection.opened_at)),
         "lastDlvSeconds": _last_delivery,
-        "enableProtocolTrace": lambda row: values.boolean(row.connection.trace),
+        "enableProtocolTrace": lambda row: values.boolean(bool(row.connection.trace)),
     }
 
     def rows(self) -> Iterable[Connection]:

@@ -110,6 +110,51 @@ def test_the_switch_of_one_connection_writes_its_frames_whatever_the_level(route
     assert len(lines(router)) == 2
 
 
+def test_the_switch_of_one_connection_keeps_its_frames_out_of_the_log(routers):
+    router = routers(log=TRACED)
+    one, other = router.connect(), router.connect()
+    for peer in (one, other):
+        peer.feed(start())
+        router.settle()
+    router.core.trace(one.known, False)
+    told, hear = watched(router)
+    router.core.watches.add(one.known, hear)
+    router.settle()
+    before = len(lines(router))
+    for peer in (one, other):
+        peer.feed(consumer(0, "balanced.a", 0))
+        router.settle()
+    written = lines(router)[before:]
+    assert short(written) == ["<- attach", "-> attach"]
+    assert all(line.startswith(f"[C{other.known.number}]") for line in written)
+    router.pass_time(TELL_MS)
+    assert [short(batch) for batch in told] == [["<- attach", "-> attach"]], "who watches is told nevertheless"
+    router.workers[0].use_log(TRACED.to_dict(), 0)
+    one.feed(say("end"))
+    router.settle()
+    assert len(lines(router)) == before + 2, "the level does not matter"
+
+
+def test_a_worker_that_begins_anew_knows_the_switches(routers):
+    """Its snapshot says them, and of the others that the level decides."""
+    router = routers(log=TRACED)
+    never, silent = router.connect(), router.connect()
+    for peer in (never, silent):
+        peer.feed(start())
+        router.settle()
+    router.core.trace(silent.known, False)
+    router.settle()
+    router.workers[0].tracing.trace(router.workers[0].clients[never.known.number], False)
+    router.workers[0].on_snapshot({"epoch": router.core.table.epoch, "ops": router.core.snapshot()}, None)
+    router.settle()
+    before = len(lines(router))
+    for peer in (never, silent):
+        peer.feed(consumer(0, "balanced.a", 0))
+        router.settle()
+    assert all(line.startswith(f"[C{never.known.number}]") for line in lines(router)[before:])
+    assert short(lines(router)[before:]) == ["<- attach", "-> attach"]
+
+
 def test_changed_settings_reach_connections_that_are_there(routers):
     router = routers(log=UNTRACED)
     worker = router.workers[0]

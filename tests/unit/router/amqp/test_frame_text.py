@@ -11,7 +11,7 @@ from router.amqp.message_text import components, message_text
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, Performative, frame_octets, source, target
 from tests.peer.message import annotations, application_properties, properties, value
-from tests.peer.types import Array, Described, Map, Symbol, UInt, ULong
+from tests.peer.types import Array, Described, Map, Symbol, Timestamp, UInt, ULong
 from tests.unit.engine.talk import say, transfer
 
 
@@ -137,6 +137,22 @@ def test_a_message_is_shown_by_its_components() -> None:
     assert message_text(octets, components("to,subject")) == 'Message{to="a1", subject="sub"}'
     assert message_text(octets, components("reply-to")) == "Message{}"
     assert components("none") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "shown"),
+    [
+        (100_000, '"1970-01-01 00:01:40.000 +0000"'),
+        (1_487_772_623_883, '"2017-02-22 14:10:23.883 +0000"'),
+        (0, '"1970-01-01 00:00:00.000 +0000"'),
+        (2**63 - 1, str(2**63 - 1)),
+        (-(2**63), str(-(2**63))),
+    ],
+)
+def test_times_of_a_message_are_dates(milliseconds: int, shown: str) -> None:
+    octets = properties(absolute_expiry_time=Timestamp(milliseconds), creation_time=Timestamp(milliseconds))
+    text = f"Message{{absolute-expiry-time={shown}, creation-time={shown}}}"
+    assert message_text(octets, components("all")) == text
 
 
 @given(st.binary(max_size=200), st.integers(min_value=0, max_value=60))

@@ -208,7 +208,14 @@ def test_trace_a_connection(desk):
         assert answer.body["enableProtocolTrace"] is shown
     switched = [op for op in desk.published if op[0] == "trace"]
     assert switched == [["trace", target.number, on] for on in (True, False, True, False)]
+    assert [op for op in desk.core.snapshot() if op[0] == "trace"] == [["trace", target.number, False]]
+
+
+def test_a_trace_that_was_never_switched_is_left_to_the_log(desk):
+    target = desk.connection()
     assert [op for op in desk.core.snapshot() if op[0] == "trace"] == []
+    desk.ask("UPDATE", {"enableProtocolTrace": False}, type=CONNECTION, identity=str(target.number))
+    assert [op for op in desk.published if op[0] == "trace"] == [["trace", target.number, False]]
 
 
 def test_a_switched_trace_is_answered_when_workers_go_by_it(desk):
