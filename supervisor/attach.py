@@ -39,6 +39,7 @@ class Accepted(NamedTuple):
     to: str | None = None  # text for the annotation of messages that come in over the link
     phase: int = 0
     fallback: bool = True  # False: deliveries of this producer never go to the fallback instance
+    source: bool | None = None  # the router itself sends numbered messages to this consumer: settled or not
 
 
 class Routed(NamedTuple):
@@ -63,6 +64,7 @@ NO_COORDINATOR: Final = Refused(
     "a linkRoute to a coordinator must be configured to use transactions.",
 )
 NO_EXPIRATION: Final = Refused("qd:link-expiration", "Requested link expiration not allowed")
+ONLY_OUTGOING: Final = Refused("qd:forbidden", "Source function only accepts outgoing links")
 TABLE_FULL: Final = Refused("amqp:resource-limit-exceeded", "No room for another address")
 ANONYMOUS: Final = Accepted()
 
@@ -76,7 +78,7 @@ _WAYPOINT_CAPABILITY: Final = "qd.waypoint"
 class Attaching:
     """Decides about attaches; creates the address records that it needs. Owner: supervisor."""
 
-    __slots__ = ("_mode", "_refusals", "_router_id", "_settings", "_table", "_targets", "resumable")
+    __slots__ = ("_mode", "_refusals", "_router_id", "_settings", "_sources", "_table", "_targets", "resumable")
 
     def __init__(
         self, router_id: str, mode: str, settings: AddressSettings, table: Table, targets: Targets | None = None
@@ -88,10 +90,15 @@ class Attaching:
         self._targets = targets
         self.resumable = True  # routed links may outlive their connection (allowResumableLinkRoute)
         self._refusals: dict[str, Refused] = {}
+        self._sources: dict[str, bool] = {}
 
     def refuse(self, record_key: str, refusal: Refused) -> None:
         """From now on nobody may attach to this address, for which there is no record."""
         self._refusals[record_key] = refusal
+
+    def produce(self, record_key: str, settled: bool) -> None:
+        """From now on the router itself sends numbered messages to whoever receives from this address."""
+        self._sources[record_key] = settled
 
     def decide(self, message: Mapping[str, Any], role: str, usable: bool = False) -> Accepted | Refused | Routed:
         """Decide about an `attach` message of a worker; `role` is that of the listener of its connection.
@@ -206,6 +213,8 @@ class Attaching:
                     phase = FALLBACK_PHASE
         if self._refusals and (refusal := self._refusals.get(key(MOBILE, name, phase))) is not None:
             return refusal
+        if self._sources and (settled := self._sources.get(key(MOBILE, name, phase))) is not None:
+            return Accepted(source=settled) if consumer else ONLY_OUTGOING
         if setting.distribution == UNAVAILABLE and key(MOBILE, name, phase) not in self._table.records:
             return NOT_FOUND
         record = self._table.open_mobile(name, phase, setting)

@@ -65,13 +65,16 @@ class InProcess:
         self.changed: Callable[[], None] = lambda: None
         self.first: Callable[[], bool] = lambda: False  # what is done before messages are handled; True: there is more
 
-    def open(self, record_key: str) -> None:
-        """Make an address one of the router itself: it takes messages from now on. Raises TableFullError."""
+    def open(self, record_key: str, *, rejects: bool = False) -> None:
+        """Make an address one of the router itself: it takes messages from now on, or rejects them. Raises
+        TableFullError.
+        """
         record = self._table.records.get(record_key)
         if record is None:
             record = self._table.create(record_key, CLOSEST, None, DEFAULT_OVERFLOW)
         if not record.inproc:
             record.inproc = True
+            record.rejects = rejects
             self._table.hold(record)
             self._table.announce(record)
 

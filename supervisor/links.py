@@ -77,6 +77,9 @@ class Links:
         answer: dict[str, Any] = {"t": ATTACHED, "conn": connection.number, "link": number, "identity": link.identity}
         if record is None:
             answer["kind"] = "anonymous"
+            if decision.source is not None:
+                answer["kind"] = "source"
+                answer["settled"] = decision.source
             link.up = True
             worker.outbox.append(answer)
             return

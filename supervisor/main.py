@@ -35,6 +35,9 @@ WORKER_MODULE: Final = "workers.main"
 # Of deliveries that are stuck and links without credit: seconds between looks, age from which they count; with -T.
 STUCK_SECONDS: Final = (30, 10)
 STUCK_SECONDS_TEST: Final = (5, 3)
+# Of idle streaming links to another router: seconds between looks, how many of a connection are kept; with -T.
+SCRUB: Final = (30, 128)
+SCRUB_TEST: Final = (5, 2)
 
 
 def run(
@@ -51,6 +54,10 @@ def run(
     log.info(
         "ROUTER_CORE",
         f"Stuck delivery detection: Scan interval: {interval} seconds, Delivery age threshold: {age} seconds",
+    )
+    pause, kept = SCRUB_TEST if test_hooks else SCRUB
+    log.info(
+        "ROUTER_CORE", f"Streaming link scrubber: Scan interval: {pause} seconds, max free pool: {kept} links"
     )
     _raise_descriptor_limit()
     workers = configuration.router.workers
@@ -94,6 +101,7 @@ def _setup(
     """What all workers are born with; number, generation, hand-over socket and core are filled in by the zygote."""
     router = configuration.router
     interval, age = STUCK_SECONDS_TEST if test_hooks else STUCK_SECONDS
+    pause, kept = SCRUB_TEST if test_hooks else SCRUB
     facts: dict[str, Any] = {
         "id": router.id,
         "mode": router.mode,
@@ -104,6 +112,8 @@ def _setup(
         "maxBufferedMegabytes": router.buffered_megabytes,
         "stuckScanSeconds": interval,
         "stuckAgeSeconds": age,
+        "scrubSeconds": pause,
+        "streamsKept": kept,
     }
     return WorkerSetup(
         worker=0,

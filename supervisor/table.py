@@ -46,6 +46,7 @@ class Record:
         "primary",
         "priority",
         "producers",
+        "rejects",
         "remotes",
         "treatment",
     )
@@ -57,6 +58,7 @@ class Record:
         self.priority = priority
         self.overflow = overflow
         self.inproc = False
+        self.rejects = False  # what comes for the router itself: an endpoint for tests
         self.fixed = False  # treated as it was created, whatever the settings say
         self.hint: str | None = None  # treatment that another router told, in force where no setting says another
         self.exchange: int | None = None
@@ -86,6 +88,8 @@ class Record:
             "inproc": self.inproc,
             "exchange": self.exchange,
         }
+        if self.rejects:
+            attributes["rejects"] = True
         return ["addr", self.id, self.key, attributes]
 
     def consumer_ops(self) -> Iterator[Op]:

@@ -2,11 +2,11 @@
 say, for the specification names them only:
 
     echo      sends each message back to its reply-to, otherwise as it came
-    sink      takes what it is sent
-    discard   the same
+    sink      accepts what it is sent
+    discard   rejects what it is sent
     deny      refuses every attach
-
-`source` and `source_ps`, which would send by the credit of a link, are not supported: an attach to them is refused.
+    source    sends numbered messages, as many as a receiver gives credit for (router/amqp/source_link.pyx)
+    source_ps the same, settled
 """
 from typing import Final
 
@@ -18,10 +18,8 @@ from supervisor.attach import Attaching, Refused
 from supervisor.inprocess import InProcess, LocalMessage
 
 PREFIX: Final = "org.apache.qpid.dispatch.router/test/"
-TAKING: Final = ("sink", "discard")
 DENIED: Final = Refused("qd:forbidden", "Connectivity to the deny node is forbidden")
-NO_SOURCE: Final = Refused("amqp:not-implemented", "The source node is not supported yet")
-REFUSING: Final = {"deny": DENIED, "source": NO_SOURCE, "source_ps": NO_SOURCE}
+SOURCES: Final = {"source": False, "source_ps": True}  # whether their messages are settled
 
 _PROPERTIES: Final = 0x73
 _TO, _REPLY_TO = 2, 4
@@ -37,10 +35,11 @@ def add_test_hooks(in_process: InProcess, attaching: Attaching) -> None:
             in_process.send(*found, message.worker_index)
 
     in_process.serve(key(MOBILE, f"{PREFIX}echo"), send_back)
-    for name in TAKING:
-        in_process.serve(key(MOBILE, PREFIX + name), _take)
-    for name, refusal in REFUSING.items():
-        attaching.refuse(key(MOBILE, PREFIX + name), refusal)
+    in_process.serve(key(MOBILE, f"{PREFIX}sink"), _take)
+    in_process.open(key(MOBILE, f"{PREFIX}discard"), rejects=True)
+    attaching.refuse(key(MOBILE, f"{PREFIX}deny"), DENIED)
+    for name, settled in SOURCES.items():
+        attaching.produce(key(MOBILE, PREFIX + name), settled)
 
 
 def _take(message: LocalMessage) -> None:

@@ -6,6 +6,7 @@ from router.amqp.codec import decode_one, encode_ubyte, encode_uint, encode_ulon
 from router.amqp.incoming_link import IncomingLink
 from router.amqp.outgoing_link import OutgoingLink
 from router.amqp.session import Session
+from router.amqp.source_link import SourceLink
 from router.routing.routes import AnonymousRoute, TargetedRoute
 
 from router.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, RemoteError
@@ -85,7 +86,8 @@ class LinkRecord:
         self.target: Terminus | None = Terminus(items[TARGET_FIELD])
         offer = client.offer
         if self.outgoing:
-            self.link = OutgoingLink(
+            kind = SourceLink if client.worker.router["testHooks"] else OutgoingLink
+            self.link = kind(
                 capacity=offer["linkCapacity"],
                 settles=self._mode(SND_MODE) == SND_SETTLED,
                 annotations=not offer["stripAnnotationsOut"],
@@ -146,6 +148,8 @@ class LinkRecord:
         self._remember_ends(answer.get("generated"))
         if self.outgoing or address is not None:
             self._bind(address, answer)
+            if answer["kind"] == "source":
+                link.produce(answer["settled"])
         else:
             self._route(
                 AnonymousRoute(

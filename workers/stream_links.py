@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
-from router.amqp.router_link import Pool, StreamPool
+from router.amqp.router_link import StreamPool
 from router.amqp.session import Session
 
 from router.amqp.errors import RemoteError
@@ -10,7 +10,7 @@ from router.amqp.errors import RemoteError
 if TYPE_CHECKING:
     from workers.router_links import RouterLinks
 
-TRIM_MS: Final = 30_000
+SECOND_MS: Final = 1000
 # Sessions that a neighbour may always begin: one of 1.19 has one for its streams, and breaks down without it.
 SPARE_CHANNELS: Final = 8
 MOST: Final = 1024  # of one connection; beyond, streams go to the link of their priority
@@ -21,14 +21,17 @@ class StreamLinks:
     fills no window but its own (1.19 has one session for all). Owner: RouterLinks.
     """
 
-    __slots__ = ("_links", "_sessions", "_there", "_trimming", "pool")
+    __slots__ = ("_kept", "_links", "_sessions", "_there", "_trim_ms", "_trimming", "pool")
 
     def __init__(self, links: "RouterLinks") -> None:
         self._links = links
         self._there = 0  # attached, or about to be
         self._sessions: list[Session] = []  # whose link is gone
         self._trimming = False
-        self.pool = StreamPool(self._make)
+        router = links.client.worker.router
+        self._trim_ms: int = router["scrubSeconds"] * SECOND_MS
+        self._kept: int = router["streamsKept"]
+        self.pool = StreamPool(self._make, self._kept)
 
     def _make(self) -> Any:
         """Attach another one; None: there is no room."""
@@ -40,18 +43,18 @@ class StreamLinks:
         except RemoteError:  # the peer allows no more sessions, or few
             return None
         self._there += 1
-        if self._there > Pool.POOL_MOST and not self._trimming:
+        if self._there > self._kept and not self._trimming:
             self._trimming = True
             self._trim_later()
         return self._links.attach_stream(session).link
 
     def _trim_later(self) -> None:
         loop = self._links.client.worker.loop
-        loop.call_at(loop.scheduler.now + TRIM_MS, self._trim)
+        loop.call_at(loop.scheduler.now + self._trim_ms, self._trim)
 
     def _trim(self) -> None:
         self.pool.trim()
-        self._trimming = self._there > Pool.POOL_MOST and not self.pool.closed
+        self._trimming = self._there > self._kept and not self.pool.closed
         if self._trimming:
             self._trim_later()
 

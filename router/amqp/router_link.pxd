@@ -1,12 +1,13 @@
 """Links between routers (inter-router.md 2.6 to 2.9): data links by priority, and streaming links."""
+from libc.stdint cimport uint32_t
+
 from router.amqp.delivery cimport InDelivery
 from router.amqp.incoming_link cimport IncomingLink
 from router.amqp.message cimport Content
 from router.amqp.outgoing_link cimport OutgoingLink
 
-cpdef enum Pool:
-    POOL_MOST = 128            # idle streaming links of a connection: more are closed, …
-    POOL_STEP = 10             # … so many at a time
+cdef enum:
+    POOL_STEP = 10             # idle streaming links that are closed at a time
 
 cdef class RouterIn(IncomingLink):
     pass
@@ -23,6 +24,7 @@ cdef class RouterOut(OutgoingLink):
 cdef class StreamPool:
     cdef list idle                         # RouterOut
     cdef object make                       # () -> RouterOut that is being attached, or None
+    cdef uint32_t most                     # idle links: more are closed
     cdef readonly bint closed
     cdef RouterOut take(self)
     cdef int put(self, RouterOut link) except -1

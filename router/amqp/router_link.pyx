@@ -16,11 +16,13 @@ How they are made, for workers/:
     in_ = RouterIn(capacity=250, initial_delivery_count=n)
     in_.use(RouterRoute(table, conn))      data link, streaming or not: conn is its connection's number
     in_.decided(); in_.set_flowing(True)   once attached: credit is granted
-    pool = StreamPool(make)                one a connection, for all its RouterOuts; make() attaches another streaming
+    pool = StreamPool(make, most)          one a connection, for all its RouterOuts; make() attaches another streaming
                                            link: a RouterOut that has a slot and is not answered yet, or None
-    pool.trim()                            every 30 s
+    pool.trim()                            from time to time: of its idle links, `most` stay
     pool.close()                           the connection is gone
 """
+from libc.stdint cimport uint32_t
+
 from router.amqp.delivery cimport OutDelivery
 from router.amqp.message cimport STREAM_AT, Content
 
@@ -102,8 +104,9 @@ cdef inline bint is_stream(const Content* c) noexcept:
 cdef class StreamPool:
     """Streaming links of a connection that are idle. Owner: what handles the connection."""
 
-    def __cinit__(self, make not None):
+    def __cinit__(self, make not None, uint32_t most):
         self.make = make
+        self.most = most
         self.idle = []
 
     cdef RouterOut take(self):
@@ -131,10 +134,10 @@ cdef class StreamPool:
         outcome would be lost with the link."""
         cdef RouterOut link
         cdef list kept = []
-        cdef Py_ssize_t most = min(POOL_STEP, max(len(self.idle) - POOL_MOST, 0))
         cdef list closed = []
+        cdef Py_ssize_t many = min(POOL_STEP, max(len(self.idle) - <int>self.most, 0))
         for link in self.idle:
-            if len(closed) < most and link.sent_first is NULL:
+            if len(closed) < many and link.sent_first is NULL:
                 closed.append(link)
             else:
                 kept.append(link)

@@ -333,12 +333,15 @@ class Snapshot(TypedDict):
 
 
 class Attached(TypedDict):
-    """Decision: yes. `addr`: address id, null for an anonymous link. Kind "router": a link between routers is known."""
+    """Decision: yes. `addr`: address id, null for an anonymous link. Kind "router": a link between routers is known.
+    Kind "source": the worker is to send numbered messages, `settled` or not.
+    """
 
     t: Literal["attached"]
     conn: int
     link: int
-    kind: Literal["anonymous", "address", "router"]
+    kind: Literal["anonymous", "address", "router", "source"]
+    settled: NotRequired[bool]
     identity: NotRequired[int]
     addr: NotRequired[int | None]
     generated: NotRequired[str | None]

@@ -119,6 +119,9 @@ cdef class Route(DeliveryHandler):
 
     cdef int deliver_local(self, IncomingLink link, InDelivery* d, Content* c, Address address) except -1:
         """To the router itself, whole."""
+        if address.rejects:
+            link.refuse(d, D_REJECTED, None, True)
+            return ROUTED
         if (c.stored.size if c.stored is not NULL else c.size) > COLLECT_MOST:
             link.refuse(d, D_REJECTED, TOO_LONG, True)
             return ROUTED

@@ -22,7 +22,8 @@ cdef class Address:
     cdef readonly int phase                # of a mobile address, else 0
     cdef readonly int priority             # 0…9, or -1: the message's own
     cdef readonly int overflow
-    cdef readonly bint inproc              # the router itself is a destination
+    cdef readonly bint inproc              # the router itself is a destination …
+    cdef readonly bint rejects             # … that rejects what it gets (option -T)
     cdef public Address fallback
     cdef public Exchange exchange
     cdef list consumers                    # Consumer, in the order of their arrival

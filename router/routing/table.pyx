@@ -245,6 +245,7 @@ cdef class Table:
         address.priority = -1 if what.get("priority") is None else what["priority"]
         address.overflow = OVERFLOWS[what.get("overflow") or "throttle"]
         address.inproc = bool(what.get("inproc"))
+        address.rejects = bool(what.get("rejects"))
         fallback = what.get("fallback")
         address.fallback = None if fallback is None else self.required(fallback)
         exchange = what.get("exchange")

@@ -79,23 +79,56 @@ def test_a_message_that_is_too_large(connect: Connect) -> None:
     assert message.body(replies.next().payload) == "next"
 
 
-@pytest.mark.parametrize("name", ["sink", "discard"])
-def test_what_only_takes(connect: Connect, name: str) -> None:
-    sender = connect().sender(HOOKS + name)
+@pytest.mark.parametrize(("name", "outcome"), [("sink", "accepted"), ("discard", "rejected")])
+@pytest.mark.parametrize("anonymous", [False, True], ids=["targeted", "anonymous"])
+def test_what_only_takes(connect: Connect, name: str, outcome: str, anonymous: bool) -> None:
+    sender = connect().sender(None if anonymous else HOOKS + name)
+    octets = message.message("x", to=HOOKS + name, reply_to=HOOKS + name)
     for _ in range(3 * CAPACITY):
-        assert sender.request(message.message("x", reply_to=HOOKS + name)).name == "accepted"
+        sender.send(octets, settled=True)
+    sender.wait_credit()
+    for _ in range(3 * CAPACITY):
+        assert sender.request(octets).name == outcome
 
 
 @pytest.mark.parametrize("role", ["sender", "receiver"])
-@pytest.mark.parametrize(
-    ("name", "condition"),
-    [("deny", "qd:forbidden"), ("source", "amqp:not-implemented"), ("source_ps", "amqp:not-implemented")],
-)
-def test_what_is_refused(connect: Connect, role: str, name: str, condition: str) -> None:
-    link = getattr(connect(), role)(HOOKS + name, **({"credit": False} if role == "sender" else {}))
+def test_what_is_refused(connect: Connect, role: str) -> None:
+    link = getattr(connect(), role)(HOOKS + "deny", **({"credit": False} if role == "sender" else {}))
     error = link.wait_detached()
     assert error is not None
-    assert error[0] == condition
+    assert error[0] == "qd:forbidden"
+
+
+SOURCES = pytest.mark.parametrize(("name", "settled"), [("source", False), ("source_ps", True)])
+
+
+@SOURCES
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_source_sends_as_credit_comes(connect: Connect, prefix: str, name: str, settled: bool) -> None:
+    receiver = connect().receiver(prefix + HOOKS + name, 3)
+    seen = receiver.receive(3)
+    assert [delivery.settled or False for delivery in seen] == [settled] * 3
+    receiver.peer.barrier()
+    assert len(receiver.deliveries) == 3, "no more than there is credit for"
+    if not settled:
+        for delivery in seen:
+            delivery.settle()
+    receiver.flow(200)
+    seen += receiver.receive(200)
+    numbers = [int(message.body(delivery.payload).removeprefix("Sequence: ")) for delivery in seen]
+    assert numbers == sorted(set(numbers))
+    receiver.flow(20, drain=True)
+    receiver.receive(20)
+    receiver.peer.barrier()
+    assert len(receiver.deliveries) == 223
+    receiver.send_detach()
+    receiver.wait_detached()
+
+
+@SOURCES
+def test_a_source_does_not_take(connect: Connect, name: str, settled: bool) -> None:
+    error = connect().sender(HOOKS + name, credit=False).wait_detached()
+    assert error == ("qd:forbidden", "Source function only accepts outgoing links")
 
 
 @pytest.mark.parametrize("address", [ECHO, "$management", "_local/$management"])

@@ -33,6 +33,7 @@ def pair(router: Router, peers: list[Peer], address: str, credit: int) -> tuple[
 
 def test_stuck_deliveries_and_blocked_links_are_counted_and_told(hooked: Router, peers: list[Peer]) -> None:
     assert "Stuck delivery detection: Scan interval: 5 seconds, Delivery age threshold: 3 seconds" in hooked.log
+    assert "Streaming link scrubber: Scan interval: 5 seconds, max free pool: 2 links" in hooked.log
     sender, receiver = pair(hooked, peers, "a", credit=2)
     with Counters(hooked) as counters:
         for _ in range(3):

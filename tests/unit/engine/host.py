@@ -127,6 +127,9 @@ class InProcessWorker(Worker):
                 "product": "sluice",
                 "version": "0",
                 "maxBufferedMegabytes": 1024,
+                "testHooks": router.test_hooks,
+                "scrubSeconds": 5 if router.test_hooks else 30,
+                "streamsKept": 2 if router.test_hooks else 128,
                 "stuckScanSeconds": 30,
                 "stuckAgeSeconds": 10,
             },
@@ -269,6 +272,7 @@ class Router:
     ) -> None:
         self.log = Log(log)
         self.links = links
+        self.test_hooks = test_hooks
         self.region = Region.create(workers, links, addresses, ring_octets)
         self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
         self.configuration = load_text("router.conf", text or configuration())

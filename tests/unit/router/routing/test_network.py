@@ -360,6 +360,40 @@ def test_streaming_links_are_used_again(pair):
     assert len(links) == 1 + 10 + 1  # control, ten priorities, one for streams
 
 
+@pytest.mark.parametrize(("kept", "seconds"), [(2, 5), (3, 30)])
+def test_idle_streaming_links_are_closed_but_some(networks, kept, seconds):
+    """With option -T few are kept, so that their end can be seen."""
+    network = networks("AB")
+    for one in network.routers.values():
+        one.workers[0].router.update(streamsKept=kept, scrubSeconds=seconds)
+    network.join("A", "B")
+    network.converge()
+    receiving = client(network, "B", *(consumer(number, f"balanced.{number}") for number in range(5)))
+    sending = []
+    for number in range(5):
+        network.known(f"M0balanced.{number}", "B")
+        sending.append(client(network, "A", producer(0, f"balanced.{number}")))
+    octets = transfer(0, 0, message(bytes(400_000)), settled=True)
+    for peer in sending:
+        peer.feed(octets[:250_000])
+    network.settle()
+    links = network["A"].workers[0].links
+    assert len(links) == 1 + 10 + 5  # control, ten priorities, streams
+    network["A"].pass_time(seconds * 1000)
+    network.settle()
+    assert len(links) == 1 + 10 + 5, "all are in use"
+    for peer in sending:
+        peer.feed(octets[250_000:])
+    network.settle()
+    assert messages(frames(receiving)) == [message(bytes(400_000))] * 5
+    network["A"].pass_time(seconds * 1000 - 1)
+    network.settle()
+    assert len(links) == 1 + 10 + 5, "not yet"
+    network["A"].pass_time(1)
+    network.settle()
+    assert len(links) == 1 + 10 + kept
+
+
 def test_a_stream_that_is_aborted_ends_at_its_consumer(pair):
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")

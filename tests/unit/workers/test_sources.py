@@ -1,0 +1,124 @@
+"""Endpoints of option -T that send, and one that rejects, on the real engine."""
+
+import pytest
+
+from tests.peer.codec import decode
+from tests.peer.frames import ACCEPTED, REJECTED, RELEASED
+from tests.peer.types import UByte
+from tests.unit.engine.talk import (
+    MANY,
+    consumer,
+    flow,
+    frames,
+    message,
+    messages,
+    of,
+    producer,
+    say,
+    settle,
+    start,
+    transfer,
+)
+
+HOOKS = "org.apache.qpid.dispatch.router/test/"
+SETTLED_BY_SENDER = 1
+UNSETTLED_MOST = 10_000
+
+
+@pytest.fixture(params=[1, 2])
+def router(request, routers):
+    return routers(request.param, test_hooks=True)
+
+
+def receiver(router, name, credit, **fields):
+    peer = router.connect()
+    peer.feed(start() + consumer(0, HOOKS + name, credit, **fields))
+    router.settle()
+    return peer, frames(peer)
+
+
+def numbers(heard):
+    """What the messages are numbered by."""
+    found = []
+    for octets in messages(heard):
+        properties, at = decode(octets, 0)
+        body, _ = decode(octets, at)
+        assert body.value == f"Sequence: {int(properties.value[0])}"
+        found.append(int(properties.value[0]))
+    return found
+
+
+@pytest.mark.parametrize("name", ["source", "source_ps"])
+def test_as_many_as_there_is_credit_for(router, name):
+    peer, heard = receiver(router, name, 5)
+    assert [frame.name for frame in heard[-6:]] == ["attach", *["transfer"] * 5]
+    seen = numbers(heard)
+    assert seen == list(range(seen[0], seen[0] + 5))
+    assert [frame.settled or False for frame in of(heard, "transfer")] == [name == "source_ps"] * 5
+    peer.feed(flow(0, 300, delivery_count=5))
+    router.settle()
+    assert numbers(frames(peer)) == list(range(seen[0] + 5, seen[0] + 305))
+
+
+@pytest.mark.parametrize("state", [ACCEPTED, REJECTED, RELEASED, None])
+def test_outcomes_end_what_was_sent(router, state):
+    peer, _ = receiver(router, "source", 10)
+    peer.feed(settle(0, 9, state))
+    router.settle()
+    assert frames(peer) == []
+    peer.feed(flow(0, 1, delivery_count=10))
+    router.settle()
+    assert len(messages(frames(peer))) == 1
+
+
+def test_not_more_than_the_router_keeps(router):
+    peer, heard = receiver(router, "source", MANY)
+    assert len(messages(heard)) == UNSETTLED_MOST
+    peer.feed(settle(0, 99, ACCEPTED))
+    router.settle()
+    assert len(messages(frames(peer))) == 100
+
+
+def test_what_asks_for_settled_messages_gets_them(router):
+    _, heard = receiver(router, "source", 3, snd_settle_mode=UByte(SETTLED_BY_SENDER))
+    assert [frame.settled for frame in of(heard, "transfer")] == [True] * 3
+
+
+def test_a_window_that_shuts_and_a_drain(router):
+    peer = router.connect()
+    peer.feed(start(window=4) + consumer(0, HOOKS + "source_ps", 0))
+    peer.feed(flow(0, 10, window=4, drain=True))
+    router.settle()
+    heard = frames(peer)
+    assert (len(messages(heard)), of(heard, "flow")) == (4, [])
+    peer.feed(say("flow", next_incoming_id=4, incoming_window=MANY, next_outgoing_id=0, outgoing_window=MANY))
+    router.settle()
+    assert len(messages(frames(peer))) == 6
+
+
+@pytest.mark.parametrize("how", ["detach", "end", "close", "lose"])
+def test_nothing_is_left_of_a_source_whose_receiver_goes(router, how):
+    peer, _ = receiver(router, "source", 200)
+    peer.feed(flow(0, 100, window=0, delivery_count=200))
+    router.settle()
+    if how == "lose":
+        peer.lose()
+    else:
+        peer.feed(say(how, handle=0) if how == "detach" else say(how))
+    router.settle()
+
+
+@pytest.mark.parametrize("size", [10, 40_000, 300_000, 2 << 20])
+@pytest.mark.parametrize("target", [HOOKS + "discard", None])
+def test_what_is_discarded_is_rejected(router, size, target):
+    peer = router.connect()
+    peer.feed(start() + producer(0, target))
+    router.settle()
+    octets = message(b"x" * size, to=HOOKS + "discard")
+    peer.feed(transfer(0, 0, octets) + transfer(0, 1, octets, settled=True) + transfer(0, 2, octets))
+    router.settle()
+    seen = of(frames(peer), "disposition")
+    ended = [each for each in seen if each.settled]
+    told = {number for each in ended for number in range(each.first, (each.last or each.first) + 1)}
+    assert told == {0, 2}
+    assert {each.state.descriptor for each in seen} == {0x25}
