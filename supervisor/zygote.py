@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any, Final, NoReturn, cast
 
 from router.ipc.control import WorkerSetup, decode_fork_request, encode_fork
+from supervisor.title import show_title
 
 PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 PR_SET_NAME: Final = 15
@@ -85,7 +86,7 @@ def _serve(
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the workers
-    _adopt_process(parent, f"{name}-zygote")
+    _adopt_process(parent, f"{name}-zygote", "zygote")
     entry = cast(Callable[[WorkerSetup], int], importlib.import_module(module).run)
     gc.collect()
     gc.freeze()  # what is here is never collected in the workers: their pages stay shared
@@ -140,19 +141,23 @@ def _fork_worker(
 def _work(gate: int, parent: int, setup: WorkerSetup, entry: Callable[[WorkerSetup], int], name: str) -> int:
     """A worker, once the zygote has a pidfd of it."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _adopt_process(parent, name)
+    _adopt_process(parent, name, f"worker {setup.worker}")
     os.read(gate, 1)
     os.close(gate)
     return entry(setup)
 
 
-def _adopt_process(parent: int, name: str) -> None:
-    """Die with the parent, by the kernel's hand; be seen by name in process lists."""
+def _adopt_process(parent: int, name: str, part: str) -> None:
+    """Die with the parent, by the kernel's hand; be seen by name, and as this part of the router, in process lists.
+
+    The supervisor keeps the command line that it was started with: scripts look for the router by it.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     _prctl(libc, PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
     _prctl(libc, PR_SET_NAME, ctypes.c_char_p(name.encode("utf-8", "replace")[:MAX_NAME]))
     if os.getppid() != parent:  # it died before the first line took effect
         os._exit(EXIT_FAILED)
+    show_title(f"sluice: {part}")
 
 
 def _prctl(libc: ctypes.CDLL, option: int, argument: Any) -> None:

@@ -317,6 +317,24 @@ def test_a_missing_worker_module(start):
     supervisor.wait_for(r"SERVER \(critical\) The process that starts workers has ended. Shutting down")
 
 
+def test_every_process_is_seen_as_what_it_is(start):
+    """Scripts find a router by its command line: that is the supervisor's, and nobody else's."""
+    supervisor = start()
+    supervisor.port()
+    process = psutil.Process(supervisor.process.pid)
+
+    def shown(one):
+        with open(f"/proc/{one.pid}/cmdline", "rb") as line:
+            return line.read()
+
+    assert process.cmdline() == list(supervisor.process.args)
+    (zygote,) = process.children()
+    workers = zygote.children()
+    assert workers
+    assert shown(zygote) == b"sluice: zygote\0"
+    assert sorted(map(shown, workers)) == [b"sluice: worker %d\0" % number for number in range(len(workers))]
+
+
 def test_a_dead_zygote_ends_the_router(start):
     supervisor = start()
     supervisor.port()
