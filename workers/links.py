@@ -67,11 +67,14 @@ class LinkRecord:
 
     def __init__(self, client: "Client", number: int, session: Session, items: list[bytes]) -> None:
         """An attach has come: make the engine's link and ask the supervisor. Raises RemoteError."""
-        self._begin(client, number, session, items)
-        self.slot = client.worker.claim_slot(self.link, client.route_container)
+        self._begin(client, number, items)
+        name, handle = decode_one(items[NAME]), decode_one(items[HANDLE])
+        self.slot = client.worker.enter_link(
+            session, self.link, name, handle, incoming=not self.outgoing, container=client.route_container
+        )
         client.worker.control.tell(self._question())
 
-    def _begin(self, client: "Client", number: int, session: Session, items: list[bytes]) -> None:
+    def _begin(self, client: "Client", number: int, items: list[bytes]) -> None:
         items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
         self.client = client
         self.number = number
@@ -98,7 +101,6 @@ class LinkRecord:
                 count = 0
             self.link = IncomingLink(capacity=offer["linkCapacity"], initial_delivery_count=count)
         self.link.context = self
-        session.add_link(self.link, decode_one(items[NAME]), decode_one(items[HANDLE]), not self.outgoing)
 
     def _mode(self, index: int) -> int:
         value = decode_one(self.items[index])
@@ -251,15 +253,21 @@ class LinkRecord:
         True: the peer's detach is to be answered when the supervisor says so: then no worker knows the consumer.
         """
         self.gone = True
-        worker = self.client.worker
+        try:
+            self._unbind()
+            last = log_end(self)
+        finally:
+            self.client.worker.release_slot(self.slot)
+            self.link.context = None  # it knew us, as we know it
+        return self.client.forget(self, last, confirm=self.outgoing and self.client.worker.setup.workers > 1)
+
+    def _unbind(self) -> None:
+        """Nothing goes to the link any more, and no credit to its peer."""
+        table = self.client.worker.table
         if self.outgoing:
-            worker.table.drop_consumer(self.slot.index, self.slot.generation)
-        elif self.address is not None and (address := worker.table.get(self.address)) is not None:
-            worker.table.unbind_producer(address, self.link)
-        last = log_end(self)
-        worker.release_slot(self.slot)
-        self.link.context = None  # it knew us, as we know it
-        return self.client.forget(self, last, confirm=self.outgoing and worker.setup.workers > 1)
+            table.drop_consumer(self.slot.index, self.slot.generation)
+        elif self.address is not None and (address := table.get(self.address)) is not None:
+            table.unbind_producer(address, self.link)
 
 
 class NoRoom(LinkRecord):
@@ -268,7 +276,8 @@ class NoRoom(LinkRecord):
     __slots__ = ()
 
     def __init__(self, client: "Client", session: Session, items: list[bytes]) -> None:
-        self._begin(client, 0, session, items)
+        self._begin(client, 0, items)
+        session.add_link(self.link, decode_one(items[NAME]), decode_one(items[HANDLE]), not self.outgoing)
         self.refused(RESOURCE_LIMIT, "this worker has no room for another link")
 
     def detached(self) -> bool:

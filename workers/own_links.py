@@ -15,7 +15,7 @@ from router.amqp.incoming_link import IncomingLink
 from router.amqp.outgoing_link import OutgoingLink
 from router.amqp.session import Session
 
-from router.amqp.errors import RESOURCE_LIMIT, AmqpError, RemoteError
+from router.amqp.errors import AmqpError
 from router.ipc import control
 from workers.links import (
     INITIAL_COUNT,
@@ -46,8 +46,6 @@ class OwnLink(LinkRecord):
     def __init__(self, client: "Client", number: int, session: Session, asked: control.Message) -> None:
         """Attach the link that a `link` message asks for, and tell. Raises RemoteError when there is no room for it."""
         worker, offer = client.worker, client.offer
-        if worker.slots.full:
-            raise RemoteError("link", RESOURCE_LIMIT, "this worker has no room for another link")
         self.client = client
         self.number = number
         self.reference: int = asked["ref"]
@@ -67,8 +65,9 @@ class OwnLink(LinkRecord):
         else:
             self.link = IncomingLink(capacity=offer["linkCapacity"])
         self.link.context = self
-        session.add_link(self.link, asked["name"], None, not self.outgoing)
-        self.slot = worker.claim_slot(self.link, client.route_container)
+        self.slot = worker.enter_link(
+            session, self.link, asked["name"], None, incoming=not self.outgoing, container=client.route_container
+        )
         self._remember_ends(None)
         session.send_attach(
             [

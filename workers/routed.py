@@ -242,11 +242,12 @@ class RoutedEnds:
         link = kind(capacity=capacity, far_survives=order["survives"])
         group = order["group"]
         session = client.routed_sessions.take(group, client.begin_routed_session)
-        session.add_link(link, free_name(session, order["name"], not outgoing), None, not outgoing)
+        name = free_name(session, order["name"], not outgoing)
         try:
-            slot = worker.claim_slot(link, client.route_container)
+            slot = worker.enter_link(
+                session, link, name, None, incoming=not outgoing, container=client.route_container
+            )
         except AmqpError:
-            session.discard_link(link)
             client.routed_sessions.give_back(group, session)
             raise
         end = RoutedEnd(client, client.next_link, link, slot, outgoing, order, False)

@@ -16,9 +16,10 @@ from router.amqp.session import Session
 from router.routing.control_route import ControlRoute
 from router.routing.routes import RouterRoute
 
-from router.amqp.errors import NOT_ALLOWED, RESOURCE_LIMIT, RemoteError
+from router.amqp.errors import NOT_ALLOWED, RESOURCE_LIMIT
 from router.ipc import control
 from workers.links import (
+    HANDLE,
     IN,
     INITIAL_COUNT,
     NAME,
@@ -94,22 +95,22 @@ class RouterLinks:
     # -- links that we attach -----------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The peer has answered our open: attach all links."""
+        """The peer has answered our open: attach all links. Raises RemoteError."""
         control_session, *data = self._sessions()
         sessions = [(control_session, CONTROL), *((session, DATA) for session in data)]
         # A peer that allows fewer sessions gets the same links on the last of them.
         sessions += [(sessions[-1][0], DATA)] * (PRIORITIES - len(data))
         for session, capability in sessions:
             for direction in (IN, OUT):
-                if self.client.worker.slots.full:
-                    raise RemoteError("connection", RESOURCE_LIMIT, "this worker has no room for another link")
-                self._enter(RouterLink(self.client, self._next(), capability, direction)).attach(session)
+                record = RouterLink(self.client, self._next(), capability, direction)
+                record.attach(session)
+                self._enter(record)
 
     def attach_stream(self, session: Session) -> "RouterLink":
-        """Attach a link for streams."""
-        record = self._enter(RouterLink(self.client, self._next(), DATA, OUT, stream=True))
+        """Attach a link for streams. Raises RemoteError."""
+        record = RouterLink(self.client, self._next(), DATA, OUT, stream=True)
         record.attach(session)
-        return record
+        return self._enter(record)
 
     def _sessions(self) -> list[Session]:
         connection = self.client.connection
@@ -148,6 +149,8 @@ class RouterLinks:
         capability = terminus.capabilities[0] if terminus.capabilities and not terminus.array else ""
         if capability not in (CONTROL, DATA):
             return None
+        if capability == DATA and self._there[direction] >= PRIORITIES and self.client.worker.slots.full:
+            return None  # the connection does without another link for streams
         record = RouterLink(self.client, self._next(), capability, direction)
         full = direction in self.control if capability == CONTROL else self._there[direction] >= MOST_DATA
         record.answer(session, items, full=full)
@@ -249,8 +252,7 @@ class RouterLink(LinkRecord):
     def attach(self, session: Session) -> None:
         """Attach the link."""
         name = "qdlink." + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(_RANDOM_PART))
-        session.add_link(self.link, name, None, not self.outgoing)
-        self.slot = self.client.worker.claim_slot(self.link, False)
+        self.slot = self.client.worker.enter_link(session, self.link, name, None, incoming=not self.outgoing)
         source, target = node(SOURCE, self.capability), node(TARGET, self.capability)
         self.source, self.target = Terminus(source), Terminus(target)
         self._send(encode_string(name), SND_MIXED, RCV_FIRST, source, target)
@@ -268,9 +270,8 @@ class RouterLink(LinkRecord):
         """Answer the peer's attach; `full`: there are too many. Raises RemoteError."""
         items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
         self.source, self.target = Terminus(items[SOURCE_FIELD]), Terminus(items[TARGET_FIELD])
-        name = decode_one(items[NAME])
-        session.add_link(self.link, name, decode_one(items[1]), not self.outgoing)
-        self.slot = self.client.worker.claim_slot(self.link, False)
+        name, handle = decode_one(items[NAME]), decode_one(items[HANDLE])
+        self.slot = self.client.worker.enter_link(session, self.link, name, handle, incoming=not self.outgoing)
         source, target = mirrored(self.source), mirrored(self.target)
         if full:
             self.entered = False

@@ -41,10 +41,10 @@ cdef class SlotPool:
         """Whether all are taken."""
         return not self.free and self.fresh >= <uint32_t>self.region.links_per_worker
 
-    def claim(self, Link link not None, bint container):
+    def claim(self, Link link not None, bint incoming, bint container, uint64_t now_ns):
         """A slot for the link, which counts there from now on. Raises RemoteError when all are taken.
 
-        container: its connection has role route-container.
+        container: its connection has role route-container. The link need not be in a session yet.
         """
         cdef Slot slot = Slot()
         if self.free:
@@ -54,18 +54,18 @@ cdef class SlotPool:
             self.fresh += 1
             self.owners.append(None)
         else:
-            raise RemoteError("link", RESOURCE_LIMIT, f"this worker has {self.fresh} links already")
+            raise RemoteError("link", RESOURCE_LIMIT, "this worker has no room for another link")
         self.count += 1
         if not self.count & ((1 << GENERATION_BITS) - 1):
             self.count += 1
         slot.generation = self.base | (self.count & ((1 << GENERATION_BITS) - 1))
         slot.slot = self.region.claim_link(self.worker, slot.index, slot.generation)
-        slot.slot.direction = 1 if link.incoming else 2
+        slot.slot.direction = 1 if incoming else 2
         slot.slot.capacity = link.capacity
         link.slot = slot.slot
         link.slot_owner = self.region
         slot.slot.container = container
-        slot.slot.blocked_since = link.session.connection.scheduler.now_ns
+        slot.slot.blocked_since = now_ns
         self.owners[slot.index] = link
         totals.links += 1
         return slot

@@ -40,13 +40,14 @@ class StreamLinks:
             return None
         try:
             session = self._sessions.pop() if self._sessions else client.begin_session(SPARE_CHANNELS)
-        except RemoteError:  # the peer allows no more sessions, or few
+            link = self._links.attach_stream(session).link
+        except RemoteError:  # the peer allows no more sessions, or few, or none with a link
             return None
         self._there += 1
         if self._there > self._kept and not self._trimming:
             self._trimming = True
             self._trim_later()
-        return self._links.attach_stream(session).link
+        return link
 
     def _trim_later(self) -> None:
         loop = self._links.client.worker.loop

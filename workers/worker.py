@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from router.amqp.message import use_node
 from router.amqp.outgoing_link import OutgoingLink, set_tag_space
+from router.amqp.session import Session
 from router.routing.port import WorkerPort
 from router.routing.table import Table
 
@@ -273,8 +274,18 @@ class Worker:
 
     # -- link slots ---------------------------------------------------------------------------------------------------
 
-    def claim_slot(self, link: Any, container: bool) -> Any:
-        slot = self.slots.claim(link, container)
+    def enter_link(
+        self, session: Session, link: Any, name: str, handle: int | None, *, incoming: bool, container: bool = False
+    ) -> Any:
+        """Give a link its slot and its handle; returns the slot. Raises RemoteError when there is none left of either:
+        the link has got nothing then, and its session does not know it.
+        """
+        slot = self.slots.claim(link, incoming, container, self.loop.scheduler.now_ns)
+        try:
+            session.add_link(link, name, handle, incoming)
+        except BaseException:
+            self.slots.release(slot)
+            raise
         self.stuck.wanted()
         if isinstance(link, OutgoingLink):
             self.links[slot.index] = link

@@ -151,3 +151,6 @@ cdef class Connection:
     cpdef void pause(self, uint32_t reason)
     cpdef void resume(self, uint32_t reason)
     cpdef void fail(self, object error)
+    cpdef void end_by(self, object error)
+    cpdef void drop_by(self, object error)
+    cdef int report_fault(self, object error) except -1

@@ -179,15 +179,27 @@ cdef class Connection:
             return size
         try:
             taken = self.consume(data, size)
-        except AmqpError as error:
-            self.fail(error)
-            return size
         except Exception as error:
-            # A fault of ours ends this connection, not the worker with all others.
-            self.handler.on_fault(self, error)
-            self.fail(LocalError("connection", INTERNAL_ERROR, f"{type(error).__name__}: {error}"))
+            self.end_by(error)
             return size
         return size if self.state == CLOSED else taken
+
+    cpdef void end_by(self, object error):
+        """The net below everything that is done for this connection: whatever was raised ends it, and nothing else."""
+        if not isinstance(error, AmqpError):
+            self.report_fault(error)
+            error = LocalError("connection", INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+        self.fail(error)
+
+    cpdef void drop_by(self, object error):
+        """As `end_by`, where what is in the write buffer cannot be trusted: nothing more is said to the peer."""
+        self.silent = True
+        self.end_by(error)
+
+    cdef int report_fault(self, object error) except -1:
+        if self.handler is not None:
+            self.handler.on_fault(self, error)
+        return 0
 
     cdef Py_ssize_t consume(self, const uint8_t* data, size_t size) except -1:
         cdef size_t at = 0
@@ -411,9 +423,10 @@ cdef class Connection:
                 if self.state != SASL:
                     self.send_frame(0, codec.encode_described(
                         P_CLOSE, [codec.encode_error(error.condition, error.description)]))
-            self.finish((error.condition, error.description))
-        except MemoryError:
-            self.silent = self.finished = True
+        except Exception as fault:
+            self.silent = True
+            self.report_fault(fault)
+        self.finish((error.condition, error.description))
 
     def close(self, condition=None, description=None):
         """Close from our side; the transport ends when the frame is out."""
@@ -450,7 +463,10 @@ cdef class Connection:
         self.finished = True
         self.mark_dirty()
         self.lose_channels()
-        self.handler.on_closed(self, error)
+        try:
+            self.handler.on_closed(self, error)
+        except Exception as fault:
+            self.report_fault(fault)
         return 0
 
     def release(self):
@@ -458,13 +474,16 @@ cdef class Connection:
         self.handler = None
 
     cdef int lose_channels(self) except -1:
-        """The connection has ended for its sessions."""
+        """The connection has ended for its sessions. A fault on the way does not keep the others from being lost."""
         cdef Channel channel
         cdef list channels = self.local_channels.values()
         self.state = CLOSED
         self.channels = NumberTable()
         for channel in channels:
-            channel.lost()
+            try:
+                channel.lost()
+            except Exception as fault:
+                self.report_fault(fault)
         self.local_channels = NumberTable()
         self.dirty_channels = []
         self.first_turn = self.last_turn = None

@@ -1,4 +1,4 @@
-"""The two errors that may leave the engine, never past the connection that caused them.
+"""The two errors that may leave the engine, never past the connection that caused them; and the fault that goes past.
 
 `RemoteError`: the peer broke the protocol; the connection is closed with its condition.
 `LocalError`: we broke it, or ran out of something; the connection is closed with amqp:internal-error.
@@ -20,6 +20,12 @@ class AmqpError(Exception):
         self.condition = condition
         self.description = description
         self.offset = offset
+
+
+class FatalFault(BaseException):
+    """A fault of ours that cannot be pinned on one connection or link: what is left of it may be anywhere, so the
+    process ends. No net may stop it, so it is no `Exception`.
+    """
 
 
 class RemoteError(AmqpError):

@@ -142,4 +142,5 @@ cdef class Session(Channel):
     cdef void want_flow(self, Link link) noexcept
     cdef int release(self, Link link) except -1
     cdef int link_gone(self, Link link) except -1
+    cdef int lost_badly(self, Link link, object fault) except -1
     cdef int send_end(self) except -1

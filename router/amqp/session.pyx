@@ -35,7 +35,7 @@ from router.amqp import codec
 from router.amqp.connection import read_error
 from router.amqp.errors import (
     FRAMING_ERROR, INVALID_FIELD, NOT_ALLOWED, SESSION_HANDLE_IN_USE, SESSION_INVALID_FIELD, SESSION_WINDOW_VIOLATION,
-    RemoteError,
+    FatalFault, RemoteError,
 )
 
 cdef enum:
@@ -778,13 +778,6 @@ cdef class Session(Channel):
         """A link of this name and direction is attached."""
         return (name, incoming) in self.names or (name, incoming) in self.attaching
 
-    def discard_link(self, Link link not None):
-        """A link that was given a handle comes to nothing."""
-        self.forget_attach(link)
-        self.names.discard((link.name, link.incoming))
-        link.gone = link.detached = True
-        self.release(link)
-
     def forget_attach(self, Link link not None):
         """A link that was given a handle is not attached after all."""
         self.attaching.pop((link.name, link.incoming), None)
@@ -825,11 +818,30 @@ cdef class Session(Channel):
             if link is not None:
                 link.forget_ready()
                 if not link.gone:
-                    link.lost()
+                    try:
+                        link.lost()
+                    except Exception as fault:
+                        self.lost_badly(link, fault)
         self.by_handle = []
         self.by_remote_handle = NumberTable()
         self.attaching = {}
         self.flows = []
+        return 0
+
+    cdef int lost_badly(self, Link link, object fault) except -1:
+        """A fault of ours while a link was lost: the others are to be lost all the same. Deliveries that still refer to
+        this link would outlive it, and nobody could say where they turn up: then the process ends.
+        """
+        if link.in_first is not NULL or link.queue_first is not NULL or link.sent_first is not NULL:
+            raise FatalFault(f"a link could not be taken apart: {type(fault).__name__}: {fault}") from fault
+        self.connection.report_fault(fault)
+        link.detached = True
+        if link.gone:
+            return 0
+        try:
+            self.link_gone(link)
+        except Exception as again:
+            self.connection.report_fault(again)
         return 0
 
 
