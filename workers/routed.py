@@ -116,9 +116,11 @@ class RoutedEnd:
             self._up()
 
     def answered(self, items: list[bytes]) -> None:
-        """The container's answer to our attach."""
+        """The container's answer to our attach. Raises RemoteError: its own connection ends, not the client's."""
         check(items)
         items = padded(items)
+        for field in (SOURCE_FIELD, TARGET_FIELD):
+            Terminus(items[field])
         if not self.outgoing:
             self._count(items)
         remove, put = self.order["answer"]

@@ -133,6 +133,8 @@ cdef list split_fields(const uint8_t* p, const uint8_t* end):
             raise malformed(f"item {i} of a list is malformed")
         out.append(PyBytes_FromStringAndSize(<const char*>q, p - q))
         q = p
+    if q != stop:
+        raise malformed("octets behind the items of a list")
     return out
 
 
@@ -299,6 +301,8 @@ cdef object _decode_compound(bytes data, Py_ssize_t at, Py_ssize_t end, uint8_t 
     for _ in range(count):
         value, at = _decode(data, at, end, depth + 1)
         items.append(value)
+    if at != end:
+        raise malformed("octets behind the items of a compound value", at)
     if code == T_LIST8 or code == T_LIST32:
         return items
     if code != T_MAP8 and code != T_MAP32:
@@ -333,6 +337,8 @@ cdef list _decode_array(bytes data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t co
     for _ in range(count):
         value, at = _decode_body(data, at, end, code, depth + 1)
         items.append(Described(descriptor, value) if described else value)
+    if at != end:
+        raise malformed("octets behind the items of an array", at)
     return items
 
 

@@ -36,7 +36,7 @@ from router.amqp.spec cimport (
 
 from router.amqp import codec
 from router.amqp.errors import (
-    FRAMING_ERROR, INTERNAL_ERROR, NOT_ALLOWED, RESOURCE_LIMIT, AmqpError, LocalError, RemoteError,
+    FRAMING_ERROR, INTERNAL_ERROR, INVALID_FIELD, NOT_ALLOWED, RESOURCE_LIMIT, AmqpError, LocalError, RemoteError,
 )
 
 cdef enum:
@@ -66,6 +66,8 @@ cdef enum:
     PROCESS_CONTENT = 1073741824
     CHANNEL_MAX_LIMIT = 32767  # of Dispatch: maxSessions is at most 32768
     TRACE_OCTETS = 4096        # of a frame that a trace decodes: more than a line of the log holds
+    ERROR = 0x1D               # descriptor of an error
+    CONDITION_MOST = 255       # octets of a condition that is left of a long error
     NS_A_MS = 1000000
     NS_A_SECOND = 1000000000
 
@@ -772,5 +774,21 @@ def read_error(bytes raw not None):
         return None
     _code, items = codec.described_list(raw)
     values = [codec.decode_one(item) for item in items[:2]]
-    condition = str(values[0]) if values else INTERNAL_ERROR
+    condition = str(values[0]) if values and values[0] is not None else INTERNAL_ERROR
     return condition, str(values[1]) if len(values) > 1 and values[1] is not None else ""
+
+
+def check_error(bytes raw not None):
+    """An encoded error that goes to another peer is one, or this raises RemoteError."""
+    codec.decode_one(raw)
+    if codec.described_list(raw)[0] != ERROR:
+        raise RemoteError("link", INVALID_FIELD, "detach: error is not an error")
+
+
+def short_error(bytes raw not None):
+    """What is left of an encoded error where a frame has little room: its condition, cut. Raises nothing."""
+    try:
+        condition = read_error(raw)[0].encode("ascii", "replace")[:CONDITION_MOST].decode()
+    except (AmqpError, TypeError):  # no error, or none at all
+        condition = INTERNAL_ERROR
+    return codec.encode_error(condition)

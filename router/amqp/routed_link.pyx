@@ -22,6 +22,7 @@ from router.amqp.outgoing_link cimport OutgoingLink
 from router.amqp.session cimport Session
 
 from router.amqp import codec
+from router.amqp.connection import check_error
 
 LOST = codec.encode_error("qd:routed-link-lost", "Connectivity to the peer container was lost")
 
@@ -81,7 +82,7 @@ cdef int store_frame(OutDelivery* o, const Transfer* t, bint first, Meter* m) ex
 
 cdef int check_value(const Slice* value) except -1:
     """It is relayed in a frame of another connection: nobody else is to stumble over it."""
-    if value.size > 4:
+    if value.size > 4 or (value.size and value.data[0]):
         codec.decode_one(value.data[:value.size])
     return 0
 
@@ -262,7 +263,7 @@ cdef class RoutedLink(Link):
         if self.gone:
             return self.session.release(self)
         if self.detach_error is not None:
-            codec.decode_one(self.detach_error)
+            check_error(self.detach_error)
         self.peer_gone = True
         self.break_off()
         self.tell(TOLD_DETACH, closed + (self.detach_error or b""))

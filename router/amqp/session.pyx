@@ -32,7 +32,7 @@ from router.amqp.spec cimport (
 import heapq
 
 from router.amqp import codec
-from router.amqp.connection import read_error
+from router.amqp.connection import short_error
 from router.amqp.errors import (
     FRAMING_ERROR, INVALID_FIELD, NOT_ALLOWED, SESSION_HANDLE_IN_USE, SESSION_INVALID_FIELD, SESSION_WINDOW_VIOLATION,
     FatalFault, RemoteError,
@@ -42,7 +42,6 @@ cdef enum:
     HANDLE_MAX = 65535         # links of one session: a bound for the tables of handles
     MESSAGE_OCTETS = 8192      # of a message that its line in the log is made of
     DETACH_ROOM = 32           # a detach without its error
-    CONDITION_MOST = 255       # octets of a condition that is left of a long error
     # A window when the configuration names none: this many octets in frames of the longest kind, within these bounds.
     # A peer with small messages is to be stopped by credit, not by it.
     WINDOW_OCTETS = 16777216
@@ -530,7 +529,7 @@ cdef class Session(Channel):
         cdef uint32_t count
         parse_disposition(p, end, &d)
         kind = state_kind(&d.state)
-        if d.state.size > 4:
+        if d.state.size > 4 or (d.state.size and d.state.data[0]):
             # It is relayed in a frame of another connection: nobody else is to stumble over it.
             codec.decode_one(PyBytes_FromStringAndSize(<const char*>d.state.data, d.state.size))
         count = d.last - d.first + 1
@@ -770,7 +769,7 @@ cdef class Session(Channel):
         self.flush_reports()
         if error and DETACH_ROOM + len(error) > self.connection.remote_max_frame:
             # Another connection has longer frames.
-            error = codec.encode_error(read_error(error)[0][:CONDITION_MOST])
+            error = short_error(error)
         items = [codec.encode_uint(handle), b"\x41" if closed else b"\x42"] + ([error] if error else [])
         self.connection.send_frame(self.local_channel, codec.encode_described(P_DETACH, items))
 

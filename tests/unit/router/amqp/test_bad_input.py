@@ -177,3 +177,27 @@ def test_an_array_never_reads_behind_its_octets():
                 decode_one(array)
             except RemoteError:
                 pass
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"\xc0\x03\x01\x40\x40",
+        b"\xd0\0\0\0\x06\0\0\0\x01\x40\x40",
+        b"\xc0\x02\x00\x40",
+        b"\xc1\x04\x02\x40\x40\x40",
+        b"\xd1\0\0\0\x07\0\0\0\x02\x40\x40\x40",
+        b"\xe0\x04\x01\x50\x01\x02",
+        b"\xf0\0\0\0\x07\0\0\0\x01\x50\x01\x02",
+        b"\xe0\x03\x00\x50\x01",
+        b"\xc0\x06\x01\xc0\x03\x01\x40\x40",
+    ],
+)
+def test_octets_left_over_in_a_compound_value_are_an_error(octets):
+    with pytest.raises(RemoteError):
+        decode_one(octets)
+
+
+def test_octets_left_over_in_a_list_of_fields_are_an_error(routers):
+    begin = frame_octets(b"\0\x53\x11\xc0\x06\x04\x40\x43\x43\x43\x40", 1)
+    assert closed_with(routers, start(), begin) == "amqp:decode-error"
