@@ -482,8 +482,12 @@ class Log:
             text = _cut(text)
         name = LEVEL_NAMES[level.bit_length() - 1]
         file, number = _caller()
+        safe = text
+        if not text.isprintable():
+            text = text.encode("utf-8", "backslashreplace").decode()  # what is kept is told, and shown, as UTF-8
+            safe = _safe(text)
         self._kept.append(Entry(source.module, name, text, file, number, now // 1_000_000_000))
-        line = f"{source.module} ({name}) {text if text.isprintable() else _safe(text)}"
+        line = f"{source.module} ({name}) {safe}"
         if source.timestamp:
             line = f"{self._clock.stamp(now)} {line}"
         if source.show_source and file is not None:

@@ -6,6 +6,7 @@ The form is Proton's: `"string"`, `:symbol` (`:"symbol-1"` when it is more than 
 """
 
 import struct
+import sys
 import uuid
 from collections.abc import Mapping
 from typing import Final
@@ -154,8 +155,14 @@ def _fixed(data: bytes, at: int, code: int) -> tuple[str, int]:
     if name == "BOOL":
         return ("true" if value else "false"), at + width
     if name == "CHAR":
-        return (f"'{chr(value)}'" if value < 0x110000 else f"0x{value:x}"), at + width
+        return _char(value), at + width
     return str(value), at + width
+
+
+def _char(value: int) -> str:
+    """A character, or the number of what is none that a line can show: controls, halves of surrogate pairs."""
+    char = chr(value) if value <= sys.maxunicode else ""
+    return f"'{char}'" if char.isprintable() and char else f"0x{value:x}"
 
 
 def _variable(data: bytes, at: int, code: int) -> tuple[str, int]:

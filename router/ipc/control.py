@@ -650,8 +650,25 @@ def decode_fork_answer(data: bytes) -> ForkAnswer:
 def _dump(value: object, what: str) -> bytes:
     try:
         return orjson.dumps(value)
-    except orjson.JSONEncodeError as error:
-        raise ControlError(f"{what}: {error}") from error
+    except orjson.JSONEncodeError:
+        # Text or a number of a peer that JSON does not know: what one peer says is not to stop what others say.
+        try:
+            return orjson.dumps(_plain(value))
+        except (orjson.JSONEncodeError, RecursionError) as error:
+            raise ControlError(f"{what}: {error}") from error
+
+
+def _plain(value: object) -> object:
+    """The value without halves of surrogate pairs and with text in the place of integers beyond 64 bits."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return str(value)
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
 
 
 def _load(data: bytes, what: str) -> Any:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.ipc import control
 from router.log import (
     ALL_LEVELS,
     CRITICAL,
@@ -507,3 +508,13 @@ def test_two_processes_share_a_file(tmp_path):
         expected = [f"SERVER (info) {name} {number} " + name * (number % 2000) for number in range(count)]
         assert [line for line in lines if line.startswith(f"SERVER (info) {name} ")] == expected
     assert len(lines) == 2 * count
+
+
+def test_half_of_a_surrogate_pair_is_written_kept_and_told_as_an_escape(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = Log(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
+    log.info("SERVER", "a\ud800b")
+    log.close()
+    assert path.read_text().rstrip().endswith("a\\ud800b")
+    assert [entry.text for entry in log.recent()] == ["a\\ud800b"]
+    assert control.encode([{"t": control.LOGGED, **log.take_news()}])

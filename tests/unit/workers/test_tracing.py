@@ -4,9 +4,9 @@ import re
 
 from router.ipc import control
 from router.log import ALL_LEVELS, LogSettings, ModuleSettings
-from tests.peer.frames import ACCEPTED
+from tests.peer.frames import ACCEPTED, AMQP_HEADER
 from tests.unit.engine.host import configuration
-from tests.unit.engine.talk import consumer, message, producer, say, settle, start, transfer
+from tests.unit.engine.talk import begin, consumer, frames, message, of, producer, say, settle, start, transfer
 
 TRACED = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null"), "PROTOCOL": ModuleSettings(mask=ALL_LEVELS)})
 UNTRACED = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")})
@@ -275,6 +275,25 @@ def test_the_log_does_not_hear_what_is_only_watched(routers):
     router.pass_time(TELL_MS)
     assert lines(router) == []
     assert control.WATCH in control.REQUIRED
+
+
+def test_a_frame_of_a_char_that_no_text_holds_is_written_and_told(routers):
+    router = routers(log=TRACED)
+    others = router.connect()
+    others.feed(start())
+    peer = router.connect()
+    told, hear = watched(router)
+    router.core.watches.add(peer.known, hear)
+    router.settle()
+    peer.feed(AMQP_HEADER + bytes.fromhex("0000000d 02000000 73 0000d800"))
+    router.settle()
+    router.pass_time(TELL_MS)
+    text = "0 <- 0xd800"
+    assert any(line.endswith(text) for line in lines(router))
+    assert any(line.endswith(text) for batch in told for line in batch)
+    others.feed(begin(1))
+    router.settle()
+    assert of(frames(others), "begin")
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------

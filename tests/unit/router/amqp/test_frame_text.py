@@ -11,7 +11,7 @@ from router.amqp.message_text import components, message_text
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, Performative, frame_octets, source, target
 from tests.peer.message import annotations, application_properties, properties, value
-from tests.peer.types import Array, Described, Map, Symbol, Timestamp, UInt, ULong
+from tests.peer.types import Array, Described, Map, Raw, Symbol, Timestamp, UInt, ULong
 from tests.unit.engine.talk import say, transfer
 
 
@@ -96,6 +96,82 @@ def test_values(item: object, text: str) -> None:
     shown = text if item is not None else None
     expected = f"error={shown}, " if shown else ""
     assert line(octets) == f'0 -> @close(24) [{expected}"end"]'
+
+
+def char(number: int) -> Raw:
+    return Raw(b"\x73" + number.to_bytes(4, "big"))
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0x41, "'A'"), (0xD800, "0xd800"), (0xDFFF, "0xdfff"), (0x110000, "0x110000"), (0xFFFFFFFF, "0xffffffff"),
+     (0, "0x0"), (10, "0xa"), (0x202E, "0x202e")],
+)  # fmt: skip
+def test_a_char_that_is_no_text_is_its_number(number: int, text: str) -> None:
+    octets = frame_octets(encode(Described(ULong(0x18), [char(number), "end"])), 0)
+    assert line(octets) == f'0 -> @close(24) [error={text}, "end"]'
+
+
+FIXED = {
+    0x50: 1, 0x51: 1, 0x52: 1, 0x53: 1, 0x54: 1, 0x55: 1, 0x56: 1, 0x60: 2, 0x61: 2, 0x70: 4, 0x71: 4, 0x72: 4,
+    0x73: 4, 0x74: 4, 0x80: 8, 0x81: 8, 0x82: 8, 0x83: 8, 0x84: 8, 0x94: 16, 0x98: 16,
+}  # fmt: skip
+CHARS = st.sampled_from([0, 10, 0x41, 0xD7FF, 0xD800, 0xDBFF, 0xDC00, 0xDFFF, 0xE000, 0x10FFFF, 0x110000, 2**32 - 1])
+
+
+def fixed(code: int) -> st.SearchStrategy[bytes]:
+    octets = st.binary(min_size=FIXED[code], max_size=FIXED[code])
+    if code == 0x73:
+        octets |= CHARS.map(lambda number: number.to_bytes(4, "big"))
+    return octets.map(lambda raw: bytes([code]) + raw)
+
+
+def variable(octets: bytes) -> st.SearchStrategy[bytes]:
+    small = st.sampled_from([0xA0, 0xA1, 0xA3]).map(lambda code: bytes([code, len(octets)]) + octets)
+    large = st.sampled_from([0xB0, 0xB1, 0xB3])
+    return small | large.map(lambda code: bytes([code]) + len(octets).to_bytes(4, "big") + octets)
+
+
+def compound(items: list[bytes]) -> st.SearchStrategy[bytes]:
+    """A list or map of these items, its count right or wrong; in an array, of the first item's constructor."""
+    body = b"".join(items)
+    counts = st.just(len(items)) | st.integers(0, 2**32 - 1)
+    wide = st.sampled_from([0xD0, 0xD1, 0xF0])
+
+    def made(code: int, count: int) -> bytes:
+        return bytes([code]) + (len(body) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + body
+
+    return st.builds(made, wide, counts)
+
+
+#: Encoded values of every type and nesting, also those that no text can hold.
+VALUES = st.recursive(
+    st.sampled_from([bytes([code]) for code in range(0x40, 0x46)])
+    | st.sampled_from(sorted(FIXED)).flatmap(fixed)
+    | st.binary(max_size=20).flatmap(variable),
+    lambda values: st.lists(values, max_size=4).flatmap(compound)
+    | st.tuples(values, values).map(lambda pair: b"\0" + pair[0] + pair[1]),
+    max_leaves=12,
+)
+
+
+@given(VALUES, st.integers(0x10, 0x44), st.booleans())
+def test_any_value_in_any_frame_gives_a_line_that_can_be_told(value: bytes, code: int, received: bool) -> None:
+    body = b"\0\x53" + bytes([code]) + b"\xd0" + (len(value) + 4).to_bytes(4, "big") + b"\0\0\0\1" + value
+    for octets in (frame_octets(value), frame_octets(body), frame_octets(body, kind=1)):
+        text = frame_text(octets, len(octets), received)
+        assert text.isprintable()
+        assert text.encode().decode() == text
+
+
+@given(VALUES, st.sampled_from([0x70, 0x71, 0x72, 0x73, 0x74]))
+def test_any_value_in_any_message_gives_a_line_that_can_be_told(value: bytes, section: int) -> None:
+    head = b"\0\x53" + bytes([section])
+    size = (len(value) + 4).to_bytes(4, "big")
+    for code in (0xD0, 0xD1):
+        octets = head + bytes([code]) + size + b"\0\0\0\1" + value
+        assert message_text(octets, components("all")).isprintable()
+    assert message_text(head + value, components("all")).isprintable()
 
 
 @given(st.binary(max_size=200), st.integers(min_value=0, max_value=1000), st.booleans())

@@ -74,6 +74,26 @@ def test_what_json_cannot_say_is_not_encoded() -> None:
         control.encode([{"t": control.ACK, "epoch": object()}])
 
 
+TEXTS = st.text(st.characters(exclude_categories=()))  # halves of surrogate pairs, too
+SAID = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | TEXTS,
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(TEXTS, values, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(SAID)
+def test_whatever_a_peer_has_said_can_be_told(value: object) -> None:
+    message = {"t": "log", "module": "SERVER", "level": "info", "text": "", "more": value}
+    (decoded,) = control.decode(control.encode([message]))
+    assert decoded.keys() == message.keys()
+
+
+def test_half_of_a_surrogate_pair_is_told_as_an_escape() -> None:
+    message = {"t": "log", "module": "SERVER", "level": "info", "text": "a\ud800b"}
+    assert control.decode(control.encode([message])) == [{**message, "text": "a\\ud800b"}]
+
+
 def test_delta() -> None:
     ops = [["addr", 1, "M0orders", {"treatment": "balanced"}], ["-addr", 2]]
     data = control.encode_delta(7, ops)
