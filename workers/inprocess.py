@@ -133,6 +133,6 @@ class InProcess:
         if address is not None:
             try:
                 self._origin.send(address, octets)
-            except ValueError as fault:
+            except Exception as fault:  # noqa: BLE001 - whatever it is, nobody but this message is to suffer
                 self._worker.report_fault("Message of the router itself dropped", fault)
         self._worker.control.tell({"t": control.FORWARDED, "octets": len(octets)})

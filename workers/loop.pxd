@@ -23,6 +23,7 @@ cdef class Transport:
     cdef int watch(self) except -1
     cdef int lost(self) except -1
     cdef int close(self) except -1
+    cdef int ended_by(self, object fault) except -1
 
 # Owner: the worker. Everything in it runs in the process's only thread.
 cdef class Loop:
@@ -34,7 +35,7 @@ cdef class Loop:
     cdef list ports                        # WorkerPort of other workers
     cdef uint8_t* room                     # where sockets are read to, shared by all connections
     cdef size_t room_size
-    cdef list timers                       # heap of (due ms, number, Transport or callable)
+    cdef list timers                       # heap of (due ms, number, Transport or callable, its Connection or None)
     cdef uint64_t timer_number
     cdef list fed                          # connections read in this wake
     cdef public object control             # .dirty, .flush(): what is to be told the supervisor at the end of a wake
@@ -43,6 +44,8 @@ cdef class Loop:
     cdef int wake(self, int timeout) except -1
     cdef int finish_wake(self) except -1
     cdef int flush_connections(self) except -1
+    cdef int flush_all(self, list dirty) except -1
+    cdef int take_event(self, object what, uint32_t events, int number) except -1
     cdef int resume_connections(self) except -1
     cdef int timeout(self) except -2
     cdef bint rings_empty(self) noexcept

@@ -44,6 +44,9 @@ cdef extern from "sys/epoll.h" nogil:
         EPOLL_CTL_DEL
         EPOLL_CLOEXEC
 
+cdef extern from "unistd.h" nogil:
+    int close_descriptor "close"(int fd)
+
 cdef extern from "time.h" nogil:
     struct timespec:
         long tv_sec
@@ -170,7 +173,7 @@ cdef class Transport:
             return self.close()
         if connection.finished and not self.lingers:
             self.lingers = True
-            self.loop.call_at(self.loop.scheduler.now + LINGER_MS, self.give_up)
+            self.loop.call_at(self.loop.scheduler.now + LINGER_MS, self.give_up, connection)
         if not buffer_used(&connection.out):
             buffer_release(&connection.out)
             if connection.wants_turn():
@@ -221,6 +224,13 @@ cdef class Transport:
             totals.connections -= 1
         return 0
 
+    cdef int ended_by(self, object fault) except -1:
+        """The net of the loop: what was raised on the way between socket and connection ends both, without a word."""
+        if self.connection is None:
+            raise fault
+        self.connection.drop_by(fault)
+        return self.close()
+
     def schedule(self):
         """Tick the connection when it wants that."""
         self.loop.schedule_tick(self)
@@ -248,6 +258,8 @@ cdef class Loop:
 
     def __dealloc__(self):
         free(self.room)
+        if self.epoll >= 0:
+            close_descriptor(self.epoll)
 
     def more_room(self, size_t size):
         """Sockets are read into one piece of memory, at least as large as the largest frame that came."""
@@ -323,10 +335,12 @@ cdef class Loop:
 
     # -- timers -------------------------------------------------------------------------------------------------------
 
-    def call_at(self, uint64_t due, what):
-        """Call `what` at `due` (ms of the scheduler's clock)."""
+    def call_at(self, uint64_t due, what, connection=None):
+        """Call `what` at `due` (ms of the scheduler's clock). connection: whose it is; what is raised then ends that
+        one, and the worker when there is none.
+        """
         self.timer_number += 1
-        heapq.heappush(self.timers, (due, self.timer_number, what))
+        heapq.heappush(self.timers, (due, self.timer_number, what, connection))
 
     def schedule_tick(self, Transport transport not None):
         due = transport.connection.tick(self.scheduler.now)
@@ -337,14 +351,22 @@ cdef class Loop:
     cdef int run_timers(self) except -1:
         cdef Transport transport
         while self.timers and self.timers[0][0] <= self.scheduler.now:
-            due, _, what = heapq.heappop(self.timers)
-            if isinstance(what, Transport):
-                transport = what
-                if transport.fd >= 0 and transport.due == due:
-                    transport.due = 0
-                    self.schedule_tick(transport)
-            else:
-                what()
+            due, _, what, owner = heapq.heappop(self.timers)
+            try:
+                if isinstance(what, Transport):
+                    transport = what
+                    if transport.fd >= 0 and transport.due == due:
+                        transport.due = 0
+                        self.schedule_tick(transport)
+                else:
+                    what()
+            except Exception as fault:
+                if isinstance(what, Transport):
+                    (<Transport>what).ended_by(fault)
+                elif owner is not None:
+                    (<Connection>owner).end_by(fault)
+                else:
+                    raise
         return 0
 
     # -- running ------------------------------------------------------------------------------------------------------
@@ -386,9 +408,8 @@ cdef class Loop:
 
     cdef int wake(self, int timeout) except -1:
         cdef epoll_event[EVENTS_A_WAKE] events
-        cdef int n, i, fd
-        cdef object what
-        cdef Transport transport
+        cdef int n, i
+        cdef object what = None
         with nogil:
             n = epoll_wait(self.epoll, events, EVENTS_A_WAKE, timeout)
         clear_sleeping(self.slot)
@@ -398,24 +419,37 @@ cdef class Loop:
             if errno != EINTR:
                 raise OSError(errno, os.strerror(errno))
             n = 0
-        for i in range(n):
-            fd = <int>events[i].data.u64
-            what = self.transports[fd]
-            if what is None:
-                continue
-            if not isinstance(what, Transport):
-                what()
-                continue
-            transport = <Transport>what
-            if events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR):
-                if transport.connection.paused and events[i].events & (EPOLLHUP | EPOLLERR):
-                    transport.lost()
-                else:
-                    if i:
-                        self.clock()
-                    transport.readable()
-            if events[i].events & EPOLLOUT and transport.fd >= 0:
-                transport.connection.mark_dirty()
+        i = 0
+        while i < n:
+            try:
+                while i < n:
+                    what = self.transports[<int>events[i].data.u64]
+                    if what is not None:
+                        self.take_event(what, events[i].events, i)
+                    i += 1
+            except Exception as fault:
+                if not isinstance(what, Transport):
+                    raise
+                (<Transport>what).ended_by(fault)
+                i += 1
+        return 0
+
+    cdef int take_event(self, object what, uint32_t events, int number) except -1:
+        """The epoll events of one descriptor, the `number`th of this wake."""
+        cdef Transport transport
+        if not isinstance(what, Transport):
+            what()
+            return 0
+        transport = <Transport>what
+        if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
+            if transport.connection.paused and events & (EPOLLHUP | EPOLLERR):
+                transport.lost()
+            else:
+                if number:
+                    self.clock()
+                transport.readable()
+        if events & EPOLLOUT and transport.fd >= 0:
+            transport.connection.mark_dirty()
         return 0
 
     cdef int finish_wake(self) except -1:
@@ -457,16 +491,19 @@ cdef class Loop:
 
     cdef int resume_connections(self) except -1:
         cdef Connection connection
+        cdef Transport transport
         cdef list resumed = self.scheduler.resumed
         self.scheduler.resumed = []
         for connection in resumed:
-            if connection.owner is not None:
-                connection.owner.go_on()
+            transport = connection.owner
+            if transport is not None:
+                try:
+                    transport.go_on()
+                except Exception as fault:
+                    transport.ended_by(fault)
         return 0
 
     cdef int flush_connections(self) except -1:
-        cdef Connection connection
-        cdef Transport transport       # keeps it while it closes itself
         cdef list dirty
         cdef int rounds = 0
         while self.scheduler.dirty and rounds < 4:
@@ -474,12 +511,26 @@ cdef class Loop:
             rounds += 1
             dirty = self.scheduler.dirty
             self.scheduler.dirty = []
-            for connection in dirty:
-                transport = connection.owner
-                if transport is not None:
-                    transport.flush()
-                else:
-                    connection.dirty = False
+            self.flush_all(dirty)
+        return 0
+
+    cdef int flush_all(self, list dirty) except -1:
+        cdef Connection connection
+        cdef Transport transport = None  # keeps it while it closes itself
+        cdef Py_ssize_t at = 0
+        while at < len(dirty):
+            try:
+                while at < len(dirty):
+                    connection = dirty[at]
+                    transport = connection.owner
+                    if transport is not None:
+                        transport.flush()
+                    else:
+                        connection.dirty = False
+                    at += 1
+            except Exception as fault:
+                transport.ended_by(fault)
+                at += 1
         return 0
 
     def check_starved(self):
@@ -487,7 +538,12 @@ cdef class Loop:
         starved = self.scheduler.starved
         self.scheduler.starved = []
         for link in starved:
-            due = link.check_starved()
+            connection = link.session.connection
+            try:
+                due = link.check_starved()
+            except Exception as fault:
+                connection.end_by(fault)
+                continue
             if due:
                 self.call_at(due, self.starved_again(link))
 

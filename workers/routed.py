@@ -328,6 +328,11 @@ class RoutedEnds:
         if end is not None:
             end.link.lose()
 
+    def client_of(self, pair: int) -> "Client | None":
+        """The connection of the link that the router attaches for a pair."""
+        end = self._by_pair.get(pair)
+        return None if end is None else end.client
+
     def forget(self, end: RoutedEnd) -> None:
         self.by_slot.pop(end.slot.index, None)
         if self._by_pair.get(end.pair) is end:

@@ -184,7 +184,7 @@ class RouterLinks:
             del self.control[record.direction]
             if record.told and self.client.initiate is not None:
                 loop = self.client.worker.loop
-                loop.call_at(loop.scheduler.now + WITHOUT_CONTROL_MS, self._renew)
+                loop.call_at(loop.scheduler.now + WITHOUT_CONTROL_MS, self._renew, self.client.connection)
         elif record.capability == DATA and record.entered:
             self._there[record.direction] -= 1
             if record.stream:

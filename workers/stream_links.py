@@ -50,8 +50,9 @@ class StreamLinks:
         return link
 
     def _trim_later(self) -> None:
-        loop = self._links.client.worker.loop
-        loop.call_at(loop.scheduler.now + self._trim_ms, self._trim)
+        client = self._links.client
+        loop = client.worker.loop
+        loop.call_at(loop.scheduler.now + self._trim_ms, self._trim, client.connection)
 
     def _trim(self) -> None:
         self.pool.trim()

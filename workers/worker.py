@@ -11,6 +11,7 @@ from router.amqp.session import Session
 from router.routing.port import WorkerPort
 from router.routing.table import Table
 
+from router.amqp.errors import FatalFault
 from router.ipc import control
 from router.ipc.control import Message, WorkerSetup
 from router.ipc.layout import Region
@@ -102,14 +103,20 @@ class Worker:
     def run(self) -> int:
         """Until the supervisor says `drain`; the exit status."""
         gc.set_threshold(GC_THRESHOLD)
-        self.control.poll()
-        while self.control.dirty:  # the loop sends what was told at the end of a wake, and none may come
-            self.control.flush()
-        self.loop.run()
+        try:
+            self.control.poll()
+            while self.control.dirty:  # the loop sends what was told at the end of a wake, and none may come
+                self.control.flush()
+            self.loop.run()
+        except (Exception, FatalFault) as fault:  # noqa: BLE001 - the last net
+            # Nobody knows what it has left behind: a new process begins with all that the supervisor knows.
+            what = f"Worker {self.setup.worker} ends because of a fault that no connection can answer for"
+            self.report_fault(what, fault)
+            return 1
         self.control.close()
         return 0
 
-    def report_fault(self, what: str, fault: Exception) -> None:
+    def report_fault(self, what: str, fault: BaseException) -> None:
         """An exception that nothing expects: logged with where it came from, and counted."""
         trace = "".join(traceback.format_exception(fault)).rstrip()
         self.log.critical("SERVER", f"{what}: {trace}")
@@ -135,7 +142,21 @@ class Worker:
         self.tracing.log_changed()
 
     def on_message(self, message: Message, raw: bytes | None) -> None:
-        self.handlers[message["t"]](message, raw)
+        """The net below each message of the supervisor: what it raises ends the connection that it is about."""
+        try:
+            self.handlers[message["t"]](message, raw)
+        except Exception as fault:
+            client = self._about(message)
+            if client is None:
+                what = f"{type(fault).__name__}: {fault}"
+                raise FatalFault(f"message {message['t']} of the supervisor: {what}") from fault
+            client.connection.end_by(fault)
+
+    def _about(self, message: Message) -> Client | None:
+        """The connection that a message of the supervisor is about, if it is about one."""
+        if message["t"] == control.UNPAIR:
+            return self.routed.client_of(message["pair"])
+        return self.clients.get(message.get("conn", 0))
 
     def _drain_eventfd(self) -> None:
         self.loop.clear_eventfd(self.setup.eventfds[self.setup.worker])
@@ -171,7 +192,14 @@ class Worker:
             self.early = [(epoch, ops)]
             self.control.tell({"t": control.RESYNC})
             return
-        self._apply(epoch, ops, self.table.apply)
+        try:
+            self._apply(epoch, ops, self.table.apply)
+        except Exception as fault:  # noqa: BLE001 - a table that is half changed is good for nothing, whatever it was
+            # All workers get the same: they are not all to end. What is half done is replaced by a snapshot.
+            self.report_fault(f"Epoch {epoch} of the address table does not fit", fault)
+            self.live = False
+            self.control.tell({"t": control.RESYNC})
+            return
         self.control.tell({"t": control.ACK, "epoch": epoch})
 
     def _apply(self, epoch: int, ops: list[list[Any]], change: Callable[[int, list[list[Any]]], None]) -> None:
@@ -225,12 +253,15 @@ class Worker:
             self.control.tell({"t": control.CLOSED, "conn": message["conn"], "error": None})
             return
         client = Client(self, message["conn"], offer, initiate)
-        client.transport = Transport(self.loop, descriptor, client.connection)
+        client.transport = transport = Transport(self.loop, descriptor, client.connection)
         self.clients[client.number] = client
-        self.loop.add(descriptor, client.transport)
-        if initiate is not None:
-            client.connection.start()
-        client.transport.schedule()
+        self.loop.add(descriptor, transport)
+        try:
+            if initiate is not None:
+                client.connection.start()
+            transport.schedule()
+        except Exception as fault:  # noqa: BLE001 - the net below a new connection
+            client.connection.end_by(fault)
 
     def forget_client(self, client: Client) -> None:
         self.clients.pop(client.number, None)

@@ -20,9 +20,9 @@ cdef WorkerSlot* totals = &private_slot
 
 
 cdef void use_worker_slot(WorkerSlot* slot) noexcept:
-    """From now on totals are counted there."""
+    """From now on totals are counted there; NULL: in the private slot again."""
     global totals
-    totals = slot
+    totals = slot if slot is not NULL else &private_slot
 
 
 cdef void count_outcome(LinkSlot* slot, uint8_t kind) noexcept nogil:

@@ -71,6 +71,7 @@ cdef class RoutedLink(Link):
     cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1
     cdef int pass_flow(self, const Flow* f) except -1
     cdef int hear(self, int what, bytes body) except -1
+    cdef int end_by(self, object error) except -1
     cdef int tell(self, int what, bytes body) except -1
     cdef int far_detached(self, bint closed, bytes error) except -1
     cdef int far_lost(self) except -1

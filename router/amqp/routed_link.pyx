@@ -19,10 +19,12 @@ from router.amqp.credit cimport shown_credit
 from router.amqp.delivery cimport OUT_ABORT, OUT_LATE_SETTLED, OUT_SETTLED
 from router.amqp.message cimport cursor_open, message_append, message_meter, message_new, message_routed
 from router.amqp.outgoing_link cimport OutgoingLink
+from router.amqp.connection cimport Connection
 from router.amqp.session cimport Session
 
 from router.amqp import codec
 from router.amqp.connection import check_error
+from router.amqp.errors import INTERNAL_ERROR, AmqpError, LocalError
 
 LOST = codec.encode_error("qd:routed-link-lost", "Connectivity to the peer container was lost")
 
@@ -171,7 +173,22 @@ cdef class RoutedLink(Link):
         if what == TOLD_LOST:
             return self.far_lost()
         if not self.gone and not self.session.connection.close_sent:
-            self.context.heard(what, body)
+            try:
+                self.context.heard(what, body)
+            except Exception as error:
+                self.end_by(error)
+        return 0
+
+    cdef int end_by(self, object error) except -1:
+        """A fault of ours, or of the other peer, that is of this pair alone: both links end, and nothing else."""
+        cdef Connection connection = self.session.connection
+        if not isinstance(error, AmqpError):
+            connection.report_fault(error)
+            error = LocalError("link", INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+        try:
+            self.close_with(error.condition, error.description)
+        except Exception as fault:
+            connection.end_by(fault)
         return 0
 
     # -- attach -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Consumers of all workers are alike: a score reads the gauges of a consumer's slo
 Other routers are destinations beside them: a delivery for one goes to a data link of the next hop on the way there.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
@@ -31,6 +31,8 @@ cdef inline uint32_t score(Consumer c) noexcept:
         return 0xFFFFFFFF
     outstanding = c.slot.undelivered + c.slot.unsettled
     if c.taken is not NULL:
+        if <int32_t>(c.sent - c.taken[0]) < 0:
+            c.sent = c.taken[0]    # a snapshot came while deliveries were on their way: they were counted before it
         outstanding += c.sent - c.taken[0]
     if c.slot.busy:
         outstanding += BUSY_SCORE

@@ -5,6 +5,7 @@ from router.amqp.buffer cimport WriteBuffer
 from router.amqp.codec cimport Slice
 from router.amqp.delivery cimport IdMap, InDelivery, OutDelivery, Party
 from router.amqp.message cimport Content, Message, Meter
+from router.amqp.routed_link cimport FarEnd
 from router.ipc.layout cimport Region, WorkerSlot
 from router.ipc.ring cimport Ring
 
@@ -83,6 +84,11 @@ cdef class WorkerPort(Party):
     cdef uint32_t* targets
     cdef uint32_t target_count
     cdef uint32_t target_room
+    # of the record that is being taken
+    cdef Content content                   # R_TRANSFER
+    cdef uint32_t progress                 # targets, or keys, that have been dealt with
+    cdef OutDelivery* failing              # R_SETTLED, R_RETURNED: the delivery whose turn it is …
+    cdef void* concerned                   # … and where it came from, R_UPDATE: went to (borrowed); NULL: from nowhere
     cdef int add_target(self, uint32_t slot_index, uint32_t generation) except -1
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
     cdef int queue_first_part(self, OutDelivery* o, Message* m, uint8_t* head, size_t size, uint32_t sections) except -1
@@ -102,6 +108,15 @@ cdef class WorkerPort(Party):
     cdef int flush_pending(self) except -1
     cdef int report(self, uint8_t kind_of_record, uint64_t key, uint8_t kind, const Slice* state) except -1
     cdef int receive(self) except -1
+    cdef int take_records(self, int* taken) except -1
+    cdef bint record_failed(self, object fault) except *
+    cdef bint transfer_failed(self, const uint8_t* p, object fault) except *
+    cdef bint settled_failed(self, const uint8_t* p, object fault) except *
+    cdef bint content_failed(self, const uint8_t* p, object fault) except *
+    cdef bint link_record_failed(self, const uint8_t* p, object fault) except *
+    cdef int end_failed(self, FarEnd end, object fault) except -1
+    cdef int no_target(self, InDelivery* d, Content* c) except -1
+    cdef InDelivery* read_transfer(self, const uint8_t* p, uint32_t size, Content* c) except NULL
     cdef int on_record(self, const uint8_t* p, uint32_t size) except -1
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1
     cdef int on_continue(self, const uint8_t* p, uint32_t size) except -1

@@ -30,6 +30,7 @@ from router.amqp.delivery cimport (
 )
 from router.amqp.outgoing_link cimport OutgoingLink
 from router.amqp.routed_link cimport TOLD_ATTACH, TOLD_LOST, FarEnd, RoutedLink
+from router.amqp.session cimport Link
 from router.amqp.message cimport (
     STATE_IN_TRANSFER, STREAM_AT, Message, content_store, cursor_close, cursor_open, cursor_read, message_append,
     message_meter, message_new, message_release, message_routed, message_state, meter_new, meter_release, scan,
@@ -39,6 +40,8 @@ from router.amqp.spec cimport D_MODIFIED, D_RELEASED
 from router.ipc.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW, DROP_WORKER_LOST, Region
 from router.ipc.ring cimport ring_commit, ring_open, ring_peek, ring_release, ring_reserve
 from router.ipc.signal cimport clear_producer_waits, producer_is_waiting, set_producer_waits, wake, worker_sleeps
+
+from router.amqp.errors import FatalFault
 
 cdef enum:
     R_TRANSFER = 1
@@ -78,6 +81,15 @@ cdef void add_state(uint8_t* w, size_t at, const Slice* state) noexcept nogil:
     (<Head*>w).flags |= F_STATE
     memcpy(w + at, &size, STATE_SIZE)
     memcpy(w + at + STATE_SIZE, state.data, size)
+
+
+cdef bint has_copy(const InDelivery* d, Party downstream) noexcept:
+    cdef const OutDelivery* o = d.outs
+    while o is not NULL:
+        if o.downstream == <void*>downstream:
+            return True
+        o = o.sibling
+    return False
 
 
 cdef class Inflow:
@@ -455,21 +467,129 @@ cdef class WorkerPort(Party):
 
     cdef int receive(self) except -1:
         """Take records from the peer's ring; returns how many, at most RECORDS_A_TURN."""
-        cdef uint32_t size = 0
         cdef int taken = 0
-        cdef uint8_t* p
         if not self.alive:
             return 0
-        while taken < RECORDS_A_TURN:
+        while True:
+            try:
+                self.take_records(&taken)
+                break
+            except Exception as fault:
+                if not self.record_failed(fault):
+                    self.progress = 0
+                    ring_release(&self.inbound)
+                    taken += 1
+        if taken and producer_is_waiting(self.inbound.header):
+            wake(self.peer_eventfd)
+        return taken
+
+    cdef int take_records(self, int* taken) except -1:
+        cdef uint32_t size = 0
+        cdef uint8_t* p
+        while taken[0] < RECORDS_A_TURN:
             p = ring_peek(&self.inbound, &size)
             if p is NULL:
                 break
             self.on_record(p, size)
+            self.progress = 0
             ring_release(&self.inbound)
-            taken += 1
-        if taken and producer_is_waiting(self.inbound.header):
-            wake(self.peer_eventfd)
-        return taken
+            taken[0] += 1
+        return 0
+
+    cdef bint record_failed(self, object fault) except *:
+        """The net below each record: what was raised ends the link or connection that it is about, and nothing else.
+
+        True: the record is to be offered again, from `progress` on: it is about others, too. Raises FatalFault where
+        nobody is to be found, or something would be left behind.
+        """
+        cdef uint32_t size = 0
+        cdef uint8_t* p = ring_peek(&self.inbound, &size)
+        cdef uint8_t code = p[0]
+        try:
+            if code == R_TRANSFER:
+                return self.transfer_failed(p, fault)
+            if code == R_SETTLED or code == R_RETURNED:
+                return self.settled_failed(p, fault)
+            if code == R_CONTINUE or code == R_UPDATE:
+                return self.content_failed(p, fault)
+            if code >= R_LINK:
+                return self.link_record_failed(p, fault)
+            raise fault
+        except Exception as error:
+            raise FatalFault(
+                f"a record (type {code}) of worker {self.peer} could not be taken: {type(error).__name__}: {error}"
+            ) from fault
+
+    cdef bint transfer_failed(self, const uint8_t* p, object fault) except *:
+        """The consumer whose turn it was ends; the others get their copies."""
+        cdef const Head* head = <const Head*>p
+        cdef const Target* target = <const Target*>(p + sizeof(Head)) + self.progress
+        cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
+        cdef OutgoingLink link
+        if d is NULL or self.progress >= head.count:
+            raise fault
+        link = self.links.get(target.slot)
+        if link is None or link.slot.generation != target.generation:
+            raise fault
+        self.region.link_taken(link.slot)[self.peer] += 1
+        if not has_copy(d, link):
+            self.no_target(d, &self.content)
+        link.session.connection.end_by(fault)
+        if has_copy(d, link):
+            raise fault
+        self.progress += 1
+        return True
+
+    cdef bint settled_failed(self, const uint8_t* p, object fault) except *:
+        """The producer of the delivery whose turn it was ends."""
+        cdef const Head* head = <const Head*>p
+        cdef uint64_t key = head.key + self.progress
+        if self.concerned is NULL or not isinstance(<object>self.concerned, Link):
+            raise fault
+        (<Link>self.concerned).session.connection.end_by(fault)
+        if map_get(&self.sent, key) is NULL:
+            out_free(self.failing)         # it was taken, and nobody else knows it
+        self.progress += 1
+        return self.progress < head.count
+
+    cdef bint content_failed(self, const uint8_t* p, object fault) except *:
+        """All consumers of the delivery end."""
+        cdef const Head* head = <const Head*>p
+        cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
+        cdef OutDelivery* o
+        cdef Slice state = plain_state(D_MODIFIED)
+        cdef list links = []
+        if d is NULL:
+            raise fault
+        o = d.outs
+        while o is not NULL:
+            links.append(<object>o.downstream)
+            o = o.sibling
+        if not links and p[0] == R_UPDATE and self.concerned is not NULL:
+            links.append(<object>self.concerned)   # the delivery was cut off its copies already
+        if not links:
+            raise fault
+        for link in links:
+            (<Link?>link).session.connection.end_by(fault)
+        d = <InDelivery*>map_get(&self.received, head.key)
+        if d is NULL:
+            return False
+        if d.outs is not NULL:
+            raise fault
+        if d.flags & IN_PRESETTLED:
+            self.returned(d)
+        else:
+            self.outcome(d, D_MODIFIED, &state, True)
+        return False
+
+    cdef bint link_record_failed(self, const uint8_t* p, object fault) except *:
+        """The pair of routed links ends."""
+        cdef const LinkHead* head = <const LinkHead*>p
+        cdef RoutedLink link = self.routed.get(head.slot)
+        if link is None or link.slot.generation != head.generation:
+            raise fault
+        link.end_by(fault)
+        return False
 
     cdef int on_record(self, const uint8_t* p, uint32_t size) except -1:
         cdef uint8_t code = p[0]
@@ -488,23 +608,43 @@ cdef class WorkerPort(Party):
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1:
         cdef const Head* head = <const Head*>p
         cdef const Target* target = <const Target*>(p + sizeof(Head))
-        cdef Content c
-        cdef Message* m = NULL
-        cdef Inflow inflow
-        cdef size_t at = sizeof(Head) + head.count * sizeof(Target)
-        cdef bint more = head.flags & F_MORE
-        cdef uint32_t state_size = 0
+        cdef Content* c = &self.content
         cdef InDelivery* d
         if head.flags & F_ABORTED:
             # Its producer gave up before it could leave: the peer's scores only learn that it is through.
             self.take(target, head.count)
             return 0
+        if self.progress:
+            d = <InDelivery*>map_get(&self.received, head.key)
+        else:
+            d = self.read_transfer(p, size, c)
+        self.spread(d, c, target, head.count, head.kind & ~K_CHECKPOINT)
+        if c.stored is not NULL:
+            message_routed(c.stored)
+            if not head.flags & F_MORE:
+                message_release(c.stored)
+        if d.flags & IN_PRESETTLED:
+            d.flags |= IN_ROUTED
+            if not head.flags & F_MORE and d.live == 0:
+                return self.returned(d)
+            return 0
+        return in_routed(d)
+
+    cdef InDelivery* read_transfer(self, const uint8_t* p, uint32_t size, Content* c) except NULL:
+        """The delivery that a record begins, and its content."""
+        cdef const Head* head = <const Head*>p
+        cdef Message* m
+        cdef Inflow inflow
+        cdef size_t at = sizeof(Head) + head.count * sizeof(Target)
+        cdef bint more = head.flags & F_MORE
+        cdef uint32_t state_size = 0
+        cdef InDelivery* d
         d = in_new(self, head.key, (<Scheduler>self.scheduler).now_ns,
                    (IN_PRESETTLED if head.flags & F_PRESETTLED else 0)
                    | (IN_MULTI if head.flags & F_MULTI else 0) | (IN_OWN if head.flags & F_OWN else 0)
                    | (0 if more else IN_COMPLETE))
         map_put(&self.received, head.key, d)
-        memset(&c, 0, sizeof(Content))
+        memset(c, 0, sizeof(Content))
         c.to.data = p + at if head.extra else NULL
         c.to.size = head.extra
         c.phase = head.phase
@@ -540,17 +680,7 @@ cdef class WorkerPort(Party):
         # The sending worker has checked the sections.
         scan(c.data, c.size, False, c.honour, &c.sections)
         c.checkpoint = head.kind & K_CHECKPOINT
-        self.spread(d, &c, target, head.count, head.kind & ~K_CHECKPOINT)
-        if c.stored is not NULL:
-            message_routed(c.stored)
-            if m is NULL:
-                message_release(c.stored)
-        if d.flags & IN_PRESETTLED:
-            d.flags |= IN_ROUTED
-            if not more and d.live == 0:
-                return self.returned(d)
-            return 0
-        return in_routed(d)
+        return d
 
     cdef void take(self, const Target* target, uint32_t count) noexcept:
         """Count deliveries to these consumers as taken from the ring."""
@@ -562,24 +692,31 @@ cdef class WorkerPort(Party):
                 self.region.link_taken(link.slot)[self.peer] += 1
 
     cdef int spread(self, InDelivery* d, Content* c, const Target* target, uint32_t count, int overflow) except -1:
-        """Copies to those targets that are still there; the others released them."""
+        """Copies to those targets that are still there, from `progress` on; the others released them."""
         cdef OutgoingLink link
         cdef uint32_t i
-        cdef Slice state
-        cdef OutDelivery* o
-        for i in range(count):
+        while self.progress < count:
+            i = self.progress
             link = self.links.get(target[i].slot)
             if link is not None and link.slot.generation == target[i].generation and not link.detached:
                 link.offer(d, c, overflow)
                 self.region.link_taken(link.slot)[self.peer] += 1
-            elif c.settled:
-                totals.dropped_presettled += 1
-                totals.dropped[DROP_CONSUMER_LOST] += 1
             else:
-                state = plain_state(D_RELEASED)
-                o = out_new(self, d, c, True)
-                out_update(o, D_RELEASED, &state, True)
-                out_free(o)
+                self.no_target(d, c)
+            self.progress = i + 1
+        return 0
+
+    cdef int no_target(self, InDelivery* d, Content* c) except -1:
+        """A copy that nobody gets."""
+        cdef Slice state = plain_state(D_RELEASED)
+        cdef OutDelivery* o
+        if c.settled:
+            totals.dropped_presettled += 1
+            totals.dropped[DROP_CONSUMER_LOST] += 1
+            return 0
+        o = out_new(self, d, c, True)
+        out_update(o, D_RELEASED, &state, True)
+        out_free(o)
         return 0
 
     cdef int on_continue(self, const uint8_t* p, uint32_t size) except -1:
@@ -624,10 +761,14 @@ cdef class WorkerPort(Party):
             state.size = head.extra
         else:
             state = plain_state(head.kind)
-        for i in range(head.count):
+        for i in range(self.progress, head.count):
             o = <OutDelivery*>map_get(&self.sent, head.key + i)
             if o is NULL:
                 continue
+            # For record_failed.
+            self.progress = i
+            self.failing = o
+            self.concerned = o.peer.upstream if o.peer is not NULL else NULL
             if head.type == R_SETTLED and not head.flags & F_SETTLED:
                 out_update(o, head.kind, &state, False)
                 continue
@@ -650,6 +791,7 @@ cdef class WorkerPort(Party):
             return 0
         state.data = p + sizeof(Head) if head.extra else NULL
         state.size = head.extra
+        self.concerned = d.outs.downstream if d.outs is not NULL else NULL
         in_update(d, head.kind, &state, head.flags & F_SETTLED)
         if head.flags & F_SETTLED:
             return self.finish(d)
@@ -776,7 +918,10 @@ cdef class WorkerPort(Party):
             due = self.due
             self.due = []
             for end in due:
-                end.flush()
+                try:
+                    end.flush()
+                except Exception as fault:
+                    self.end_failed(end, fault)
         if self.queue_first is not NULL or buffer_used(&self.backlog):
             self.pump()
         if self.waiting and not self.stuck():
@@ -786,6 +931,13 @@ cdef class WorkerPort(Party):
             if worker_sleeps(self.peer_slot):
                 wake(self.peer_eventfd)
         return 0
+
+    cdef int end_failed(self, FarEnd end, object fault) except -1:
+        """The net below what an end of a routed link says at the end of a wake."""
+        link = end.link                    # it lets go of its end
+        if link is None:
+            raise fault
+        return (<RoutedLink>link).end_by(fault)
 
     cdef int report_window(self, Inflow inflow) except -1:
         cdef Head head

@@ -27,7 +27,7 @@ cdef dict OVERFLOWS = {"throttle": Overflow.OVERFLOW_THROTTLE, "block": Overflow
 
 
 class TableError(Exception):
-    """A delta that does not fit to what the table holds: the supervisor must send a snapshot."""
+    """A delta that does not fit to what the table holds: the worker asks for a snapshot."""
 
 
 cdef class Address:
@@ -326,7 +326,9 @@ cdef class Table:
                 touched[address.id] = address
 
     def op_binding(self, op, touched):
-        cdef Exchange exchange = self.exchanges[op[1]]
+        cdef Exchange exchange = self.exchanges.get(op[1])
+        if exchange is None:
+            raise TableError(f"exchange {op[1]} is not known")
         exchange.matcher.bind(op[3], op[2])
         exchange.next_hops[op[2]] = self.required(op[4])
         exchange.counters[op[2]] = op[5]

@@ -1,14 +1,15 @@
 """What tests need of the engine that only compiled code can reach: the steps of a wake, counts of what is alive, and
 the invariants of links and ports."""
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 
+from router.amqp.codec cimport Slice
 from router.amqp.connection cimport Connection, Scheduler
 from router.amqp.delivery cimport (
     IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED,
     InDelivery, OutDelivery, Party, live_in, live_out, map_get,
 )
 from router.amqp.incoming_link cimport IncomingLink
-from router.amqp.message cimport stored_octets
+from router.amqp.message cimport Content, stored_octets
 from router.amqp.outgoing_link cimport OutgoingLink
 from router.amqp.routed_link cimport RoutedLink
 from router.amqp.session cimport Session
@@ -19,6 +20,53 @@ from router.routing.port cimport WorkerPort
 def alive():
     """(incoming deliveries, outgoing deliveries, octets of stored messages) of this process."""
     return live_in(), live_out(), stored_octets()
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+class InjectedError(Exception):
+    """The fault of a test."""
+
+
+cdef class FaultyIn(IncomingLink):
+    """A link that raises while `fails`: when its consumers say something."""
+    cdef public bint fails
+
+    cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
+        if self.fails:
+            self.fails = False
+            raise InjectedError("outcome")
+        return IncomingLink.outcome(self, d, kind, state, settled)
+
+    cdef int returned(self, InDelivery* d) except -1:
+        if self.fails:
+            self.fails = False
+            raise InjectedError("returned")
+        return IncomingLink.returned(self, d)
+
+
+cdef class FaultyOut(OutgoingLink):
+    """A link that raises once where `fails` says: "offer", "offered", "more" or "update"."""
+    cdef public str fails
+
+    cdef int fail(self, where) except -1:
+        if self.fails == where:
+            self.fails = None
+            raise InjectedError(where)
+        return 0
+
+    cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
+        self.fail("offer")
+        OutgoingLink.offer(self, d, c, overflow)
+        return self.fail("offered")
+
+    cdef int more(self, OutDelivery* o) except -1:
+        self.fail("more")
+        return OutgoingLink.more(self, o)
+
+    cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
+        self.fail("update")
+        return OutgoingLink.producer_update(self, o, kind, state, settled)
 
 
 # -- the steps of a wake ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from router.amqp.connection import Pause, Scheduler
+from router.amqp.connection import Connection, Pause, Scheduler
 from router.amqp.message import use_node
 from router.routing.port import WorkerPort
 from router.routing.table import Table
@@ -90,8 +90,8 @@ class Clock:
         self.numbers = itertools.count()
         self.scheduler.set_time(1000 * MS)
 
-    def call_at(self, due: int, what: Callable[[], None]) -> None:
-        """As the loop's; `Router.pass_time` lets it come true."""
+    def call_at(self, due: int, what: Callable[[], None], connection: Connection | None = None) -> None:
+        """As the loop's; `Router.pass_time` lets it come true, and a fault ends the test."""
         heapq.heappush(self.timers, (due, next(self.numbers), what))
 
     def advance(self, milliseconds: int) -> None:
@@ -139,7 +139,7 @@ class InProcessWorker(Worker):
         self.log_opened = None
         self.router = self.setup.router
         self.region = router.region
-        self.clock = Clock()
+        self.clock: Any = self.make_loop()
         self.loop = self.clock
         self.links = {}
         self.slots = SlotPool(self.region, number, 1)
@@ -163,7 +163,7 @@ class InProcessWorker(Worker):
         self.sent = Control()
         self.control = self.sent  # type: ignore[assignment]
         self.fed: list[Any] = []
-        self.faults: list[Exception] = []
+        self.faults: list[BaseException] = []
         self.handlers = {
             control.SNAPSHOT: self.on_snapshot,
             control.ATTACHED: self.on_answer,
@@ -182,12 +182,16 @@ class InProcessWorker(Worker):
             control.WATCH: self.on_watch,
         }
 
+    def make_loop(self) -> Any:
+        """What stands for the event loop."""
+        return Clock()
+
     @property
     def peers(self) -> list[Any]:
         """Ports to the other workers."""
         return [port for port in self.ports if port is not None]
 
-    def report_fault(self, what: str, fault: Exception) -> None:
+    def report_fault(self, what: str, fault: BaseException) -> None:
         self.faults.append(fault)
 
     def crash(self) -> None:
@@ -259,6 +263,8 @@ class Peer:
 class Router:
     """A whole router. `close` it: it holds descriptors."""
 
+    worker_type = InProcessWorker
+
     def __init__(
         self,
         workers: int = 1,
@@ -281,7 +287,7 @@ class Router:
         self.listeners = {listener.name: listener for listener in self.configuration.listeners}
         self.peers: list[Peer] = []
         self.work = True  # messages for the router itself are handled
-        self.workers = [InProcessWorker(self, number) for number in range(workers)]
+        self.workers = [self.worker_type(self, number) for number in range(workers)]
         for worker in self.workers:
             known = Known(worker.setup.worker, 1)
             known.stage = Stage.STARTING

@@ -1,10 +1,22 @@
 """Whatever goes wrong ends one link or connection; others of the same worker go on."""
 
-import pytest
+import gc
+import os
+import socket
+from types import SimpleNamespace
 
+import pytest
+from router.amqp.connection import Pause
+from router.routing.table import TableError
+from workers.testing import InjectedError as LoopInjectedError
+
+import router.routing.testing as engine
+import workers.links
+from router.amqp.errors import FatalFault
+from router.ipc import control
 from tests.peer.frames import ACCEPTED, source, target
 from tests.peer.types import Symbol
-from tests.unit.engine.host import LINKS
+from tests.unit.engine.host import LINKS, Router
 from tests.unit.engine.talk import (
     consumer,
     frames,
@@ -17,7 +29,12 @@ from tests.unit.engine.talk import (
     start,
     transfer,
 )
+from tests.unit.router.amqp.test_routed_links import Container, link_route
+from tests.unit.workers.loops import LoopRouter
 from workers.links import LinkRecord
+from workers.routed import RoutedEnd
+from workers.tracing import Tracing
+from workers.worker import Worker
 
 INTERIOR = """
 router {
@@ -145,3 +162,395 @@ def test_a_fault_while_links_are_lost_ends_their_connection(routers, monkeypatch
         assert closed_with(peer) == "amqp:internal-error"
     assert not router.workers[0].table.describe().get("M0balanced.a")
     others.check()
+
+
+# -- the event loop, on sockets ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def looping(monkeypatch):
+    made = LoopRouter(monkeypatch)
+    yield made
+    for peer in made.peers:
+        peer.lose()
+    made.settle()
+    made.check_empty()
+    made.close()
+
+
+def reported(router, worker=0):
+    return [type(fault) for fault in faults(router, worker)]
+
+
+@pytest.mark.parametrize("where", ["read", "write", "go on"])
+def test_a_fault_between_socket_and_connection_ends_that_one(looping, where):
+    others = Others(looping)
+    peer = looping.connect()
+    peer.feed(start() + consumer(0, "balanced.a") + producer(1, "balanced.b"))
+    looping.settle()
+    frames(peer)
+    client = peer.client
+    if where == "go on":
+        client.connection.pause(Pause.PAUSE_LOCAL)
+    client.transport.fails = where
+    peer.feed(say("begin", channel=1, next_outgoing_id=0, incoming_window=1, outgoing_window=1))
+    client.connection.resume(Pause.PAUSE_LOCAL)
+    looping.settle()
+    assert reported(looping) == [LoopInjectedError]
+    peer.take()
+    assert peer.gone
+    assert not looping.workers[0].table.describe().get("M0balanced.a")
+    others.check()
+
+
+def test_a_fault_of_what_is_shown_of_a_frame_ends_that_connection(looping, monkeypatch):
+    others = Others(looping)
+    peer = looping.connect()
+    peer.feed(start())
+    looping.settle()
+    frames(peer)
+
+    def frame(tracing, client, received, octets, size):
+        if not received:
+            raise InjectedError
+
+    monkeypatch.setattr(Tracing, "frame", frame)
+    peer.client.connection.trace(True)
+    peer.feed(say("begin", channel=1, next_outgoing_id=0, incoming_window=1, outgoing_window=1))
+    looping.settle()
+    assert reported(looping) == [InjectedError]
+    peer.take()
+    assert peer.gone
+    others.check()
+
+
+def faulty(*arguments):
+    raise InjectedError
+
+
+def test_a_fault_of_a_timer_ends_its_connection(looping):
+    others = Others(looping)
+    peer = looping.connect()
+    peer.feed(start())
+    looping.settle()
+    frames(peer)
+    loop = looping.workers[0].loop
+    loop.call_at(loop.scheduler.now, faulty, peer.client.connection)
+    looping.settle()
+    assert reported(looping) == [InjectedError]
+    assert closed_with(peer) == "amqp:internal-error"
+    others.check()
+
+
+def test_a_fault_of_a_link_that_is_looked_at_for_starvation_ends_its_connection(looping):
+    class Starved:
+        def __init__(self, session):
+            self.session = session
+
+        def check_starved(self):
+            raise InjectedError
+
+    others = Others(looping)
+    peer = looping.connect()
+    peer.feed(start() + producer(0, "balanced.a"))
+    looping.settle()
+    frames(peer)
+    (record,) = peer.client.links.values()
+    engine.starve(looping.workers[0].loop.scheduler, Starved(record.link.session))
+    looping.settle()
+    assert reported(looping) == [InjectedError]
+    assert closed_with(peer) == "amqp:internal-error"
+    others.check()
+
+
+@pytest.mark.parametrize("where", ["timer", "descriptor"])
+def test_a_fault_that_is_nobodys_ends_the_worker_with_a_line(looping, monkeypatch, where):
+    worker = looping.workers[0]
+    loop = worker.loop
+    if where == "timer":
+        loop.call_at(loop.scheduler.now, faulty)
+    else:
+        reading, writing = socket.socketpair()
+        writing.send(b"x")
+        loop.add(reading.fileno(), faulty)
+    said = []
+    monkeypatch.setattr(worker, "report_fault", lambda what, fault: said.append((what, fault)))
+    monkeypatch.setattr(worker, "control", SimpleNamespace(poll=lambda: None, dirty=False))
+    monkeypatch.setattr(gc, "set_threshold", lambda threshold: None)
+    assert Worker.run(worker) == 1
+    ((what, fault),) = said
+    assert what == "Worker 0 ends because of a fault that no connection can answer for"
+    assert type(fault) is InjectedError
+    if where == "descriptor":
+        loop.remove(reading.fileno())
+        reading.close()
+        writing.close()
+
+
+# -- messages of the supervisor ---------------------------------------------------------------------------------------
+
+
+def test_a_fault_of_a_message_of_the_supervisor_ends_the_connection_it_is_about(routers, monkeypatch):
+    router = routers(1)
+    others = Others(router)
+    peer = router.connect()
+    peer.feed(start())
+    router.settle()
+    frames(peer)
+    with monkeypatch.context() as patched:
+        patched.setattr(LinkRecord, "attached", faulty)
+        peer.feed(consumer(0, "balanced.a"))
+        router.decide()
+        router.decide()
+    assert reported(router) == [InjectedError]
+    router.settle()
+    assert closed_with(peer) == "amqp:internal-error"
+    others.check()
+
+
+def test_a_fault_of_a_message_that_is_about_no_connection_ends_the_worker(routers):
+    router = routers(1)
+    with pytest.raises(FatalFault, match="message taken of the supervisor: KeyError"):
+        router.workers[0].on_message({"t": control.TAKEN, "counts": [], "control": [[77, 1, 1]]}, None)
+
+
+def test_a_message_of_the_router_itself_that_cannot_be_sent_is_dropped(routers, monkeypatch):
+    router = routers(1)
+    others = Others(router)
+    worker = router.workers[0]
+    worker.on_message({"t": control.SEND, "key": "M0balanced.others", "epoch": 0}, b"\x00\x53\x72\xff")
+    (told,) = worker.sent.told
+    assert b"forwarded" in told[0]
+    worker.sent.told.clear()
+    assert reported(router) == [ValueError]
+    others.check()
+
+
+def test_a_change_of_the_table_that_does_not_fit_is_answered_by_a_whole_table(routers):
+    router = routers(2)
+    others = Others(router, 0, 1)
+    for worker in router.workers:
+        wrong = [control.OP_BINDING, 99, "b", "a", 1, 2]
+        worker.on_delta(worker.table.epoch + 1, [wrong])
+    assert reported(router, 0) == reported(router, 1) == [TableError]
+    router.settle()
+    assert all(worker.live for worker in router.workers)
+    others.check()
+
+
+def test_a_consumer_is_no_last_choice_after_a_whole_table_that_came_meanwhile(routers):
+    """Deliveries that were on their way to it when the table came do not count as if it had more than any other."""
+    router = routers(2)
+    near, far, sending = router.connect(0), router.connect(1), router.connect(0)
+    for peer in (near, far):
+        peer.feed(start() + consumer(0, "balanced.a"))
+        router.settle()
+    sending.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    for number in range(10):
+        sending.feed(transfer(0, number, message(b"x"), settled=True))
+    worker = router.workers[0]
+    router.core.receive(router.core.workers[0], {"t": control.RESYNC})
+    worker.live = False
+    router.decide()
+    router.settle()
+    assert worker.live
+    before = len(messages(frames(far)))
+    for number in range(10, 30):
+        sending.feed(transfer(0, number, message(b"x"), settled=True))
+        router.settle()
+    assert len(messages(frames(far))) > 5, before
+
+
+# -- records of other workers -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def far(routers, monkeypatch):
+    """A router of two workers whose links fail where they are told to."""
+    monkeypatch.setattr(workers.links, "IncomingLink", engine.FaultyIn)
+    monkeypatch.setattr(workers.links, "OutgoingLink", engine.FaultyOut)
+    return routers(2)
+
+
+def link_of(peer, name):
+    (found,) = [record.link for record in peer.client.links.values() if record.link.name == name]
+    return found
+
+
+def quiet(router):
+    """As `settle`, with faults that are expected."""
+    router.enter()
+    moved = True
+    while moved:
+        moved = router.decide()
+        for worker in router.workers:
+            moved |= router.wake(worker)
+        moved |= any(engine.waiting(port) for worker in router.workers for port in worker.peers)
+
+
+@pytest.mark.parametrize("settled", [None, True])
+@pytest.mark.parametrize("size", [10, 300_000])
+@pytest.mark.parametrize("where", ["offer", "offered"])
+def test_a_delivery_that_cannot_be_taken_ends_its_consumer(far, where, size, settled):
+    others = Others(far, 0, 1)
+    consuming, sending = far.connect(0), far.connect(1)
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    far.settle()
+    sending.feed(start() + producer(0, "balanced.a"))
+    far.settle()
+    frames(sending)
+    link_of(consuming, "c0").fails = where
+    sending.feed(transfer(0, 0, message(bytes(size)), settled=settled))
+    quiet(far)
+    assert reported(far) == [engine.InjectedError]
+    assert closed_with(consuming) == "amqp:internal-error"
+    outcomes = of(frames(sending), "disposition")
+    assert [frame.settled for frame in outcomes if frame.settled] == ([] if settled else [True])
+    others.check()
+
+
+@pytest.mark.parametrize("faulty_one", [0, 1, 2])
+@pytest.mark.parametrize("where", ["offer", "offered"])
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_a_multicast_delivery_that_one_consumer_cannot_take_reaches_the_others(far, where, faulty_one, size):
+    others = Others(far, 0, 1)
+    consuming = [far.connect(0) for _ in range(3)]
+    sending = far.connect(1)
+    for peer in consuming:
+        peer.feed(start() + consumer(0, "multicast.a"))
+        far.settle()
+    sending.feed(start() + producer(0, "multicast.a"))
+    far.settle()
+    frames(sending)
+    link_of(consuming[faulty_one], "c0").fails = where
+    octets = message(bytes(size))
+    sending.feed(transfer(0, 0, octets))
+    quiet(far)
+    assert reported(far) == [engine.InjectedError]
+    assert closed_with(consuming.pop(faulty_one)) == "amqp:internal-error"
+    for peer in consuming:
+        heard = frames(peer)
+        assert messages(heard) == [octets]
+        peer.feed(settle(of(heard, "transfer")[0].delivery_id, state=ACCEPTED))
+    far.settle()
+    assert of(frames(sending), "disposition")[-1].state == ACCEPTED
+    others.check()
+
+
+def test_more_of_a_stream_that_cannot_be_taken_ends_its_consumer(far):
+    others = Others(far, 0, 1)
+    consuming, sending = far.connect(0), far.connect(1)
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    far.settle()
+    sending.feed(start() + producer(0, "balanced.a"))
+    far.settle()
+    octets = transfer(0, 0, message(bytes(400_000)))
+    sending.feed(octets[:200_000])
+    far.settle()
+    link_of(consuming, "c0").fails = "more"
+    sending.feed(octets[200_000:])
+    quiet(far)
+    assert reported(far) == [engine.InjectedError]
+    frames(consuming)
+    assert consuming.gone
+    assert of(frames(sending), "disposition")[-1].settled
+    others.check()
+
+
+def test_a_disposition_of_the_producer_that_cannot_be_taken_ends_its_consumer(far):
+    others = Others(far, 0, 1)
+    consuming, sending = far.connect(0), far.connect(1)
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    far.settle()
+    sending.feed(start() + producer(0, "balanced.a") + transfer(0, 0, message(b"x")))
+    far.settle()
+    link_of(consuming, "c0").fails = "update"
+    sending.feed(settle(0, role=False, state=ACCEPTED))
+    quiet(far)
+    assert reported(far) == [engine.InjectedError]
+    assert closed_with(consuming) == "amqp:internal-error"
+    others.check()
+
+
+@pytest.mark.parametrize("faulty_one", [0, 1, 2])
+def test_an_outcome_that_cannot_be_taken_ends_its_producer(far, faulty_one):
+    """Three producers, whose outcomes come in one record: the other two hear theirs."""
+    others = Others(far, 0, 1)
+    consuming = far.connect(0)
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    far.settle()
+    sending = [far.connect(1) for _ in range(3)]
+    for peer in sending:
+        peer.feed(start() + producer(0, "balanced.a"))
+        far.settle()
+        peer.feed(transfer(0, 0, message(b"x")))
+        far.settle()
+        frames(peer)
+    link_of(sending[faulty_one], "p0").fails = True
+    consuming.feed(settle(0, 2, state=ACCEPTED))
+    quiet(far)
+    assert reported(far, 1) == [engine.InjectedError]
+    assert closed_with(sending.pop(faulty_one)) == "amqp:internal-error"
+    for peer in sending:
+        assert [frame.state for frame in of(frames(peer), "disposition")] == [ACCEPTED]
+    others.check()
+
+
+def test_a_record_that_is_nobodys_ends_the_worker(monkeypatch):
+    monkeypatch.setattr(workers.links, "OutgoingLink", engine.FaultyOut)
+    far = Router(2)
+    consuming, sending = far.connect(0), far.connect(1)
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    far.settle()
+    sending.feed(start() + producer(0, "balanced.a"))
+    far.settle()
+    link = link_of(consuming, "c0")
+    link.fails = "offer"
+    monkeypatch.setattr(far.workers[0], "report_fault", faulty)  # a net that does not hold
+    sending.feed(transfer(0, 0, message(b"x")))
+    engine.flush(far.workers[1].peers[0])
+    with pytest.raises(FatalFault, match="a record .* of worker 1 could not be taken"):
+        engine.receive(far.workers[0].peers[0])
+    for descriptor in far.eventfds:  # nobody takes apart what such a worker leaves
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("workers_number", [1, 2])
+@pytest.mark.parametrize("who", ["client", "container"])
+def test_what_one_end_of_a_routed_link_cannot_pass_on_ends_the_pair(routers, monkeypatch, workers_number, who):
+    router = routers(workers_number)
+    router.core.link_routes.replace((link_route("in"), link_route("out")))
+    container = Container(router, workers_number - 1)
+    client = router.connect(0)
+    client.feed(start())
+    router.settle()
+    frames(client)
+    real = RoutedEnd.heard
+
+    def heard(end, what, body):
+        if end.inbound == (who == "client"):
+            raise InjectedError
+        real(end, what, body)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RoutedEnd, "heard", heard)
+        client.feed(producer(0, "queue.a"))
+        quiet(router)
+        if who == "client":
+            heard_there = frames(container.peer)
+            (opened,), (attach,) = of(heard_there, "begin"), of(heard_there, "attach")
+            numbers = {"next_outgoing_id": 0, "incoming_window": 1000, "outgoing_window": 1000}
+            ends = {"source": attach.source, "target": attach.target}
+            container.peer.feed(say("begin", channel=7, remote_channel=opened.channel, **numbers))
+            name = attach.fields["name"]
+            container.peer.feed(say("attach", channel=7, name=name, handle=40, role=True, **ends))
+            quiet(router)
+    assert reported(router, 0 if who == "client" else workers_number - 1) == [InjectedError]
+    router.settle()
+    (detach,) = of(frames(client), "detach")
+    assert detach.error is not None
+    client.feed(say("begin", channel=1, next_outgoing_id=0, incoming_window=1, outgoing_window=1))
+    router.settle()
+    assert of(frames(client), "begin")
+    assert not of(frames(container.peer), "close")
