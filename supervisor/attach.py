@@ -10,6 +10,7 @@ from router.routing.address import (
     FALLBACK_PHASE,
     FALLBACK_PHASE_NUMBER,
     LOCAL,
+    LONGEST,
     MOBILE,
     TOPOLOGICAL,
     UPLINK,
@@ -17,11 +18,12 @@ from router.routing.address import (
     generate_temporary,
     key,
     normalise,
+    too_long,
 )
 from router.routing.settings import BALANCED, CLOSEST, UNAVAILABLE, AddressSettings
 from supervisor.connections import Connection
 from supervisor.linktargets import INTER_ROUTER, Hop, Targets
-from supervisor.table import Record, Table, TableFullError
+from supervisor.table import AddressTooLongError, Record, Table, TableFullError
 
 
 class Refused(NamedTuple):
@@ -65,6 +67,7 @@ NO_COORDINATOR: Final = Refused(
 )
 NO_EXPIRATION: Final = Refused("qd:link-expiration", "Requested link expiration not allowed")
 ONLY_OUTGOING: Final = Refused("qd:forbidden", "Source function only accepts outgoing links")
+TOO_LONG: Final = Refused("amqp:resource-limit-exceeded", f"The address is longer than {LONGEST} octets")
 TABLE_FULL: Final = Refused("amqp:resource-limit-exceeded", "No room for another address")
 ANONYMOUS: Final = Accepted()
 
@@ -131,6 +134,8 @@ class Attaching:
             if from_router:
                 return NO_ROUTE  # the link route that it is for has gone
             return self._bind(address, message["tenant"], consumer, capabilities)
+        except AddressTooLongError:
+            return TOO_LONG
         except TableFullError:
             return TABLE_FULL
 
@@ -178,6 +183,8 @@ class Attaching:
 
     def _bind(self, text: str, tenant: str | None, consumer: bool, capabilities: Sequence[str]) -> Accepted | Refused:
         """A link to the address that the client names."""
+        if too_long(text):
+            return TOO_LONG
         cls, name = classify(normalise(text), self._router_id, self._mode)
         if cls == MOBILE:
             return self._bind_mobile(text, name, tenant, consumer, capabilities)

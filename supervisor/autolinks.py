@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from router.config.entities import AutoLinkConfig
 from router.log import INFO, WARNING, Log
-from router.routing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, normalise
+from router.routing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, normalise, too_long
 from supervisor.attach import Accepted
 from supervisor.connections import Connection, Link
 from supervisor.core import Core
@@ -170,6 +170,8 @@ class _AutoLink:
     def _open(self) -> Record | None:
         """The record of its address."""
         config, core = self.config, self.owner.core
+        if too_long(config.address):
+            return None
         name = normalise(config.address)
         phase: int | str = FALLBACK_PHASE if config.fallback and self.outgoing else config.phase
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from router.ipc.control import OP_REMOTE, OP_REMOTE_GONE
-from router.routing.address import FALLBACK_PHASE, MOBILE, key
+from router.routing.address import FALLBACK_PHASE, MOBILE, key, too_long
 from router.routing.settings import BALANCED, Setting
 
 Op = list[Any]
@@ -26,6 +26,10 @@ _GENERATION_MASK: Final = (1 << _GENERATION_BITS) - 1
 
 class TableFullError(Exception):
     """There is no id left for another address record."""
+
+
+class AddressTooLongError(TableFullError):
+    """There is room for another address record, but not for one with this key."""
 
 
 class Record:
@@ -160,6 +164,8 @@ class Table:
         self, record_key: str, treatment: str, priority: int | None, overflow: str, fallback: Record | None = None
     ) -> Record:
         """Make a record. The key must not be in the table. Raises TableFullError."""
+        if too_long(record_key):
+            raise AddressTooLongError
         record = Record(self.take_id(), record_key, treatment, priority, overflow)
         self.records[record_key] = record
         self._idle.append(record)  # in case that nobody uses it after all

@@ -21,6 +21,10 @@ cdef void ring_open(Ring* ring, RingHeader* header, uint64_t size) noexcept nogi
 # Producer. Largest record is size // 4 octets of payload. reserve returns NULL when there is no room for it now, or it
 # is larger than that, so that there never will be; the room is contiguous and 8-aligned, and forgotten by the next
 # reserve; commit makes it (its first `length` octets, at most those reserved) visible to the consumer.
+# Octets of the longest record: one that is longer finds no room, ever.
+cdef inline uint64_t ring_longest(const Ring* ring) noexcept nogil:
+    return ring.size // 4
+
 cdef uint8_t* ring_reserve(Ring* ring, uint32_t length) noexcept nogil
 cdef void ring_commit(Ring* ring, uint32_t length) noexcept nogil
 # Producer. Octets free now, headers of records included. A record of `length` fits for certain in

@@ -41,7 +41,7 @@ cdef uint8_t* ring_reserve(Ring* ring, uint32_t length) noexcept nogil:
     cdef uint64_t needed = record_octets(length)
     cdef uint64_t skipped = octets_to_wrap(ring, ring.position)
     cdef RecordHeader* skip
-    if length > ring.size // 4:
+    if length > ring_longest(ring):
         return NULL
     if needed <= skipped:
         skipped = 0

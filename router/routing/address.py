@@ -29,11 +29,21 @@ _ALPHABET: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456
 _TO_ALPHABET: Final = _ALPHABET * (256 // len(_ALPHABET))  # 64 characters: every octet is equally likely to hit each
 
 
+# Octets of an address text: encoded, with its targets and the first sections of a message, it has to fit into one
+# record between workers (`MOST_TO` of routes.pyx, `TARGETS_A_RECORD` of forward.pyx).
+LONGEST: Final = 65_531
+
+
 class Address(NamedTuple):
     """A classified address: class letter and the name within that class."""
 
     cls: str
     name: str
+
+
+def too_long(text: str) -> bool:
+    """Whether nobody may attach to this address, or configure it."""
+    return len(text) > LONGEST // 4 and len(text.encode()) > LONGEST
 
 
 def normalise(text: str) -> str:

@@ -94,6 +94,8 @@ cdef class WorkerPort(Party):
     cdef int queue_first_part(self, OutDelivery* o, Message* m, uint8_t* head, size_t size, uint32_t sections) except -1
     cdef int give(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1
     cdef int post(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1
+    cdef int check_fits(self, size_t size) except -1
+    cdef Slice fitting(self, uint8_t kind, const Slice* state) noexcept
     cdef int flush_backlog(self) except -1
     cdef int pump(self) except -1
     cdef int write_part(self, OutDelivery* o) except? -2

@@ -38,10 +38,10 @@ from router.amqp.message cimport (
 from router.amqp.counters cimport totals
 from router.amqp.spec cimport D_MODIFIED, D_RELEASED
 from router.ipc.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW, DROP_WORKER_LOST, Region
-from router.ipc.ring cimport ring_commit, ring_open, ring_peek, ring_release, ring_reserve
+from router.ipc.ring cimport ring_commit, ring_longest, ring_open, ring_peek, ring_release, ring_reserve
 from router.ipc.signal cimport clear_producer_waits, producer_is_waiting, set_producer_waits, wake, worker_sleeps
 
-from router.amqp.errors import FatalFault
+from router.amqp.errors import RESOURCE_LIMIT, FatalFault, LocalError
 
 cdef enum:
     R_TRANSFER = 1
@@ -215,10 +215,11 @@ cdef class WorkerPort(Party):
         return 1
 
     cdef int post(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1:
-        """One small record, now or (in order) when there is room."""
+        """One small record, now or (in order) when there is room. Raises LocalError when there never is."""
         cdef uint8_t* w
         if not self.alive:
             return 0
+        self.check_fits(a_size + b_size)
         if not buffer_used(&self.backlog) and self.give(a, a_size, b, b_size):
             return 0
         w = buffer_room(&self.backlog, 4 + a_size + b_size)
@@ -229,6 +230,18 @@ cdef class WorkerPort(Party):
         self.backlog.end += 4 + a_size + b_size
         self.mark()
         return 0
+
+    cdef int check_fits(self, size_t size) except -1:
+        """A record of this size can be written some day. One that cannot would be the first in line for ever."""
+        if size > ring_longest(&self.outbound):
+            raise LocalError("link", RESOURCE_LIMIT, f"a record of {size} octets for another worker")
+        return 0
+
+    cdef Slice fitting(self, uint8_t kind, const Slice* state) noexcept:
+        """The state, or the plain one of its kind when it is too long for a record."""
+        if sizeof(Head) + state.size > ring_longest(&self.outbound):
+            return plain_state(kind)
+        return state[0]
 
     cdef int flush_backlog(self) except -1:
         """1: nothing waits any more."""
@@ -266,7 +279,11 @@ cdef class WorkerPort(Party):
         cdef size_t size = sizeof(Head) + targets + c.to.size + (STATE_SIZE + c.state.size if c.state.size else 0)
         cdef uint32_t charge = own_charge(self, c, OWN_FLOWING) if d.flags & IN_OWN else 0
         cdef bint dropped = d.flags & IN_OWN and charge == 0
-        cdef OutDelivery* o = out_new(self, d, c, not dropped)
+        cdef OutDelivery* o
+        if size + c.sections.end > ring_longest(&self.outbound):
+            self.target_count = 0
+            self.check_fits(size + c.sections.end)
+        o = out_new(self, d, c, not dropped)
         o.charge = charge
         o.tag_octets = self.next_key
         map_put(&self.sent, self.next_key, o)
@@ -431,6 +448,7 @@ cdef class WorkerPort(Party):
 
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
         cdef Head head
+        cdef Slice said = self.fitting(kind, state)
         if settled:
             o.flags |= OUT_SETTLED
         if not o.flags & OUT_STARTED or (settled and o.flags & OUT_QUEUED):
@@ -441,8 +459,8 @@ cdef class WorkerPort(Party):
         head.flags = F_SETTLED if settled else 0
         head.kind = kind
         head.key = o.tag_octets
-        head.extra = <uint32_t>state.size
-        self.post(<uint8_t*>&head, sizeof(Head), state.data, state.size)
+        head.extra = <uint32_t>said.size
+        self.post(<uint8_t*>&head, sizeof(Head), said.data, said.size)
         return self.forget(o) if settled else 0
 
     cdef int keep_state(self, OutDelivery* o, const Slice* state) except -1:
@@ -877,8 +895,9 @@ cdef class WorkerPort(Party):
 
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         cdef Head head
+        cdef Slice said = self.fitting(kind, state)
         if settled:
-            self.report(R_SETTLED, d.key, kind, state)
+            self.report(R_SETTLED, d.key, kind, &said)
             return self.finish(d)
         self.flush_pending()
         memset(&head, 0, sizeof(Head))
@@ -886,8 +905,8 @@ cdef class WorkerPort(Party):
         head.kind = kind
         head.count = 1
         head.key = d.key
-        head.extra = <uint32_t>state.size
-        return self.post(<uint8_t*>&head, sizeof(Head), state.data, state.size)
+        head.extra = <uint32_t>said.size
+        return self.post(<uint8_t*>&head, sizeof(Head), said.data, said.size)
 
     cdef int returned(self, InDelivery* d) except -1:
         cdef Slice none

@@ -117,6 +117,11 @@ def flush(WorkerPort port not None):
     return port.alive and port.stuck()
 
 
+def post(WorkerPort port not None, bytes octets not None):
+    """Write a record, now or when there is room."""
+    port.post(octets, len(octets), NULL, 0)
+
+
 def waiting(WorkerPort port not None):
     """The peer has written what is not taken yet."""
     return port.alive and not ring_empty(&port.inbound)
