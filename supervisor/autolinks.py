@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 from router.config.entities import AutoLinkConfig
 from router.log import INFO, WARNING, Log
 from router.routing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, normalise, too_long
-from supervisor.attach import Accepted
+from supervisor.attach import TABLE_FULL, Accepted, Refused
 from supervisor.connections import Connection, Link
 from supervisor.core import Core
 from supervisor.table import Record, TableFullError
@@ -214,14 +214,17 @@ class _Leg:
         """The attach has gone out."""
         self.link = link
 
-    def answered(self, link: Link, active: bool) -> Accepted | None:
+    def answered(self, link: Link, active: bool) -> Accepted | Refused | None:
         """The peer has answered."""
+        if not active and self._parent.outgoing:
+            return None
+        bound = self._parent.bound()
+        if bound is None:
+            return TABLE_FULL
         if active:
             self.state = State.ACTIVE
             self._parent.error = None
-        elif self._parent.outgoing:
-            return None
-        return self._parent.bound()
+        return bound
 
     def ended(self, error: str | None) -> None:
         """The peer has detached: try again later."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from router.ipc.control import LINK, UNLINK, Message
-from supervisor.attach import Accepted
+from supervisor.attach import Accepted, Refused
 from supervisor.connections import Connection, Link
 from supervisor.worker import Worker
 
@@ -19,8 +19,11 @@ class Owner(Protocol):
     def begun(self, link: Link) -> None:
         """The attach has gone out."""
 
-    def answered(self, link: Link, active: bool) -> Accepted | None:
-        """The peer has answered, with an address (`active`) or not: what the link is bound to, if to anything."""
+    def answered(self, link: Link, active: bool) -> Accepted | Refused | None:
+        """The peer has answered, with an address (`active`) or not: what the link is bound to, or why it is closed.
+
+        None: the peer's detach is to come.
+        """
 
     def ended(self, error: str | None) -> None:
         """The peer has detached, or there was no room for the link: why. Not called when the connection is gone."""
@@ -59,7 +62,10 @@ class OwnLinks:
     def detach(self, connection: Connection, identity: int) -> None:
         """Have a link closed. Its owner hears nothing of it any more."""
         self._forget(connection, identity)
-        self._tell(connection, {"t": UNLINK, "conn": connection.number, "ref": identity})
+        self._close(connection, identity)
+
+    def _close(self, connection: Connection, identity: int, **error: str) -> None:
+        self._tell(connection, {"t": UNLINK, "conn": connection.number, "ref": identity, **error})
 
     def begun(self, link: Link) -> None:
         """The attach of a link has gone out."""
@@ -70,7 +76,12 @@ class OwnLinks:
     def answered(self, link: Link, active: bool) -> Accepted | None:
         """The peer has answered: what the link is bound to, if to anything."""
         owner = self._owners.get(link.identity)
-        return None if owner is None else owner.answered(link, active)
+        decision = None if owner is None else owner.answered(link, active)
+        if not isinstance(decision, Refused):
+            return decision
+        self._close(link.connection, link.identity, condition=decision.condition, description=decision.description)
+        self.ended(link.connection, link.identity, decision.description)
+        return None
 
     def ended(self, connection: Connection, identity: int, error: str | None) -> None:
         """A link is gone, or never was."""

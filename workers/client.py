@@ -330,7 +330,7 @@ class Client:
         """Close a link of ours."""
         record = self.own_links.get(message["ref"])
         if record is not None:
-            record.link.close_with(None, None)
+            record.link.close_with(message.get("condition"), message.get("description"))
 
     def forget(self, record: "LinkRecord | RoutedEnd", last: int, *, confirm: bool) -> bool:
         """A link is gone; the end of the whole connection is told once, not for each link. True: a confirmation comes.

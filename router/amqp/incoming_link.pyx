@@ -515,6 +515,7 @@ cdef class IncomingLink(Link):
         self.answer_closed = True
         self.lost()
         self.answers_later = False
+        self.decide_no_more()
         self.session.send_detach(self.handle, True, condition, description)
 
     # -- outcomes -----------------------------------------------------------------------------------------------------

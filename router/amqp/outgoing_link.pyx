@@ -601,6 +601,7 @@ cdef class OutgoingLink(Link):
         self.answer_closed = True
         self.lost()
         self.answers_later = False
+        self.decide_no_more()
         self.session.send_detach(self.handle, True, condition, description)
 
     cdef int lost(self) except -1:

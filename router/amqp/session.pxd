@@ -60,6 +60,7 @@ cdef class Link(Endpoint):
     cdef int grant(self) except -1         # write the flow that want_flow asked for
     cdef int mark_ready(self) except -1    # it may be able to write queued deliveries
     cdef int forget_ready(self) except -1
+    cdef int decide_no_more(self) except -1
     cdef int lost(self) except -1          # … with its session, or detached by its peer
     cdef int peer_detached(self) except -1  # the peer's detach: `answer_closed`, `detach_error` say what it said
 

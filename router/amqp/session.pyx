@@ -133,6 +133,13 @@ cdef class Link(Endpoint):
         self.session.handler.on_message(self, data[:size if size < MESSAGE_OCTETS else MESSAGE_OCTETS])
         return 0
 
+    cdef int decide_no_more(self) except -1:
+        """We have detached the link, maybe while its attach was being decided: no frame waits for that any more."""
+        if self.pending:
+            self.pending = False
+            self.session.connection.resume(PAUSE_ATTACH)
+        return 0
+
     def close_on_detach(self):
         """Whatever the peer's detach says, the answer is to close the link: it is over."""
         self.answer_closed = True
@@ -685,9 +692,7 @@ cdef class Session(Channel):
         if link is not None:
             link.remote_handle = handle
             self.by_remote_handle.put(handle, link)
-            if link.detached:
-                link.pending = False  # nobody waits for the answer any more: the peer's detach is next
-            else:
+            if not link.detached:  # else nobody waits for the answer any more: the peer's detach is next
                 self.handler.on_attached(link, items)
             return FRAME_TAKEN
         # Links of clients with equal names come from a router of Dispatch 1.19 as they are (LR-13).

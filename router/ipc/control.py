@@ -434,11 +434,13 @@ class Link(TypedDict):
 
 
 class Unlink(TypedDict):
-    """Close a link of ours."""
+    """Close a link of ours, with an error where there is one."""
 
     t: Literal["unlink"]
     conn: int
     ref: int
+    condition: NotRequired[str]
+    description: NotRequired[str]
 
 
 class Close(TypedDict):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from supervisor.attach import Accepted
+from supervisor.attach import TABLE_FULL, Accepted
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, SASL_HEADER, error, source, target
 from tests.peer.types import Array, Described, Symbol, ULong
 from tests.unit.engine.host import Peer, configuration
@@ -232,6 +232,44 @@ def test_a_link_that_is_not_wanted_any_more_before_it_is_answered(router, contai
     assert owner.heard == [("begun", attach.fields["name"])]
     _, _, heard = ask(router, container, way)
     assert of(heard, "attach")[0].handle == attach.handle, "the handle is free again"
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_a_link_that_is_not_wanted_any_more_while_its_answer_is_decided(router, container, way, early):
+    """The peer has answered, the supervisor has not; `early`: the peer's next frame waits already."""
+    _, reference, heard = ask(router, container, way)
+    (attach,) = of(heard, "attach")
+    detach = say("detach", handle=7, closed=True)
+    container.feed(begin(0, 0) + answer(attach) + (detach if early else b""))
+    router.core.own_links.detach(container.known, reference)
+    router.settle()
+    if not early:
+        assert of(frames(container), "detach")[0].closed
+        container.feed(detach)
+    container.feed(begin(1, None))
+    router.settle()
+    assert of(frames(container), "begin"), "the connection is read"
+    _, _, heard = ask(router, container, way)
+    assert of(heard, "attach")[0].handle == attach.handle, "the handle is free again"
+
+
+@pytest.mark.parametrize("active", [True, False])
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_a_link_for_whose_address_there_is_no_room_is_closed_with_an_error(router, container, way, active):
+    owner, _, heard = ask(router, container, way)
+    (attach,) = of(heard, "attach")
+    owner.answered = lambda link, active: TABLE_FULL
+    end = {} if active else {"target" if way == "out" else "source": None}
+    container.feed(begin(0, 0) + answer(attach, **end))
+    router.settle()
+    (detach,) = of(frames(container), "detach")
+    assert detach.closed
+    assert detach.error.value == list(TABLE_FULL)
+    container.feed(say("detach", handle=7, closed=True) + begin(1, None))
+    router.settle()
+    assert of(frames(container), "begin"), "the connection is read"
+    assert owner.heard == [("begun", attach.fields["name"]), ("ended", TABLE_FULL.description)]
 
 
 def test_a_session_that_the_peer_ends_takes_its_links_along(router, container):
