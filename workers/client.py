@@ -47,7 +47,7 @@ class Client:
         "number",
         "offer",
         "own_links",
-        "own_session",
+        "own_sessions",
         "routed_sessions",
         "router",
         "sasl",
@@ -56,6 +56,7 @@ class Client:
         "traced",
         "transport",
         "user",
+        "waiting",
         "watched",
         "worker",
     )
@@ -77,7 +78,8 @@ class Client:
         self.answers = Answers()
         self.next_link = 1
         self.own_links: dict[int, OwnLink] = {}  # that the router has attached, by the supervisor's reference
-        self.own_session: Session | None = None  # for those
+        self.own_sessions: list[Session] = []  # for those: one, unless the peer allows few links in a session
+        self.waiting: list[control.Message] = []  # `link` and `pair` orders, until the peer has answered a begin
         self.routed_sessions = RoutedSessions()
         self.router = RouterLinks(self) if offer["role"] == INTER_ROUTER else None
         self.had_consumers = False  # when the connection ended, which other workers may still send to
@@ -315,19 +317,46 @@ class Client:
         if self.connection.ended:
             return
         try:
-            if self.own_session is None or self.own_session.ended:
-                self.own_session = self.begin_session()
+            session = self._own_session()
+            if session is None:
+                self.wait_for_session(message)
+                return
             number = self.next_link
             self.next_link += 1
-            record = OwnLink(self, number, self.own_session, message)
+            record = OwnLink(self, number, session, message)
         except RemoteError as error:
             failure = {"t": control.UNLINKED, "conn": self.number, "ref": message["ref"], "error": error.description}
             self.worker.control.tell(failure)
             return
         self.links[number] = self.own_links[record.reference] = record
 
+    def _own_session(self) -> Session | None:
+        """The session for another link of ours; None: the peer has to answer first. Raises RemoteError."""
+        self.own_sessions = [session for session in self.own_sessions if not session.ended]
+        for session in self.own_sessions:
+            if session.room:
+                return session
+        if any(session.unanswered for session in self.own_sessions):
+            return None
+        self.own_sessions.append(self.begin_session())
+        return self.own_sessions[-1]
+
+    def wait_for_session(self, order: control.Message) -> None:
+        """Carry out this order when the peer has answered a begin of ours: it may allow few links in a session."""
+        self.waiting.append(order)
+
+    def wait_no_more(self, field: str, value: int) -> None:
+        """An order that waits is not wanted any more."""
+        self.waiting = [order for order in self.waiting if order.get(field) != value]
+
+    def on_begun(self, session: Session) -> None:
+        orders, self.waiting = self.waiting, []
+        for order in orders:
+            self.worker.on_message(order, None)
+
     def unlink(self, message: control.Message) -> None:
         """Close a link of ours."""
+        self.wait_no_more("ref", message["ref"])
         record = self.own_links.get(message["ref"])
         if record is not None:
             record.link.close_with(message.get("condition"), message.get("description"))

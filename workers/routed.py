@@ -20,7 +20,6 @@ from router.amqp.codec import (
 from router.amqp.routed_in import RoutedIn
 from router.amqp.routed_link import Told
 from router.amqp.routed_out import RoutedOut
-from router.amqp.session import Session
 from router.routing.far_end import PortEnd
 
 from router.amqp.errors import RESOURCE_LIMIT, AmqpError
@@ -244,7 +243,10 @@ class RoutedEnds:
         link = kind(capacity=capacity, far_survives=order["survives"])
         group = order["group"]
         session = client.routed_sessions.take(group, client.begin_routed_session)
-        name = free_name(session, order["name"], not outgoing)
+        if session is None:
+            client.wait_for_session(order)
+            return
+        name = session.free_name(order["name"], not outgoing)
         try:
             slot = worker.enter_link(
                 session, link, name, None, incoming=not outgoing, container=client.route_container
@@ -327,6 +329,9 @@ class RoutedEnds:
         end = self._by_pair.get(order["pair"])
         if end is not None:
             end.link.lose()
+            return
+        for client in self._worker.clients.values():
+            client.wait_no_more("pair", order["pair"])
 
     def client_of(self, pair: int) -> "Client | None":
         """The connection of the link that the router attaches for a pair."""
@@ -337,12 +342,3 @@ class RoutedEnds:
         self.by_slot.pop(end.slot.index, None)
         if self._by_pair.get(end.pair) is end:
             del self._by_pair[end.pair]
-
-
-def free_name(session: Session, name: str, incoming: bool) -> str:
-    """A link name that no other link of the session has: two clients may have chosen the same for both of theirs."""
-    free, number = name, 1
-    while session.has_name(free, incoming):
-        number += 1
-        free = f"{name}#{number}"
-    return free

@@ -2,6 +2,7 @@
 
 Each session of a client gets one of its own: its transactions find their links there, and a client that does not take
 what it has given credit for shuts no window but its own. Where the peer allows fewer sessions, clients share them.
+A peer that allows few links in a session (handle-max) gets further ones.
 """
 from collections.abc import Callable
 from typing import Final
@@ -26,19 +27,28 @@ class _Group:
 class RoutedSessions:
     """Owner: the connection's client. It does not refer to it: nothing of a connection is to wait for the collector."""
 
-    __slots__ = ("_groups", "_idle", "_used")
+    __slots__ = ("_full", "_groups", "_idle", "_used")
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
+        self._full: dict[tuple[str, Session], _Group] = {}  # links of a group in sessions that had no room for more
         self._used: dict[Session, int] = {}  # by how many groups
         self._idle: list[Session] = []
 
-    def take(self, group: str, begin: Callable[[], Session]) -> Session:
-        """The session for another link of a group; `begin` makes a new one. Raises RemoteError."""
+    def take(self, group: str, begin: Callable[[], Session]) -> Session | None:
+        """The session for another link of a group; `begin` makes a new one. None: it is to be seen, when the peer has
+        answered, how many links it allows. Raises RemoteError.
+        """
         found = self._groups.get(group)
         if found is not None and found.session.ended:
+            del self._groups[group]
             self._leave(found.session)
             found = None
+        if found is not None and not found.session.room:
+            if found.session.unanswered:
+                return None
+            self._full[group, found.session] = self._groups.pop(group)
+            found = self._with_room(group)
         if found is None:
             session = self._find(group, begin)
             found = self._groups[group] = _Group(session)
@@ -46,29 +56,45 @@ class RoutedSessions:
         found.links += 1
         return found.session
 
+    def _with_room(self, group: str) -> _Group | None:
+        """A session of the group that has room again."""
+        for name, session in self._full:
+            if name == group and session.room and not session.ended:
+                found = self._groups[group] = self._full.pop((name, session))
+                return found
+        return None
+
     def _find(self, group: str, begin: Callable[[], Session]) -> Session:
-        while self._idle:
-            session = self._idle.pop()
-            if not session.ended:
+        self._idle = [session for session in self._idle if not session.ended]
+        for session in self._idle:
+            if session.room:
+                self._idle.remove(session)
                 return session
         used = [session for session in self._used if not session.ended]
         if len(used) < MOST:
             try:
                 return begin()
             except RemoteError:
-                if not used:
+                if not any(session.room for session in used):
                     raise
+        used = [session for session in used if session.room] or used
         return used[hash(group) % len(used)]
 
     def give_back(self, group: str, session: Session) -> None:
         """A link that `take` was called for is gone."""
         found = self._groups.get(group)
-        if found is None or found.session is not session:
+        full = found is None or found.session is not session
+        if full:
+            found = self._full.get((group, session))
+        if found is None:
             return  # the session had ended, and another has taken its place
         found.links -= 1
         if found.links:
             return
-        del self._groups[group]
+        if full:
+            del self._full[group, session]
+        else:
+            del self._groups[group]
         self._leave(session)
 
     def _leave(self, session: Session) -> None:

@@ -103,6 +103,8 @@ cdef class Session(Channel):
     cdef NumberTable by_remote_handle
     cdef list by_handle
     cdef list free_handles                 # heap of ours below len(by_handle)
+    cdef readonly uint32_t handle_max      # of the peer: the highest handle that a link of ours may have
+    cdef uint32_t copies                   # names that free_name made of others
     cdef set names                         # (name, incoming) of links that are attached
     cdef bint routers                      # both ends are routers
     cdef dict attaching                    # (name, incoming) -> Link that we attached and the peer has not answered

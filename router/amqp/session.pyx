@@ -2,6 +2,7 @@
 
 Cold events go to a handler, a Python object with
 
+    on_begun(session)                     the peer has answered our begin
     on_attach(session, fields) -> Link    the peer's attach (encoded items)
     on_attached(link, fields)             the peer's answer to an attach of ours; frames for an outgoing link wait until
                                           `link.decided()`
@@ -34,12 +35,11 @@ import heapq
 from router.amqp import codec
 from router.amqp.connection import short_error
 from router.amqp.errors import (
-    FRAMING_ERROR, INVALID_FIELD, NOT_ALLOWED, SESSION_HANDLE_IN_USE, SESSION_INVALID_FIELD, SESSION_WINDOW_VIOLATION,
+    INVALID_FIELD, NOT_ALLOWED, RESOURCE_LIMIT, SESSION_HANDLE_IN_USE, SESSION_INVALID_FIELD, SESSION_WINDOW_VIOLATION,
     FatalFault, RemoteError,
 )
 
 cdef enum:
-    HANDLE_MAX = 65535         # links of one session: a bound for the tables of handles
     MESSAGE_OCTETS = 8192      # of a message that its line in the log is made of
     DETACH_ROOM = 32           # a detach without its error
     # A window when the configuration names none: this many octets in frames of the longest kind, within these bounds.
@@ -243,6 +243,7 @@ cdef class Session(Channel):
         self.strict = window > 0
         self.incoming_window = window or frames_of(WINDOW_OCTETS, connection, WINDOW_FEWEST, WINDOW_MOST)
         self.held_window = frames_of(HELD_WINDOW_OCTETS, connection, 2, self.incoming_window)
+        self.handle_max = 0xFFFFFFFF
         if begin is None:
             self.unanswered = True
         else:
@@ -263,6 +264,10 @@ cdef class Session(Channel):
         for index, name in ((1, "next-outgoing-id"), (2, "incoming-window"), (3, "outgoing-window")):
             if not isinstance(values[index], int) or not 0 <= values[index] <= 0xFFFFFFFF:
                 raise RemoteError("session", INVALID_FIELD, f"begin: {name} is missing or not a uint")
+        if values[4] is not None:
+            if not isinstance(values[4], int) or not 0 <= values[4] <= 0xFFFFFFFF:
+                raise RemoteError("session", INVALID_FIELD, "begin: handle-max is not a uint")
+            self.handle_max = values[4]
         self.next_incoming_id = values[1]
         self.remote_incoming_window = values[2]
         self.open_window(self.incoming_window)
@@ -271,7 +276,9 @@ cdef class Session(Channel):
     cdef int answered(self, uint16_t number, list items) except -1:
         """The peer has answered our begin."""
         self.take_begin(items)
-        return self.window_opened()
+        self.window_opened()
+        self.handler.on_begun(self)
+        return 0
 
     def __dealloc__(self):
         map_free(&self.sent)
@@ -684,8 +691,8 @@ cdef class Session(Channel):
         if type(name) is not str or isinstance(handle, bool) or not isinstance(handle, int) \
                 or not isinstance(role, bool):
             raise RemoteError("link", INVALID_FIELD, "attach: name, handle or role is not of its type")
-        if not 0 <= handle <= HANDLE_MAX:
-            raise RemoteError("link", FRAMING_ERROR, f"handle {handle} is above handle-max {HANDLE_MAX}")
+        if not 0 <= handle <= 0xFFFFFFFF:
+            raise RemoteError("link", INVALID_FIELD, "attach: handle is not a uint")
         if number_get(self.by_remote_handle, handle) is not None:
             raise RemoteError("link", SESSION_HANDLE_IN_USE, f"handle {handle} is in use")
         link = self.attaching.pop((name, not role), None)
@@ -703,12 +710,16 @@ cdef class Session(Channel):
         return FRAME_TAKEN
 
     def add_link(self, Link link not None, name, remote_handle, incoming):
-        """Give a new link its (lowest free) handle. remote_handle None: we attach it."""
+        """Give a new link its (lowest free) handle. remote_handle None: we attach it. Raises RemoteError when the peer
+        allows no more.
+        """
+        handle = self.free_handles[0] if self.free_handles else len(self.by_handle)
+        if handle > self.handle_max:
+            raise RemoteError("session", RESOURCE_LIMIT, f"the peer's handle-max {self.handle_max} leaves no handle")
         if self.free_handles:
-            handle = heapq.heappop(self.free_handles)
+            heapq.heappop(self.free_handles)
             self.by_handle[handle] = link
         else:
-            handle = len(self.by_handle)
             self.by_handle.append(link)
         self.names.add((name, incoming))
         link.session = self
@@ -721,6 +732,12 @@ cdef class Session(Channel):
         else:
             link.remote_handle = remote_handle
 
+    @property
+    def room(self):
+        """Whether we may attach another link. Until the peer has answered our begin it allows one, for all we know."""
+        return (self.free_handles[0] if self.free_handles else len(self.by_handle)) \
+            <= (0 if self.unanswered else self.handle_max)
+
     cdef int detach(self, const uint8_t* p, const uint8_t* end) except -1:
         cdef list items = split_fields(p, end)
         cdef Link link
@@ -728,7 +745,7 @@ cdef class Session(Channel):
             raise RemoteError("link", INVALID_FIELD, "detach: mandatory field handle is missing")
         handle = codec.decode_one(items[0])
         closed = len(items) > 1 and codec.decode_one(items[1]) is True
-        if isinstance(handle, bool) or not isinstance(handle, int) or not 0 <= handle <= HANDLE_MAX:
+        if isinstance(handle, bool) or not isinstance(handle, int) or not 0 <= handle <= 0xFFFFFFFF:
             raise RemoteError("link", INVALID_FIELD, "detach: handle is not a uint")
         link = self.link_of(handle)
         if link.pending:
@@ -778,9 +795,13 @@ cdef class Session(Channel):
         items = [codec.encode_uint(handle), b"\x41" if closed else b"\x42"] + ([error] if error else [])
         self.connection.send_frame(self.local_channel, codec.encode_described(P_DETACH, items))
 
-    def has_name(self, name, incoming):
-        """A link of this name and direction is attached."""
-        return (name, incoming) in self.names or (name, incoming) in self.attaching
+    def free_name(self, name, incoming):
+        """A link name that no other link of the session has: two clients may have chosen the same for both."""
+        chosen = name
+        while (chosen, incoming) in self.names or (chosen, incoming) in self.attaching:
+            self.copies += 1
+            chosen = f"{name}#{self.copies + 1}"
+        return chosen
 
     def forget_attach(self, Link link not None):
         """A link that was given a handle is not attached after all."""
@@ -821,7 +842,10 @@ cdef class Session(Channel):
         for link in self.by_handle:
             if link is not None:
                 link.forget_ready()
-                if not link.gone:
+                if link.gone:
+                    # Its detach waits for a confirmation, and the answer to an end waits with it.
+                    self.answers += link.answers_later
+                else:
                     try:
                         link.lost()
                     except Exception as fault:

@@ -10,7 +10,8 @@ from supervisor.attach import TABLE_FULL, Accepted
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, SASL_HEADER, error, source, target
 from tests.peer.types import Array, Described, Symbol, ULong
 from tests.unit.engine.host import Peer, configuration
-from tests.unit.engine.talk import consumer, flow, frames, message, messages, of, say, settle, start, transfer
+from tests.unit.engine.talk import consumer, flow, frames, message, messages, of, producer, say, settle, start, transfer
+from tests.unit.router.amqp.test_routed_links import link_route
 
 MANY = 0x7FFFFFFF
 CONTAINERS = "listener { name: containers; host: 127.0.0.1; port: 3; role: route-container; idleTimeoutSeconds: 0 }"
@@ -78,6 +79,7 @@ def answer(attach, channel=0, handle=7, **fields):
 
 def test_one_session_carries_them_all(router, container):
     _, _, first = ask(router, container, "out")
+    container.feed(begin(0, 0))
     _, _, second = ask(router, container, "in")
     (opened,), (attach,) = of(first, "begin"), of(first, "attach")
     assert opened.remote_channel is None
@@ -310,7 +312,9 @@ def test_a_terminus_that_makes_no_sense_ends_the_connection(router, container):
 
 
 def test_no_room_for_another_link(router, container):
-    owners = [ask(router, container, "in")[0] for _ in range(LINKS + 1)]
+    owners = [ask(router, container, "in")[0]]
+    container.feed(begin(0, 0))
+    owners += [ask(router, container, "in")[0] for _ in range(LINKS)]
     assert owners[-1].heard == [("ended", "this worker has no room for another link")]
     assert all(len(owner.heard) == 1 and owner.heard[0][0] == "begun" for owner in owners[:-1])
 
@@ -397,3 +401,107 @@ def test_no_peer_harms_the_router(routers, data):
     calling.settle()
     assert hasattr(quiet, "ending")
     assert not calling.core.workers[0].connections
+
+
+# -- handle-max -------------------------------------------------------------------------------------------------------
+
+
+class Narrow:
+    """A container that allows few links in a session; it answers all begins and attaches, and notes the handles."""
+
+    def __init__(self, router, peer, handle_max):
+        self.router, self.peer, self.handle_max = router, peer, handle_max
+        self.handles = {}  # by the router's channel
+        self.gone = []
+
+    def answer(self):
+        self.router.settle()
+        while heard := frames(self.peer):
+            for frame in heard:
+                if frame.name == "begin" and frame.remote_channel is None:
+                    self.peer.feed(begin_narrow(frame.channel + 100, frame.channel, self.handle_max))
+                elif frame.name == "attach":
+                    self.handles.setdefault(frame.channel, []).append(frame.handle)
+                    handle = 500 + frame.handle
+                    self.peer.feed(answer(frame, channel=frame.channel + 100, handle=handle))
+                elif frame.name == "detach":
+                    self.handles[frame.channel].remove(frame.handle)
+                    closed = say("detach", channel=frame.channel + 100, handle=500 + frame.handle, closed=True)
+                    self.peer.feed(closed)
+            self.router.settle()
+
+    def check(self, links):
+        used = [handle for handles in self.handles.values() for handle in handles]
+        assert len(used) == links
+        assert max(used) <= self.handle_max
+        assert all(len(handles) == len(set(handles)) for handles in self.handles.values())
+
+
+def begin_narrow(channel, remote, handle_max):
+    numbers = {"next_outgoing_id": 0, "incoming_window": MANY, "outgoing_window": MANY}
+    return say("begin", channel=channel, remote_channel=remote, handle_max=handle_max, **numbers)
+
+
+@pytest.mark.parametrize("handle_max", [0, 1, 3])
+def test_links_beyond_the_handle_max_of_a_container_get_further_sessions(router, container, handle_max):
+    narrow = Narrow(router, container, handle_max)
+    owners = []
+    for number in range(10):
+        owner = Owner(router, f"balanced.{number}")
+        owners.append((owner, router.core.own_links.attach(container.known, number % 2 == 0, f"a{number}", owner)))
+    narrow.answer()
+    narrow.check(10)
+    assert len(narrow.handles) == -(-10 // (handle_max + 1))
+    assert all(owner.heard[-1] == ("answered", True) for owner, _ in owners)
+    for _, reference in owners[:5]:
+        router.core.own_links.detach(container.known, reference)
+    narrow.answer()
+    for _ in range(5):
+        router.core.own_links.attach(container.known, True, "more", Owner(router, "balanced.more"))
+    narrow.answer()
+    narrow.check(10)
+    assert len(narrow.handles) == -(-10 // (handle_max + 1)), "handles are used again"
+
+
+def test_a_link_that_waits_for_the_answer_to_a_begin_is_not_wanted_any_more(router, container):
+    ask(router, container, "out")
+    owner, reference, heard = ask(router, container, "out")
+    assert heard == []
+    router.core.own_links.detach(container.known, reference)
+    router.settle()
+    narrow = Narrow(router, container, 5)
+    container.feed(begin_narrow(100, 0, 5))
+    narrow.answer()
+    assert narrow.handles == {}
+    assert owner.heard == []
+
+
+@pytest.mark.parametrize("handle_max", [0, 2])
+def test_routed_links_beyond_the_handle_max_of_a_container_get_further_sessions(router, container, handle_max):
+    router.core.link_routes.replace((link_route("in"), link_route("out")))
+    narrow = Narrow(router, container, handle_max)
+    client = router.connect()
+    client.feed(start() + b"".join(producer(handle, "queue.a") for handle in range(7)))
+    narrow.answer()
+    narrow.check(7)
+    assert len(of(frames(client), "attach")) == 7
+    client.feed(b"".join(say("detach", handle=handle, closed=True) for handle in range(7)))
+    narrow.answer()
+    client.feed(b"".join(producer(handle, "queue.a") for handle in range(7)))
+    narrow.answer()
+    narrow.check(7)
+
+
+def test_a_routed_link_that_waits_for_the_answer_to_a_begin_is_not_wanted_any_more(router, container):
+    router.core.link_routes.replace((link_route("in"), link_route("out")))
+    client = router.connect()
+    client.feed(start() + producer(0, "queue.a") + producer(1, "queue.a"))
+    router.settle()
+    assert len(of(frames(container), "attach")) == 1
+    client.lose()
+    router.settle()
+    narrow = Narrow(router, container, 5)
+    narrow.handles[0] = [0]  # the first one's attach and detach are there already
+    container.feed(begin_narrow(100, 0, 5))
+    narrow.answer()
+    assert not [handle for handles in narrow.handles.values() for handle in handles]

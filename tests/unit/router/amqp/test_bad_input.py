@@ -24,7 +24,7 @@ def closed_with(routers, *octets):
     return str(close.error.value[0])
 
 
-@pytest.mark.parametrize("handle", [Int(-1), Raw(b"\x80" + b"\xff" * 8), 70_000])
+@pytest.mark.parametrize("handle", [Int(-1), Raw(b"\x80" + b"\xff" * 8)])
 def test_a_handle_that_is_none_closes(routers, handle):
     attach = say("attach", name="x", role=False, source=None, target=None, initial_delivery_count=0)
     items = Described(ULong(0x12), ["x", handle, False])
@@ -36,6 +36,29 @@ def test_a_handle_that_is_none_closes(routers, handle):
 def test_a_detach_of_a_handle_that_is_none_closes(routers, handle):
     detach = frame_octets(encode(Described(ULong(0x16), [handle])))
     assert closed_with(routers, start(), detach).startswith("amqp:")
+
+
+@pytest.mark.parametrize("handle", [70_000, 0xFFFFFFFF])
+def test_any_handle_is_taken_as_the_router_names_no_highest(routers, handle):
+    router = routers()
+    peer = router.connect()
+    peer.feed(start() + consumer(handle, "balanced.a") + producer(handle - 1, "balanced.a"))
+    router.settle()
+    peer.feed(transfer(handle - 1, 0, message(b"x")))
+    router.settle()
+    heard = frames(peer)
+    assert len(of(heard, "transfer")) == 1
+    peer.feed(settle(0, state=ACCEPTED) + say("detach", handle=handle, closed=True))
+    router.settle()
+    assert of(frames(peer), "detach")
+
+
+@pytest.mark.parametrize("value", [Int(-1), Raw(b"\x80" + b"\xff" * 8), "x"])
+def test_a_handle_max_that_is_none_closes(routers, value):
+    begin = Described(ULong(0x11), [None, 0, 10, 10, value])
+    assert closed_with(routers, AMQP_HEADER + say("open", container_id="c") + frame_octets(encode(begin))) == (
+        "amqp:invalid-field"
+    )
 
 
 @pytest.mark.parametrize("field", [2, 3, 4])

@@ -206,6 +206,11 @@ def test_a_link_passes_between_two_routers(world, ours):
     assert len(first.heard("detach")) == 1
 
 
+def answer_begin(channel):
+    numbers = {"next_outgoing_id": 0, "incoming_window": MANY, "outgoing_window": MANY}
+    return say("begin", channel=channel + 20, remote_channel=channel, **numbers)
+
+
 def test_each_session_of_a_client_has_one_of_its_own_towards_the_next_router(world):
     for name, ours in (("B", True), ("C", False)):
         neighbour = world.neighbour(name, ours)
@@ -217,7 +222,10 @@ def test_each_session_of_a_client_has_one_of_its_own_towards_the_next_router(wor
                 client.feed((start() if not handle else b"") + say(
                     "attach", name=f"p{handle}", handle=handle, role=False, source=source(), target=target(name),
                     initial_delivery_count=0))  # fmt: skip
-                channels += [frame.channel for frame in neighbour.heard("attach")]
+                heard = neighbour.heard()
+                for opened in of(heard, "begin"):
+                    neighbour.peer.feed(answer_begin(opened.channel))
+                channels += [frame.channel for frame in heard if frame.name == "attach"]
         assert len(channels) == 4
         assert channels[0] == channels[1]
         assert channels[2] == channels[3]
