@@ -100,7 +100,7 @@ class Client:
         )
         handshake = offer["initialHandshakeTimeoutSeconds"]
         if handshake:
-            self.connection.handshake_deadline = worker.loop.scheduler.now + handshake * 1000
+            self.connection.limit_handshake(handshake * 1000)
         worker.tracing.opened(self)
 
     @property

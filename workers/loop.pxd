@@ -22,6 +22,7 @@ cdef class Transport:
     cdef int flush(self) except -1
     cdef int watch(self) except -1
     cdef int lost(self) except -1
+    cdef int look(self) except -1
     cdef int close(self) except -1
     cdef int ended_by(self, object fault) except -1
 
@@ -37,15 +38,18 @@ cdef class Loop:
     cdef size_t room_size
     cdef list timers                       # heap of (due ms, number, Transport or callable, its Connection or None)
     cdef uint64_t timer_number
+    cdef uint64_t went_on                  # ms: when this process last went on after it had been held up, 0: never was
     cdef list fed                          # connections read in this wake
     cdef public object control             # .dirty, .flush(): what is to be told the supervisor at the end of a wake
     cdef public bint running
     cdef void clock(self) noexcept
     cdef int wake(self, int timeout) except -1
     cdef int finish_wake(self) except -1
+    cpdef void beat(self) noexcept
     cdef int flush_connections(self) except -1
     cdef int flush_all(self, list dirty) except -1
     cdef int take_event(self, object what, uint32_t events, int number) except -1
+    cdef int flush_ports(self) except -1
     cdef int resume_connections(self) except -1
     cdef int timeout(self) except -2
     cdef bint rings_empty(self) noexcept

@@ -69,6 +69,8 @@ cdef enum:
     # that looks at its socket now and then leaves there.
     UNREAD_OCTETS = 4194304
     LINGER_MS = 5000           # what a peer that does not read may keep of a connection that has ended
+    # A timer that is so late says that this process did not run: it was stopped, frozen, or starved of its core.
+    HELD_UP_MS = 500
 
 
 cdef class Transport:
@@ -95,7 +97,7 @@ cdef class Transport:
         cdef ssize_t got
         cdef Loop loop = self.loop
         if self.connection.paused:
-            return 0
+            return self.watch()        # it was paused behind our back: its socket is not to wake us again and again
         if self.rest_size + 65536 > loop.room_size:
             loop.more_room(2 * (self.rest_size + 65536))
         got = self.read_some(loop.room + self.rest_size, loop.room_size - self.rest_size)
@@ -181,8 +183,17 @@ cdef class Transport:
         return self.watch()
 
     def give_up(self):
-        """The peer did not read the end of a connection in time."""
+        """The peer did not read the end of a connection in time, unless it did while this process was held up."""
+        self.flush()
         self.close()
+
+    cdef int look(self) except -1:
+        """Read what has come, which no event may have told yet: the peer is about to be called silent."""
+        if buffer_used(&self.connection.out) >= UNREAD_OCTETS:
+            self.flush()               # it may have read since
+        if self.fd >= 0 and buffer_used(&self.connection.out) < UNREAD_OCTETS:
+            return self.readable()
+        return 0
 
     cdef int watch(self) except -1:
         """Ask epoll for what is of interest now."""
@@ -281,6 +292,12 @@ cdef class Loop:
         self.slot.heartbeat = <uint64_t>t.tv_sec * 1000000000 + t.tv_nsec
         self.scheduler.set_clock(self.slot.heartbeat)
 
+    cpdef void beat(self) noexcept:
+        """This worker is at work, as the supervisor sees: between the steps of a wake that may take long."""
+        cdef timespec t
+        clock_gettime(CLOCK_MONOTONIC, &t)
+        self.slot.heartbeat = <uint64_t>t.tv_sec * 1000000000 + t.tv_nsec
+
     # -- descriptors --------------------------------------------------------------------------------------------------
 
     def add(self, int fd, what):
@@ -352,12 +369,17 @@ cdef class Loop:
         cdef Transport transport
         while self.timers and self.timers[0][0] <= self.scheduler.now:
             due, _, what, owner = heapq.heappop(self.timers)
+            self.beat()
             try:
                 if isinstance(what, Transport):
                     transport = what
                     if transport.fd >= 0 and transport.due == due:
                         transport.due = 0
-                        self.schedule_tick(transport)
+                        if transport.connection.overdue(self.scheduler.now):
+                            transport.connection.excuse(self.went_on)
+                            transport.look()
+                        if transport.fd >= 0:
+                            self.schedule_tick(transport)
                 else:
                     what()
             except Exception as fault:
@@ -392,8 +414,12 @@ cdef class Loop:
     cdef int timeout(self) except -2:
         """ms until something is due; 0: something is to be done already; -1: nothing is."""
         cdef uint64_t due
-        if self.scheduler.dirty or self.scheduler.resumed:
+        cdef WorkerPort port
+        if self.scheduler.dirty or self.scheduler.resumed or self.scheduler.starved:
             return 0
+        for port in self.ports:
+            if port.alive and port.dirty:
+                return 0
         if not self.timers:
             return -1
         due = self.timers[0][0]
@@ -410,15 +436,20 @@ cdef class Loop:
         cdef epoll_event[EVENTS_A_WAKE] events
         cdef int n, i
         cdef object what = None
+        cdef bint stopped = False
         with nogil:
             n = epoll_wait(self.epoll, events, EVENTS_A_WAKE, timeout)
+            while n < 0 and errno == EINTR:
+                # A process that was stopped and goes on is told this, whatever lies in its sockets: ask again.
+                stopped = True
+                n = epoll_wait(self.epoll, events, EVENTS_A_WAKE, 0)
         clear_sleeping(self.slot)
+        if n < 0:
+            raise OSError(errno, os.strerror(errno))
         self.slot.wakes += 1
         self.clock()
-        if n < 0:
-            if errno != EINTR:
-                raise OSError(errno, os.strerror(errno))
-            n = 0
+        if stopped or (self.timers and self.scheduler.now >= <uint64_t>self.timers[0][0] + HELD_UP_MS):
+            self.went_on = self.scheduler.now
         i = 0
         while i < n:
             try:
@@ -454,7 +485,6 @@ cdef class Loop:
 
     cdef int finish_wake(self) except -1:
         cdef WorkerPort port
-        cdef Connection connection
         for port in self.ports:
             if port.alive and not ring_empty(&port.inbound):
                 self.clock()
@@ -467,26 +497,34 @@ cdef class Loop:
             # The supervisor hears first: what a client has been answered, management knows.
             self.control.send()
         self.flush_connections()
+        self.flush_ports()
+        if self.scheduler.resumed:
+            self.resume_connections()
+            self.flush_connections()
+            self.flush_ports()         # what was kept while they were paused may have been for other workers
+        if self.control is not None and self.control.dirty:
+            # What comes in while telling may be answered at once.
+            while self.control.dirty:
+                self.control.flush()
+            self.flush_ports()         # it may have been for another worker
+        self.slot.buffered = stored_octets()
+        self.scheduler.note_content(self.slot.buffered)
+        return 0
+
+    cdef int flush_ports(self) except -1:
+        """All that is for other workers, also without news of our own: they may have made room.
+
+        Who was read, and has given a ring more than it has room for, is not read on until there is some.
+        """
+        cdef WorkerPort port
+        cdef Connection connection
         for port in self.ports:
             if port.alive:
-                # Also without news of our own: the peer may have made room.
                 port.flush()
                 if self.fed and port.stuck():
                     for connection in self.fed:
                         port.throttle(connection)
         self.fed.clear()
-        if self.scheduler.resumed:
-            self.resume_connections()
-            self.flush_connections()
-        if self.control is not None and self.control.dirty:
-            # What comes in while telling may be answered at once.
-            while self.control.dirty:
-                self.control.flush()
-            for port in self.ports:
-                if port.alive:
-                    port.flush()       # it may have been for another worker
-        self.slot.buffered = stored_octets()
-        self.scheduler.note_content(self.slot.buffered)
         return 0
 
     cdef int resume_connections(self) except -1:
@@ -495,6 +533,7 @@ cdef class Loop:
         cdef list resumed = self.scheduler.resumed
         self.scheduler.resumed = []
         for connection in resumed:
+            self.beat()
             transport = connection.owner
             if transport is not None:
                 try:
@@ -521,6 +560,7 @@ cdef class Loop:
         while at < len(dirty):
             try:
                 while at < len(dirty):
+                    self.beat()
                     connection = dirty[at]
                     transport = connection.owner
                     if transport is not None:

@@ -95,7 +95,8 @@ cdef class Connection:
     cdef readonly uint32_t remote_channel_max
     cdef readonly uint32_t remote_idle      # ms, 0: peer asked for no heartbeats
     cdef public uint32_t local_idle         # ms after which a silent peer is given up, 0: never
-    cdef public uint64_t handshake_deadline  # ms, 0: none
+    cdef readonly uint64_t handshake_deadline  # ms, 0: none
+    cdef uint32_t handshake_ms              # time for it, where there is a deadline
     cdef public uint64_t last_received      # ms
     cdef public uint64_t last_sent          # ms
     cdef readonly uint32_t paused           # PAUSE_ reasons why frames wait, 0: they do not
@@ -139,6 +140,8 @@ cdef class Connection:
     cdef int forget_channel(self, Channel channel) except -1
     cdef int write(self, bytes octets) except -1
     cdef int prepare(self) except -1
+    cdef bint overdue(self, uint64_t now) noexcept
+    cdef void excuse(self, uint64_t went_on) noexcept
     cdef void mark_dirty(self) noexcept
     cdef void mark_channel(self, Channel channel) noexcept
     cdef void want_turn(self, Channel channel, bint urgent) noexcept

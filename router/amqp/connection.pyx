@@ -36,7 +36,8 @@ from router.amqp.spec cimport (
 
 from router.amqp import codec
 from router.amqp.errors import (
-    FRAMING_ERROR, INTERNAL_ERROR, INVALID_FIELD, NOT_ALLOWED, RESOURCE_LIMIT, AmqpError, LocalError, RemoteError,
+    FRAMING_ERROR, INTERNAL_ERROR, INVALID_FIELD, NOT_ALLOWED, NOT_IMPLEMENTED, RESOURCE_LIMIT, AmqpError, LocalError,
+    RemoteError,
 )
 
 cdef enum:
@@ -65,6 +66,7 @@ cdef enum:
     CONNECTION_CONTENT = 268435456
     PROCESS_CONTENT = 1073741824
     CHANNEL_MAX_LIMIT = 32767  # of Dispatch: maxSessions is at most 32768
+    LEAST_IDLE_MS = 100        # that a peer may ask for: it costs two empty frames each time
     TRACE_OCTETS = 4096        # of a frame that a trace decodes: more than a line of the log holds
     ERROR = 0x1D               # descriptor of an error
     CONDITION_MOST = 255       # octets of a condition that is left of a long error
@@ -263,9 +265,9 @@ cdef class Connection:
     cdef int cold_frame(self, uint64_t code, uint16_t number, const uint8_t* p, const uint8_t* end) except -1:
         cdef Channel channel
         if code == P_OPEN and self.state == OPENING:
+            self.read_open(split_fields(p, end))  # what is wrong with it is answered by an open, and a close
             self.state = OPEN
             self.handshake_deadline = 0
-            self.read_open(split_fields(p, end))
             self.handler.on_open(self, self.remote_open)
             return 0
         if code == P_CLOSE and self.state == OPENING and self.initiator:
@@ -372,7 +374,11 @@ cdef class Connection:
         self.remote_max_frame = 0xFFFFFFFF if values[2] is None else max(values[2], MIN_MAX_FRAME_SIZE)
         if values[3] is not None:
             self.remote_channel_max = min(values[3], CHANNEL_MAX_LIMIT)
-        self.remote_idle = min(values[4] or 0, 0xFFFFFFFF)
+        if values[4] and values[4] < LEAST_IDLE_MS:
+            # 2.4.5: who cannot support a proposed time-out closes, and says why.
+            raise RemoteError("connection", NOT_IMPLEMENTED,
+                              f"idle-time-out of {values[4]} ms is too short, {LEAST_IDLE_MS} ms is the least")
+        self.remote_idle = values[4] or 0
         properties = values[9] if isinstance(values[9], dict) else {}
         self.remote_open = {
             "container": values[0], "hostname": values[1], "properties": properties,
@@ -679,6 +685,25 @@ cdef class Connection:
                 self.scheduler.resumed.append(self)
 
     # -- time ---------------------------------------------------------------------------------------------------------
+
+    cdef bint overdue(self, uint64_t now) noexcept:
+        """Whether `tick` would end it for its silence."""
+        if self.finished:
+            return False
+        if self.handshake_deadline and now >= self.handshake_deadline:
+            return True
+        return self.state == OPEN and self.local_idle and not self.paused and \
+            now >= self.last_received + self.local_idle
+
+    cdef void excuse(self, uint64_t went_on) noexcept:
+        """This process did not run until `went_on`: the peer had no answer, and has the time of a handshake anew."""
+        if self.handshake_deadline and went_on + self.handshake_ms > self.handshake_deadline:
+            self.handshake_deadline = went_on + self.handshake_ms
+
+    def limit_handshake(self, uint32_t ms):
+        """The peer has so much time until its open."""
+        self.handshake_ms = ms
+        self.handshake_deadline = self.scheduler.now + ms
 
     def tick(self, uint64_t now):
         """Heartbeats and time-outs that are due. Returns when to call again (ms), 0: never."""

@@ -75,6 +75,7 @@ cdef class WorkerPort(Party):
     cdef list windows                      # Inflows that have something to report
     cdef readonly bint dirty               # written to, or to be pumped, in this wake
     cdef bint signal
+    cdef readonly bint waits               # the peer was asked to signal when it has made room
     # settlements being collected: keys first … first + count - 1
     cdef uint64_t pending_first
     cdef uint32_t pending_count
@@ -92,6 +93,7 @@ cdef class WorkerPort(Party):
     cdef int add_target(self, uint32_t slot_index, uint32_t generation) except -1
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
     cdef int queue_first_part(self, OutDelivery* o, Message* m, uint8_t* head, size_t size, uint32_t sections) except -1
+    cdef uint8_t* reserve(self, uint32_t size) noexcept
     cdef int give(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1
     cdef int post(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1
     cdef int check_fits(self, size_t size) except -1

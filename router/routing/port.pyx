@@ -138,6 +138,7 @@ cdef class WorkerPort(Party):
         self.generation = generation
         ring_open(&self.outbound, self.region.ring(self.worker, self.peer), self.region.ring_octets)
         ring_open(&self.inbound, self.region.ring(self.peer, self.worker), self.region.ring_octets)
+        self.waits = self.signal = False
         self.alive = True
 
     def down(self):
@@ -197,15 +198,24 @@ cdef class WorkerPort(Party):
 
     # -- towards the peer ---------------------------------------------------------------------------------------------
 
+    cdef uint8_t* reserve(self, uint32_t size) noexcept:
+        """Room for a record; NULL: there is none, and the peer is to signal when it has made some."""
+        cdef uint8_t* room = ring_reserve(&self.outbound, size)
+        if room is NULL:
+            self.waits = True
+            set_producer_waits(self.outbound.header)
+            room = ring_reserve(&self.outbound, size)
+        if room is not NULL and self.waits:
+            # What still waits asks again in `flush`, which ends each wake.
+            self.waits = False
+            clear_producer_waits(self.outbound.header)
+        return room
+
     cdef int give(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1:
         """One record of two parts into the ring. 0: there is no room."""
-        cdef uint8_t* w = ring_reserve(&self.outbound, <uint32_t>(a_size + b_size))
+        cdef uint8_t* w = self.reserve(<uint32_t>(a_size + b_size))
         if w is NULL:
-            set_producer_waits(self.outbound.header)
-            w = ring_reserve(&self.outbound, <uint32_t>(a_size + b_size))
-            if w is NULL:
-                return 0
-            clear_producer_waits(self.outbound.header)
+            return 0
         memcpy(w, a, a_size)
         if b_size:
             memcpy(w + a_size, b, b_size)
@@ -392,13 +402,9 @@ cdef class WorkerPort(Party):
         last = aborted or (o.message.complete and part == left)
         if part == 0 and not last:
             return 0
-        room = ring_reserve(&self.outbound, <uint32_t>(head_size + part))
+        room = self.reserve(<uint32_t>(head_size + part))
         if room is NULL:
-            set_producer_waits(self.outbound.header)
-            room = ring_reserve(&self.outbound, <uint32_t>(head_size + part))
-            if room is NULL:
-                return -1
-            clear_producer_waits(self.outbound.header)
+            return -1
         if o.prefix is not NULL:
             memcpy(room, o.prefix, head_size)
             free(o.prefix)
@@ -923,8 +929,8 @@ cdef class WorkerPort(Party):
         cdef list windows
         cdef list due
         cdef FarEnd end
-        self.dirty = False
         if not self.alive:
+            self.dirty = False
             return 0
         self.flush_pending()
         if self.windows:
@@ -949,6 +955,7 @@ cdef class WorkerPort(Party):
             self.signal = False
             if worker_sleeps(self.peer_slot):
                 wake(self.peer_eventfd)
+        self.dirty = self.pending_count > 0 or bool(self.windows) or bool(self.due)  # what came of it meanwhile
         return 0
 
     cdef int end_failed(self, FarEnd end, object fault) except -1:

@@ -14,7 +14,7 @@ from tests.unit.engine.host import LISTENER, InProcessWorker, Peer, Router
 class LoopWorker(InProcessWorker):
     """A worker without process and channels, with its loop."""
 
-    def make_loop(self) -> Any:
+    def make_clock(self) -> Any:
         return Loop(self.region, self.setup.worker)
 
 

@@ -70,6 +70,29 @@ def test_an_open_with_impossible_numbers_closes(routers, field, value):
     assert closed_with(routers, octets) == "amqp:invalid-field"
 
 
+@pytest.mark.parametrize("idle", [1, 99])
+def test_heartbeats_that_would_cost_too_much_are_refused(routers, idle):
+    """2.4.5: an idle time-out that is not supported is answered by a close that says so, behind an open."""
+    peer = routers().connect()
+    peer.feed(AMQP_HEADER + say("open", container_id="c", idle_time_out=idle))
+    peer.host.settle()
+    said = frames(peer)
+    assert [frame.name for frame in said] == ["open", "close"]
+    condition, description = said[1].error.value[:2]
+    assert str(condition) == "amqp:not-implemented"
+    assert f"idle-time-out of {idle} ms is too short" in description
+    assert peer.gone
+
+
+def test_the_shortest_idle_time_out_is_kept(routers):
+    peer = routers().connect()
+    peer.feed(start(idle_time_out=100))
+    peer.host.settle()
+    frames(peer)
+    peer.host.pass_time(60)
+    assert [frame.name for frame in frames(peer)] == ["heartbeat"]
+
+
 def test_a_link_name_that_is_a_symbol_closes(routers):
     octets = frame_octets(encode(Described(ULong(0x12), [Symbol("x"), 0, False])))
     assert closed_with(routers, start(), octets).startswith("amqp:")
