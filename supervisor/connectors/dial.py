@@ -45,6 +45,8 @@ async def _connect(address: _Address) -> socket.socket:
         if is_connected_to_itself(opened):
             raise OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     except TimeoutError as error:
+        if _connected(opened):  # while this process did not run
+            return opened
         opened.close()
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from error
     except BaseException:
@@ -58,6 +60,14 @@ def is_connected_to_itself(opened: socket.socket) -> bool:
     just chosen for our own end.
     """
     return bool(opened.getsockname() == opened.getpeername())
+
+
+def _connected(opened: socket.socket) -> bool:
+    try:
+        opened.getpeername()
+    except OSError:
+        return False
+    return True
 
 
 async def _resolve(entry: Entry, threads: Threads) -> Sequence[_Address]:

@@ -149,6 +149,11 @@ class Engine:
     def tick(self, now: float) -> None:
         """Do all that is due. Before deadline() it does nothing."""
         neighbours, link_state, mobile = self._neighbours, self._link_state, self._mobile
+        late = now - min(neighbours.hello_at, link_state.maintain_at)
+        if late > self._timers.held_up:
+            # This process did not run; what others have said meanwhile may still be on its way to us.
+            neighbours.went_on(now)
+            link_state.went_on(late, now)
         maintain = link_state.maintain_at <= now
         if maintain or neighbours.hello_at <= now:
             neighbours.expire(now)

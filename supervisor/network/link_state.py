@@ -303,6 +303,11 @@ class LinkState:
 
     # -- time
 
+    def went_on(self, late: float, now: float) -> None:
+        """This router did not run for so many seconds: nobody's link state has aged in them."""
+        for node in self._nodes:
+            node.last_seen = min(now, node.last_seen + late)
+
     def maintain(self, now: float) -> None:
         """7.3, the ages."""
         self.maintain_at = now + self.timers.maintenance

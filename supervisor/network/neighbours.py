@@ -279,6 +279,14 @@ class Neighbours:
 
     # -- time
 
+    def went_on(self, now: float) -> None:
+        """This router did not run for a while: who was heard before has the whole time until the next HELLO anew."""
+        for router_id in self._heard:
+            self._heard[router_id] = now
+        for link in self.links.values():
+            if link.confirmed is not None:
+                link.confirmed = now
+
     def expire(self, now: float) -> None:
         """Forget who has been silent."""
         oldest = now - self.timers.hello_max_age

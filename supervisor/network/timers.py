@@ -17,6 +17,7 @@ class Timers:
     ra_interval_flux: float = 4.0
     remote_ls_max_age: float = 60.0
 
+    held_up: float = 0.5  # a tick that is so late says that this router did not run: nobody was silent in that time
     maintenance: float = 1.0  # the tick of 1.19: ages, nodes that nobody names any more
     node_ticks: int = 2  # maintenance ticks that such a node outlives
 

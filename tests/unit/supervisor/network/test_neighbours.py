@@ -98,6 +98,20 @@ def test_a_silent_neighbour_is_lost_and_comes_back() -> None:
     assert a.links() == {"B": (1,)}
 
 
+def test_a_neighbour_is_not_lost_for_what_was_said_while_this_router_did_not_run() -> None:
+    a = Driven()
+    a.neighbour(1)
+    a.now += 20
+    a.settle()
+    assert "B" in a.links()
+    a.run(2.5)
+    a.hello(1)
+    a.run(2.5)
+    assert "B" in a.links()
+    a.run(2)
+    assert "B" not in a.links()
+
+
 def test_a_hello_that_does_not_name_us_neither_refreshes_nor_ends() -> None:
     a = Driven()
     a.neighbour(1)
