@@ -9,17 +9,18 @@ from collections.abc import Callable
 from typing import Final
 
 from router.config.entities import ListenerConfig
-from router.ipc.control import ControlError, Handover, encode_handover
+from router.ipc.control import ControlError, Handover, decode_handover, encode_handover
 from router.log import INFO, Log
 from supervisor.connections import Connection
 from supervisor.core import Core
 from supervisor.names import Answers, Found, at_once, place
 from supervisor.neighbours import INTER_ROUTER
-from supervisor.worker import Stage, Worker
+from supervisor.worker import Worker
 
 MAX_CONNECTIONS: Final = 65535  # the default of policy.maxConnections
 ACCEPTS_PER_WAKE: Final = 64  # then other events have their turn
 BACKLOG: Final = 1024  # connections the kernel keeps for us, at most; net.core.somaxconn may allow fewer
+MAX_HANDOVER: Final = 65536  # octets of the message that goes with a connection
 RETRY_AFTER: Final = 0.1  # seconds without accepting when the system has no memory or descriptors at all
 
 # Errors of accept(2) that say something about the connection, not about us: the next one may be fine.
@@ -232,7 +233,7 @@ class Acceptor:
         best: Worker | None = None
         fewest = (0, 0)
         for worker in self._core.workers.values():
-            if worker.stage is Stage.SERVING and worker.stuck is None:
+            if worker.takes_connections:
                 load = (neighbours.count(worker.index) if role == INTER_ROUTER else 0, len(worker.connections))
                 if best is None or load < fewest:
                     best, fewest = worker, load
@@ -349,12 +350,33 @@ class Acceptor:
         reason = getattr(error, "strerror", None) or str(error)
         self._core.give_up(connection, f"it cannot be handed to a worker: {reason}")
 
-    def lost(self, worker: Worker) -> None:
-        """A worker died: a connection that it never got goes to another one."""
-        if worker.stuck is not None:
-            connection, accepted = worker.stuck
-            worker.stuck = None
+    def withdraw(self, worker: Worker) -> None:
+        """A worker is dead or does not react, and is given nothing: connections that it has not taken go to others."""
+        for connection, accepted in self._taken_back(worker):
             self.give(connection, accepted)
+
+    def _taken_back(self, worker: Worker) -> list[tuple[Connection, socket.socket]]:
+        found: list[tuple[Connection, socket.socket]] = []
+        while worker.untaken is not None:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(worker.untaken, MAX_HANDOVER, 1)
+            except BlockingIOError:
+                break
+            if not data:  # our end is closed
+                break
+            connection = worker.connections.get(decode_handover(data)["conn"])
+            if connection is None or not descriptors:  # without a descriptor left for it, it is lost with the worker
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                continue
+            self._core.take_back(connection, worker)
+            found.append((connection, socket.socket(fileno=descriptors[0])))
+        if worker.stuck is not None:
+            found.append(worker.stuck)
+            worker.stuck = None
+            if worker.handover is not None:
+                self._loop.remove_writer(worker.handover)
+        return found
 
     def _refuse(self, opened: socket.socket, error: OSError) -> bool:
         """Out of descriptors: use the reserve to take a connection and close it, so that its client knows.

@@ -75,7 +75,9 @@ def run(
         return EXIT_FAILED
     loop = asyncio.new_event_loop()
     try:
-        supervisor = Supervisor(loop, configuration, log, core, parent, region, endpoints, keys, VERSION, counters)
+        supervisor = Supervisor(
+            loop, configuration, log, core, parent, region, endpoints, keys, VERSION, counters, eventfds
+        )
         result = loop.run_until_complete(supervisor.run())
     finally:
         parent.close()

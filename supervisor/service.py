@@ -60,6 +60,7 @@ class Supervisor:
         keys: Keys,
         version: str,
         counters: AddressCounters,
+        eventfds: list[int],
     ) -> None:
         self._configuration = configuration
         self._loop = loop
@@ -83,9 +84,11 @@ class Supervisor:
             zygote,
             region,
             log,
+            eventfds,
             changed=self._channels.wake,
             fatal=self._fatal,
-            lost=self._acceptor.lost,
+            withdraw=self._acceptor.withdraw,
+            recovered=lambda worker: self._acceptor.resume(),
         )
         self._serving = False  # listening
         self._wake: asyncio.Handle | None = None

@@ -26,6 +26,7 @@ class Worker:
     """A worker process. Owner: the pool; the core reads it and fills its outbox."""
 
     __slots__ = (
+        "beat",
         "connections",
         "generation",
         "handover",
@@ -36,9 +37,11 @@ class Worker:
         "pidfd",
         "sends",
         "serving_from",
+        "silent",
         "stage",
         "stuck",
         "unconfirmed",
+        "untaken",
         "wants_snapshot",
     )
 
@@ -56,11 +59,31 @@ class Worker:
         self.pid = 0
         self.pidfd: int | None = None
         self.handover: socket.socket | None = None  # the supervisor's end
+        self.untaken: socket.socket | None = None  # the worker's end: connections that it has not taken can be had back
+        self.beat = 0  # its heartbeat as the last probe saw it
+        self.silent = 0.0  # seconds that it has not reacted to probes for
         self.stuck: Any = None  # a connection that the hand-over socket had no room for
 
     @property
     def live(self) -> bool:
         return self.stage in (Stage.LIVE, Stage.SERVING)
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is given connections, and reacts."""
+        return self.stage is Stage.SERVING and not self.silent
+
+    @property
+    def takes_connections(self) -> bool:
+        """Whether it may be given any now."""
+        return self.serves and self.handover is not None and self.stuck is None
+
+    def close_handover(self) -> None:
+        """Both ends of the hand-over socket."""
+        for end in (self.handover, self.untaken):
+            if end is not None:
+                end.close()
+        self.handover = self.untaken = None
 
     def __repr__(self) -> str:
         return f"worker {self.index} generation {self.generation} (process {self.pid}, {self.stage.value})"

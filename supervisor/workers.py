@@ -14,6 +14,7 @@ from router.ipc.control import DRAIN, decode_fork_answer, encode_fork
 from router.ipc.layout import Region, WorkerState
 from router.log import Log
 from supervisor.core import Core
+from supervisor.probes import HELD_UP, Probes
 from supervisor.worker import Stage, Worker
 from supervisor.zygote import MAX_MESSAGE, Zygote
 
@@ -43,8 +44,8 @@ STATES: Final = {
 class Pool:
     """All workers. Owner: supervisor.
 
-    changed(): called when there may be something to send. fatal(text): the router cannot go on. available(): a worker
-    has become able to take connections.
+    changed(): called when there may be something to send. fatal(text): the router cannot go on. withdraw(worker): take
+    back the connections that it has not taken. recovered(worker): it can take connections again.
     """
 
     def __init__(
@@ -54,10 +55,12 @@ class Pool:
         zygote: Zygote,
         region: Region,
         log: Log,
+        eventfds: list[int],
         *,
         changed: Callable[[], None],
         fatal: Callable[[str], None],
-        lost: Callable[[Worker], None],
+        withdraw: Callable[[Worker], None],
+        recovered: Callable[[Worker], None],
     ) -> None:
         self._loop = loop
         self._core = core
@@ -66,13 +69,16 @@ class Pool:
         self._log = log
         self._changed = changed
         self._fatal = fatal
-        self._lost = lost
+        self._withdraw = withdraw
         self._forking: deque[Worker] = deque()  # asked for, in order
         self._failed_starts: deque[float] = deque(maxlen=MAX_FAILED_STARTS)
         self._watch: asyncio.TimerHandle | None = None
         self._stopping = False
         self._all_gone = asyncio.Event()
         loop.add_reader(zygote.channel, self._forked)
+        self._probes = Probes(
+            loop, core, region, eventfds, log, silent=withdraw, recovered=recovered, kill=self.kill
+        )
 
     def start(self, index: int, generation: int = 1) -> None:
         """Ask for a worker."""
@@ -84,17 +90,17 @@ class Pool:
             self._start_failed(worker, error.strerror or str(error))
             return
         ours.setblocking(False)
-        worker.handover = ours
+        theirs.setblocking(False)
+        worker.handover, worker.untaken = ours, theirs
         self._set_state(worker)
-        with theirs:
-            try:
-                request = encode_fork({"worker": index, "generation": generation})
-                socket.send_fds(self._zygote.channel, [request], [theirs.fileno()])
-            except ConnectionError:
-                return  # the zygote has ended: the channel says so in a moment
-            except OSError as error:  # it was not asked, and will not answer
-                self._start_failed(worker, error.strerror or str(error))
-                return
+        try:
+            request = encode_fork({"worker": index, "generation": generation})
+            socket.send_fds(self._zygote.channel, [request], [theirs.fileno()])
+        except ConnectionError:
+            return  # the zygote has ended: the channel says so in a moment
+        except OSError as error:  # it was not asked, and will not answer
+            self._start_failed(worker, error.strerror or str(error))
+            return
         self._forking.append(worker)
         self._loop.call_later(START_DEADLINE, self._check_forked, worker)
 
@@ -131,7 +137,7 @@ class Pool:
         worker.stage = Stage.STARTING
         self._set_state(worker)
         self._loop.add_reader(fds[0], self._died, worker)
-        self._loop.call_later(START_DEADLINE, self._check_started, worker)
+        self._limit(START_DEADLINE, self._check_started, worker)
         if self._stopping:
             self.kill(worker)
         self._changed()  # it may have subscribed before
@@ -143,9 +149,7 @@ class Pool:
                 os.kill(worker.pid, signal.SIGKILL)
         worker.stage = Stage.DEAD
         worker.pid = 0
-        if worker.handover is not None:
-            worker.handover.close()
-            worker.handover = None
+        worker.close_handover()
         self._set_state(worker)
         self._log.error("SERVER", f"Worker {worker.index} cannot be started: {reason}")
         self._loop.call_later(RESTART_AFTER, self._restart, worker)
@@ -189,9 +193,10 @@ class Pool:
             self._loop.remove_writer(worker.handover)
             worker.handover.close()
             worker.handover = None
+        self._withdraw(worker)
+        worker.close_handover()
         was_live, connections = worker.live, len(worker.connections)
         self._core.lost(worker, lambda: self._settled(worker))
-        self._lost(worker)
         self._set_state(worker)
         if self._stopping:
             if all(other.stage is Stage.DEAD for other in self._core.workers.values()):
@@ -222,6 +227,18 @@ class Pool:
             self._region.reset_worker(worker.index)
             self.start(worker.index, worker.generation + 1)
 
+    def _limit(self, seconds: float, check: Callable[[Worker], None], worker: Worker) -> None:
+        """Call `check` after so many seconds in which the supervisor ran: while it does not, nobody can answer it."""
+        due = self._loop.time() + seconds
+
+        def judge() -> None:
+            if self._loop.time() - due > HELD_UP:
+                self._limit(seconds, check, worker)
+            else:
+                check(worker)
+
+        self._loop.call_at(due, judge)
+
     def _check_started(self, worker: Worker) -> None:
         if worker.stage is Stage.STARTING:
             self._log.error(
@@ -234,15 +251,20 @@ class Pool:
         """Workers were told something: those that do not acknowledge it in time are hung, and killed."""
         if self._watch is None:
             epoch = self._core.table.epoch
-            self._watch = self._loop.call_later(ACKNOWLEDGE_DEADLINE, self._check_acknowledged, epoch)
+            due = self._loop.time() + ACKNOWLEDGE_DEADLINE
+            self._watch = self._loop.call_at(due, self._check_acknowledged, epoch, due)
 
-    def _check_acknowledged(self, epoch: int) -> None:
+    def _check_acknowledged(self, epoch: int, due: float) -> None:
         self._watch = None
+        if self._loop.time() - due > HELD_UP:  # what they have said may still be on its way
+            self.watch()
+            return
         for index in self._core.epochs.late(epoch):
             worker = self._core.workers[index]
             self._log.error(
                 "SERVER",
-                f"Worker {index} (process {worker.pid}) has not reacted for {ACKNOWLEDGE_DEADLINE:.0f} seconds",
+                f"Worker {index} (process {worker.pid}) has not acknowledged a change for {ACKNOWLEDGE_DEADLINE:.0f} "
+                "seconds",
             )
             self.kill(worker)
         if self._core.epochs.late(self._core.table.epoch):
@@ -251,6 +273,7 @@ class Pool:
     async def stop(self) -> None:
         """Let the workers flush and end; end those that do not."""
         self._stopping = True
+        self._probes.close()
         if self._watch is not None:
             self._watch.cancel()
         running = [worker for worker in self._core.workers.values() if worker.pidfd is not None]
@@ -280,4 +303,4 @@ class Pool:
                 os.close(worker.pidfd)
             if worker.handover is not None:
                 self._loop.remove_writer(worker.handover)
-                worker.handover.close()
+            worker.close_handover()

@@ -143,6 +143,7 @@ class Worker:
 
     def on_message(self, message: Message, raw: bytes | None) -> None:
         """The net below each message of the supervisor: what it raises ends the connection that it is about."""
+        self.loop.beat()
         try:
             self.handlers[message["t"]](message, raw)
         except Exception as fault:
@@ -182,6 +183,7 @@ class Worker:
             self.on_delta(epoch, changes)
 
     def on_delta(self, epoch: int, ops: list[list[Any]]) -> None:
+        self.loop.beat()
         if not self.live:
             self.early.append((epoch, ops))
             return

@@ -385,6 +385,11 @@ cdef class Region:
         store32(&slot.pid, pid, RELAXED)
         store32(&slot.state, state, RELEASE)
 
+    def worker_heartbeat(self, int worker):
+        """When the worker last looked at the clock, CLOCK_MONOTONIC ns; 0: never. Raises IndexError."""
+        check_worker(self, worker)
+        return load64(&self.worker_slot(worker).heartbeat, RELAXED)
+
     def reset_worker(self, int worker):
         """Supervisor: forget what a dead worker left, after all live workers have acknowledged its death.
 

@@ -57,7 +57,8 @@ ROUTER: Final = (
 )
 
 WORKERS: Final = (
-    _gauge("sluice_worker_up", "1 if the worker serves, 0 while it starts or is replaced.", "worker"),
+    _gauge("sluice_worker_up", "1 if the worker serves, 0 while it starts, does not react or is replaced.", "worker"),
+    _gauge("sluice_worker_silent_seconds", "For how long the worker has not reacted; 0: it does.", "worker"),
     _counter("sluice_worker_restarts_total", "How often another process took the worker's place.", "worker"),
     _counter("sluice_worker_cpu_seconds_total", "Processor time of the worker's process.", "worker"),
     _gauge("sluice_worker_resident_memory_bytes", "Memory of the worker's process, shared parts included.", "worker"),

@@ -13,11 +13,10 @@ from router.ipc.layout import DROP_NAMES, Region
 from router.ipc.scan import ADDRESS_SUMS
 from supervisor.core import Core
 from supervisor.http.catalogue import ALIASES, DEFINITIONS, LINKS
-from supervisor.http.collect import AddressRow, Snapshot
+from supervisor.http.collect import AddressRow, Snapshot, WorkerRow
 from supervisor.http.health import Health
 from supervisor.http.page import Families, Whole
 from supervisor.management.memory import pools
-from supervisor.worker import Stage
 
 # Ways of a delivery and its ends: fields of a worker's slot, and how labels call them.
 DIRECTIONS: Final = {
@@ -119,8 +118,9 @@ class Builder:
 
     def _workers(self, families: Families, snapshot: Snapshot) -> None:
         epoch, epochs = self._core.table.epoch, self._core.epochs
-        names = (
-            ("sluice_worker_up", lambda row: row.worker.stage is Stage.SERVING),
+        names: tuple[tuple[str, Callable[[WorkerRow], Any]], ...] = (
+            ("sluice_worker_up", lambda row: row.worker.serves),
+            ("sluice_worker_silent_seconds", lambda row: row.worker.silent),
             ("sluice_worker_restarts_total", lambda row: row.worker.generation - 1),
             ("sluice_worker_cpu_seconds_total", lambda row: row.cpu_seconds),
             ("sluice_worker_resident_memory_bytes", lambda row: row.resident),

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from supervisor.core import Core
-from supervisor.worker import Stage
+from supervisor.worker import Stage, Worker
 
-# Without any serving worker for this long the router is not live: it replaces dead ones within milliseconds, and hung
-# ones within the ten seconds that they have to acknowledge a change.
+# Without any serving worker for this long the router is not live: it replaces dead ones within milliseconds, and those
+# that do not react within some ten seconds.
 LIVE_WITHOUT_WORKERS: Final = 60.0  # seconds
 READY_LAG: Final = 2.0  # seconds that a worker may be behind with the address table; it needs microseconds
 LAG_STEP: Final = 0.05  # seconds between two remembered epochs
@@ -107,7 +107,7 @@ class Health:
 
     def liveness(self) -> list[Check]:
         """What has to hold, or a restart is due."""
-        if any(worker.stage is Stage.SERVING for worker in self._core.workers.values()):
+        if any(worker.serves for worker in self._core.workers.values()):
             self._idle_since = None
             return [Check("workers", True, "serving")]
         if self._idle_since is None:
@@ -126,16 +126,22 @@ class Health:
 
     def _workers(self) -> Check:
         workers = self._core.workers.values()
-        missing = [worker for worker in workers if worker.stage is not Stage.SERVING]
+        missing = [worker for worker in workers if not worker.serves]
         text = f"{len(workers) - len(missing)} of {len(workers)} serve"
         if missing:
-            text += ": " + ", ".join(f"worker {worker.index} {_STAGES[worker.stage]}" for worker in missing)
+            text += ": " + ", ".join(f"worker {worker.index} {_why(worker)}" for worker in missing)
         return Check("workers", bool(workers) and not missing, text)
 
     def _table(self) -> Check:
         current, lag = self._core.table.epoch, self.lag_seconds()
         text = f"epoch {current} acknowledged" if lag < READY_LAG else f"epoch {current} waits for {lag:.0f} seconds"
         return Check("table", lag < READY_LAG, text)
+
+
+def _why(worker: Worker) -> str:
+    if worker.live and worker.silent:
+        return f"has not reacted for {worker.silent:.0f} seconds"
+    return _STAGES[worker.stage]
 
 
 def _listener(state: ListenerState) -> Check:

@@ -38,6 +38,7 @@ def worker(context: Context, index: int) -> dict[str, Any]:
         "residentOctets": resident,
         "sleeping": bool(counters["sleeping"]),
         "wakes": counters["wakes"],
+        "silentSeconds": context.core.workers[index].silent,
         "secondsSinceWake": (time.monotonic_ns() - beat) / 1e9 if beat else None,
         "connections": len(context.core.workers[index].connections),
         "links": counters["links"],

@@ -13,19 +13,22 @@ import os
 import signal
 import socket
 import threading
+import time
 
 import zmq
 
 from router.ipc.control import Message, Op, WorkerSetup, decode_delta, decode_handover, encode, identity
 from router.ipc.control import decode as decode_messages
 from router.ipc.layout import Region
+from router.ipc.testing import set_worker
 
 MAX_MESSAGE = 4096
 
 
 class StandIn:
     def __init__(self, setup: WorkerSetup) -> None:
-        assert Region.attach(os.dup(setup.region_fd)).workers == setup.workers
+        self.region = Region.attach(os.dup(setup.region_fd))
+        assert self.region.workers == setup.workers
         assert len(setup.eventfds) == setup.workers
         self.setup = setup
         self.name = identity(setup.worker, setup.generation)
@@ -40,7 +43,8 @@ class StandIn:
         self.ctl = self.connect(zmq.DEALER, setup.ctl_endpoint)
         self.handover = socket.socket(fileno=setup.handover_fd)
         self.poller = zmq.Poller()
-        for source in (self.sub, self.ctl, self.handover):
+        self.eventfd = setup.eventfds[setup.worker]
+        for source in (self.sub, self.ctl, self.handover, self.eventfd):
             self.poller.register(source, zmq.POLLIN)
         self.sub.subscribe(b"d")
         self.sub.subscribe(self.name)
@@ -62,6 +66,9 @@ class StandIn:
     def run(self) -> int:
         while not self.ended:
             ready = dict(self.poller.poll())
+            set_worker(self.region, self.setup.worker, heartbeat=time.monotonic_ns())
+            if self.eventfd in ready:
+                os.eventfd_read(self.eventfd)
             if self.ctl in ready:
                 for message in decode_messages(self.ctl.recv()):
                     self.answer(message)

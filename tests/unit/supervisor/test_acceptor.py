@@ -217,11 +217,36 @@ def test_a_connection_that_a_dead_worker_never_got_goes_to_another():
         await until(lambda: worker.stuck is not None)
         setup.close_handover(worker)
         setup.core.lost(worker, lambda: None)
-        setup.acceptor.lost(worker)
+        setup.acceptor.withdraw(worker)
         message, given = await setup.receive(1)
         given.close()
         assert message["conn"] == 1
         assert list(setup.core.workers[1].connections) == [1]
+
+    run(scenario)
+
+
+def test_what_a_worker_has_not_taken_goes_to_another():
+    """It does not react, or is dead; what it has taken stays its own."""
+
+    async def scenario(setup):
+        silent = setup.core.workers[0]
+        silent.untaken = setup.far[0].dup()
+        for _ in range(6):
+            await setup.connect()
+        await until(lambda: setup.core.connections == 6)
+        taken, given = await setup.receive(0)
+        given.close()
+        silent.silent = 2.0
+        setup.acceptor.withdraw(silent)
+        silent.untaken.close()
+        assert list(silent.connections) == [taken["conn"]]
+        numbers = []
+        for _ in range(5):
+            message, given = await setup.receive(1)
+            given.close()
+            numbers.append(message["conn"])
+        assert sorted([*numbers, taken["conn"]]) == [1, 2, 3, 4, 5, 6]
 
     run(scenario)
 
@@ -234,7 +259,7 @@ def test_it_waits_for_a_worker_where_there_is_none():
         await until(lambda: worker.stuck is not None)
         setup.close_handover(worker)
         setup.core.lost(worker, lambda: None)
-        setup.acceptor.lost(worker)
+        setup.acceptor.withdraw(worker)
         await setup.connect()
         setup.far[0].close()
         setup.worker(0)

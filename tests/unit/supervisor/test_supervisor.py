@@ -350,8 +350,53 @@ def test_a_worker_that_hangs_is_replaced_and_blocks_no_answer(start, clients):
     os.kill(hung.pid, signal.SIGSTOP)
     other.attach("out", "queue")
     assert other.receive("attached")["kind"] == "address"
-    supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) has not reacted")
+    supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) has not acknowledged a change")
     until(lambda: other.table().workers[hung.worker] == (2, "up"), "not replaced")
+
+
+def test_a_worker_that_hangs_is_given_nothing_and_replaced_while_nothing_changes(start, clients):
+    supervisor = start(PROBE="0.4")
+    hung, other = two_on_different_workers(supervisor, clients)
+    os.kill(hung.pid, signal.SIGSTOP)
+    sockets = [socket.create_connection(("127.0.0.1", supervisor.port()), PATIENCE) for _ in range(4)]
+    for client in sockets:  # those given to it are taken back
+        with client, client.makefile("r") as lines:
+            assert json.loads(lines.readline())["worker"] == other.worker
+    supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) has not reacted for \d+ seconds and is given")
+    assert clients(supervisor).worker == other.worker
+    supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) has not reacted for \d+ seconds and is killed")
+    supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) died with 1 connections")
+    until(lambda: other.table().workers[hung.worker] == (2, "up"), "not replaced")
+
+
+def test_a_worker_that_hung_for_a_while_is_used_again(start, clients):
+    supervisor = start(workers=1, PROBE="0.4")
+    only = clients(supervisor)
+    os.kill(only.pid, signal.SIGSTOP)
+    supervisor.wait_for("is given nothing meanwhile")
+    waiting = socket.create_connection(("127.0.0.1", supervisor.port()), PATIENCE)
+    os.kill(only.pid, signal.SIGCONT)
+    supervisor.wait_for(rf"Worker 0 \(process {only.pid}\) reacts again")
+    with waiting, waiting.makefile("r") as lines:
+        assert json.loads(lines.readline())["pid"] == only.pid
+    assert only.table().workers[0] == (1, "up")
+
+
+def test_a_router_that_was_stopped_kills_no_worker(start, clients):
+    """Stopped for longer than a worker may be silent; nobody knows in which order the processes go on."""
+    supervisor = start(PROBE="0.4")
+    first, second = two_on_different_workers(supervisor, clients)
+    processes = [supervisor.process.pid, first.pid, second.pid]
+    for pid in processes:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(2.5)
+    for pid in processes:
+        os.kill(pid, signal.SIGCONT)
+    first.attach("out", "queue")
+    assert first.receive("attached")["kind"] == "address"
+    time.sleep(1)  # two probes
+    assert not [line for line in supervisor.lines if "reacted" in line]
+    assert second.table().workers[first.worker] == (1, "up")
 
 
 def test_a_worker_that_hangs_at_its_start_is_replaced(start, clients):

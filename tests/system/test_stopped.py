@@ -1,0 +1,185 @@
+"""A router, or one of its processes, that does not run for a while: stopped, frozen, starved of the processor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+
+import psutil
+import pytest
+
+from tests.peer.frames import AMQP_HEADER, FRAME_HEADER, Performative, frame_octets
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.peer.wire import StreamEnd
+from tests.system.fixtures import Start, pass_one
+from tests.system.http import WEB, get, scrape
+from tests.system.network import View, connector, interior, ports
+from tests.system.router import Router, listener, poll
+
+#: Seconds of idleTimeoutSeconds and initialHandshakeTimeoutSeconds in these tests, the shortest there are.
+IDLE = 1
+#: Seconds that the router is stopped for: longer than these, and than any slack.
+STOPPED = 2.5
+#: Seconds within which a worker that hangs has to be known, and replaced (supervisor/probes.py), on a busy machine.
+KNOWN_WITHIN = 6.0
+REPLACED_WITHIN = 18.0
+
+
+def send_all(processes: Iterable[psutil.Process], number: int) -> None:
+    for process in processes:
+        os.kill(process.pid, number)
+
+
+def stop(router: Router, peers: list[Peer], seconds: float) -> None:
+    """Stop all processes of a router; its peers go on saying that they are there."""
+    family = router.family()
+    send_all(family, signal.SIGSTOP)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for peer in peers:
+            peer.heartbeat()
+        time.sleep(IDLE / 4)
+    send_all(family, signal.SIGCONT)
+
+
+def test_clients_that_said_they_are_there_stay(start: Start, workers: int, peers: list[Peer]) -> None:
+    router = start([listener(idleTimeoutSeconds=IDLE)], workers)
+    peers += [Peer.opened(router.port) for _ in range(6)]
+    receiver, sender = peers[0].receiver("a", 10), peers[1].sender("a")
+    stop(router, peers, STOPPED)
+    for peer in peers:
+        peer.barrier()
+    pass_one(sender, receiver)
+    assert "local-idle-timeout expired" not in router.log
+
+
+def test_a_handshake_that_was_held_up_has_its_time_anew(start: Start, peers: list[Peer]) -> None:
+    router = start([listener(idleTimeoutSeconds=0, initialHandshakeTimeoutSeconds=IDLE)])
+    peer = Peer(router.port)
+    peers.append(peer)
+    peer.raw(AMQP_HEADER[:4])
+    poll(lambda: "Accepted connection" in router.log, "the connection is accepted")
+    stop(router, [], STOPPED)
+    peer.raw(AMQP_HEADER[4:])
+    assert peer.read_octets(FRAME_HEADER) == AMQP_HEADER
+    peer.raw(frame_octets(Performative("open", container_id="late").encode()))
+    peer.expect("open")
+
+
+def test_neighbours_stay(start: Start) -> None:
+    """Neither the idle time nor the age of HELLO runs while this router does not."""
+    (port,) = ports(1)
+    b = start(interior("B", port))
+    sections = interior("A", helloMaxAgeSeconds=IDLE + 1)
+    a = start([*sections, connector(port, idleTimeoutSeconds=IDLE)])
+    View(a).wait_nodes(B=1)
+    View(b).wait_nodes(A=1)
+    lines = len(a.lines)
+    stop(a, [], STOPPED)
+    View(a).wait_nodes(B=1)
+    View(b).wait_nodes(A=1)
+    said = "\n".join(a.lines[lines:])
+    assert "Lost" not in said, said
+    assert "is not reachable" not in said, said
+    assert "local-idle-timeout" not in said, said
+
+
+def test_a_supervisor_that_was_stopped_alone_judges_nobody(start: Start, peers: list[Peer]) -> None:
+    """Neighbours were heard by its workers, and they beat, all the time."""
+    (port,) = ports(1)
+    b = start(interior("B", port))
+    a = start([*interior("A"), connector(port)], workers=2)
+    View(a).wait_nodes(B=1)
+    peers.append(Peer.opened(a.port))
+    lines = len(a.lines)
+    pids = a.worker_pids()
+    os.kill(a.pid, signal.SIGSTOP)
+    time.sleep(4.5)
+    os.kill(a.pid, signal.SIGCONT)
+    View(a).wait_nodes(B=1)
+    View(b).wait_nodes(A=1)
+    assert a.worker_pids() == pids
+    said = "\n".join(a.lines[lines:])
+    assert "Lost" not in said, said
+    assert "reacted" not in said, said
+    peers[0].barrier()
+
+
+# --- one worker -----------------------------------------------------------------------------------------------------
+
+
+def local_port(peer: Peer) -> int:
+    return int(peer.socket.getsockname()[1])
+
+
+def test_a_worker_that_hangs_is_known_given_nothing_and_replaced(start: Start, peers: list[Peer]) -> None:
+    router = start([listener(), WEB], workers=3)
+    web = router.ports["web"]
+    peers += [Peer.opened(router.port) for _ in range(3)]
+    victim = router.worker_of(local_port(peers[0]))
+    others = [peer for peer in peers[1:] if router.worker_of(local_port(peer)) != victim]
+    begun = time.monotonic()
+    os.kill(victim, signal.SIGSTOP)
+    crowd = [Peer(router.port) for _ in range(12)]  # some are given to it before it is known to hang
+    peers += crowd
+    for peer in crowd:
+        peer.raw(AMQP_HEADER)
+    poll(lambda: get(web, "/readyz").status == 503, "not ready", KNOWN_WITHIN)
+    assert time.monotonic() - begun < KNOWN_WITHIN
+    assert "has not reacted for" in get(web, "/readyz").text
+    assert get(web, "/livez").status == 200
+    assert scrape(web).sum("sluice_worker_up") == 2
+    assert scrape(web).sum("sluice_worker_silent_seconds") >= 2
+    for peer in crowd:
+        assert peer.read_octets(FRAME_HEADER) == AMQP_HEADER
+    for _ in range(6):
+        peers.append(Peer.opened(router.port))
+        assert router.worker_of(local_port(peers[-1])) != victim
+    poll(lambda: victim not in router.worker_pids(), "it is killed", REPLACED_WITHIN)
+    poll(lambda: get(web, "/readyz").status == 200, "ready again")
+    router.wait_log(rf"SERVER \(error\) Worker \d \(process {victim}\) has not reacted for 10 seconds and is killed")
+    for peer in others:
+        peer.barrier()
+    with pytest.raises((StreamEnd, OSError)):
+        peers[0].barrier()
+
+
+@pytest.mark.parametrize("workers", [1], ids=["1-worker"])
+def test_connections_wait_for_a_worker_that_reacts_again(start: Start, workers: int, peers: list[Peer]) -> None:
+    """With nobody else to give them to."""
+    router = start([listener(), WEB], workers)
+    (worker,) = router.worker_pids()
+    peers.append(Peer.opened(router.port))
+    os.kill(worker, signal.SIGSTOP)
+    crowd = [Peer(router.port) for _ in range(5)]
+    peers += crowd
+    for peer in crowd:
+        peer.raw(AMQP_HEADER)
+    router.wait_log(r"SERVER \(warning\) Worker 0 .* has not reacted for 2 seconds and is given nothing meanwhile")
+    os.kill(worker, signal.SIGCONT)
+    router.wait_log(r"SERVER \(notice\) Worker 0 .* reacts again")
+    for peer in crowd:
+        assert peer.read_octets(FRAME_HEADER) == AMQP_HEADER
+    peers[0].barrier()
+    assert router.worker_pids() == [worker]
+    poll(lambda: get(router.ports["web"], "/readyz").status == 200, "ready again")
+
+
+def test_an_idle_router_wakes_for_probes_only(start: Start) -> None:
+    workers = 3
+    router = start([listener(), WEB], workers)
+    peer = Peer.opened(router.port)
+    management = Management(peer)
+
+    def wakes() -> float:
+        return scrape(router.ports["web"]).sum("sluice_worker_wakes_total")
+
+    assert management.query("router")
+    peer.close()
+    before, begun = wakes(), time.monotonic()
+    time.sleep(6)  # nobody is connected, nobody asks
+    probes = (time.monotonic() - begun) / 2 + 1
+    assert wakes() - before <= workers * probes + 2
