@@ -35,6 +35,8 @@ SOURCES_WITHOUT_SETTINGS = ("MAIN", "DISPLAYNAME")  # always as DEFAULT
 
 MAX_TEXT = 2047  # octets of a line's text; the rest is cut, as 1.19 does
 KEPT_LINES = 1000  # lines that management can ask for (operation GET-LOG)
+REPEAT_AFTER = 10.0  # seconds between two lines about failures of one kind
+MOST_REPEATS = 64  # kinds at a time; all further ones of a module count as one
 FILE_MODE = 0o666  # of a new log file, before the umask
 DEFAULT_FORMAT = "%Y-%m-%d %H:%M:%S.%%06lu %z"
 
@@ -323,6 +325,19 @@ class _Source:
         self.counts = [0] * len(LEVEL_NAMES)
 
 
+class _Repeats:
+    """What `Log.repeated` has not written of one kind."""
+
+    __slots__ = ("level", "module", "more", "text", "until")
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self.level = 0  # of the last one
+        self.text = ""
+        self.more = 0
+        self.until = 0.0  # seconds of the monotonic clock; then the number is told
+
+
 class Log:
     """The log of one process. A call for a level that is off costs a dictionary look-up and a count."""
 
@@ -334,6 +349,10 @@ class Log:
         self._kept: deque[Entry] = deque(maxlen=KEPT_LINES)
         self._fresh = 0  # lines written since `take_news`
         self._told: dict[str, list[int]] = {}  # counters as `take_news` has told them
+        self._repeats: dict[tuple[str, str], _Repeats] = {}  # by module and kind
+        # Set by the owner of a clock: calls what it is given after so many seconds. Without it `repeated` tells of more
+        # when the next one comes.
+        self.later: Callable[[float, Callable[[], None]], object] | None = None
         self.on_line: Callable[[], None] | None = None  # called after each line that is written
         self._clock = Clock(None, False)
         self.settings = LogSettings()
@@ -470,6 +489,46 @@ class Log:
         if source.mask & level:
             self._emit(source, level, text)
 
+    def repeated(self, level: int, module: str, kind: str, text: str) -> None:
+        """Write a line about a failure that may come again and again: the first of its kind, then how many more there
+        were every REPEAT_AFTER seconds, with the last of them, until there are none.
+        """
+        name = (module, kind if (module, kind) in self._repeats or len(self._repeats) < MOST_REPEATS else "")
+        found = self._repeats.get(name)
+        if found is not None and time.monotonic() < found.until:
+            found.more += 1
+            found.level, found.text = level, text
+            self.count(module, level)
+            return
+        if found is not None:  # nobody has called us in time
+            self._tell_repeats(found)
+        self.write(level, module, text)
+        self._repeats[name] = found = _Repeats(module)
+        self._call_later(name, found)
+
+    def _call_later(self, name: tuple[str, str], found: "_Repeats") -> None:
+        found.until = time.monotonic() + REPEAT_AFTER
+        if self.later is not None:
+            self.later(REPEAT_AFTER, lambda: self._repeats_due(name, found))
+
+    def _repeats_due(self, name: tuple[str, str], found: "_Repeats") -> None:
+        if self._repeats.get(name) is not found:
+            return
+        if found.more:
+            self._tell_repeats(found)
+            self._call_later(name, found)
+        else:
+            del self._repeats[name]
+
+    def _tell_repeats(self, found: "_Repeats") -> None:
+        if found.more:
+            text = found.text.partition("\n")[0]
+            source = self._sources[found.module]
+            if source.mask & found.level:
+                told = f"{found.more} more of this kind in {REPEAT_AFTER:.0f} seconds, the last: {text}"
+                self._emit(source, found.level, told)
+            found.more = 0
+
     def always(self, level: int, module: str, text: str) -> None:
         """Write a line whatever levels of its module are on."""
         source = self._sources[module]
@@ -527,6 +586,8 @@ class Log:
 
     def close(self) -> None:
         """Close all files. The log must not be used any more."""
+        for found in self._repeats.values():
+            self._tell_repeats(found)
         for sink in self._sinks.values():
             sink.close()
         self._sinks = {}
@@ -556,6 +617,15 @@ def _cut(text: str) -> str:
 def _safe(text: str) -> str:
     """Return `text` with control characters written as escapes, and further lines indented."""
     return _UNSAFE.sub(lambda match: "\n " if match.group() == "\n" else f"\\x{ord(match.group()):02x}", text)
+
+
+def place(fault: BaseException) -> str:
+    """Where an exception was raised, as the kind of its repetitions."""
+    at = fault.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    line = "" if at is None else f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}"
+    return f"{type(fault).__name__} {line}"
 
 
 def _caller() -> tuple[str | None, int | None]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from router.config.entities import ListenerConfig
 from router.ipc.control import ControlError, Handover, decode_handover, encode_handover
-from router.log import INFO, Log
+from router.log import ERROR, INFO, WARNING, Log
 from supervisor.connections import Connection
 from supervisor.core import Core
 from supervisor.names import Answers, Found, at_once, place
@@ -134,7 +134,6 @@ class Acceptor:
         self._open = False  # accepting, unless paused
         self._paused = False
         self._reserve: int | None = _open_reserve()
-        self._refusing = False  # out of descriptors, said so already
         self._waiting: deque[tuple[Connection, socket.socket]] = deque()  # of a worker that died before it got them
 
     @property
@@ -248,7 +247,6 @@ class Acceptor:
             try:
                 accepted, address = opened.accept()
             except BlockingIOError:
-                self._refusing = False
                 return
             except OSError as error:
                 if error.errno in _OUT_OF_DESCRIPTORS:
@@ -383,9 +381,7 @@ class Acceptor:
 
         False when that is impossible too; accepting rests for a while then.
         """
-        if not self._refusing:
-            self._refusing = True
-            self._log.error("SERVER", f"New connections are refused: {error.strerror}")
+        self._log.repeated(ERROR, "SERVER", "refused", f"New connections are refused: {error.strerror}")
         if self._reserve is None:
             self._rest(error)
             return False
@@ -404,7 +400,8 @@ class Acceptor:
 
     def _rest(self, error: OSError) -> None:
         """Accepting is impossible for a reason that will pass: try again later."""
-        self._log.warning("SERVER", f"Accepting connections rests for {RETRY_AFTER} seconds: {error.strerror}")
+        text = f"Accepting connections rests for {RETRY_AFTER} seconds: {error.strerror}"
+        self._log.repeated(WARNING, "SERVER", "rests", text)
         self._pause()
         self._loop.call_later(RETRY_AFTER, self._end_rest)
 

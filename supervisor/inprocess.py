@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from router.ipc.control import CONTROL, SEND, TAKEN, Message
-from router.log import DEBUG, Log
+from router.log import DEBUG, WARNING, Log
 from router.routing.settings import CLOSEST, DEFAULT_OVERFLOW
 from supervisor.table import Record, Table
 from supervisor.worker import Stage, Worker
@@ -105,7 +105,8 @@ class InProcess:
         if worker is None:
             return False
         if worker.unconfirmed and worker.unconfirmed + len(octets) > UNCONFIRMED_MOST:
-            self._log.warning("ROUTER_CORE", f"Message of the router to {address_text} dropped: {worker} is behind")
+            text = f"Message of the router to {address_text} dropped: {worker} is behind"
+            self._log.repeated(WARNING, "ROUTER_CORE", "message dropped", text)
             return False
         worker.unconfirmed += len(octets)
         worker.sends.append(({"t": SEND, "key": record.key, "epoch": self._table.pending_epoch}, octets))
@@ -119,7 +120,8 @@ class InProcess:
         if worker is None or not worker.live:
             return False
         if worker.unconfirmed and worker.unconfirmed + len(octets) > UNCONFIRMED_MOST:
-            self._log.warning("ROUTER", f"[C{conn}] Control message dropped: {worker} is behind")
+            text = f"[C{conn}] Control message dropped: {worker} is behind"
+            self._log.repeated(WARNING, "ROUTER", "control dropped", text)
             return False
         worker.unconfirmed += len(octets)
         worker.sends.append(({"t": CONTROL, "conn": conn}, octets))

@@ -242,7 +242,10 @@ class Routers:
         for send in sends:
             self.send_control(send.link, send.octets)
         for line in engine.take_log():
-            self._log.write(line.level, line.module, line.text)
+            if line.kind is None:
+                self._log.write(line.level, line.module, line.text)
+            else:
+                self._log.repeated(line.level, line.module, line.kind, line.text)
         for change in engine.take_changes():
             self._take(change)
         if self._work and self._may_go_on(epochs):

@@ -12,7 +12,7 @@ from router.config.entities import Configuration
 from router.ipc.control import Message, Op
 from router.ipc.layout import Region
 from router.ipc.scan import AddressCounters
-from router.log import Log
+from router.log import CRITICAL, Log, place
 from router.routing.address import key
 from supervisor.acceptor import Acceptor, Listener, ListenError
 from supervisor.autolinks import AutoLinks
@@ -65,6 +65,7 @@ class Supervisor:
         self._configuration = configuration
         self._loop = loop
         loop.set_exception_handler(self._internal_error)
+        log.later = loop.call_later
         self._log = log
         self._core = core
         self._ended: asyncio.Future[int] = loop.create_future()  # the signal, or 0 - exit status of a failure
@@ -329,7 +330,8 @@ class Supervisor:
         del loop
         error = context.get("exception")
         details = "".join(traceback.format_exception(error)) if isinstance(error, Exception) else ""
-        self._log.critical("SERVER", f"Internal error: {context['message']}\n{details}".rstrip())
+        kind = "" if error is None else place(error)
+        self._log.repeated(CRITICAL, "SERVER", kind, f"Internal error: {context['message']}\n{details}".rstrip())
 
     def _fatal(self, text: str) -> None:
         self._log.critical("SERVER", f"{text}. Shutting down")

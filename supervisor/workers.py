@@ -12,7 +12,7 @@ from typing import Final
 
 from router.ipc.control import DRAIN, decode_fork_answer, encode_fork
 from router.ipc.layout import Region, WorkerState
-from router.log import Log
+from router.log import ERROR, Log
 from supervisor.core import Core
 from supervisor.probes import HELD_UP, Probes
 from supervisor.worker import Stage, Worker
@@ -151,7 +151,8 @@ class Pool:
         worker.pid = 0
         worker.close_handover()
         self._set_state(worker)
-        self._log.error("SERVER", f"Worker {worker.index} cannot be started: {reason}")
+        text = f"Worker {worker.index} cannot be started: {reason}"
+        self._log.repeated(ERROR, "SERVER", f"start {worker.index}", text)
         self._loop.call_later(RESTART_AFTER, self._restart, worker)
 
     def _restart(self, worker: Worker) -> None:

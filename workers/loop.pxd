@@ -38,6 +38,8 @@ cdef class Loop:
     cdef size_t room_size
     cdef list timers                       # heap of (due ms, number, Transport or callable, its Connection or None)
     cdef uint64_t timer_number
+    cdef bint trims                        # a timer runs that gives memory back
+    cdef uint64_t used_at                  # ms: when much of it was last used
     cdef uint64_t went_on                  # ms: when this process last went on after it had been held up, 0: never was
     cdef list fed                          # connections read in this wake
     cdef public object control             # .dirty, .flush(): what is to be told the supervisor at the end of a wake
@@ -46,6 +48,7 @@ cdef class Loop:
     cdef int wake(self, int timeout) except -1
     cdef int finish_wake(self) except -1
     cpdef void beat(self) noexcept
+    cpdef void used_memory(self)
     cdef int flush_connections(self) except -1
     cdef int flush_all(self, list dirty) except -1
     cdef int take_event(self, object what, uint32_t events, int number) except -1

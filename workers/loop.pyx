@@ -9,9 +9,10 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from router.amqp.connection cimport PAUSE_DRAIN
-from router.amqp.buffer cimport buffer_release, buffer_used
+from router.amqp.buffer cimport buffer_release, buffer_used, buffers_drop
 from router.amqp.counters cimport totals, use_worker_slot
-from router.amqp.message cimport stored_octets
+from router.amqp.delivery cimport pools_drop
+from router.amqp.message cimport chunks_drop, stored_octets
 from router.ipc.layout cimport Region
 from router.ipc.ring cimport ring_empty
 from router.ipc.signal cimport clear_sleeping, set_sleeping
@@ -56,6 +57,7 @@ cdef extern from "time.h" nogil:
 
 cdef extern from "malloc.h" nogil:
     int mallopt(int param, int value)
+    int malloc_trim(size_t kept)
     int M_TRIM_THRESHOLD
     int M_MMAP_THRESHOLD
 
@@ -69,6 +71,8 @@ cdef enum:
     # that looks at its socket now and then leaves there.
     UNREAD_OCTETS = 4194304
     LINGER_MS = 5000           # what a peer that does not read may keep of a connection that has ended
+    QUIET_MS = 5000            # after the last use of much memory, until what is free goes back to the system
+    MUCH_OCTETS = 1048576
     # A timer that is so late says that this process did not run: it was stopped, frozen, or starved of its core.
     HELD_UP_MS = 500
 
@@ -233,6 +237,7 @@ cdef class Transport:
             # A timer may hold this object for a while, and nothing behind it.
             self.connection = None
             totals.connections -= 1
+            self.loop.used_memory()
         return 0
 
     cdef int ended_by(self, object fault) except -1:
@@ -280,6 +285,28 @@ cdef class Loop:
         free(self.room)
         self.room = room
         self.room_size = size
+        if size > ROOM_OCTETS:
+            self.used_memory()
+
+    cpdef void used_memory(self):
+        """Much was used, or something larger has ended: soon there may be something to give back."""
+        self.used_at = self.scheduler.now
+        if not self.trims:
+            self.trims = True
+            self.call_at(self.used_at + QUIET_MS, self.trim)
+
+    def trim(self):
+        """Give memory that nobody uses back to the system, once it is quiet."""
+        if self.scheduler.now < self.used_at + QUIET_MS:
+            self.call_at(self.used_at + QUIET_MS, self.trim)
+            return
+        self.trims = False
+        if self.room_size > ROOM_OCTETS:
+            self.more_room(ROOM_OCTETS)
+        chunks_drop()
+        buffers_drop()
+        pools_drop()
+        malloc_trim(0)
 
     def use_ports(self, ports):
         """The ports to other workers."""
@@ -507,8 +534,11 @@ cdef class Loop:
             while self.control.dirty:
                 self.control.flush()
             self.flush_ports()         # it may have been for another worker
-        self.slot.buffered = stored_octets()
-        self.scheduler.note_content(self.slot.buffered)
+        if stored_octets() != self.slot.buffered:
+            if stored_octets() >= MUCH_OCTETS or self.slot.buffered >= MUCH_OCTETS:
+                self.used_memory()
+            self.slot.buffered = stored_octets()
+            self.scheduler.note_content(self.slot.buffered)
         return 0
 
     cdef int flush_ports(self) except -1:

@@ -15,7 +15,7 @@ from router.amqp.errors import FatalFault
 from router.ipc import control
 from router.ipc.control import Message, WorkerSetup
 from router.ipc.layout import Region
-from router.log import LEVELS, Log, LogError, LogSettings
+from router.log import CRITICAL, ERROR, LEVELS, Log, LogError, LogSettings, place
 from workers.client import Client
 from workers.control import Control
 from workers.inprocess import InProcess
@@ -51,6 +51,7 @@ class Worker:
         self.region = Region.attach(setup.region_fd)
         self.loop = Loop(self.region, setup.worker)
         self.loop.scheduler.content_limit = setup.router["maxBufferedMegabytes"] << 20
+        self.log.later = self._later
         self.links: dict[int, Any] = {}  # slot index -> OutgoingLink
         self.slots = SlotPool(self.region, setup.worker, setup.generation)
         self.ports = [
@@ -119,8 +120,11 @@ class Worker:
     def report_fault(self, what: str, fault: BaseException) -> None:
         """An exception that nothing expects: logged with where it came from, and counted."""
         trace = "".join(traceback.format_exception(fault)).rstrip()
-        self.log.critical("SERVER", f"{what}: {trace}")
+        self.log.repeated(CRITICAL, "SERVER", place(fault), f"{what}: {trace}")
         self.loop.count_fault()
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.loop.call_at(self.loop.scheduler.now + round(seconds * 1000), action)
 
     def tell_log(self, level: str, module: str, text: str) -> None:
         """A line for the router's log, in the order of what is told about it; nothing when the level is off."""
@@ -249,7 +253,8 @@ class Worker:
         if descriptor < 0 or offer is None:
             reason = "no descriptor is free" if descriptor < 0 else f"offer {message['offer']} is not known"
             way = "from" if initiate is None else "to"
-            self.log.error("SERVER", f"[C{message['conn']}] Connection {way} {message['peer']} dropped: {reason}")
+            text = f"[C{message['conn']}] Connection {way} {message['peer']} dropped: {reason}"
+            self.log.repeated(ERROR, "SERVER", "dropped", text)
             if descriptor >= 0:
                 self.loop.close_descriptor(descriptor)
             self.control.tell({"t": control.CLOSED, "conn": message["conn"], "error": None})
@@ -327,6 +332,7 @@ class Worker:
     def release_slot(self, slot: Any) -> None:
         self.links.pop(slot.index, None)
         self.slots.release(slot)
+        self.loop.used_memory()
 
     # -- the router itself --------------------------------------------------------------------------------------------
 

@@ -57,3 +57,4 @@ cdef inline uint8_t* buffer_room(WriteBuffer* b, size_t n) except NULL:
 
 # Forget everything and give the memory back: an idle connection holds none.
 cdef void buffer_release(WriteBuffer* b) noexcept
+cdef void buffers_drop() noexcept

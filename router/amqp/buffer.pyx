@@ -57,3 +57,14 @@ cdef void buffer_release(WriteBuffer* b) noexcept:
             free(spare)
     b.data = NULL
     b.start = b.end = b.room = 0
+
+
+cdef void buffers_drop() noexcept:
+    """Free all buffers that nobody uses."""
+    global pool, pooled
+    cdef Spare* spare
+    while pool is not NULL:
+        spare = pool
+        pool = spare.next
+        free(spare)
+    pooled = 0

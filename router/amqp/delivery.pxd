@@ -120,6 +120,7 @@ cdef bint in_abandon(InDelivery* d) except *
 
 cdef OutDelivery* out_new(Party downstream, InDelivery* d, Content* c, bint linked) except NULL
 cdef void out_free(OutDelivery* o) noexcept
+cdef void pools_drop() noexcept
 cdef int out_update(OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
 cdef int out_left(OutDelivery* o) except -1
 cdef void out_detach(OutDelivery* o) noexcept

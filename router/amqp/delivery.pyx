@@ -643,3 +643,19 @@ def _map_take(_Map m, uint64_t key):
 
 def _map_slots(_Map m):
     return m.map.size
+
+
+cdef void pools_drop() noexcept:
+    """Free the deliveries that nobody uses."""
+    global in_pool, in_pooled, out_pool, out_pooled
+    cdef InDelivery* d
+    cdef OutDelivery* o
+    while in_pool is not NULL:
+        d = in_pool
+        in_pool = d.next
+        free(d)
+    while out_pool is not NULL:
+        o = out_pool
+        out_pool = o.next
+        free(o)
+    in_pooled = out_pooled = 0

@@ -135,3 +135,4 @@ cdef size_t compose_room(const Content* c) noexcept nogil
 cdef size_t compose(uint8_t* w, const Content* c, bint router) noexcept nogil
 
 cdef uint64_t stored_octets() noexcept
+cdef void chunks_drop() noexcept

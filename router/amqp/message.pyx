@@ -373,6 +373,17 @@ cdef void chunk_release(Chunk* c) noexcept:
         c = following
 
 
+cdef void chunks_drop() noexcept:
+    """Free the chunks that nobody uses."""
+    global spare_chunks, spares
+    cdef Chunk* c
+    while spare_chunks is not NULL:
+        c = spare_chunks
+        spare_chunks = c.next
+        free(c)
+    spares = 0
+
+
 cdef Message* message_new(uint32_t format) except NULL:
     """An empty message with one reference."""
     cdef Message* m = <Message*>malloc(sizeof(Message))

@@ -14,7 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from router.config.entities import ListenerConfig, RouterConfig
 from router.ipc.layout import Region
 from router.ipc.scan import AddressCounters
-from router.log import DEBUG, WARNING, Log
+from router.log import DEBUG, WARNING, Log, place
 from supervisor.acceptor import Listener, ListenError
 from supervisor.core import Core
 from supervisor.http.collect import Collector
@@ -152,7 +152,8 @@ class HttpService:
 
     def _rest(self, listener: Listener, opened: socket.socket, error: OSError) -> None:
         """Accepting is impossible for a reason that will pass: try again later."""
-        self._log.warning("HTTP", f"Accepting connections rests for {RETRY_AFTER} seconds: {error.strerror}")
+        text = f"Accepting connections rests for {RETRY_AFTER} seconds: {error.strerror}"
+        self._log.repeated(WARNING, "HTTP", "rests", text)
         self._loop.remove_reader(opened)
 
         def resume() -> None:
@@ -188,7 +189,10 @@ class _LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         text = record.getMessage() + (f": {type(error).__name__}: {error}" if error is not None else "")
-        self._log.write(DEBUG if isinstance(error, HttpProcessingError) else WARNING, "HTTP", text)
+        if isinstance(error, HttpProcessingError):
+            self._log.write(DEBUG, "HTTP", text)
+        else:
+            self._log.repeated(WARNING, "HTTP", "" if error is None else place(error), text)
 
 
 def _logger(log: Log) -> logging.Logger:

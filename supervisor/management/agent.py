@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from router.amqp import codec
 from router.config.schema import SCHEMA
 from router.ipc.layout import Region
-from router.log import DEBUG, Log
+from router.log import CRITICAL, DEBUG, ERROR, Log
 from supervisor.core import Core
 from supervisor.inprocess import LocalMessage
 from supervisor.management.addresses import Addresses
@@ -286,12 +286,14 @@ class Agent:
     def _fail(self, request: Request, error: StatusError) -> None:
         kind = self._core_type(request)
         target = "" if kind is None else f" of {kind.name}"
-        self._log.error("AGENT", f"Error performing {request.operation}{target}: {error.description}")
+        text = f"Error performing {request.operation}{target}: {error.description}"
+        self._log.repeated(ERROR, "AGENT", f"{request.operation} {error.status}", text)
         self._finish(request, Response.failed(error))
 
     def _fault(self, request: Request) -> None:
         """A fault of ours: the client hears of it too."""
-        self._log.critical("AGENT", f"Error performing {request.operation}: {traceback.format_exc()}".rstrip())
+        text = f"Error performing {request.operation}: {traceback.format_exc()}".rstrip()
+        self._log.repeated(CRITICAL, "AGENT", f"fault {request.operation}", text)
         self._finish(request, Response(INTERNAL_ERROR))
 
     def _finish(self, request: Request, response: Response) -> None:

@@ -124,7 +124,8 @@ class Engine:
         if found is None:
             return
         if len(octets) > self._limits.message_octets:
-            self._outbox.log("ROUTER", WARNING, f"Control message of {len(octets)} octets dropped: too large")
+            text = f"Control message of {len(octets)} octets dropped: too large"
+            self._outbox.log("ROUTER", WARNING, text, "too large")
             return
         try:
             envelope = annotations.read(octets)
@@ -132,7 +133,7 @@ class Engine:
             self._route(found, envelope, address, now)
         except MessageError as error:
             sender = found.peer or f"connection {link}"
-            self._outbox.log("ROUTER", ERROR, f"Control message from {sender} dropped: {error}")
+            self._outbox.log("ROUTER", ERROR, f"Control message from {sender} dropped: {error}", "dropped")
 
     def announce(self, key: str, treatment: int, now: float) -> None:
         """This router has a destination for the key (class M, C, D, E, F or H; treatment 0 to 4) from now on."""

@@ -23,9 +23,10 @@ class Outbox:
     def change(self, change: Change) -> None:
         self.changes.append(change)
 
-    def log(self, module: str, level: int, text: str) -> None:
+    def log(self, module: str, level: int, text: str, kind: str | None = None) -> None:
+        """kind: of a failure that may come again and again, see `Log.repeated`."""
         if len(self.lines) < _MOST_LINES:
-            self.lines.append(LogLine(module, level, text))
+            self.lines.append(LogLine(module, level, text, kind))
         elif len(self.lines) == _MOST_LINES:
             self.lines.append(LogLine("ROUTER", WARNING, "More lines of the routing protocol were left out here"))
 

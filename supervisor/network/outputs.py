@@ -16,6 +16,7 @@ class LogLine(NamedTuple):
     module: str  # ROUTER, ROUTER_HELLO, ROUTER_LS, ROUTER_MA
     level: int  # of router.log
     text: str
+    kind: str | None = None  # of a failure that may come again and again
 
 
 @dataclass(frozen=True, slots=True)

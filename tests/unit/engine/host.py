@@ -97,6 +97,9 @@ class Clock:
     def beat(self) -> None:
         """As the loop's: nobody looks whether a worker without process hangs."""
 
+    def used_memory(self) -> None:
+        """As the loop's: nothing is given back here."""
+
     def advance(self, milliseconds: int) -> None:
         """Move on, timer by timer."""
         end = self.scheduler.now_ns + milliseconds * MS

@@ -25,6 +25,7 @@ from router.log import (
     LEVELS,
     MAX_TEXT,
     MODULES,
+    MOST_REPEATS,
     NOTICE,
     TRACE,
     WARNING,
@@ -469,6 +470,46 @@ def test_lost_lines_are_told_when_writing_works_again(tmp_path, capfd):
     assert os.read(reader, 1000).decode() == expected
     os.close(reader)
     assert "cannot be written: Broken pipe" in capfd.readouterr().err
+
+
+def test_what_comes_again_and_again_is_counted(make_log, monkeypatch):
+    now, later = [100.0], []
+    monkeypatch.setattr("router.log.time.monotonic", lambda: now[0])
+    log, lines = make_log()
+    log.later = lambda seconds, action: later.append((now[0] + seconds, action))
+
+    def run():
+        now[0], action = later.pop(0)
+        action()
+
+    for number in range(5):
+        log.repeated(ERROR, "SERVER", "a", f"a {number}")
+    log.repeated(CRITICAL, "SERVER", "b", "b\n Traceback")
+    assert lines() == ["SERVER (error) a 0", "SERVER (critical) b", " Traceback"]
+    run()
+    run()
+    assert lines()[3:] == ["SERVER (error) 4 more of this kind in 10 seconds, the last: a 4"]
+    log.repeated(ERROR, "SERVER", "a", "a 5")
+    log.repeated(CRITICAL, "SERVER", "b", "b again")  # its first for ten seconds
+    run()
+    run()
+    run()
+    assert lines()[4:] == ["SERVER (critical) b again",
+                                  "SERVER (error) 1 more of this kind in 10 seconds, the last: a 5"]  # fmt: skip
+    assert not later  # nobody wakes up for what has ended
+    log.repeated(ERROR, "SERVER", "a", "a 6")
+    assert lines()[-1] == "SERVER (error) a 6"
+    assert log.counters()["SERVER"]["error"] == 7
+
+
+def test_kinds_of_what_comes_again_are_bounded(make_log):
+    log, lines = make_log()
+    for number in range(2 * MOST_REPEATS):
+        log.repeated(ERROR, "SERVER", f"kind {number}", f"text {number}")
+    log.repeated(ERROR, "SERVER", "kind 0", "text 0 again")
+    assert len(lines()) == MOST_REPEATS + 1
+    log.close()
+    assert len(lines()) == MOST_REPEATS + 3  # what was counted is told at the end
 
 
 def test_syslog_has_no_timestamp(daemon):

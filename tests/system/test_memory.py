@@ -1,0 +1,42 @@
+"""What a worker gives back to the system when it is quiet."""
+
+from __future__ import annotations
+
+import psutil
+
+from tests.peer import message
+from tests.peer.peer import Peer
+from tests.system.fixtures import CAPACITY, Start
+from tests.system.router import listener, poll
+
+MIB = 1 << 20
+SENDERS = 3
+OCTETS = 100_000  # of a message: it is stored whole
+#: Seconds after the last use of much memory (workers/loop.pyx), on a busy machine.
+QUIET = 20.0
+
+
+def test_memory_goes_back_when_it_is_quiet(start: Start, peers: list[Peer]) -> None:
+    router = start([listener(maxFrameSize=1 << 20)])
+    (pid,) = router.worker_pids()
+    worker = psutil.Process(pid)
+
+    def resident() -> int:
+        return int(worker.memory_info().rss)
+
+    def connect() -> Peer:
+        peers.append(Peer.opened(router.port))
+        return peers[-1]
+
+    receiver = connect().receiver("a", 0)
+    senders = [connect().sender("a") for _ in range(SENDERS)]
+    before = resident()
+    body = message.message(bytes(OCTETS))
+    sent = {sender: [sender.send(body) for _ in range(CAPACITY)] for sender in senders}
+    poll(lambda: resident() - before > SENDERS * CAPACITY * OCTETS * 0.9, "all is in the worker")
+    receiver.flow(SENDERS * CAPACITY)
+    for delivery in receiver.receive(SENDERS * CAPACITY):
+        delivery.settle()
+    for sender, numbers in sent.items():
+        assert {sender.outcome(number).name for number in numbers} == {"accepted"}
+    poll(lambda: resident() - before < 8 * MIB, "the worker is as small as before", QUIET)
