@@ -228,7 +228,7 @@ cdef class AnonymousRoute(Route):
             return self.last_address
         raw = PyBytes_FromStringAndSize(<const char*>text.data, text.size)
         address = self.table.find(raw, self.tenant, phase, unavailable)
-        if address is not None and phase == ANY_PHASE:
+        if address is not None and phase == ANY_PHASE and text.size <= RECENT_TEXT:
             self.last_text = raw
             self.last_address = address
             self.last_epoch = self.table.lookups_key

@@ -98,10 +98,11 @@ cdef class Exchange:
                 hop = self.next_hops[binding]
                 if hop not in hops:
                     hops.append(hop)
-            if len(self.cache) >= LOOKUPS_KEPT:
-                self.cache.clear()
             found = hops, counters
-            self.cache[subject] = found
+            if len(subject) <= TEXT_KEPT:
+                if len(self.cache) >= LOOKUPS_KEPT:
+                    self.cache.clear()
+                self.cache[subject] = found
         for number in <list>found[1]:
             self.region.address_slot(self.worker, number).ingress += 1
         return <list>found[0]
@@ -181,9 +182,11 @@ cdef class Table:
         phase: as a to-override says, or -1: the ingress phase of the address.
         """
         key = (text, tenant, phase)
-        try:
-            found = self.lookups[key] if len(text) <= TEXT_KEPT else self.look_up(text, tenant, phase)
-        except KeyError:
+        if len(text) + (0 if tenant is None else len(tenant)) > TEXT_KEPT:
+            found = self.look_up(text, tenant, phase)
+        elif key in self.lookups:
+            found = self.lookups[key]
+        else:
             found = self.look_up(text, tenant, phase)
             if len(self.lookups) >= LOOKUPS_KEPT:
                 self.lookups.clear()

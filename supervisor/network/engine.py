@@ -33,7 +33,8 @@ from supervisor.network.timers import Limits, Timers
 _LS: Final = "qdrouter"
 _MOBILE: Final = "qdrouter.ma"
 _HELLO: Final = "qdhello"
-_MOST_PLACES: Final = 4096
+_MOST_PLACES: Final = 4096  # addresses that are remembered, of neighbours' choice …
+_LONGEST_PLACE: Final = 1024  # … and characters of one
 _RAISES: Final = 3  # of our instance in _RAISES_IN seconds; more: another router has our id
 _RAISES_IN: Final = 60.0
 _LAST_INSTANCE: Final = 2**62  # a later one is believed to nobody
@@ -255,7 +256,7 @@ class Engine:
         place = self._places.get(address)
         if place is None:
             place = _scope(address, self._own.id)
-            if len(self._places) < _MOST_PLACES:
+            if len(self._places) < _MOST_PLACES and len(address) <= _LONGEST_PLACE:
                 self._places[address] = place
         scope, name = place
         if link.doubted is not None and name != _HELLO:
@@ -325,6 +326,9 @@ class Engine:
 
     def _hello(self, link: Link, message: messages.Hello, now: float) -> None:
         node = None
+        if len(message.id) > self._limits.id_octets:
+            self._nodes.too_long()  # it would be in our own HELLO
+            return
         if message.id != self._own.id and self._own.id in message.seen:
             node = self._nodes.create(message.id, now)
             if node is None:

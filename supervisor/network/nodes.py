@@ -94,13 +94,17 @@ class Nodes:
                 " not told of the others",
             )
 
+    def too_long(self) -> None:
+        """An id is longer than any router may have."""
+        self.outbox.log_once("ROUTER", ERROR, "A router with an id that is too long is ignored")
+
     def create(self, router_id: str, now: float) -> Node | None:
         """The record of a router, a new one if need be; None: there may be no more, or it is this router."""
         found = self.by_id.get(router_id)
         if found is not None or router_id == self.own_id:
             return found
         if len(router_id) > self.limits.id_octets:
-            self.outbox.log_once("ROUTER", ERROR, "A router with an id that is too long is ignored")
+            self.too_long()
             return None
         if len(self.by_id) + 1 >= self.limits.routers:
             self.outbox.log_once(

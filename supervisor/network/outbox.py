@@ -5,6 +5,7 @@ from typing import Final
 from router.log import CRITICAL, DEBUG, ERROR, INFO, NOTICE, WARNING
 from supervisor.network.outputs import Change, LogLine, Send
 
+_LONGEST: Final = 2047  # characters of a text that is remembered, more than a line of the log has
 _MOST_LINES: Final = 1000  # kept until they are taken; one more line says that others were left out
 
 
@@ -32,6 +33,7 @@ class Outbox:
 
     def log_once(self, module: str, level: int, text: str) -> None:
         """The first time only; of texts that peers can vary, the first thousand."""
+        text = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
         if text not in self._said and len(self._said) < _MOST_LINES:
             self._said.add(text)
             self.log(module, level, text)

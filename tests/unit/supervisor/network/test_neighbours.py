@@ -371,6 +371,16 @@ def test_neighbours_of_1_19_are_told_of_128_routers() -> None:
     ]
 
 
+def test_an_id_that_is_too_long_is_not_heard() -> None:
+    """All ids that are heard are in our own HELLO."""
+    a = Driven(limits=Limits(id_octets=100))
+    a.up(1)
+    a.hello(1, "X" * 101)
+    a.clear()
+    a.run(1.5)
+    assert [said.message.seen for said in a.of(Hello) if isinstance(said.message, Hello)] == [()]
+
+
 def test_hellos_that_are_not_for_neighbours_make_none() -> None:
     a = Driven()
     a.up(1)
