@@ -14,6 +14,7 @@ from loadtests.measuring import BODY, MB, MIB, Bench
 from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
 from loadtests.processes import Relay, finish_load
 from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
+from loadtests.storm_rows import storms
 
 LARGE_BODY = 100_000
 PACED_RATE = 10_000  # deliveries/s: far below capacity, so that latency is not queueing
@@ -177,4 +178,5 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "hop-latency": hop_latency,
     "path-lost": path_lost,
     "network": cold_start,
+    "storms": storms,
 }

@@ -38,6 +38,7 @@ cdef class Loop:
     cdef size_t room_size
     cdef list timers                       # heap of (due ms, number, Transport or callable, its Connection or None)
     cdef uint64_t timer_number
+    cdef int last_fd                       # the last one of a wake that was cut short, -1: none was
     cdef bint trims                        # a timer runs that gives memory back
     cdef uint64_t used_at                  # ms: when much of it was last used
     cdef uint64_t went_on                  # ms: when this process last went on after it had been held up, 0: never was
@@ -51,7 +52,7 @@ cdef class Loop:
     cpdef void used_memory(self)
     cdef int flush_connections(self) except -1
     cdef int flush_all(self, list dirty) except -1
-    cdef int take_event(self, object what, uint32_t events, int number) except -1
+    cdef int take_event(self, object what, uint32_t events) except -1
     cdef int flush_ports(self) except -1
     cdef int resume_connections(self) except -1
     cdef int timeout(self) except -2

@@ -73,6 +73,9 @@ cdef enum:
     LINGER_MS = 5000           # what a peer that does not read may keep of a connection that has ended
     QUIET_MS = 5000            # after the last use of much memory, until what is free goes back to the system
     MUCH_OCTETS = 1048576
+    # A wake that takes longer ends before all sockets had their turn: what it has to say leaves, and who has come
+    # meanwhile is seen.
+    LONG_WAKE_NS = 20000000
     # A timer that is so late says that this process did not run: it was stopped, frozen, or starved of its core.
     HELD_UP_MS = 500
 
@@ -264,6 +267,7 @@ cdef class Loop:
         self.ports = []
         self.timers = []
         self.fed = []
+        self.last_fd = -1
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, os.strerror(errno))
@@ -461,7 +465,10 @@ cdef class Loop:
 
     cdef int wake(self, int timeout) except -1:
         cdef epoll_event[EVENTS_A_WAKE] events
-        cdef int n, i
+        cdef int n, i, k
+        cdef int first = 0
+        cdef int fd = -1
+        cdef uint64_t begun
         cdef object what = None
         cdef bint stopped = False
         with nogil:
@@ -477,23 +484,36 @@ cdef class Loop:
         self.clock()
         if stopped or (self.timers and self.scheduler.now >= <uint64_t>self.timers[0][0] + HELD_UP_MS):
             self.went_on = self.scheduler.now
-        i = 0
-        while i < n:
+        begun = self.scheduler.now_ns
+        if self.last_fd >= 0:
+            # The wake before was cut short: who had no turn in it comes first.
+            for i in range(n):
+                if <int>events[i].data.u64 == self.last_fd:
+                    first = i + 1
+            self.last_fd = -1
+        k = 0
+        while k < n:
             try:
-                while i < n:
-                    what = self.transports[<int>events[i].data.u64]
+                while k < n:
+                    i = (first + k) % n
+                    if k:
+                        self.clock()
+                        if self.scheduler.now_ns - begun > LONG_WAKE_NS:
+                            self.last_fd = fd      # epoll tells of the others again
+                            return 0
+                    k += 1
+                    fd = <int>events[i].data.u64
+                    what = self.transports[fd]
                     if what is not None:
-                        self.take_event(what, events[i].events, i)
-                    i += 1
+                        self.take_event(what, events[i].events)
             except Exception as fault:
                 if not isinstance(what, Transport):
                     raise
                 (<Transport>what).ended_by(fault)
-                i += 1
         return 0
 
-    cdef int take_event(self, object what, uint32_t events, int number) except -1:
-        """The epoll events of one descriptor, the `number`th of this wake."""
+    cdef int take_event(self, object what, uint32_t events) except -1:
+        """The epoll events of one descriptor."""
         cdef Transport transport
         if not isinstance(what, Transport):
             what()
@@ -503,8 +523,6 @@ cdef class Loop:
             if transport.connection.paused and events & (EPOLLHUP | EPOLLERR):
                 transport.lost()
             else:
-                if number:
-                    self.clock()
                 transport.readable()
         if events & EPOLLOUT and transport.fd >= 0:
             transport.connection.mark_dirty()

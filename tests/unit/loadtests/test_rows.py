@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests import gateway_rows, network_rows, rows
+from loadtests import gateway_rows, network_rows, rows, storm_rows
 from loadtests.measuring import MB, Bench, Effort
 from loadtests.processes import DEFAULT_ROUTER, MeasureError
 from loadtests.report import Figure
@@ -16,7 +16,7 @@ pytest.importorskip("proton")
 BROKER = [sys.executable, str(Path(__file__).with_name("proton_broker.py"))]
 LITTLE = Effort(rounds=1, seconds=0.1, stream_bytes=MB, beside_seconds=0.2)
 NEEDS_WORKERS = {"two-workers"}  # the broker is one process
-NEEDS_ROUTER = {"link-route", "clients", "broker-lost", "hop", "hop-latency", "path-lost", "network"}
+NEEDS_ROUTER = {"link-route", "clients", "broker-lost", "hop", "hop-latency", "path-lost", "network", "storms"}
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +33,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_rows, "LOSSES", 1)
     monkeypatch.setattr(network_rows, "RING", 5)
     monkeypatch.setattr(network_rows, "CHORD", 2)
+    monkeypatch.setattr(storm_rows, "STORMS", {kind: (20, title) for kind, (_, title) in storm_rows.STORMS.items()})
 
 
 @pytest.mark.parametrize("name", sorted(set(ROWS) - NEEDS_WORKERS))

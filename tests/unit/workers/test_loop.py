@@ -110,6 +110,30 @@ def test_who_has_said_something_unread_is_not_called_silent(crowd):
     assert [handler.closed for handler in crowd.handlers] == [False] * (len(crowd.handlers) - 1) + [True]
 
 
+def test_a_long_wake_ends_before_all_have_had_their_turn(crowd):
+    """What was said leaves, and nobody is left out for ever."""
+    slow = 0.03
+
+    def on_open(connection, remote):
+        connection.send_open("router")
+        opened.append(handlers.index(connection.handler))
+        time.sleep(slow)
+
+    opened = []
+    for _ in range(4):
+        crowd.connect()
+    handlers = crowd.handlers
+    for handler in handlers:
+        handler.on_open = on_open
+    crowd.loop.step()
+    assert len(opened) == 1
+    assert crowd.far[opened[0]].recv(1000)  # it did not wait for the others
+    crowd.far[opened[0]].send(EMPTY)
+    for _ in range(3):
+        crowd.loop.step()
+    assert sorted(opened) == [0, 1, 2, 3]
+
+
 def test_a_paused_connection_does_not_wake_the_loop(crowd):
     """Whoever paused it did not tell the transport, and there is something to read."""
     transport = crowd.connect()
