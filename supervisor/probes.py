@@ -13,11 +13,11 @@ from typing import Final
 from router.ipc.layout import Region
 from router.log import Log
 from supervisor.core import Core
+from supervisor.deadline import HELD_UP
 from supervisor.worker import Worker
 
 PROBE_EVERY: Final = 2.0  # seconds between two rounds: a worker is known to hang after one to two of them
 KILL_AFTER: Final = 10.0  # seconds of silence
-HELD_UP: Final = 0.5  # seconds: what the supervisor does so late says that it did not run
 
 
 class Probes:

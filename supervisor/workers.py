@@ -14,7 +14,8 @@ from router.ipc.control import DRAIN, decode_fork_answer, encode_fork
 from router.ipc.layout import Region, WorkerState
 from router.log import ERROR, Log
 from supervisor.core import Core
-from supervisor.probes import HELD_UP, Probes
+from supervisor.deadline import Deadline
+from supervisor.probes import Probes
 from supervisor.worker import Stage, Worker
 from supervisor.zygote import MAX_MESSAGE, Zygote
 
@@ -72,7 +73,7 @@ class Pool:
         self._withdraw = withdraw
         self._forking: deque[Worker] = deque()  # asked for, in order
         self._failed_starts: deque[float] = deque(maxlen=MAX_FAILED_STARTS)
-        self._watch: asyncio.TimerHandle | None = None
+        self._watch: Deadline | None = None
         self._stopping = False
         self._all_gone = asyncio.Event()
         loop.add_reader(zygote.channel, self._forked)
@@ -137,7 +138,7 @@ class Pool:
         worker.stage = Stage.STARTING
         self._set_state(worker)
         self._loop.add_reader(fds[0], self._died, worker)
-        self._limit(START_DEADLINE, self._check_started, worker)
+        Deadline(self._loop, START_DEADLINE, lambda: self._check_started(worker))
         if self._stopping:
             self.kill(worker)
         self._changed()  # it may have subscribed before
@@ -228,18 +229,6 @@ class Pool:
             self._region.reset_worker(worker.index)
             self.start(worker.index, worker.generation + 1)
 
-    def _limit(self, seconds: float, check: Callable[[Worker], None], worker: Worker) -> None:
-        """Call `check` after so many seconds in which the supervisor ran: while it does not, nobody can answer it."""
-        due = self._loop.time() + seconds
-
-        def judge() -> None:
-            if self._loop.time() - due > HELD_UP:
-                self._limit(seconds, check, worker)
-            else:
-                check(worker)
-
-        self._loop.call_at(due, judge)
-
     def _check_started(self, worker: Worker) -> None:
         if worker.stage is Stage.STARTING:
             self._log.error(
@@ -252,14 +241,10 @@ class Pool:
         """Workers were told something: those that do not acknowledge it in time are hung, and killed."""
         if self._watch is None:
             epoch = self._core.table.epoch
-            due = self._loop.time() + ACKNOWLEDGE_DEADLINE
-            self._watch = self._loop.call_at(due, self._check_acknowledged, epoch, due)
+            self._watch = Deadline(self._loop, ACKNOWLEDGE_DEADLINE, lambda: self._check_acknowledged(epoch))
 
-    def _check_acknowledged(self, epoch: int, due: float) -> None:
+    def _check_acknowledged(self, epoch: int) -> None:
         self._watch = None
-        if self._loop.time() - due > HELD_UP:  # what they have said may still be on its way
-            self.watch()
-            return
         for index in self._core.epochs.late(epoch):
             worker = self._core.workers[index]
             self._log.error(

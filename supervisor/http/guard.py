@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from router.config.entities import ListenerConfig
+from supervisor.deadline import Deadline
 
 MAX_CONNECTIONS: Final = 64  # of all HTTP listeners together
 MAX_REQUEST: Final = 16384  # octets of request line and headers
@@ -74,7 +75,7 @@ class Guard(asyncio.Protocol):
         self._make = make
         self._inner: asyncio.Protocol | None = None
         self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Deadline | None = None
         self._received = 0
         self._asked = False
 
@@ -150,7 +151,7 @@ class Guard(asyncio.Protocol):
     def _start_timer(self, seconds: float, action: Callable[[], None] | None = None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._gate.loop.call_later(seconds, action or self._expire)
+        self._timer = Deadline(self._gate.loop, seconds, action or self._expire)
 
     def _expire(self) -> None:
         self._gate.refused["slow"] += 1

@@ -119,7 +119,7 @@ def test_a_long_wake_ends_before_all_have_had_their_turn(crowd):
         opened.append(handlers.index(connection.handler))
         time.sleep(slow)
 
-    opened = []
+    opened: list[int] = []
     for _ in range(4):
         crowd.connect()
     handlers = crowd.handlers

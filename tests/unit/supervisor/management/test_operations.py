@@ -125,6 +125,15 @@ def test_requests_are_logged():
     assert ["error", "Error performing READ: No entity with name=nope"] in [row[1:3] for row in rows]
 
 
+def test_failed_requests_do_not_fill_the_log():
+    desk = Desk(log=VERBOSE)
+    for number in range(100):
+        assert desk.ask("READ", name=f"nope {number}").outcome[0] == 404
+    errors = [row[2] for row in desk.ask("GET-LOG").body if row[1] == "error"]
+    assert errors == ["Error performing READ: No entity with name=nope 0"]
+    assert desk.log.counters()["AGENT"]["error"] == 100
+
+
 def test_profile():
     desk = Desk()
     assert desk.ask("PROFILE", stop=1).outcome == (400, "Profiler not started")
