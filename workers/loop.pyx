@@ -191,7 +191,8 @@ cdef class Transport:
 
     def give_up(self):
         """The peer did not read the end of a connection in time, unless it did while this process was held up."""
-        self.flush()
+        if self.fd >= 0:
+            self.flush()
         self.close()
 
     cdef int look(self) except -1:

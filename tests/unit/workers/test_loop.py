@@ -1,5 +1,6 @@
 """The real event loop, with sockets and other workers' rings, one wake at a time."""
 
+import contextlib
 import itertools
 import os
 import socket
@@ -23,6 +24,7 @@ REGION = Region.create(1, LINKS, 16, RING_OCTETS)
 EMPTY = frame_octets(b"")
 EVENTS_A_WAKE = 256
 PATIENCE = 10.0
+SOCKET_OCTETS = 50_000
 
 
 class Handler:
@@ -44,6 +46,15 @@ class Handler:
         raise fault
 
 
+def read_all(far):
+    """What lies in a socket now: octets."""
+    size = 0
+    with contextlib.suppress(BlockingIOError):
+        while octets := far.recv(1 << 20):
+            size += len(octets)
+    return size
+
+
 class Crowd:
     """Connections of one loop."""
 
@@ -57,6 +68,7 @@ class Crowd:
         """One that has opened, when the loop has made a few steps."""
         near, far = socket.socketpair()
         near.setblocking(False)
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_OCTETS)  # Linux takes twice that
         handler = Handler()
         transport = Transport(self.loop, near.detach(), Connection(self.loop.scheduler, handler))
         self.loop.add(transport.fd, transport)
@@ -145,6 +157,23 @@ def test_a_paused_connection_does_not_wake_the_loop(crowd):
     assert REGION.worker_counters(0)["wakes"] - before < 5
     transport.connection.resume(1)
     crowd.steps()
+
+
+def test_an_end_that_was_read_late_leaves_before_its_time_is_up(crowd):
+    """The peer read while this process was held up; and the timer may find that all has left."""
+    transport = crowd.connect()
+    crowd.steps()
+    far = crowd.far[0]
+    far.recv(1000)
+    far.setblocking(False)
+    transport.connection.close("amqp:internal-error", "x" * (2 * SOCKET_OCTETS + 20_000))  # more than the socket takes
+    crowd.steps()
+    assert transport.fd >= 0
+    size = read_all(far)
+    transport.give_up()
+    size += read_all(far)
+    assert size > 2 * SOCKET_OCTETS + 20_000
+    transport.give_up()  # it is closed already
 
 
 def test_a_starved_link_is_looked_at_before_the_loop_sleeps(crowd):
