@@ -1,0 +1,178 @@
+"""What must hold: while messages come, when everybody behaves, and when all is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadtests.liveness import frames
+from loadtests.liveness.ledger import STREAM, Message
+from loadtests.liveness.links import Consumer, InLink, Link, OutLink, Producer, Role
+from loadtests.liveness.routers import CAPACITY
+
+if TYPE_CHECKING:
+    from loadtests.liveness.world import World
+
+#: Credit of a routed link beyond which the router need not pass it on at once.
+ROUTED_CREDIT = 5000
+
+
+def in_order(world: World, message: Message, link: InLink) -> None:
+    """Messages of one link of a producer come to a consumer in the order in which they were sent."""
+    if len(world.routers.routers) > 1 and message.size >= STREAM // 8:
+        return  # between routers large messages go their own ways
+    key = (message.uid, id(message.link))
+    before = link.order.get(key)
+    link.order[key] = message.number
+    if before is not None and before > message.number:
+        world.fault(f"{link}: {message} came behind message {before}")
+
+
+def _expected(role: Role) -> bool:
+    """Whether something is expected of a role."""
+    return not role.grudge and not role.gone
+
+
+def _paired(world: World, role: Role) -> Role | None:
+    """The other end of a routed link."""
+    return next((one for one in world.roles.values() if one is not role and one.address is role.address), None)
+
+
+def not_attached(world: World) -> list[str]:
+    """Links that are to be attached, and are not."""
+    found = []
+    for role in world.roles.values():
+        if _expected(role) or not world.calm:
+            link = role.link
+            if link is None or not link.up:
+                found.append(f"{role.name} of {role.address} is not attached")
+    return found
+
+
+def standing(world: World) -> list[str]:
+    """What stands still: nothing, once all has come to its end."""
+    found = not_attached(world)
+    messages: dict[int, list[Message]] = {}
+    for message in world.ledger:
+        if not message.done and not message.settled:
+            messages.setdefault(message.uid, []).append(message)
+    for role in world.roles.values():
+        if not _expected(role) or role.link is None or not role.link.up:
+            continue
+        if isinstance(role, Producer):
+            assert isinstance(role.link, OutLink)
+            found += _producer(world, role, role.link, messages.get(role.spec.uid, []))
+        elif isinstance(role, Consumer):
+            assert isinstance(role.link, InLink)
+            if role.link.unsettled or role.link.current is not None:
+                part = ", one in parts" if role.link.current is not None else ""
+                found.append(f"{role.link} has {len(role.link.unsettled)} unsettled{part}")
+            elif role.link.draining:
+                found.append(f"{role.link} has no answer to its drain")
+    return found + _settled_ones(world)
+
+
+def _producer(world: World, role: Producer, link: OutLink, messages: list[Message]) -> list[str]:
+    found = []
+    if link.current is not None:
+        found.append(f"{link} is in the middle of {link.current}: {link.at} octets written{_why(link)}")
+    elif role.left:
+        found.append(f"{link} has {role.left} messages to send, credit {link.credit}{_why(link)}")
+    mine = [message for message in messages if message.link is link and message.sent and not message.aborted]
+    if mine:
+        found.append(f"{link}: no outcome of {len(mine)}, the first is {mine[0]}")
+    if found:
+        return found
+    if role.address.kind in ("in", "out"):
+        other = _paired(world, role)
+        end = other.link if other is not None else None
+        if isinstance(end, InLink) and end.up:
+            away = end.limit % frames.MODULUS
+            credit = end.credit
+            if min(link.credit, ROUTED_CREDIT) != min(credit, ROUTED_CREDIT):
+                found.append(f"{link} has credit {link.credit} of {credit} (to {away})")
+    elif link.credit != CAPACITY:
+        found.append(f"{link} has credit {link.credit} of {CAPACITY}")
+    return found
+
+
+def _why(link: OutLink) -> str:
+    session = link.session
+    return f" (session window {session.out_window}, {len(session.connection.out)} octets wait for the socket)"
+
+
+def _settled_ones(world: World) -> list[str]:
+    """Presettled messages that are to arrive, and have not."""
+    found = []
+    for message in world.ledger:
+        address = message.address
+        if not message.settled or not message.sent or message.aborted or address.grudge or address in world.upset:
+            continue
+        if address.kind == "multicast":
+            continue
+        if not message.arrivals and message.link.up:
+            found.append(f"{message} has not arrived")
+    return found
+
+
+def ledger(world: World) -> list[str]:
+    """What the books must say when all has come to its end."""
+    found = []
+    for message in world.ledger:
+        if not message.done or message.settled:
+            continue
+        unicast = message.address.kind != "multicast"
+        if message.outcome == "accepted" and not message.arrivals:
+            found.append(f"{message} is accepted, and arrived nowhere")
+        if message.address in world.upset or message.address.grudge or message.aborted or not message.sent:
+            continue
+        if unicast and not message.arrivals:
+            found.append(f"{message} is {message.outcome}, although nobody has seen it and nobody left")
+        elif unicast and message.said and message.outcome != message.said[-1]:
+            found.append(f"{message} is {message.outcome} to its producer, and {message.said[-1]} by its consumer")
+    for text in found[:10]:
+        world.say(f"FAULT: {text}")
+    return found
+
+
+def holding(world: World) -> list[str]:
+    """What routers hold although nothing is on its way."""
+    found = []
+    for number, gauges in enumerate(world.routers.gauges()):
+        for name in ("undelivered", "unsettled", "busy", "buffered", "in_rings"):
+            if gauges[name]:
+                found.append(f"router {number}: {name} {gauges[name]}")
+    return found or [f"{name} {value:.0f}" for name, value in world.routers.held().items()]
+
+
+def describe(world: World) -> None:
+    """The state of parties and routers, into the history."""
+    lines = []
+    for connection in world.connections.values():
+        lines.append(f"{connection}: {'' if connection.sock else 'not '}connected, {len(connection.out)} octets wait")
+        for session in connection.sessions.values():
+            lines.append(
+                f"  {session}: it takes {session.out_window} frames, we take {session.in_window}"
+                + (", shut" if session.shut else "")
+            )
+            lines += [f"    {_line(link)}" for link in session.links.values()]
+    for number in range(len(world.routers.routers)):
+        for row in world.routers.query(number, "router.link"):
+            if (
+                row["undeliveredCount"]
+                or row["unsettledCount"]
+                or (row["linkType"] in ("endpoint", "router-data") and not row["creditAvailable"])
+            ):
+                keys = ("linkName", "linkDir", "owningAddr", "undeliveredCount", "unsettledCount", "creditAvailable")
+                lines.append(f"router {number}: " + ", ".join(f"{key} {row.get(key)}" for key in keys))
+    world.history += [f"          {line}" for line in lines]
+
+
+def _line(link: Link) -> str:
+    state = "up" if link.up else "not attached"
+    if isinstance(link, OutLink):
+        return (
+            f"{link.role.name} {link.role.address}: {state}, credit {link.credit}, {len(link.unsettled)} unsettled, "
+            f"{link.role.left} to send" + (f", {link.at} of {len(link.octets)} octets written" if link.current else "")
+        )
+    assert isinstance(link, InLink)
+    return f"{link.role.name} {link.role.address}: {state}, credit {link.credit}, {len(link.unsettled)} unsettled"

@@ -1,0 +1,441 @@
+"""What a round is made of, drawn from its seed alone: never from time or from what the router does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+KIB, MIB = 1 << 10, 1 << 20
+WIDE = (1 << 31) - 1
+#: Octets of all messages of a round, and of a single one.
+ROUND_OCTETS = 10 * MIB
+LARGEST = 4 * MIB
+#: Messages for one address: fewer than fill a queue, so that nothing presettled may be dropped.
+MOST_MESSAGES = 120
+ROUTED = ("in", "out")
+ADDRESSED = ("balanced", "closest", "multicast")
+AUTO = ("auto_in", "auto_out")
+
+#: Ways never to behave.
+GRUDGES = ("deaf", "shut", "unsettled", "no credit", "half a stream", "deaf broker", "shut broker", "busy")
+
+
+@dataclass(eq=False)
+class Address:
+    """An address of one round. `kind`: a distribution, or a link route or auto link by its direction."""
+
+    text: str
+    kind: str
+    #: the connection of its broker
+    broker: ConnectionSpec | None = None
+    #: somebody here never behaves: nothing is expected of what is sent to it
+    grudge: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.kind})"
+
+
+@dataclass(frozen=True)
+class MessageSpec:
+    """One message. Abort and pause: after so many octets."""
+
+    size: int
+    settled: bool = False
+    abort_at: int | None = None
+    pause_at: int | None = None
+    pause: float = 0.0
+
+
+@dataclass(eq=False)
+class ProducerSpec:
+    """A link that sends. `cut`: (how, octets); `drain`: what it does when it is asked to drain."""
+
+    uid: int
+    address: Address
+    messages: Sequence[MessageSpec]
+    anonymous: bool = False
+    cut: tuple[str, int] = ("full", 0)
+    pace: float = 0.0
+    drain: str = "send"
+    #: goes on for ever, with messages like its last one
+    endless: bool = False
+    delay: float = 0.0
+
+
+@dataclass(eq=False)
+class ConsumerSpec:
+    """A link that receives. `credit`: (pattern, number); `settle`: (pattern, seconds, number)."""
+
+    uid: int
+    address: Address
+    credit: tuple[str, int] = ("window", 100)
+    settle: tuple[str, float, int] = ("now", 0.0, 1)
+    odd: float = 0.0
+    delay: float = 0.0
+    grudge: str = ""
+
+
+@dataclass(eq=False)
+class SessionSpec:
+    """A session: its incoming window in frames, when it is opened again, and where its numbers begin."""
+
+    window: int = WIDE
+    reopen: str = "half"
+    first_id: int = 0
+    links: list[ProducerSpec | ConsumerSpec] = field(default_factory=list)
+    shut: bool = False
+
+
+@dataclass(eq=False)
+class ConnectionSpec:
+    """A connection. `role`: client, visitor (a broker that comes) or host (a broker that a connector comes to).
+
+    `gush`: it writes all that credit and windows allow before it reads again.
+    """
+
+    name: str
+    router: int = 0
+    role: str = "client"
+    frame: int = 16384
+    order: str = "turns"
+    gush: bool = False
+    receive_buffer: int | None = None
+    listener: str = "clients"
+    sessions: list[SessionSpec] = field(default_factory=list)
+    #: never reads
+    deaf: bool = False
+
+    @property
+    def broker(self) -> bool:
+        """Whether the router attaches the links."""
+        return self.role != "client"
+
+
+@dataclass(frozen=True)
+class Incident:
+    """What happens to whom, at some time of the storm, and for how long."""
+
+    at: float
+    what: str
+    connection: ConnectionSpec
+    session: SessionSpec | None = None
+    link: ProducerSpec | ConsumerSpec | None = None
+    seconds: float = 0.0
+    closed: bool = True
+
+
+@dataclass(eq=False)
+class Scenario:
+    """A whole round."""
+
+    seed: int
+    kind: str
+    grudge: str = ""
+    theme: str = ""
+    seconds: float = 0.4
+    addresses: list[Address] = field(default_factory=list)
+    connections: list[ConnectionSpec] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
+
+    def links(self) -> list[tuple[ConnectionSpec, SessionSpec, ProducerSpec | ConsumerSpec]]:
+        """All links with where they are."""
+        return [(c, s, link) for c in self.connections for s in c.sessions for link in s.links]
+
+
+THEMES = ("mixed", "mixed", "small", "streams", "streams", "windows", "gateway", "gateway", "own answers")
+
+
+class Draw:
+    """Draws a scenario. `routers`: how many there are to be connected to."""
+
+    def __init__(self, seed: int, kind: str, routers: int) -> None:
+        self.rng = random.Random(f"{seed}:{kind}:{routers}")
+        self.routers = routers
+        self.scenario = Scenario(seed, kind)
+        self.left = ROUND_OCTETS
+        self._uids = 0
+
+    def __call__(self) -> Scenario:
+        """The scenario."""
+        rng, scenario = self.rng, self.scenario
+        scenario.theme = rng.choice(THEMES)
+        scenario.seconds = rng.choice((0.1, 0.3, 0.6))
+        if scenario.kind == "grudge":
+            scenario.grudge = rng.choice(GRUDGES)
+        if scenario.theme == "own answers" and scenario.kind != "grudge":
+            self._own_answers()
+            return scenario
+        for number in range(rng.randint(1, 4)):
+            self._connection(f"c{number}", "client")
+        brokers = rng.randint(1, 2) if scenario.theme == "gateway" else rng.choice((0, 0, 1))
+        if scenario.grudge.endswith("broker"):
+            brokers = max(1, brokers)
+        for number in range(brokers):
+            self._connection(f"b{number}", rng.choice(("visitor", "host")))
+        for number in range(rng.randint(2, 5)):
+            self._address(number)
+        self._one_who_never_behaves()
+        if scenario.kind != "grudge" and rng.random() < 0.6:
+            for _ in range(rng.randint(1, 4)):
+                self._incident()
+        scenario.incidents.sort(key=lambda incident: incident.at)
+        return scenario
+
+    # --- connections --------------------------------------------------------------------------------------------------
+
+    def _connection(self, name: str, role: str) -> ConnectionSpec:
+        rng = self.rng
+        small = self.scenario.theme == "windows"
+        spec = ConnectionSpec(
+            name,
+            rng.randrange(self.routers),
+            role,
+            frame=rng.choice((512, 600, 1000, 4096, 16384, 65536, 1 << 20)),
+            order=rng.choice(("turns", "turns", "serial", "random")),
+            gush=rng.random() < 0.15,
+            receive_buffer=rng.choice((None, 4096, 32768)),
+            listener=rng.choice(("clients", "clients", "small")) if role == "client" else "brokers",
+        )
+        for _ in range(1 if role != "client" else rng.choice((1, 1, 1, 2, 3))):
+            spec.sessions.append(
+                SessionSpec(
+                    rng.choice((1, 2, 3, 10))
+                    if small and rng.random() < 0.7
+                    else rng.choice((1, 5, 20, 200, WIDE, WIDE)),
+                    rng.choice(("each", "half", "zero")),
+                    rng.choice((0, 0, 1, (1 << 31) - 3, (1 << 32) - 3)),
+                )
+            )
+        if rng.random() < 0.05:
+            spec.sessions[0].window = (1 << 32) - 1
+        self.scenario.connections.append(spec)
+        return spec
+
+    def _clients(self) -> list[ConnectionSpec]:
+        return [spec for spec in self.scenario.connections if not spec.broker and not spec.deaf]
+
+    def _brokers(self) -> list[ConnectionSpec]:
+        return [spec for spec in self.scenario.connections if spec.broker and not spec.deaf]
+
+    def _place(self, connections: list[ConnectionSpec], link: ProducerSpec | ConsumerSpec) -> ConnectionSpec:
+        spec = self.rng.choice(connections)
+        self.rng.choice(spec.sessions).links.append(link)
+        return spec
+
+    # --- addresses ----------------------------------------------------------------------------------------------------
+
+    def _address(self, number: int, kind: str = "", grudge: bool = False) -> Address:
+        """An address with its links."""
+        rng, brokers = self.rng, self._brokers()
+        gateway = self.scenario.theme == "gateway"
+        kind = kind or rng.choice(ADDRESSED + (ROUTED + AUTO if brokers else ()) + (ROUTED * 3 if gateway else ()))
+        name = f"s{self.scenario.seed}.{'g' if grudge else 'a'}{number}"
+        broker = rng.choice(brokers) if kind in ROUTED + AUTO else None
+        text = f"{kind}/{name}" if kind in ADDRESSED else f"balanced/{name}" if kind in AUTO else ""
+        if broker is not None and kind in ROUTED:
+            text = f"{broker.name}{kind}.{name}"
+        address = Address(text, kind, broker, grudge)
+        self.scenario.addresses.append(address)
+        if kind in ROUTED:
+            for end in range(rng.randint(1, 3)):
+                own = Address(f"{text}.{end}", kind, broker, grudge)
+                self.scenario.addresses.append(own)
+                client, other = (self.producer(own), self.consumer(own))
+                if kind == "out":
+                    self._place([broker], client) if broker else None
+                    self._place(self._clients(), other)
+                else:
+                    self._place(self._clients(), client)
+                    self._place([broker], other) if broker else None
+            self.scenario.addresses.remove(address)
+            return address
+        producers, consumers = rng.randint(1, 4), rng.randint(1, 3)
+        same = rng.choice(self._clients()) if self.scenario.theme == "streams" and rng.random() < 0.7 else None
+        for _ in range(1 if kind == "auto_in" else producers):
+            where = [broker] if kind == "auto_in" and broker else [same] if same else self._clients()
+            self._place(where, self.producer(address, producers))
+        for _ in range(1 if kind == "auto_out" else consumers):
+            where = [broker] if kind == "auto_out" and broker else self._clients()
+            self._place(where, self.consumer(address))
+        return address
+
+    def producer(self, address: Address, others: int = 1) -> ProducerSpec:
+        """A producer of an address that has so many."""
+        rng = self.rng
+        self._uids += 1
+        settled = rng.choice((0.0, 0.0, 0.3, 1.0))
+        messages: list[MessageSpec] = []
+        aborts = rng.random() < 0.15
+        for _ in range(rng.randint(1, max(1, min(40, MOST_MESSAGES // others)))):
+            size = self._size()
+            if size > self.left:
+                break
+            self.left -= size
+            pause = rng.randint(0, size) if size > 1000 and rng.random() < 0.05 else None
+            abort = rng.randint(0, size - 1) if aborts and size and rng.random() < 0.2 else None
+            messages.append(MessageSpec(size, rng.random() < settled, abort, pause, rng.uniform(0.01, 0.3)))
+        return ProducerSpec(
+            self._uids,
+            address,
+            messages,
+            anonymous=address.kind in ADDRESSED and rng.random() < 0.15,
+            cut=rng.choice((("full", 0), ("full", 0), ("random", 0), ("fixed", rng.randint(1, 20000)), ("odd", 0))),
+            pace=rng.choice((0.0, 0.0, 0.0, 0.002, 0.01)),
+            drain=rng.choice(("send", "give")),
+            delay=rng.choice((0.0, 0.0, 0.05, 0.2)),
+        )
+
+    def _size(self) -> int:
+        rng, theme = self.rng, self.scenario.theme
+        weights = {
+            "streams": (1, 1, 2, 8, 4),
+            "small": (8, 4, 0, 0, 0),
+            "windows": (4, 6, 4, 1, 0),
+        }.get(theme, (4, 5, 3, 2, 1))
+        low, high = rng.choices(
+            ((0, 100), (100, 5000), (5000, 60000), (100_000, 400_000), (MIB, LARGEST)), weights=weights
+        )[0]
+        return rng.randint(low, high)
+
+    def consumer(self, address: Address) -> ConsumerSpec:
+        """A consumer of an address."""
+        rng = self.rng
+        self._uids += 1
+        number = rng.choice((1, 2, 5, 10, 50, 300))
+        pattern = rng.choice(("one", "window", "window", "burst", "drain", "settled"))
+        if rng.random() < 0.02:
+            pattern, number = "window", rng.choice(((1 << 31) - 1, 1 << 31, (1 << 32) - 1))
+        settle = rng.choice(("now", "now", "late", "batch", "two", "hold"))
+        return ConsumerSpec(
+            self._uids,
+            address,
+            (pattern, number),
+            (settle, rng.choice((0.0, 0.01, 0.1, 0.3)), rng.choice((2, 5, 10, 100))),
+            odd=rng.choice((0.0, 0.0, 0.2)),
+            delay=rng.choice((0.0, 0.0, 0.0, 0.05, 0.3)),
+        )
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def _incident(self) -> None:
+        rng = self.rng
+        connection, session, link = rng.choice(self.scenario.links())
+        what = rng.choice(("detach", "detach", "detach", "end", "drop", "close", "shut", "deaf", "flap"))
+        if connection.broker and what in ("end",):
+            what = "detach"
+        if what == "flap" and not self._brokers():
+            what = "detach"
+        if what == "detach" and connection.broker and link.address.kind in AUTO and rng.random() < 0.9:
+            what = "shut"  # the router takes seconds to attach it again
+        if what == "flap":
+            connection = rng.choice(self._brokers())
+        if connection.role == "host" and what in ("drop", "close"):
+            what = "shut"
+        self.scenario.incidents.append(
+            Incident(
+                rng.uniform(0.0, self.scenario.seconds),
+                what,
+                connection,
+                session,
+                link,
+                rng.choice((0.0, 0.0, 0.02, 0.2)),
+                rng.random() < 0.7,
+            )
+        )
+
+    def _own_answers(self) -> None:
+        """One connection that sends large messages to itself, and grants credit behind what it has written."""
+        rng = self.rng
+        spec = self._connection("c0", "client")
+        spec.gush, spec.frame, spec.listener = True, rng.choice((16384, 65536)), "clients"
+        session = spec.sessions[0]
+        session.window = WIDE
+        address = Address(f"balanced/s{self.scenario.seed}.own", "balanced")
+        self.scenario.addresses.append(address)
+        messages = [MessageSpec(rng.randint(MIB // 2, MIB)) for _ in range(rng.randint(8, 50))]
+        number = rng.choice((2, 4, 10))
+        session.links.append(ConsumerSpec(1, address, ("settled", number), ("now", 0.0, 1)))
+        session.links.append(ProducerSpec(2, address, messages))
+
+    def _one_who_never_behaves(self) -> None:
+        """The grudge, with addresses of its own, and producers or consumers among the others."""
+        rng, grudge = self.rng, self.scenario.grudge
+        if not grudge:
+            return
+        self.left = max(self.left, 4 * MIB)
+        if grudge.endswith("broker"):
+            broker = rng.choice(self._brokers())
+            broker.deaf = grudge == "deaf broker"
+            if broker.deaf:
+                broker.receive_buffer = 4096
+            broker.sessions[0].window = rng.choice((0, 1, 5))
+            broker.sessions[0].shut = True
+            for connection, _session, link in self.scenario.links():
+                if link.address.broker is broker or connection is broker:
+                    link.address.grudge = True
+            return
+        kinds = list(ADDRESSED) + (["out", "auto_in"] if self._brokers() else [])
+        address = self._address(9, rng.choice(kinds), grudge=True)
+        mine = [a for a in self.scenario.addresses if a is address or a.text.startswith(address.text + ".")]
+        if grudge == "half a stream":
+            for _c, _s, link in self.scenario.links():
+                if link.address in mine and isinstance(link, ProducerSpec):
+                    link.messages = [MessageSpec(MIB, pause_at=rng.choice((1000, 200_000, 700_000)), pause=1e9)]
+            return
+        if grudge == "busy":
+            self._busy(mine)
+            return
+        own = None
+        if grudge in ("deaf", "shut"):
+            own = self._connection("g", "client")
+            own.deaf = grudge == "deaf"
+            own.receive_buffer = 4096
+            own.sessions[0].window = rng.choice((0, 1, 10)) if grudge == "shut" else WIDE
+            own.sessions[0].shut = grudge == "shut"
+        for _c, session, link in self.scenario.links():
+            if link.address in mine and isinstance(link, ConsumerSpec):
+                link.credit, link.delay = ("window", 1000), 0.0
+                link.grudge = grudge
+                if own is not None:
+                    session.links.remove(link)
+                    own.sessions[0].links.append(link)
+                elif grudge == "no credit":
+                    link.credit = ("none", 0)
+                else:
+                    link.settle = ("never", 0.0, 1)
+        for _c, _s, link in self.scenario.links():
+            if link.address in mine and isinstance(link, ProducerSpec):
+                large = rng.choice((1000, 60_000, 300_000, MIB))
+                link.messages = [MessageSpec(large, rng.random() < 0.2) for _ in range(min(60, 3 * MIB // large))]
+
+    def _busy(self, mine: list[Address]) -> None:
+        """A consumer with a backlog that never ends, in a session with others and a small window."""
+        rng = self.rng
+        small = rng.choice((1, 2, 4, 10))
+        for connection, session, link in self.scenario.links():
+            if link.address not in mine:
+                continue
+            if isinstance(link, ProducerSpec):
+                size = rng.choice((100, 5000))
+                link.messages, link.endless, link.pace = [MessageSpec(size)], True, 0.0
+                link.cut, link.delay = ("full", 0), 0.0
+            else:
+                link.credit, link.settle, link.delay, link.odd = ("window", 1000), ("now", 0.0, 1), 0.0, 0.0
+                session.window = small
+                session.reopen = "zero"
+                if connection.broker:
+                    continue
+                # Somebody else in the same session, behind it.
+                if any(each.text.endswith("a10") for each in self.scenario.addresses):
+                    continue
+                quiet = self._address(10, "balanced")
+                for _c, other, one in self.scenario.links():
+                    if one.address is quiet and isinstance(one, ConsumerSpec) and other is not session:
+                        other.links.remove(one)
+                        session.links.append(one)
+
+
+def draw(seed: int, kind: str, routers: int = 1) -> Scenario:
+    """The scenario of a seed."""
+    return Draw(seed, kind, routers)()

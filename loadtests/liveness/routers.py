@@ -1,0 +1,163 @@
+"""The routers under test: started once, used for many rounds, looked at from inside between them."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.peer.management import Management, ManagementError
+from tests.peer.peer import Peer
+from tests.system.counters import Counters
+from tests.system.network import Two, interior, ports
+from tests.system.router import SETTINGS, Router, Section, listener
+
+#: Frames of a session window where listeners say so.
+SMALL_WINDOW = 20
+CAPACITY = 250
+#: Seconds after which the connection of a management client is not used again; the router's idle time-out is 16.
+AGENT_AGE = 6.0
+_HELD = re.compile(r"^(sluice_worker_\w*(?:buffered|held)_(?:bytes|octets)\w*(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
+
+KINDS = {"connector": "connector", "linkRoute": "router.config.linkRoute", "autoLink": "router.config.autoLink"}
+
+
+def _listeners() -> list[Section]:
+    return [
+        listener("clients"),
+        listener("small", maxSessionFrames=SMALL_WINDOW, maxFrameSize=2048),
+        listener("brokers", role="route-container"),
+        listener("web", http=True),
+    ]
+
+
+class Routers:
+    """One router, or two with a connection between them."""
+
+    def __init__(self, workers: int, hop: bool) -> None:
+        self.workers = workers
+        self.hop = hop
+        self._stack = ExitStack()
+        self.routers: list[Router] = []
+        self._agents: dict[int, tuple[Management, float]] = {}
+        self._counters: list[Counters] = []
+
+    def __enter__(self) -> Self:
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="liveness-")))
+        configurations = [[*_listeners(), *SETTINGS]]
+        if self.hop:
+            (port,) = ports(1)
+            configurations = [
+                [
+                    *(one for one in interior("A", port) if one[1].get("name") or one[0] != "listener"),
+                    *configurations[0],
+                ],
+                [
+                    *(one for one in interior("B", to=(port,)) if one[1].get("name") or one[0] != "listener"),
+                    *configurations[0],
+                ],
+            ]
+        try:
+            for number, sections in enumerate(configurations):
+                directory = folder / f"router{number}"
+                directory.mkdir()
+                router = Router(directory, sections, self.workers)
+                self.routers.append(router)
+                router.start()
+                self._counters.append(self._stack.enter_context(Counters(router)))
+            for number in range(len(self.routers)):
+                self.agent(number)
+            if self.hop:
+                self._converge()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def _converge(self) -> None:
+        self._wait(lambda: all(len(self.query(n, "router.node")) == 2 for n in (0, 1)), "routers know each other")
+
+    def _wait(self, condition: Any, what: str) -> None:
+        from tests.system.router import poll
+
+        poll(condition, what, 30)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for agent, _used in self._agents.values():
+            agent.peer.drop()
+        for router in self.routers:
+            router.kill()
+        self._stack.close()
+
+    # --- management ---------------------------------------------------------------------------------------------------
+
+    def agent(self, number: int) -> Management:
+        """A management client. Nobody sends heartbeats for it: one that was not used for a while is made anew."""
+        agent, used = self._agents.get(number, (None, 0.0))
+        now = time.monotonic()
+        if agent is None or now - used > AGENT_AGE:
+            if agent is not None:
+                agent.peer.drop()
+            agent = Management(Peer.opened(self.routers[number].ports["clients"], container_id="agent"))
+        self._agents[number] = agent, now
+        return agent
+
+    def create(self, number: int, kind: str, name: str, **attributes: Any) -> None:
+        """Configure something."""
+        self.agent(number).create(KINDS[kind], name, **attributes)
+
+    def delete(self, number: int, kind: str, name: str) -> None:
+        """Take it away."""
+        self.agent(number).delete(KINDS[kind], name)
+
+    def delete_any(self, number: int, kind: str, name: str) -> None:
+        """Take it away, if it is there."""
+        try:
+            self.delete(number, kind, name)
+        except ManagementError as error:
+            if error.code != 404:
+                raise
+
+    def query(self, number: int, kind: str) -> list[dict[str, Any]]:
+        """Rows of a type."""
+        return self.agent(number).query(kind)
+
+    # --- from inside --------------------------------------------------------------------------------------------------
+
+    def gauges(self) -> list[dict[str, int]]:
+        """What each router holds."""
+        return [counters.gauges() for counters in self._counters]
+
+    def held(self) -> dict[str, float]:
+        """The metrics of octets held that are not 0."""
+        found: dict[str, float] = {}
+        for number, router in enumerate(self.routers):
+            url = f"http://127.0.0.1:{router.ports['web']}/metrics"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                page = answer.read().decode()
+            found.update({f"{number}: {name}": float(value) for name, value in _HELD.findall(page) if float(value)})
+        return found
+
+    def trouble(self) -> list[str]:
+        """What no traffic excuses: a router that ended, workers that died, faults in logs."""
+        found = []
+        for router in self.routers:
+            if not router.alive:
+                found.append(f"the router in {router.directory.name} ended:\n{router.tail(20)}")
+            marks = ("(critical)", "Traceback", "died")
+            found += [line for line in router.log.splitlines() if any(mark in line for mark in marks)]
+        return found
+
+    def failed_checks(self) -> int:
+        """Assertions of the routers that did not hold."""
+        return sum(counters.totals()["checks_failed"] for counters in self._counters)
+
+
+__all__ = ["Routers", "Two"]
