@@ -17,6 +17,7 @@ from loadtests.liveness.routers import Routers
 from loadtests.liveness.world import World
 
 KINDS = ("rest", "grudge")
+HOPS = ("none", "two", "1.19")
 PATIENCE = 6.0
 
 
@@ -28,7 +29,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="how many (default: 100, or as many as --seconds allow)")
     parser.add_argument("--seconds", type=float, help="for how long")
     parser.add_argument("--workers", type=int, choices=(1, 2, 3, 4), help="default: 1 and 3 in turns")
-    parser.add_argument("--hop", choices=("none", "two", "both"), default="both", help="routers in between")
+    parser.add_argument(
+        "--hop", choices=(*HOPS, "all"), default="all", help="one router; two; one and a neighbour of 1.19"
+    )
     parser.add_argument("--kind", choices=(*KINDS, "both"), default="both")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds without progress (%(default)s)")
@@ -53,9 +56,9 @@ class Fleet:
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
-        self._running: dict[tuple[int, bool], tuple[ExitStack, Routers]] = {}
+        self._running: dict[tuple[int, str], tuple[ExitStack, Routers]] = {}
 
-    def get(self, workers: int, hop: bool) -> Routers:
+    def get(self, workers: int, hop: str) -> Routers:
         """Routers that are at rest."""
         key = (workers, hop)
         if key not in self._running:
@@ -63,7 +66,7 @@ class Fleet:
             self._running[key] = (own, own.enter_context(Routers(workers, hop)))
         return self._running[key][1]
 
-    def discard(self, workers: int, hop: bool) -> None:
+    def discard(self, workers: int, hop: str) -> None:
         """Those that failed are not used again."""
         own, _routers = self._running.pop((workers, hop))
         own.close()
@@ -72,7 +75,7 @@ class Fleet:
 def main(words: Sequence[str] | None = None) -> int:
     """Run; returns the exit status."""
     options = parse(sys.argv[1:] if words is None else words)
-    hops = {"none": (False,), "two": (True,), "both": (False, True)}[options.hop]
+    hops = HOPS if options.hop == "all" else (options.hop,)
     kinds = KINDS if options.kind == "both" else (options.kind,)
     counts: Counter[str] = Counter()
     failed: list[str] = []
@@ -83,12 +86,14 @@ def main(words: Sequence[str] | None = None) -> int:
             for hop in hops if options.seed is not None else (hops[seed % len(hops)],):
                 for kind in kinds if options.seed is not None else (kinds[seed // 2 % len(kinds)],):
                     workers = options.workers or (1, 3)[seed // 4 % 2]
-                    name = f"--seed {seed} --kind {kind} --workers {workers} --hop {'two' if hop else 'none'}"
+                    name = f"--seed {seed} --kind {kind} --workers {workers} --hop {hop}"
                     routers = fleet.get(workers, hop)
-                    world = World(draw(seed, kind, len(routers.routers)), routers, options.patience)
+                    world = World(
+                        draw(seed, kind, len(routers.routers), routers.neighbour is not None), routers, options.patience
+                    )
                     start = time.monotonic()
                     faults = world.run() + routers.trouble()
-                    counts[f"{kind}, {workers} workers, {'one hop' if hop else 'no hop'}"] += 1
+                    counts[f"{kind}, {workers} workers, hop: {hop}"] += 1
                     if options.seed is not None:
                         print("\n".join(world.history))
                     if faults:

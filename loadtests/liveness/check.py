@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from loadtests.liveness import frames
 from loadtests.liveness.ledger import STREAM, Message
 from loadtests.liveness.links import Consumer, InLink, Link, OutLink, Producer, Role
+from loadtests.liveness.neighbour import BehindIn
 from loadtests.liveness.routers import CAPACITY
 
 if TYPE_CHECKING:
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 ROUTED_CREDIT = 5000
 
 
-def in_order(world: World, message: Message, link: InLink) -> None:
+def in_order(world: World, message: Message, link: InLink | BehindIn) -> None:
     """Messages of one link of a producer come to a consumer in the order in which they were sent."""
-    if len(world.routers.routers) > 1 and message.size >= STREAM // 8:
+    if world.routers.hop and message.size >= STREAM // 8:
         return  # between routers large messages go their own ways
     key = (message.uid, id(message.link))
     before = link.order.get(key)
@@ -41,6 +42,8 @@ def not_attached(world: World) -> list[str]:
     """Links that are to be attached, and are not."""
     found = []
     for role in world.roles.values():
+        if role.behind:
+            continue
         if _expected(role) or not world.calm:
             link = role.link
             if link is None or not link.up:
@@ -68,7 +71,7 @@ def standing(world: World) -> list[str]:
                 found.append(f"{role.link} has {len(role.link.unsettled)} unsettled{part}")
             elif role.link.draining:
                 found.append(f"{role.link} has no answer to its drain")
-    return found + _settled_ones(world)
+    return found + _settled_ones(world) + (world.behind.standing() if world.behind is not None else [])
 
 
 def _producer(world: World, role: Producer, link: OutLink, messages: list[Message]) -> list[str]:

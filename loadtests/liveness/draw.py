@@ -91,7 +91,7 @@ class SessionSpec:
 class ConnectionSpec:
     """A connection. `role`: client, visitor (a broker that comes) or host (a broker that a connector comes to).
 
-    `gush`: it writes all that credit and windows allow before it reads again.
+    A role `behind`: clients of a neighbour. `gush`: it writes all that credit and windows allow before it reads again.
     """
 
     name: str
@@ -109,7 +109,7 @@ class ConnectionSpec:
     @property
     def broker(self) -> bool:
         """Whether the router attaches the links."""
-        return self.role != "client"
+        return self.role in ("visitor", "host")
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,10 @@ THEMES = ("mixed", "mixed", "small", "streams", "streams", "windows", "gateway",
 class Draw:
     """Draws a scenario. `routers`: how many there are to be connected to."""
 
-    def __init__(self, seed: int, kind: str, routers: int) -> None:
-        self.rng = random.Random(f"{seed}:{kind}:{routers}")
+    def __init__(self, seed: int, kind: str, routers: int, neighbour: bool) -> None:
+        self.rng = random.Random(f"{seed}:{kind}:{routers}:{neighbour}")
         self.routers = routers
+        self.neighbour = neighbour
         self.scenario = Scenario(seed, kind)
         self.left = ROUND_OCTETS
         self._uids = 0
@@ -168,6 +169,8 @@ class Draw:
             return scenario
         for number in range(rng.randint(1, 4)):
             self._connection(f"c{number}", "client")
+        if self.neighbour:
+            scenario.connections.append(ConnectionSpec("n", role="behind", sessions=[SessionSpec()]))
         brokers = rng.randint(1, 2) if scenario.theme == "gateway" else rng.choice((0, 0, 1))
         if scenario.grudge.endswith("broker"):
             brokers = max(1, brokers)
@@ -213,7 +216,13 @@ class Draw:
         return spec
 
     def _clients(self) -> list[ConnectionSpec]:
-        return [spec for spec in self.scenario.connections if not spec.broker and not spec.deaf]
+        return [spec for spec in self.scenario.connections if spec.role == "client" and not spec.deaf]
+
+    def _ends(self) -> list[ConnectionSpec]:
+        """Where links of addresses may be: clients, and a neighbour's with the same weight as all of them."""
+        clients = self._clients()
+        behind = [spec for spec in self.scenario.connections if spec.role == "behind"]
+        return clients + behind * len(clients)
 
     def _brokers(self) -> list[ConnectionSpec]:
         return [spec for spec in self.scenario.connections if spec.broker and not spec.deaf]
@@ -251,12 +260,12 @@ class Draw:
             self.scenario.addresses.remove(address)
             return address
         producers, consumers = rng.randint(1, 4), rng.randint(1, 3)
-        same = rng.choice(self._clients()) if self.scenario.theme == "streams" and rng.random() < 0.7 else None
+        same = rng.choice(self._ends()) if self.scenario.theme == "streams" and rng.random() < 0.7 else None
         for _ in range(1 if kind == "auto_in" else producers):
-            where = [broker] if kind == "auto_in" and broker else [same] if same else self._clients()
+            where = [broker] if kind == "auto_in" and broker else [same] if same else self._ends()
             self._place(where, self.producer(address, producers))
         for _ in range(1 if kind == "auto_out" else consumers):
-            where = [broker] if kind == "auto_out" and broker else self._clients()
+            where = [broker] if kind == "auto_out" and broker else self._ends()
             self._place(where, self.consumer(address))
         return address
 
@@ -279,7 +288,7 @@ class Draw:
             self._uids,
             address,
             messages,
-            anonymous=address.kind in ADDRESSED and rng.random() < 0.15,
+            anonymous=address.kind in ADDRESSED and not self.neighbour and rng.random() < 0.15,
             cut=rng.choice((("full", 0), ("full", 0), ("random", 0), ("fixed", rng.randint(1, 20000)), ("odd", 0))),
             pace=rng.choice((0.0, 0.0, 0.0, 0.002, 0.01)),
             drain=rng.choice(("send", "give")),
@@ -322,6 +331,8 @@ class Draw:
         rng = self.rng
         connection, session, link = rng.choice(self.scenario.links())
         what = rng.choice(("detach", "detach", "detach", "end", "drop", "close", "shut", "deaf", "flap"))
+        if connection.role == "behind":
+            return
         if connection.broker and what in ("end",):
             what = "detach"
         if what == "flap" and not self._brokers():
@@ -417,6 +428,8 @@ class Draw:
             if link.address not in mine:
                 continue
             if isinstance(link, ProducerSpec):
+                if connection.role == "behind":
+                    continue
                 size = rng.choice((100, 5000))
                 link.messages, link.endless, link.pace = [MessageSpec(size)], True, 0.0
                 link.cut, link.delay = ("full", 0), 0.0
@@ -424,7 +437,7 @@ class Draw:
                 link.credit, link.settle, link.delay, link.odd = ("window", 1000), ("now", 0.0, 1), 0.0, 0.0
                 session.window = small
                 session.reopen = "zero"
-                if connection.broker:
+                if connection.role != "client":
                     continue
                 # Somebody else in the same session, behind it.
                 if any(each.text.endswith("a10") for each in self.scenario.addresses):
@@ -436,6 +449,6 @@ class Draw:
                         session.links.append(one)
 
 
-def draw(seed: int, kind: str, routers: int = 1) -> Scenario:
-    """The scenario of a seed."""
-    return Draw(seed, kind, routers)()
+def draw(seed: int, kind: str, routers: int = 1, neighbour: bool = False) -> Scenario:
+    """The scenario of a seed. `neighbour`: there is one of 1.19, with clients."""
+    return Draw(seed, kind, routers, neighbour)()

@@ -13,6 +13,7 @@ from tests.peer import message
 if TYPE_CHECKING:
     from loadtests.liveness.draw import Address
     from loadtests.liveness.links import InLink, OutLink
+    from loadtests.liveness.neighbour import BehindIn, BehindOut
 
 _ID = struct.Struct("!8sIII")
 _MARK = b"\xf0liveness"[:8]
@@ -43,7 +44,7 @@ class Message:
     size: int
     settled: bool
     address: Address
-    link: OutLink
+    link: OutLink | BehindOut
     #: the last octet has been given to the socket
     sent: bool = False
     aborted: bool = False
@@ -51,7 +52,7 @@ class Message:
     outcome: str | None = None
     done: bool = False
     #: links at which all of it has arrived, and what they said
-    arrivals: list[InLink] = field(default_factory=list)
+    arrivals: list[InLink | BehindIn] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     #: a consumer's link was lost with it
     lost_with: bool = False

@@ -33,6 +33,8 @@ class Role:
         self.link: Link | None = None
         self.session: Session | None = None
         self.attaches = 0
+        #: it is a client of a neighbour, without a link of ours
+        self.behind = False
         #: it has left for good
         self.gone = False
         #: how long it stays away when it has left
@@ -390,9 +392,7 @@ class InLink(Link):
         self.settled_since = 0
         self.flush = False
         self.order: dict[tuple[int, int], int] = {}
-        self.arrived = 0
-        #: since the calm began
-        self.rested = False
+        self.granted = False
 
     @property
     def spec(self) -> ConsumerSpec:
@@ -432,9 +432,9 @@ class InLink(Link):
         elif pattern == "one":
             if self.credit == 0 and not self.unsettled and self.current is None:
                 self.set(1)
-        elif pattern == "settled" and (self.limit == self.count == 0 or self.settled_since >= max(1, number // 2)):
-            more = number if self.limit == self.count == 0 else self.settled_since
-            self.settled_since = 0
+        elif pattern == "settled" and (not self.granted or self.settled_since >= max(1, number // 2)):
+            more = self.settled_since if self.granted else number
+            self.granted, self.settled_since = True, 0
             self.set(self.credit + more)
 
     def set(self, credit: int, drain: bool = False) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from loadtests.liveness.neighbour import Neighbour
 from tests.peer.management import Management, ManagementError
 from tests.peer.peer import Peer
 from tests.system.counters import Counters
-from tests.system.network import Two, interior, ports
-from tests.system.router import SETTINGS, Router, Section, listener
+from tests.system.network import CONVERGENCE, interior, ports
+from tests.system.router import SETTINGS, Router, Section, listener, poll
 
 #: Frames of a session window where listeners say so.
 SMALL_WINDOW = 20
@@ -39,9 +40,12 @@ def _listeners() -> list[Section]:
 class Routers:
     """One router, or two with a connection between them."""
 
-    def __init__(self, workers: int, hop: bool) -> None:
+    def __init__(self, workers: int, hop: str) -> None:
         self.workers = workers
-        self.hop = hop
+        #: two: of ours; 1.19: one with a neighbour of 1.19
+        self.kind = hop
+        self.hop = hop != "none"
+        self.neighbour: Neighbour | None = None
         self._stack = ExitStack()
         self.routers: list[Router] = []
         self._agents: dict[int, tuple[Management, float]] = {}
@@ -50,7 +54,10 @@ class Routers:
     def __enter__(self) -> Self:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="liveness-")))
         configurations = [[*_listeners(), *SETTINGS]]
-        if self.hop:
+        if self.kind == "1.19":
+            inner = [one for one in interior("A") if one[1].get("name") or one[0] != "listener"]
+            configurations = [[*inner, *configurations[0]]]
+        elif self.hop:
             (port,) = ports(1)
             configurations = [
                 [
@@ -72,24 +79,25 @@ class Routers:
                 self._counters.append(self._stack.enter_context(Counters(router)))
             for number in range(len(self.routers)):
                 self.agent(number)
-            if self.hop:
+            if self.kind == "two":
                 self._converge()
+            elif self.hop:
+                self.neighbour = Neighbour(self.routers[0].ports["net"], "A")
         except BaseException:
             self.__exit__(None, None, None)
             raise
         return self
 
     def _converge(self) -> None:
-        self._wait(lambda: all(len(self.query(n, "router.node")) == 2 for n in (0, 1)), "routers know each other")
-
-    def _wait(self, condition: Any, what: str) -> None:
-        from tests.system.router import poll
-
-        poll(condition, what, 30)
+        poll(
+            lambda: all(len(self.query(n, "router.node")) == 2 for n in (0, 1)), "routers know each other", CONVERGENCE
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.neighbour is not None:
+            self.neighbour.close()
         for agent, _used in self._agents.values():
             agent.peer.drop()
         for router in self.routers:
@@ -158,6 +166,3 @@ class Routers:
     def failed_checks(self) -> int:
         """Assertions of the routers that did not hold."""
         return sum(counters.totals()["checks_failed"] for counters in self._counters)
-
-
-__all__ = ["Routers", "Two"]

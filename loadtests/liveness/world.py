@@ -13,6 +13,8 @@ from loadtests.liveness.draw import Address, ConnectionSpec, ConsumerSpec, Incid
 from loadtests.liveness.ledger import Ledger, Message
 from loadtests.liveness.links import Consumer, InLink, Link, Producer, Role
 from loadtests.liveness.loop import Loop
+from loadtests.liveness.neighbour import NAME as NEIGHBOUR
+from loadtests.liveness.neighbour import Behind, BehindIn
 from loadtests.liveness.party import Connection
 from loadtests.liveness.routers import Routers
 from tests.peer import frames as peer_frames
@@ -21,6 +23,8 @@ from tests.peer import frames as peer_frames
 SETTING_UP = 15.0
 #: Seconds that a round takes at most, as long as something goes on.
 LONGEST = 60.0
+#: Seconds between looks at what goes on behind a neighbour.
+NEIGHBOUR_TURN = 0.003
 #: Faults after which a round is over.
 MOST_FAULTS = 20
 
@@ -79,13 +83,17 @@ class World:
         self.roles: dict[ProducerSpec | ConsumerSpec, Role] = {}
         self.connections: dict[ConnectionSpec, Connection] = {}
         self.doors: dict[ConnectionSpec, Door] = {}
+        self.behind: Behind | None = None
         self._entities: list[tuple[int, str, str]] = []
         self._flaps: dict[str, Callable[[], None]] = {}
         for spec in scenario.connections:
             roles: dict[SessionSpec, list[Role]] = {}
             for session in spec.sessions:
                 roles[session] = [self._role(link) for link in session.links]
-            self.connections[spec] = Connection(self, spec, roles)
+            if spec.role != "behind":
+                self.connections[spec] = Connection(self, spec, roles)
+            elif routers.neighbour is not None:
+                self.behind = Behind(self, routers.neighbour, roles[spec.sessions[0]])
 
     def _role(self, spec: ProducerSpec | ConsumerSpec) -> Role:
         role = Producer(self, spec) if isinstance(spec, ProducerSpec) else Consumer(self, spec)
@@ -109,7 +117,7 @@ class World:
         if role is None or not role.grudge:
             self.last = self.loop.now
 
-    def arrived(self, message: Message, link: InLink) -> None:
+    def arrived(self, message: Message, link: InLink | BehindIn) -> None:
         """All of a message has come."""
         message.arrivals.append(link)
         if message.aborted:
@@ -187,7 +195,37 @@ class World:
             if not spec.broker:
                 connection.connect(self.routers.routers[spec.router].ports[spec.listener])
         self.say("everybody is connected")
-        return self._until(lambda: not check.not_attached(self), "all links are attached")
+        return (
+            self._until(lambda: not check.not_attached(self), "all links are attached")
+            and (not self.routers.hop or self._until(self._addresses_known, "routers know each other's addresses"))
+            and self._neighbour_knows()
+        )
+
+    def _addresses_known(self) -> bool:
+        """Whether every router knows which others have consumers of an address."""
+        wanted: dict[str, set[str]] = {}
+        for spec, _session, link in self.scenario.links():
+            if isinstance(link, ConsumerSpec) and link.address.kind not in ("in", "out"):
+                name = NEIGHBOUR if spec.role == "behind" else "AB"[spec.router]
+                wanted.setdefault(f"M0{link.address.text}", set()).add(name)
+        for number, _router in enumerate(self.routers.routers):
+            rows = {row["key"]: row["remoteHostRouters"] or () for row in self.routers.query(number, "router.address")}
+            if any(not names - {"AB"[number]} <= set(rows.get(key, ())) for key, names in wanted.items()):
+                return False
+        return True
+
+    def _neighbour_knows(self) -> bool:
+        if self.behind is None:
+            return True
+        if not self._until(self.behind.known, "the neighbour knows all addresses"):
+            return False
+        self._look(self.behind)
+        return True
+
+    def _look(self, behind: Behind) -> None:
+        if not self.ending:
+            behind.turn()
+            self.loop.after(NEIGHBOUR_TURN, lambda: self._look(behind))
 
     def _until(self, condition: Callable[[], Any], what: str, every: float = 0.005) -> bool:
         if self.loop.until(condition, SETTING_UP, every):
@@ -246,7 +284,7 @@ class World:
             rows = self.routers.query(number, "router.config.linkRoute")
             if not all(row["operStatus"] == "active" for row in rows):
                 return False
-        if self.routers.hop:
+        if len(self.routers.routers) > 1:
             mine = {f"{a.broker.name}{a.kind}" for a in self.scenario.addresses if a.broker and a.kind in ("in", "out")}
             for number, _router in enumerate(self.routers.routers):
                 keys = [row["key"] for row in self.routers.query(number, "router.address")]
@@ -398,6 +436,8 @@ class World:
                 connection.drop(how == "reset")
         for door in self.doors.values():
             door.close()
+        if self.behind is not None:
+            self.behind.leave()
         for router, kind, name in reversed(self._entities):
             self.routers.delete_any(router, kind, name)
         if clean:

@@ -1,0 +1,230 @@
+"""A neighbour of the shape of Dispatch 1.19: one session for all its streams, windows without end.
+
+`tests.peer.router19` is the router, in a thread of its own. Here are its producers and consumers, which a round draws
+like others: nothing of them but what they send, and when they settle.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadtests.liveness import frames
+from loadtests.liveness.draw import ConsumerSpec, ProducerSpec
+from loadtests.liveness.ledger import Message, encoded
+from loadtests.liveness.links import Consumer, Producer, Role
+from tests.peer import frames as peer_frames
+from tests.peer.router19.engine import Timers
+from tests.peer.router19.router import Arrival, Injection, Router19
+from tests.peer.router19.router import Consumer as Consumer19
+from tests.peer.router19.world import World as World19
+
+if TYPE_CHECKING:
+    from loadtests.liveness.world import World
+
+NAME = "N19"
+#: Seconds between the moments at which it announces addresses; 1 in 1.19.
+TICK = 0.05
+#: Messages of one producer that are under way.
+WINDOW = 50
+#: Messages of fewer octets are handed over in one go, so that they keep their order.
+WHOLE = 12_000
+STATES = {
+    "accepted": peer_frames.ACCEPTED,
+    "released": peer_frames.RELEASED,
+    "rejected": peer_frames.REJECTED,
+    "modified": peer_frames.modified(False, False),
+}
+
+
+class Neighbour:
+    """The router and its thread; one for many rounds."""
+
+    def __init__(self, port: int, router_id: str) -> None:
+        self.world = World19()
+        distributions = {name: name for name in ("balanced", "closest", "multicast")}
+        self.router = Router19(self.world, NAME, Timers(tick=TICK), addresses=distributions)
+        self.router.connect(port)
+        self.router.wait_neighbour(router_id)
+        self.router.wait_reach(router_id)
+
+    def close(self) -> None:
+        """Stop it."""
+        self.router.stop()
+        self.world.close()
+
+
+class BehindOut:
+    """What stands for the link of a producer there."""
+
+    def __init__(self, role: Producer) -> None:
+        self.role = role
+        self.up = True
+        self.under_way: list[tuple[Message, Injection]] = []
+        #: a message in parts: its injection, octets, and how many were given
+        self.part: tuple[Message, Injection, bytes, int] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.role.name} of {self.role.address} behind the neighbour"
+
+
+class BehindIn:
+    """What stands for the link of a consumer there."""
+
+    def __init__(self, role: Consumer, consumer: Consumer19) -> None:
+        self.role = role
+        self.consumer = consumer
+        self.up = True
+        self.seen = 0
+        self.order: dict[tuple[int, int], int] = {}
+        self.waiting: list[tuple[float, Arrival, str]] = []
+
+    def __str__(self) -> str:
+        return f"{self.role.name} of {self.role.address} behind the neighbour"
+
+
+class Behind:
+    """All clients of the neighbour in a round."""
+
+    def __init__(self, world: World, neighbour: Neighbour, roles: list[Role]) -> None:
+        self.world = world
+        self.neighbour = neighbour
+        self.router = neighbour.router
+        self.outs = [BehindOut(role) for role in roles if isinstance(role, Producer)]
+        self.ins: list[BehindIn] = []
+        for role in roles:
+            role.behind = True
+            if isinstance(role, Consumer):
+                credit = None if role.spec.credit[0] != "none" else 0
+                self.ins.append(BehindIn(role, self.router.consumer(role.address.text, credit, accept=False)))
+
+    def known(self) -> bool:
+        """Whether every message finds somebody."""
+        with self.neighbour.world.lock:
+            for out in self.outs:
+                found = self.router.forward.table.get(f"M0{out.role.address.text}")
+                if found is None or not (found.consumers or self.router.forward.remotes(found.key)):
+                    return False
+        return True
+
+    # --- a look at it every so often ----------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Send, and settle, what there is now."""
+        if self.neighbour.world.errors:
+            raise self.neighbour.world.errors[0]
+        for out in self.outs:
+            self._send(out)
+            self._outcomes(out)
+        for end in self.ins:
+            self._take(end)
+
+    def _send(self, out: BehindOut) -> None:
+        role = out.role
+        if out.part is not None:
+            self._extend(out)
+        elif role.left and len(out.under_way) < WINDOW:
+            spec: ProducerSpec = role.spec
+            number = role.next
+            role.next += 1
+            one = spec.messages[min(number, len(spec.messages) - 1)]
+            message = Message(spec.uid, number, one.size, one.settled, role.address, out)
+            self.world.ledger.messages[spec.uid, number] = message
+            octets = encoded(spec.uid, number, one.size, None)
+            first = len(octets) if len(octets) < WHOLE else role.rng.randint(100, 10_000)
+            injection = self.router.send(role.address.text, octets[:first], one.settled, first == len(octets))
+            out.under_way.append((message, injection))
+            if first < len(octets):
+                out.part = message, injection, octets, first
+            else:
+                message.sent = True
+
+    def _extend(self, out: BehindOut) -> None:
+        assert out.part is not None
+        message, injection, octets, at = out.part
+        spec = out.role.spec.messages[min(message.number, len(out.role.spec.messages) - 1)]
+        if spec.pause_at is not None and at >= spec.pause_at and spec.pause > 1e6:
+            return
+        if spec.abort_at is not None and at >= spec.abort_at:
+            injection.abort()
+            message.aborted = True
+            out.part = None
+            out.under_way.remove((message, injection))
+            return
+        to = min(len(octets), at + out.role.rng.randint(1, 40_000))
+        message.sent = to == len(octets)
+        injection.extend(octets[at:to], message.sent)
+        out.part = None if message.sent else (message, injection, octets, to)
+        self.world.progress(out.role)
+
+    def _outcomes(self, out: BehindOut) -> None:
+        left = []
+        for message, injection in out.under_way:
+            with self.neighbour.world.lock:
+                done, state = injection.settled, injection.state
+            if done:
+                message.outcome, message.done = frames.state_name(state), True
+                self.world.progress(out.role)
+            elif message.settled and message.sent:
+                continue
+            else:
+                left.append((message, injection))
+        out.under_way = left
+
+    def _take(self, end: BehindIn) -> None:
+        role, consumer = end.role, end.consumer
+        spec: ConsumerSpec = role.spec
+        while True:
+            with self.neighbour.world.lock:
+                if len(consumer.arrivals) <= end.seen or not consumer.arrivals[end.seen].complete:
+                    break
+                arrival = consumer.arrivals[end.seen]
+                end.seen += 1
+                payload, settled, aborted = arrival.payload, arrival.presettled, arrival.out.aborted
+                arrival.payload = b""
+            if aborted:
+                continue
+            self.world.progress(role)
+            message, wrong = self.world.ledger.identify(payload)
+            if message is None:
+                self.world.fault(f"{end}: {wrong}")
+                continue
+            self.world.arrived(message, end)
+            if settled or spec.settle[0] == "never":
+                continue
+            odd = role.rng.random() < spec.odd
+            outcome = role.rng.choice(("released", "rejected")) if odd else "accepted"
+            message.said.append(outcome)
+            late = 0.0 if self.world.calm or spec.settle[0] == "now" else spec.settle[1]
+            end.waiting.append((self.world.loop.now + late, arrival, outcome))
+        due = [one for one in end.waiting if one[0] <= self.world.loop.now or self.world.calm]
+        end.waiting = [one for one in end.waiting if one not in due]
+        for _when, arrival, outcome in due:
+            arrival.settle(STATES[outcome])
+
+    def standing(self) -> list[str]:
+        """What has not come to its end."""
+        found = []
+        for out in self.outs:
+            if out.role.grudge:
+                continue
+            if out.part is not None:
+                message, _injection, octets, at = out.part
+                found.append(f"{out} has handed over {at} of {len(octets)} octets of {message}")
+            elif out.role.left:
+                found.append(f"{out} has {out.role.left} messages to send")
+            if out.under_way:
+                found.append(f"{out}: no outcome of {len(out.under_way)}, the first is {out.under_way[0][0]}")
+        for end in self.ins:
+            with self.neighbour.world.lock:
+                parts = len(end.consumer.arrivals) - end.seen
+            if parts and not end.role.grudge:
+                found.append(f"{end} has {parts} that are not complete")
+        return found
+
+    def leave(self) -> None:
+        """The consumers go."""
+        for out in self.outs:
+            if out.part is not None:
+                out.part[1].abort()
+        for end in self.ins:
+            end.consumer.close()
