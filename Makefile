@@ -1,6 +1,6 @@
 # make run     build, then start a router with conf/standalone.conf (another: make run CONF=file)
 # make hello   send a first message through it (another router: make hello URL=amqp://host:port)
-# make test    lint, types and all tests
+# make test    lint, types and all tests        make test-long     what takes longer (LONG_SECONDS=600 for each)
 # make build   the commands in .venv/bin         make build-debug   the debug flavour in build/debug
 # make bench   benchmarks, as tables             make fuzz          fuzz targets (SECONDS=60 for each)
 # make loadtest    locust's users for a minute (ARGS='--users 200 --seconds 300'; ARGS=--web: in the browser)
@@ -24,6 +24,8 @@ ARGS ?=
 # How long each fuzz target runs: in `make fuzz`, and in `make test`.
 SECONDS ?= 60
 TEST_FUZZ_SECONDS := 5
+# How long soak, liveness and random kills run, each, in `make test-long`.
+LONG_SECONDS ?= 600
 
 BIN := .venv/bin
 STAMPS := build/stamps
@@ -40,7 +42,8 @@ $(call remember,$(STAMPS)/cython-files,$(CYTHON))
 $(call remember,$(STAMPS)/python-files,$(PYTHON_FILES))
 $(call remember,$(STAMPS)/packages,$(PACKAGES))
 
-.PHONY: build build-debug run hello test test-unit test-debug test-fuzz test-system test-interop bench loadtest fuzz lint docs clean FORCE
+.PHONY: build build-debug run hello test test-long test-unit test-debug test-fuzz test-system test-interop bench loadtest \
+    fuzz lint docs clean FORCE
 
 build: $(STAMPS)/release $(STAMPS)/bytecode
 	@:
@@ -132,6 +135,13 @@ test-system: build wire-tools .venv/test-dependencies
 
 test-interop: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@$(call pytest,,tests/interop)
+
+# Before an issue is called done. Brokers that cannot be had here are left out (status 2).
+test-long: build wire-tools .venv/test-dependencies $(STAMPS)/interop
+	@status=0; $(BIN)/python -m loadtests.liveness --seconds $(LONG_SECONDS) --keep-going || status=1; \
+	    $(call pytest,SLUICE_SOAK_SECONDS=$(LONG_SECONDS),tests/system/test_soak.py,-o faulthandler_timeout=0) \
+	    || status=1; \
+	    $(BIN)/python -m loadtests.killed --seconds $(LONG_SECONDS) || [ $$? = 2 ] || status=1; exit $$status
 
 fuzz: build-debug .venv/test-dependencies
 	@$(call fuzz-targets,$(SECONDS))

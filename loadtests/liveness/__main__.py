@@ -1,39 +1,60 @@
 """`python -m loadtests.liveness`: rounds of random misbehaviour within the protocol, then everything comes to rest.
 
-Exit status: 0 nothing was wrong; 1 something was, with the seeds; 2 it could not begin.
+Exit status: 0 nothing was wrong; 1 something was, with the words that repeat it; 2 it could not begin.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from loadtests.liveness.draw import draw
-from loadtests.liveness.routers import Routers
+from loadtests.liveness.routers import HOPS, Routers
 from loadtests.liveness.world import World
 
 KINDS = ("rest", "grudge")
-HOPS = ("none", "two", "1.19")
+WORKERS = (1, 3)
+#: Seconds without progress after which something stands still.
 PATIENCE = 6.0
+ROUNDS = 100
+#: Faults of a round that are printed.
+SHOWN = 8
+
+
+class Setting(NamedTuple):
+    """Under which a seed is run."""
+
+    hop: str
+    workers: int
+    kind: str
+
+    def words(self, seed: int) -> str:
+        """The options that repeat a round."""
+        return f"--seed {seed} --kind {self.kind} --workers {self.workers} --hop {self.hop}"
+
+    def __str__(self) -> str:
+        return f"kind {self.kind}, workers {self.workers}, hop {self.hop}"
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m loadtests.liveness", description=__doc__.split("\n")[0])
-    parser.add_argument("--seed", type=int, help="one round, with its history")
-    parser.add_argument("--seeds", help="FROM-TO")
-    parser.add_argument("--rounds", type=int, help="how many (default: 100, or as many as --seconds allow)")
-    parser.add_argument("--seconds", type=float, help="for how long")
-    parser.add_argument("--workers", type=int, choices=(1, 2, 3, 4), help="default: 1 and 3 in turns")
-    parser.add_argument(
-        "--hop", choices=(*HOPS, "all"), default="all", help="one router; two; one and a neighbour of 1.19"
-    )
-    parser.add_argument("--kind", choices=(*KINDS, "both"), default="both")
-    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
+    """The command line; exits with status 2 and a message when it is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m loadtests.liveness", description="Does everything come to rest?")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seed", type=int, help="this one only, with its history")
+    which.add_argument("--seeds", metavar="FROM-TO", help="these")
+    which.add_argument("--rounds", type=int, help=f"so many ({ROUNDS}, unless --seconds is given)")
+    parser.add_argument("--first", type=int, default=1, help="the first seed of --rounds or --seconds (%(default)s)")
+    parser.add_argument("--seconds", type=float, help="begin no round after so long")
+    parser.add_argument("--kind", choices=(*KINDS, "both"), default="both", help="everybody behaves; one never does")
+    parser.add_argument("--workers", type=int, help="of each router (1 and 3 in turns)")
+    parser.add_argument("--hop", choices=(*HOPS, "all"), default="all", help="one router; two; one beside one of 1.19")
+    parser.add_argument("--keep-going", action="store_true", help="go on after a round that failed")
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds without progress (%(default)s)")
     return parser.parse_args(words)
 
@@ -41,77 +62,89 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def seeds(options: argparse.Namespace) -> Iterator[int]:
     """The seeds to run."""
     if options.seed is not None:
-        yield options.seed
-        return
+        return iter((options.seed,))
     if options.seeds:
         low, _, high = options.seeds.partition("-")
-        yield from range(int(low), int(high or low) + 1)
-        return
-    count = options.rounds or (1 << 30 if options.seconds else 100)
-    yield from range(1, count + 1)
+        return iter(range(int(low), int(high or low) + 1))
+    if options.rounds is None and options.seconds:
+        return itertools.count(options.first)
+    return iter(range(options.first, options.first + (options.rounds or ROUNDS)))
 
 
-class Fleet:
-    """Routers of all configurations that have been asked for, each started once."""
+def settings(options: argparse.Namespace) -> list[Setting]:
+    """All settings that are asked for, in an order in which few seeds see all of their parts."""
+    hops = HOPS if options.hop == "all" else (options.hop,)
+    kinds = KINDS if options.kind == "both" else (options.kind,)
+    workers = (options.workers,) if options.workers else WORKERS
+    return [Setting(*each) for each in itertools.product(hops, workers, kinds)]
 
-    def __init__(self, stack: ExitStack) -> None:
+
+class Run:
+    """Rounds, with the routers that they share."""
+
+    def __init__(self, stack: ExitStack, patience: float) -> None:
         self._stack = stack
-        self._running: dict[tuple[int, str], tuple[ExitStack, Routers]] = {}
+        self._patience = patience
+        self._routers: dict[tuple[str, int], tuple[ExitStack, Routers]] = {}
+        self.counts: Counter[Setting] = Counter()
+        self.failed: list[str] = []
 
-    def get(self, workers: int, hop: str) -> Routers:
-        """Routers that are at rest."""
-        key = (workers, hop)
-        if key not in self._running:
+    def round(self, seed: int, setting: Setting, history: bool = False) -> bool:
+        """One round; whether nothing was wrong."""
+        routers = self._at_rest(setting)
+        start = time.monotonic()
+        scenario = draw(seed, setting.kind, len(routers.routers), routers.neighbour is not None)
+        world = World(scenario, routers, self._patience)
+        faults = world.run() + routers.trouble()
+        self.counts[setting] += 1
+        if history:
+            print("\n".join(world.history))
+        if faults:
+            self.failed.append(setting.words(seed))
+            what = " ".join(filter(None, (scenario.theme, scenario.grudge)))
+            print(f"FAILED {setting.words(seed)} ({what}; {time.monotonic() - start:.1f} s)")
+            for fault in faults[:SHOWN]:
+                print(f"    {fault}")
+            self._discard(setting)
+        sys.stdout.flush()
+        return not faults
+
+    def _at_rest(self, setting: Setting) -> Routers:
+        """Routers of a setting, started when they are first asked for."""
+        key = setting.hop, setting.workers
+        if key not in self._routers:
             own = self._stack.enter_context(ExitStack())
-            self._running[key] = (own, own.enter_context(Routers(workers, hop)))
-        return self._running[key][1]
+            self._routers[key] = own, own.enter_context(Routers(setting.workers, setting.hop))
+        return self._routers[key][1]
 
-    def discard(self, workers: int, hop: str) -> None:
-        """Those that failed are not used again."""
-        own, _routers = self._running.pop((workers, hop))
+    def _discard(self, setting: Setting) -> None:
+        """Routers that have failed are not used again."""
+        own, _routers = self._routers.pop((setting.hop, setting.workers))
         own.close()
+
+    def summary(self) -> str:
+        """What was run, and what failed."""
+        lines = [f"{count:6} rounds: {setting}" for setting, count in sorted(self.counts.items())]
+        lines.append(f"{len(self.failed)} of {sum(self.counts.values())} rounds failed")
+        return "\n".join(lines + [f"    {words}" for words in self.failed])
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run; returns the exit status."""
     options = parse(sys.argv[1:] if words is None else words)
-    hops = HOPS if options.hop == "all" else (options.hop,)
-    kinds = KINDS if options.kind == "both" else (options.kind,)
-    counts: Counter[str] = Counter()
-    failed: list[str] = []
+    chosen = settings(options)
     until = time.monotonic() + options.seconds if options.seconds else None
     with ExitStack() as stack:
-        fleet = Fleet(stack)
+        run = Run(stack, options.patience)
         for seed in seeds(options):
-            for hop in hops if options.seed is not None else (hops[seed % len(hops)],):
-                for kind in kinds if options.seed is not None else (kinds[seed // 2 % len(kinds)],):
-                    workers = options.workers or (1, 3)[seed // 4 % 2]
-                    name = f"--seed {seed} --kind {kind} --workers {workers} --hop {hop}"
-                    routers = fleet.get(workers, hop)
-                    world = World(
-                        draw(seed, kind, len(routers.routers), routers.neighbour is not None), routers, options.patience
-                    )
-                    start = time.monotonic()
-                    faults = world.run() + routers.trouble()
-                    counts[f"{kind}, {workers} workers, hop: {hop}"] += 1
-                    if options.seed is not None:
-                        print("\n".join(world.history))
-                    if faults:
-                        failed.append(name)
-                        what = f"{world.scenario.theme} {world.scenario.grudge}".strip()
-                        print(f"FAILED {name} ({what}) {time.monotonic() - start:.1f} s")
-                        for fault in faults[:8]:
-                            print(f"    {fault[:1000]}")
-                        fleet.discard(workers, hop)
-                    sys.stdout.flush()
-                    if faults and not options.keep_going:
-                        break
-            if (failed and not options.keep_going) or (until is not None and time.monotonic() > until):
+            if until is not None and time.monotonic() > until:
                 break
-    for name, count in sorted(counts.items()):
-        print(f"{count:6} rounds: {name}")
-    print(f"{len(failed)} of {sum(counts.values())} rounds failed" + "".join(f"\n    {name}" for name in failed))
-    return 1 if failed else 0
+            turns = chosen if options.seed is not None else [chosen[seed % len(chosen)]]
+            fine = [run.round(seed, setting, options.seed is not None) for setting in turns]
+            if not all(fine) and not options.keep_going:
+                break
+    print(run.summary())
+    return 1 if run.failed else 0
 
 
 if __name__ == "__main__":

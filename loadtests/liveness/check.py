@@ -159,6 +159,7 @@ def describe(world: World) -> None:
             )
             lines += [f"    {_line(link)}" for link in session.links.values()]
     for number in range(len(world.routers.routers)):
+        lines.append(f"router {number}: dropped since its start: {world.routers.drops()[number]}")
         for row in world.routers.query(number, "router.link"):
             if (
                 row["undeliveredCount"]

@@ -240,6 +240,8 @@ class OutLink(Link):
         """Whether a frame may be written, if the session's window is open."""
         if not self.up or self.leaving or self.waits:
             return False
+        if self.spec.anonymous and not self.world.begun:
+            return False  # it has credit before there is anybody to get its messages
         return self.current is not None or (self.credit > 0 and self.role.left > 0)
 
     def on_flow(self, fields: list[Any]) -> None:

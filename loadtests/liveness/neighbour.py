@@ -97,6 +97,11 @@ class Behind:
                 credit = None if role.spec.credit[0] != "none" else 0
                 self.ins.append(BehindIn(role, self.router.consumer(role.address.text, credit, accept=False)))
 
+    @property
+    def connected(self) -> bool:
+        """Whether it is still connected to the router."""
+        return bool(self.router.connections)
+
     def known(self) -> bool:
         """Whether every message finds somebody."""
         with self.neighbour.world.lock:

@@ -21,6 +21,8 @@ from tests.system.router import SETTINGS, Router, Section, listener, poll
 #: Frames of a session window where listeners say so.
 SMALL_WINDOW = 20
 CAPACITY = 250
+#: What is between clients: one router; two; one and a neighbour of 1.19.
+HOPS = ("none", "two", "1.19")
 #: Seconds after which the connection of a management client is not used again; the router's idle time-out is 16.
 AGENT_AGE = 6.0
 _HELD = re.compile(r"^(sluice_worker_\w*(?:buffered|held)_(?:bytes|octets)\w*(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
@@ -161,6 +163,14 @@ class Routers:
                 found.append(f"the router in {router.directory.name} ended:\n{router.tail(20)}")
             marks = ("(critical)", "Traceback", "died")
             found += [line for line in router.log.splitlines() if any(mark in line for mark in marks)]
+        return found
+
+    def drops(self) -> list[dict[str, int]]:
+        """Deliveries that each router has dropped since its start, by reason."""
+        found = []
+        for counters in self._counters:
+            totals = counters.totals()
+            found.append({name: totals[name] for name in totals if name.startswith("dropped.") and totals[name]})
         return found
 
     def failed_checks(self) -> int:

@@ -73,6 +73,8 @@ class World:
         self.loop = Loop()
         self.order = random.Random(f"{scenario.seed}:order")
         self.ledger = Ledger()
+        #: everybody is attached
+        self.begun = False
         self.calm = False
         #: the round is over: parties leave
         self.ending = False
@@ -295,7 +297,9 @@ class World:
     def _storm(self) -> None:
         """Everybody does what was drawn, and what was drawn happens."""
         start = self.loop.now
+        self.begun = True
         for spec, connection in self.connections.items():
+            connection.wants()
             if spec.deaf:
                 connection.hear(True)
             for session in connection.sessions.values():
@@ -407,6 +411,8 @@ class World:
                 self.history += [f"          {line}" for line in missing]
                 check.describe(self)
                 return
+        if self.behind is not None and not self.behind.connected:
+            self.fault("the router and its neighbour of 1.19 have lost their connection")
         self.say("all that was to come has come")
         self.faults += check.ledger(self)
         if self.scenario.kind != "grudge":

@@ -70,7 +70,7 @@ def run(router: Router, seconds: float, seed: int) -> Record:
     return record
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(120 + 2 * SECONDS)
 def test_soak(start: Start, workers: int) -> None:
     router = start([listener(), *SETTINGS], workers)
     with Counters(router) as counters:

@@ -101,6 +101,8 @@ class Link:
     def _send(self, out: Outgoing) -> bool:
         """Send of one copy what there is; whether that was its end."""
         session = self.session
+        if session.remote_window <= 0:
+            return False
         if not out.started:
             out.started = True
             out.id = session.take_delivery_id()
@@ -400,7 +402,12 @@ class Endpoint(asyncio.Protocol):
         session = self.by_channel[frame.channel]
         if frame.incoming_window is not None:
             used = (session.next_outgoing_id - (frame.next_incoming_id or 0)) % MODULUS
+            shut = session.remote_window <= 0
             session.remote_window = frame.incoming_window - used
+            if shut:
+                for one in session.links:
+                    if not one.receiver:
+                        one.pump()
         link = session.by_remote.get(frame.handle) if frame.handle is not None else None
         if link is None:
             for one in session.links:
