@@ -514,7 +514,7 @@ class InLink(Link):
         self.world.arrived(message, self)
         if delivery.settled:
             self.settled_since += 1
-            if not message.settled:
+            if not message.settled and message.link.up:  # else there is nobody any more who waits for its outcome
                 self.world.fault(f"{self}: {message} came settled")
             self.grant()
             return

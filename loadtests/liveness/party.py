@@ -198,7 +198,7 @@ class Session:
         side = terminus(frames.field(fields, 5 if fields[2] else 6))
         role = self.connection.role_for(str(side.get("address")), bool(fields[2]))
         answer = {"source": frames.field(fields, 5), "target": frames.field(fields, 6)}
-        if role is None or role.link is not None:
+        if role is None:
             self.connection.flapping(self, fields, answer)
             return
         link = role.answer(self, fields)
