@@ -112,7 +112,7 @@ def _settled_ones(world: World) -> list[str]:
             continue
         if address.kind == "multicast":
             continue
-        if not message.arrivals and message.link.up:
+        if not message.arrivals and (message.link.up or message.link.clean):
             found.append(f"{message} has not arrived")
     return found
 

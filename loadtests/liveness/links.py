@@ -126,6 +126,8 @@ class Link:
         self.up = False
         #: our detach is on its way
         self.leaving = False
+        #: it ended in order: what it sent settled before is not lost
+        self.clean = False
         self.ended = False
         self.count = 0
         session.links[self.handle] = self
@@ -166,7 +168,7 @@ class Link:
         """Leave."""
         if self.leaving or self.ended:
             return
-        self.leaving = True
+        self.leaving = self.clean = True
         self.session.write("detach", handle=self.handle, closed=closed)
         self.lost()
 
@@ -600,6 +602,6 @@ class InLink(Link):
             self.session.received.pop(delivery.number, None)
             if delivery.message is not None:
                 delivery.message.lost_with = True
-        if self.current is not None:
-            self.current = None
-        self.world.disturbed(self.role.address)
+        self.current = None
+        if self.leaving or self.role.address.kind not in ("in", "out"):
+            self.world.disturbed(self.role.address)

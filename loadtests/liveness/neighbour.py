@@ -59,6 +59,7 @@ class BehindOut:
     def __init__(self, role: Producer) -> None:
         self.role = role
         self.up = True
+        self.clean = False
         self.under_way: list[tuple[Message, Injection]] = []
         #: a message in parts: its injection, octets, and how many were given
         self.part: tuple[Message, Injection, bytes, int] | None = None

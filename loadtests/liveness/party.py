@@ -228,12 +228,13 @@ class Session:
         if self.usable and not self.leaving:
             self.write("end")
             self.leaving = True
-            self.dead(True)
+            self.dead(True, clean=True)
 
-    def dead(self, by_us: bool) -> None:
-        """All links of it are lost."""
+    def dead(self, by_us: bool, clean: bool = False) -> None:
+        """All links of it are lost; `clean`: what was sent before is not."""
         self.usable = False
         for link in list(self.links.values()):
+            link.clean |= clean
             if not link.leaving:
                 link.lost()
             link.end(by_us)
@@ -332,7 +333,7 @@ class Connection:
             self.put(frames.rare("close"))
             self.closing = True
             for session in list(self.sessions.values()):
-                session.dead(True)
+                session.dead(True, clean=True)
 
     def _gone(self, by_us: bool) -> None:
         sock, self.sock = self.sock, None

@@ -82,6 +82,8 @@ class World:
         self.history: list[str] = []
         self.began = self.last = self.loop.now
         self.upset: set[Address] = set()
+        #: addresses that somebody has left, in order or not
+        self.left: set[Address] = set()
         self.roles: dict[ProducerSpec | ConsumerSpec, Role] = {}
         self.connections: dict[ConnectionSpec, Connection] = {}
         self.doors: dict[ConnectionSpec, Door] = {}
@@ -137,7 +139,7 @@ class World:
         role = link.role
         if role.grudge or self.ending:
             return
-        if role.address.kind in ("in", "out", "auto_in", "auto_out") and role.address in self.upset:
+        if role.address.kind in ("in", "out", "auto_in", "auto_out") and role.address in self.left:
             return
         if not link.up and role.address.kind in ("in", "out"):
             return  # refused: no broker, or none yet
@@ -151,9 +153,10 @@ class World:
             self.fault(text)
 
     def disturbed(self, address: Address) -> None:
-        """A consumer, or an end of a routed link, is gone: nothing is sure for what is on its way there."""
+        """A consumer is gone, or anybody without a word: nothing is sure for what is on its way there."""
         if not self.ending:
             self.upset.add(address)
+            self.left.add(address)
 
     def connection_gone(self, connection: Connection) -> None:
         """A socket is closed."""
@@ -316,16 +319,17 @@ class World:
         role = self.roles[incident.link] if incident.link is not None else None
         self.say(f"{incident.what}: {incident.connection.name}" + (f", {role.name} of {role.address}" if role else ""))
         if incident.what == "detach" and role is not None and role.link is not None:
-            if connection.spec.broker or role.address.kind in ("in", "out"):
+            self.left.add(role.address)
+            if isinstance(role, Consumer):
                 self.disturbed(role.address)
             role.away = incident.seconds
             role.link.detach(incident.closed or role.address.kind in ("in", "out"))
         elif incident.what == "end" and session is not None:
-            self._disturb(connection)
+            self._disturb(connection, clean=True)
             session.end()
             self.loop.after(max(0.01, incident.seconds), lambda: self._begin_again(connection, session.spec))
         elif incident.what in ("drop", "close") and connection.sock is not None:
-            self._disturb(connection)
+            self._disturb(connection, clean=incident.what == "close")
             if incident.what == "drop":
                 connection.drop(incident.closed)
             else:
@@ -340,10 +344,11 @@ class World:
         elif incident.what == "flap":
             self._flap(incident)
 
-    def _disturb(self, connection: Connection) -> None:
+    def _disturb(self, connection: Connection, clean: bool) -> None:
         for roles in connection.roles.values():
             for role in roles:
-                if isinstance(role, Consumer) or role.address.kind in ("in", "out", "auto_in"):
+                self.left.add(role.address)
+                if isinstance(role, Consumer) or (not clean and role.address.kind in ("in", "out", "auto_in")):
                     self.disturbed(role.address)
 
     def _begin_again(self, connection: Connection, spec: SessionSpec) -> None:

@@ -1,0 +1,59 @@
+"""A few rounds of `python -m loadtests.liveness`, and whether it notices what stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from loadtests.liveness.__main__ import Run, Setting
+from loadtests.liveness.draw import (
+    Address,
+    ConnectionSpec,
+    ConsumerSpec,
+    MessageSpec,
+    ProducerSpec,
+    Scenario,
+    SessionSpec,
+)
+from loadtests.liveness.routers import HOPS, Routers
+from loadtests.liveness.world import World
+
+#: Rounds for each arrangement of routers, half of them with somebody who never behaves.
+ROUNDS = 4
+#: Seconds without progress on a machine that does other things, too.
+PATIENCE = 15.0
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    with ExitStack() as stack:
+        yield Run(stack, PATIENCE)
+
+
+@pytest.mark.parametrize(("hop", "workers"), list(zip(HOPS, (3, 1, 1), strict=True)))
+def test_everything_comes_to_rest(run: Run, hop: str, workers: int, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in range(1, ROUNDS + 1):
+        kind = ("rest", "grudge")[seed % 2]
+        assert run.round(seed, Setting(hop, workers, kind)), capsys.readouterr().out
+
+
+def one_link(**consumer: object) -> Scenario:
+    """A producer of three messages and a consumer, each on a connection of its own."""
+    address = Address("balanced/one", "balanced")
+    to = ProducerSpec(1, address, [MessageSpec(100)] * 3)
+    end = ConsumerSpec(2, address)
+    for name, value in consumer.items():
+        setattr(end, name, value)
+    connections = [ConnectionSpec(name, sessions=[SessionSpec(links=[link])]) for name, link in (("a", to), ("b", end))]
+    return Scenario(0, "rest", seconds=0.01, addresses=[address], connections=connections)
+
+
+def test_what_stands_still_is_noticed() -> None:
+    with Routers(1, "none") as routers:
+        assert World(one_link(), routers, PATIENCE).run() == []
+        (fault,) = World(one_link(settle=("never", 0.0, 1)), routers, 0.5).run()
+        assert "no outcome of 3, the first is message 0 of producer 1" in fault
+        (fault,) = World(one_link(credit=("none", 0)), routers, 0.5).run()
+        assert "no outcome of 3" in fault
