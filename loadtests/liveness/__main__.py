@@ -21,7 +21,7 @@ from loadtests.liveness.world import World
 KINDS = ("rest", "grudge")
 WORKERS = (1, 3)
 #: Seconds without progress after which something stands still.
-PATIENCE = 6.0
+PATIENCE = 10.0
 ROUNDS = 100
 #: Faults of a round that are printed.
 SHOWN = 8

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadtests.liveness import frames
+from loadtests.liveness.consumer import Consumer, InLink
 from loadtests.liveness.ledger import STREAM, Message
-from loadtests.liveness.links import Consumer, InLink, Link, OutLink, Producer, Role
+from loadtests.liveness.links import Link, Role
 from loadtests.liveness.neighbour import BehindIn
+from loadtests.liveness.producer import OutLink, Producer
 from loadtests.liveness.routers import CAPACITY
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from tests.peer import message
 
 if TYPE_CHECKING:
+    from loadtests.liveness.consumer import InLink
     from loadtests.liveness.draw import Address
-    from loadtests.liveness.links import InLink, OutLink
     from loadtests.liveness.neighbour import BehindIn, BehindOut
+    from loadtests.liveness.producer import OutLink
 
 _ID = struct.Struct("!8sIII")
 _MARK = b"\xf0liveness"[:8]

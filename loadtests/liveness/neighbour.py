@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadtests.liveness import frames
+from loadtests.liveness.consumer import Consumer
 from loadtests.liveness.draw import ConsumerSpec, ProducerSpec
 from loadtests.liveness.ledger import Message, encoded
-from loadtests.liveness.links import Consumer, Producer, Role
+from loadtests.liveness.links import Role
+from loadtests.liveness.producer import Producer
 from tests.peer import frames as peer_frames
 from tests.peer.router19.engine import Timers
 from tests.peer.router19.router import Arrival, Injection, Router19

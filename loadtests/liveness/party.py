@@ -8,8 +8,10 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from loadtests.liveness import frames
+from loadtests.liveness.consumer import InLink
 from loadtests.liveness.draw import WIDE, ConnectionSpec, SessionSpec
-from loadtests.liveness.links import InLink, Link, OutLink, Producer, Role
+from loadtests.liveness.links import Link, Role
+from loadtests.liveness.producer import OutLink, Producer
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER, terminus
 from tests.peer.types import Array, Symbol
 

@@ -9,13 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from loadtests.liveness import check
+from loadtests.liveness.consumer import Consumer, InLink
 from loadtests.liveness.draw import Address, ConnectionSpec, ConsumerSpec, Incident, ProducerSpec, Scenario, SessionSpec
 from loadtests.liveness.ledger import Ledger, Message
-from loadtests.liveness.links import Consumer, InLink, Link, Producer, Role
+from loadtests.liveness.links import Link, Role
 from loadtests.liveness.loop import Loop
 from loadtests.liveness.neighbour import NAME as NEIGHBOUR
 from loadtests.liveness.neighbour import Behind, BehindIn
 from loadtests.liveness.party import Connection
+from loadtests.liveness.producer import Producer
 from loadtests.liveness.routers import Routers
 from tests.peer import frames as peer_frames
 
