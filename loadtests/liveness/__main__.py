@@ -95,7 +95,12 @@ class Run:
         start = time.monotonic()
         scenario = draw(seed, setting.kind, len(routers.routers), routers.neighbour is not None)
         world = World(scenario, routers, self._patience)
-        faults = world.run() + routers.trouble()
+        try:
+            faults = world.run()
+        except (AssertionError, OSError) as error:  # e.g. the router does not answer its management client
+            world.abandon()
+            faults = [*world.faults, f"the round was broken off: {error!r}"]
+        faults += routers.trouble()
         self.counts[setting] += 1
         if history:
             print("\n".join(world.history))

@@ -25,7 +25,7 @@ CAPACITY = 250
 HOPS = ("none", "two", "1.19")
 #: Seconds after which the connection of a management client is not used again; the router's idle time-out is 16.
 AGENT_AGE = 6.0
-_HELD = re.compile(r"^(sluice_worker_\w*(?:buffered|held)_(?:bytes|octets)\w*(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
+_HELD = re.compile(r"^(sluice_(?!pool_)\w*(?:buffered|held)_(?:bytes|octets)(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 
 KINDS = {"connector": "connector", "linkRoute": "router.config.linkRoute", "autoLink": "router.config.autoLink"}
 

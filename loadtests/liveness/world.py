@@ -182,6 +182,15 @@ class World:
             self._leave()
         return self.faults
 
+    def abandon(self) -> None:
+        """Close all sockets."""
+        self.ending = True
+        for connection in self.connections.values():
+            connection.drop()
+        for door in self.doors.values():
+            door.close()
+        self.loop.close()
+
     def _set_up(self) -> bool:
         """Brokers, then clients; everything attached. False: it could not be."""
         for spec, connection in self.connections.items():
