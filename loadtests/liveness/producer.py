@@ -196,6 +196,8 @@ class OutLink(Link):
             message.done = True
             del self.unsettled[number]
             self.session.sent.pop(number, None)
+            if self.spec.endless:  # the list would be long, and is gone through at each look
+                self.world.ledger.messages.pop((message.uid, message.number), None)
 
     def lost(self) -> None:
         for number in self.unsettled:
