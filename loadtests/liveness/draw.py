@@ -222,7 +222,7 @@ class Draw:
         """Where links of addresses may be: clients, and a neighbour's with the same weight as all of them."""
         clients = self._clients()
         if self.scenario.grudge == "busy":
-            return clients  # the neighbour of the tests is slow: with an endless stream it would have time for nothing else
+            return clients  # the neighbour of the tests is slow, and would have time for nothing else
         behind = [spec for spec in self.scenario.connections if spec.role == "behind"]
         return clients + behind * len(clients)
 
