@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from router.ipc.control import PAIR, PAIRED, REFUSED, UNPAIR, Message
+from router.ipc.control import DECIDED, PAIR, PAIRED, REFUSED, UNPAIR, Message
 from supervisor.attach import NO_ROUTE, Routed
 from supervisor.connections import Connection, Link
 from supervisor.linktargets import INTER_ROUTER, Hop, RouterOf, no_router
@@ -86,6 +86,7 @@ class Pairs:
         pair.text = message["text"]
         client.pair = pair
         client.other = pair.outward
+        self._send(client.connection, {"t": DECIDED, "conn": client.connection.number, "link": pair.client_link})
         order = {
             "t": PAIR,
             "conn": container.number,

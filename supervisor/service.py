@@ -12,7 +12,8 @@ from router.config.entities import Configuration
 from router.ipc.control import Message, Op
 from router.ipc.layout import Region
 from router.ipc.scan import AddressCounters
-from router.log import CRITICAL, Log, place
+from router.log import CRITICAL, Log
+from router.log import place as place_of
 from router.routing.address import key
 from supervisor.acceptor import Acceptor, Listener, ListenError
 from supervisor.autolinks import AutoLinks
@@ -330,7 +331,7 @@ class Supervisor:
         del loop
         error = context.get("exception")
         details = "".join(traceback.format_exception(error)) if isinstance(error, Exception) else ""
-        kind = "" if error is None else place(error)
+        kind = "" if error is None else place_of(error)
         self._log.repeated(CRITICAL, "SERVER", kind, f"Internal error: {context['message']}\n{details}".rstrip())
 
     def _fatal(self, text: str) -> None:

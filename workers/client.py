@@ -287,7 +287,12 @@ class Client:
                 leaving.confirmed()
             return
         record = self.links.get(message["link"])
-        if isinstance(record, LinkRecord):
+        if message["t"] == control.DECIDED:
+            if isinstance(record, LinkRecord):
+                self.answers.forget(record)
+                for each in self.answers.due(record.link.session):
+                    self._act(each)
+        elif isinstance(record, LinkRecord):
             for each in self.answers.take(record, message):
                 self._act(each)
         elif message["t"] == control.PAIRED:

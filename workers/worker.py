@@ -86,6 +86,7 @@ class Worker:
             control.SNAPSHOT: self.on_snapshot,
             control.ATTACHED: self.on_answer,
             control.REFUSED: self.on_answer,
+            control.DECIDED: self.on_answer,
             control.DETACHED: self.on_answer,
             control.GONE: self.on_gone,
             control.LINK: self.on_link,

@@ -38,8 +38,9 @@ cdef class Scheduler:
     cdef void set_clock(self, uint64_t now_ns) noexcept
     cdef list dirty                   # Connections with something to send, in the order they got it
     cdef list resumed                 # Connections whose frames may go on, see Connection.pause
-    cdef list starved                 # what has a check_starved() that is to be called soon: outgoing links that hold
-                                      # credit back and get none (OVERFLOW_THROTTLE), sessions at the bound of memory
+    # What has a check_starved() that is to be called soon: outgoing links that hold credit back and get none
+    # (OVERFLOW_THROTTLE), sessions at the bound of memory.
+    cdef list starved
     cdef public uint64_t content_limit    # octets of messages that the process may hold
     cdef readonly bint crowded        # it holds them: nobody gets credit or window for what is held up
     cdef set withheld                 # Connections with links that get credit again when it does not

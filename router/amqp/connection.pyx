@@ -92,7 +92,6 @@ cdef class Scheduler:
         """`set_clock` for tests."""
         self.set_clock(now_ns)
 
-
     cdef int note_content(self, uint64_t held) except -1:
         """The process holds so many octets of messages. Between both marks nothing changes, so that it does not turn
         on and off with each message."""

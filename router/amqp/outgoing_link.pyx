@@ -97,7 +97,8 @@ cdef class OutgoingLink(Link):
         cdef size_t composed = 0
         cdef size_t size = c.size
         if self.queue_first is not NULL or not self.credit or not c.whole or self.pending \
-                or not session.remote_incoming_window or session.contended or buffer_used(&session.connection.out) >= self.output_high:
+                or not session.remote_incoming_window or session.contended \
+                or buffer_used(&session.connection.out) >= self.output_high:
             return self.enqueue(d, c, overflow)
         if self.annotations or c.sections.rewrite:
             composed = compose(scratch_room(compose_room(c)), c, self.annotations)
@@ -502,8 +503,9 @@ cdef class OutgoingLink(Link):
             else:
                 self.no_credit()
         self.drain = f.drain
-        if self.drain and not self.pending and (self.queue_first is NULL or not self.credit):
-            self.finish_drain()            # it needs neither a turn nor the window
+        if self.drain and (self.queue_first is NULL or not self.credit) and self.in_ready is not NULL \
+                and self.in_ready is not &self.session.ready:
+            self.finish_drain()            # it waits for the window, and this needs none
         elif self.queue_first is not NULL or self.drain:
             self.mark_ready()
         if f.echo and not f.drain:

@@ -38,7 +38,8 @@ cdef class RoutedOut(RoutedLink):
         elif o is NULL:
             return 0
         if self.queue_first is NULL and o.message is NULL and self.answered \
-                and self.session.remote_incoming_window and not self.session.contended and buffer_used(&connection.out) < OUTPUT_HIGH \
+                and self.session.remote_incoming_window and not self.session.contended \
+                and buffer_used(&connection.out) < OUTPUT_HIGH \
                 and t.payload.size + t.state.size + TRANSFER_ROOM <= connection.remote_max_frame:
             return self.write_now(o, t, first)
         self.partial = NULL

@@ -17,7 +17,7 @@ from libc.stdlib cimport free, malloc, qsort
 from router.amqp.buffer cimport buffer_room
 from router.amqp.codec cimport split_fields
 from router.amqp.connection cimport (
-    FRAME_TAKEN, FRAME_WAITS, LINK_QUANTUM, PAUSE_ATTACH, TURN_MORE, TURN_WINDOW, Scheduler,
+    FRAME_TAKEN, FRAME_WAITS, LINK_QUANTUM, PAUSE_ATTACH, TURN_MORE, TURN_WINDOW,
 )
 from router.amqp.counters cimport PrivateSlot, totals
 from router.amqp.delivery cimport map_free, map_get, plain_state, state_kind
@@ -429,6 +429,7 @@ cdef class Session(Channel):
         cdef uint64_t passed = self.connection.content_passed
         cdef Link link
         cdef Link most = None
+        cdef size_t held = 0
         if self.ended or not self.shut or not self.connection.full():
             self.watched = False
             self.window_changed = True
@@ -438,11 +439,12 @@ cdef class Session(Channel):
             self.first_look = False
         elif passed == self.watched_passed and self.any_goes_on():
             for link in self.by_handle:
-                if link is not None and link.incoming and link.octets_held() and (most is None or link.octets_held() > most.octets_held()):
+                if link is not None and link.incoming and link.octets_held() > held:
                     most = link
+                    held = link.octets_held()
             if most is not None:
                 totals.given_up += 1
-                self.connection.handler.on_given_up(most, most.octets_held(), most.give_up())
+                self.connection.handler.on_given_up(most, held, most.give_up())
         self.watched_passed = passed
         return now + STANDSTILL_MS
 

@@ -6,6 +6,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
+from router.amqp.connection cimport TURN_MORE
 from router.amqp.counters cimport totals
 from router.amqp.delivery cimport IN_COMPLETE, IN_OWN, IN_PRESETTLED, InDelivery, in_free, in_new, in_routed
 from router.amqp.frames cimport Flow
@@ -38,12 +39,12 @@ cdef class SourceLink(OutgoingLink):
         """Send from now on."""
         self.producing = True
         self.presettled = settled
-        self.session.connection.mark_ready(self)
+        self.mark_ready()
 
     cdef int on_flow(self, const Flow* f) except -1:
         OutgoingLink.on_flow(self, f)
         if self.producing and self.credit:
-            self.session.connection.mark_ready(self)
+            self.mark_ready()
         return 0
 
     cdef int pump(self, size_t budget) except -1:
@@ -60,7 +61,7 @@ cdef class SourceLink(OutgoingLink):
                 return more
         while self.credit and self.queue_first is NULL and self.in_count < UNSETTLED_MOST:
             if made == MADE_A_TURN:
-                return 1
+                return TURN_MORE
             made += 1
             self.make()
         return OutgoingLink.pump(self, budget)
@@ -92,7 +93,7 @@ cdef class SourceLink(OutgoingLink):
         if settled:
             in_free(d)
             if self.credit and not self.detached:
-                self.session.connection.mark_ready(self)
+                self.mark_ready()
         return 0
 
     cdef int returned(self, InDelivery* d) except -1:

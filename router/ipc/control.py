@@ -57,6 +57,7 @@ LOG = "log"
 SNAPSHOT = "snapshot"
 ATTACHED = "attached"
 REFUSED = "refused"
+DECIDED = "decided"
 DETACHED = "detached"
 GONE = "gone"
 LINK = "link"
@@ -359,6 +360,14 @@ class Refused(TypedDict):
     description: str
 
 
+class Decided(TypedDict):
+    """The link will be routed, or refused, when its container allows: answers to later attaches do not wait for that."""
+
+    t: Literal["decided"]
+    conn: int
+    link: int
+
+
 class PairOrder(TypedDict):
     """Make the container's link of a pair. outgoing: the container receives. name: of the link. worker, slot, gen: of
     the client's link. survives: its terminus outlives its connection. address: what the container is to see, None:
@@ -559,6 +568,7 @@ REQUIRED: dict[str, frozenset[str]] = {
     SNAPSHOT: Snapshot.__required_keys__,
     ATTACHED: Attached.__required_keys__,
     REFUSED: Refused.__required_keys__,
+    DECIDED: Decided.__required_keys__,
     DETACHED: Detached.__required_keys__,
     GONE: Gone.__required_keys__,
     LINK: Link.__required_keys__,

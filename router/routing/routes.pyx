@@ -239,8 +239,8 @@ cdef class RouterRoute(Route):
     """A link from another router: each message names its address, in an annotation or its properties (10.4)."""
 
     def __cinit__(self, Table table not None, conn=0, *, streaming=False, checks=False):
-        """conn: number of its connection. streaming: the peer uses it for streams, which go on as they come. checks: the
-        peer is one of ours and slows the producers of settled messages (Content.checkpoint)."""
+        """conn: number of its connection. streaming: the peer uses it for streams, which go on as they come. checks:
+        the peer is one of ours and slows the producers of settled messages (Content.checkpoint)."""
         self.checks = checks
         self.table = table
         self.honour = True

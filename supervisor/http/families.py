@@ -159,7 +159,8 @@ class Builder:
             for row in snapshot.workers:
                 for field, text in fields.items():
                     family.add((row.worker.index, text), row.counters[field])
-        for name, reasons in (("sluice_deliveries_dropped_total", DROPPED), ("sluice_presettled_dropped_total", PRESETTLED)):
+        both = (("sluice_deliveries_dropped_total", DROPPED), ("sluice_presettled_dropped_total", PRESETTLED))
+        for name, reasons in both:
             dropped = families.open(DEFINITIONS[name])
             for row in snapshot.workers:
                 for reason in reasons:

@@ -31,10 +31,11 @@ class Setup:
         ours.setblocking(False)
         self.zygote.setblocking(False)
         self.channel = ours
+        self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(2)]
         self.fatal: list[str] = []
         self.pool = Pool(
-            asyncio.get_running_loop(), self.core, Zygote(os.getpid(), ours), self.region, self.log,
-            changed=lambda: None, fatal=self.fatal.append, lost=lambda worker: None,
+            asyncio.get_running_loop(), self.core, Zygote(os.getpid(), ours), self.region, self.log, self.eventfds,
+            changed=lambda: None, fatal=self.fatal.append, withdraw=lambda worker: None, recovered=lambda worker: None,
         )  # fmt: skip
         self.processes = []
 
@@ -77,6 +78,8 @@ class Setup:
         self.channel.close()
         self.zygote.close()
         self.region.close()
+        for descriptor in self.eventfds:
+            os.close(descriptor)
         self.log.close()
 
 

@@ -1,5 +1,7 @@
 """What is too long for a record between workers stops nobody: states, addresses, and what configuration names."""
 
+from typing import Any
+
 import pytest
 
 import router.routing.testing as engine
@@ -21,7 +23,7 @@ def router(routers):
     return routers(2, CONFIGURATION, RING)
 
 
-def pair(router, consuming_worker, sending_worker, address):
+def pair(router, consuming_worker, sending_worker, address) -> tuple[Any, Any]:
     consuming, sending = router.connect(consuming_worker), router.connect(sending_worker)
     opened = start(max_frame_size=1 << 20)
     consuming.feed(opened + consumer(0, address))
@@ -95,7 +97,7 @@ def test_an_attach_to_an_address_that_is_too_long_is_refused(router, role, text)
 
 
 @pytest.mark.parametrize("place", [(0, 1), (0, 0)])
-def test_the_longest_address_is_served(router, place):
+def test_the_longest_address_is_served(router, place: tuple[int, int]):
     address = "balanced/" + "z" * (LONGEST - len("balanced/M0"))
     assert outcome(router, *pair(router, *place, address), ACCEPTED) == ACCEPTED
     others_are_served(router)

@@ -4,6 +4,7 @@ import gc
 import os
 import socket
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from router.amqp.connection import Pause
@@ -123,7 +124,8 @@ def test_one_link_too_many_of_a_router_ends_its_connection(routers, capability):
 
 
 def router_link(handle, capability):
-    ends = {"source": source(capabilities=Symbol(capability)), "target": target(capabilities=Symbol(capability))}
+    kind = Symbol(capability)
+    ends: dict[str, Any] = {"source": source(capabilities=kind), "target": target(capabilities=kind)}
     return say("attach", name=f"l{handle}", handle=handle, role=False, initial_delivery_count=0, **ends)
 
 
@@ -540,8 +542,8 @@ def test_what_one_end_of_a_routed_link_cannot_pass_on_ends_the_pair(routers, mon
         if who == "client":
             heard_there = frames(container.peer)
             (opened,), (attach,) = of(heard_there, "begin"), of(heard_there, "attach")
-            numbers = {"next_outgoing_id": 0, "incoming_window": 1000, "outgoing_window": 1000}
-            ends = {"source": attach.source, "target": attach.target}
+            numbers: dict[str, Any] = {"next_outgoing_id": 0, "incoming_window": 1000, "outgoing_window": 1000}
+            ends: dict[str, Any] = {"source": attach.source, "target": attach.target}
             container.peer.feed(say("begin", channel=7, remote_channel=opened.channel, **numbers))
             name = attach.fields["name"]
             container.peer.feed(say("attach", channel=7, name=name, handle=40, role=True, **ends))

@@ -22,7 +22,7 @@ LINKS = 256  # of a worker, in this host
 class Owner:
     """Who asks for links, bound to an address of the test."""
 
-    def __init__(self, router, address, fallback):
+    def __init__(self, router, address, fallback=True):
         self.router = router
         self.address = address
         self.fallback = fallback
@@ -438,7 +438,7 @@ class Narrow:
 
 
 def begin_narrow(channel, remote, handle_max):
-    numbers = {"next_outgoing_id": 0, "incoming_window": MANY, "outgoing_window": MANY}
+    numbers: dict[str, Any] = {"next_outgoing_id": 0, "incoming_window": MANY, "outgoing_window": MANY}
     return say("begin", channel=channel, remote_channel=remote, handle_max=handle_max, **numbers)
 
 

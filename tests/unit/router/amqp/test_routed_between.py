@@ -207,7 +207,7 @@ def test_a_link_passes_between_two_routers(world, ours):
 
 
 def answer_begin(channel):
-    numbers = {"next_outgoing_id": 0, "incoming_window": MANY, "outgoing_window": MANY}
+    numbers: dict[str, Any] = {"next_outgoing_id": 0, "incoming_window": MANY, "outgoing_window": MANY}
     return say("begin", channel=channel + 20, remote_channel=channel, **numbers)
 
 

@@ -53,7 +53,7 @@ def test_copies_of_a_multicast_end_in_any_order(routers, workers, seed):
     router.settle()
     steps = []
     for receiver in receivers:
-        ids = {}
+        ids: dict[int, list[int]] = {}
         for sent in of(frames(receiver), "transfer"):
             ids.setdefault(sent.handle, []).append(sent.delivery_id)
         for handle, both in ids.items():

@@ -70,7 +70,8 @@ def manual_row(definition: Definition) -> str:
 
 def test_counters_of_workers(world: World) -> None:
     dropped = list(range(1, 1 + len(DROP_NAMES))) + [0] * (8 - len(DROP_NAMES))
-    set_worker(world.region, 0, accepted=6, ended_accepted=5, presettled=2, settled_no_state=1, ingress=8, dropped=dropped)
+    ends = {"accepted": 6, "ended_accepted": 5, "presettled": 2, "settled_no_state": 1}
+    set_worker(world.region, 0, ingress=8, dropped=dropped, **ends)
     waiting = {"stuck": 6, "blocked": 2, "buffered": 512}
     set_worker(world.region, 1, accepted=7, ended_accepted=7, redirected=3, delayed_1s=4, checks_failed=1, **waiting)
     page = world.page()
