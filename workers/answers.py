@@ -23,7 +23,8 @@ class Answers:
     __slots__ = ("_sessions",)
 
     def __init__(self) -> None:
-        # By number of the link, in the order of the attaches; None: not decided yet.
+        # By number of the link, in the order of the attaches; None: not decided yet. A `decided` holds up no other,
+        # and the answer behind it has its turn when it comes.
         self._sessions: dict[Session, OrderedDict[int, control.Message | None]] = {}
 
     def expect(self, record: "LinkRecord") -> None:
@@ -35,7 +36,8 @@ class Answers:
         session = record.link.session
         waiting = self._sessions.get(session)
         if waiting is None or record.number not in waiting:
-            yield answer  # for a link of ours
+            if answer["t"] != control.DECIDED:
+                yield answer  # for a link of ours, or one that was decided to be routed
             return
         waiting[record.number] = answer
         yield from self.due(session)
@@ -55,5 +57,6 @@ class Answers:
             if answer is None or session.ended:
                 return
             del waiting[number]
-            yield answer
+            if answer["t"] != control.DECIDED:
+                yield answer
         self._sessions.pop(session, None)

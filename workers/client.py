@@ -224,8 +224,9 @@ class Client:
         return self._session(None, None)
 
     def begin_routed_session(self) -> Session:
-        """One for routed links. Raises RemoteError."""
-        return self.begin_session(SPARE_CHANNELS if self.router is not None else OWN_CHANNELS)
+        """One for routed links: the first one where there is a channel at all. Raises RemoteError."""
+        spare = SPARE_CHANNELS if self.router is not None else OWN_CHANNELS
+        return self.begin_session(spare if self.routed_sessions.any else 0)
 
     def _session(self, channel: int | None, items: list[bytes] | None) -> Session:
         window = self.offer["maxSessionFrames"] or 0
@@ -287,12 +288,7 @@ class Client:
                 leaving.confirmed()
             return
         record = self.links.get(message["link"])
-        if message["t"] == control.DECIDED:
-            if isinstance(record, LinkRecord):
-                self.answers.forget(record)
-                for each in self.answers.due(record.link.session):
-                    self._act(each)
-        elif isinstance(record, LinkRecord):
+        if isinstance(record, LinkRecord):
             for each in self.answers.take(record, message):
                 self._act(each)
         elif message["t"] == control.PAIRED:

@@ -35,6 +35,11 @@ class RoutedSessions:
         self._used: dict[Session, int] = {}  # by how many groups
         self._idle: list[Session] = []
 
+    @property
+    def any(self) -> bool:
+        """Whether there is a session that links share when no other one may begin."""
+        return any(session.room and not session.ended for session in (*self._used, *self._idle))
+
     def take(self, group: str, begin: Callable[[], Session]) -> Session | None:
         """The session for another link of a group; `begin` makes a new one. None: it is to be seen, when the peer has
         answered, how many links it allows. Raises RemoteError.

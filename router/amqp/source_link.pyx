@@ -53,18 +53,19 @@ cdef class SourceLink(OutgoingLink):
         cdef bint drain = self.drain
         if not self.producing or self.pending or self.detached or self.session.ended:
             return OutgoingLink.pump(self, budget)
-        if self.queue_first is not NULL:
-            self.drain = False             # not yet: there will be more than what waits
-            more = OutgoingLink.pump(self, budget)
-            self.drain = drain
-            if more or self.queue_first is not NULL:
-                return more
-        while self.credit and self.queue_first is NULL and self.in_count < UNSETTLED_MOST:
+        while True:
+            if self.queue_first is not NULL:
+                self.drain = False         # not yet: there will be more than what waits
+                more = OutgoingLink.pump(self, budget)
+                self.drain = drain
+                if more or self.queue_first is not NULL:
+                    return more
+            if not self.credit or self.in_count >= UNSETTLED_MOST:
+                return OutgoingLink.pump(self, budget)
             if made == MADE_A_TURN:
                 return TURN_MORE
             made += 1
             self.make()
-        return OutgoingLink.pump(self, budget)
 
     cdef int make(self) except -1:
         """One message, for this link."""

@@ -361,7 +361,7 @@ class Refused(TypedDict):
 
 
 class Decided(TypedDict):
-    """The link will be routed, or refused, when its container allows: answers to later attaches do not wait for that."""
+    """The link will be routed, or refused, when its container allows; answers to later attaches do not wait for it."""
 
     t: Literal["decided"]
     conn: int

@@ -263,8 +263,9 @@ class Agent:
         passed_on = origin is not None and origin.origin.role == INTER_ROUTER
         let_go = self._wait(job.request, int(self._changes(job.request) and not passed_on))
 
-        def go_on(_: "asyncio.Future[Any]") -> None:
-            self._run(job)
+        def go_on(done: "asyncio.Future[Any]") -> None:
+            if not done.cancelled():  # the router ends
+                self._run(job)
             let_go()
             self._later(_nothing)  # what came of it is sent
 

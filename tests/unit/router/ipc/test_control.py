@@ -41,6 +41,7 @@ def test_the_types_are_those_of_the_protocol() -> None:
         *("log", "logged", "traced", "initiated", "linked", "unlinked", "link", "unlink"),
         *("pair", "pairable", "unpairable", "paired", "unpaired", "unpair", "routedup", "routerlink", "control"),
         *("snapshot", "attached", "refused", "detached", "gone", "close", "drain", "send", "taken", "watch"),
+        "decided",
     }
     for kind in control.REQUIRED:
         assert getattr(control, kind.upper()) == kind

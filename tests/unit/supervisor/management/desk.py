@@ -157,6 +157,9 @@ class Desk:
         """Hand over a message, do all that is left for later, let the workers follow; the answers."""
         self.sent.clear()
         self.agent.handle(LocalMessage(1, connection, octets))
+        return self._answers()
+
+    def _answers(self) -> list[Answer]:
         while self.later:
             self.later.popleft()()
         while (delta := self.core.take_delta()) is not None:
@@ -168,7 +171,13 @@ class Desk:
     def ask(self, operation: str | None, body: Any = None, connection: int | None = None, **properties: Any) -> Answer:
         """One request; its answer."""
         given = properties if operation is None else {"operation": operation, **properties}
-        (answer,) = self.raw(request(given, {} if body is None else body), connection)
+        answers = self.raw(request(given, {} if body is None else body), connection)
+        while not answers:  # it waits for a name or a file
+            tasks = asyncio.all_tasks(self.loop)
+            assert tasks, "no answer, and nothing that one could wait for"
+            self.loop.run_until_complete(asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED))
+            answers = self._answers()
+        (answer,) = answers
         return answer
 
     def query(self, kind: str, *names: Any, **properties: Any) -> list[dict[str, Any]]:
