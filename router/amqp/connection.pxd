@@ -118,7 +118,6 @@ cdef class Connection:
     cdef Meter* content                     # octets held of messages that came by it, NULL before the first
     cdef readonly uint64_t content_limit    # … and how many may be
     cdef list withheld                      # links that get no credit while it holds too much
-    cdef readonly uint64_t content_passed   # times that some of it was passed on
 
     cdef Py_ssize_t receive(self, const uint8_t* data, size_t size) except -1
     cdef Py_ssize_t consume(self, const uint8_t* data, size_t size) except -1

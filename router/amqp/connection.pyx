@@ -756,8 +756,9 @@ cdef class Connection:
 
 cdef void connection_freed(void* owner) noexcept:
     cdef Connection connection = <Connection>owner
-    connection.content_passed += 1
-    if connection.withheld and not connection.scheduler.crowded \
+    if connection.withheld and connection.scheduler.crowded:
+        connection.scheduler.withheld.add(connection)
+    elif connection.withheld \
             and connection.content.held < connection.content_limit - connection.content_limit // 4:
         connection.grant_withheld()
 

@@ -168,8 +168,8 @@ cdef class IncomingLink(Link):
             return True
         if not self.session.connection.full() or self.octets_held() == 0:
             return False
-        if not self.withheld:
-            self.withheld = True
+        if not self.credit_withheld:
+            self.credit_withheld = True
             self.session.connection.withhold(self)
         return True
 
@@ -177,8 +177,10 @@ cdef class IncomingLink(Link):
         cdef InDelivery* d = self.current
         if self.detached or self.pending or (d is NULL and self.credit == 0):
             return False
-        if d is not NULL and (d.flags & IN_DISCARD or (d.flags & IN_ROUTED and message_awaited(d.message))):
+        if d is not NULL and (not d.flags & IN_ROUTED or d.flags & IN_DISCARD or message_awaited(d.message)):
             return True
+        if self.session.connection.full():
+            return self.octets_held() < HOLD_OCTETS
         return self.streams is NULL or self.streams.held < HOLD_OCTETS
 
     cdef str give_up(self):
@@ -230,9 +232,10 @@ cdef class IncomingLink(Link):
         cdef uint32_t ahead
         if f.has_delivery_count:
             ahead = f.delivery_count - self.delivery_count
-            if ahead <= self.credit:
+            if ahead <= 0x7FFFFFFF:
+                # It may give back more than it has here: some was taken back meanwhile.
                 self.delivery_count = f.delivery_count
-                self.credit -= ahead
+                self.credit = self.credit - ahead if self.credit > ahead else 0
                 self.note_credit()
                 if ahead and not self.draining:
                     # The answer to a drain that was called off meanwhile: what it gave back is granted again.
@@ -379,8 +382,6 @@ cdef class IncomingLink(Link):
                 if d.message is not NULL:
                     message_release(d.message)
                     d.message = NULL
-            elif m.refs > 1:
-                message_meter(m, self.streams_meter())
             message_release(m)
             return 0
         message_release(m)
@@ -404,8 +405,8 @@ cdef class IncomingLink(Link):
             return self.complete_discarded(d) if complete else 0
         self.slot.deliveries += 1
         if c.stored is not NULL:
-            if complete and c.stored.meter is NULL:
-                message_meter(c.stored, self.whole_meter())
+            if c.stored.meter is NULL:
+                message_meter(c.stored, self.whole_meter() if complete else self.streams_meter())
             message_routed(c.stored)
             if d.message is NULL:
                 # The copies hold what content_store made.

@@ -123,7 +123,7 @@ cdef void cursor_open(Cursor* cursor, Message* m, size_t offset) noexcept
 cdef size_t cursor_ready(Cursor* cursor) noexcept nogil
 cdef size_t cursor_read(Cursor* cursor, uint8_t* w, size_t size) noexcept
 cdef void cursor_close(Cursor* cursor) noexcept
-# Some reader of an incomplete message has read all there is: it waits for more.
+# Some reader of an incomplete message has read all there is: it waits for more. Or there is none any more.
 cdef bint message_awaited(const Message* m) noexcept nogil
 
 cdef Meter* meter_new(void* owner, MeterFreed freed, Meter* parent=*) except NULL

@@ -298,6 +298,10 @@ cdef void meter_subtract(Meter* m, size_t octets) noexcept:
     while at is not NULL:
         at.held -= octets
         at = at.parent
+    meter_changed(m)
+
+
+cdef void meter_changed(Meter* m) noexcept:
     while m is not NULL:
         if m.owner is not NULL:
             m.freed(m.owner)
@@ -334,17 +338,25 @@ cdef inline void chunk_filled(Chunk* c, size_t size) noexcept nogil:
 
 
 cdef inline void chunk_passed(Chunk* c) noexcept:
-    """When all readers are at the end of the last chunk, its octets are held for nobody.
+    """When all readers are at the end of the last chunk, or all have gone, its octets are held for nobody.
 
     Whoever is not there yet holds a reference to it, or to the chunk before, which does; one is the message's.
     """
     cdef Meter* meter = c.meter
     cdef uint32_t octets = c.size - c.passed
-    if c.at_end and c.refs == 1 + c.at_end and octets and meter is not NULL and c.next is NULL:
+    if c.refs == 1 + c.at_end and octets and meter is not NULL and c.next is NULL:
         c.passed = c.size
         meter.refs += 1
         meter_subtract(meter, octets)
         meter_release(meter)
+
+
+cdef inline void chunk_read(Chunk* c) noexcept:
+    """A reader has come to the end of the last chunk."""
+    c.at_end += 1
+    if c.refs != 1 + c.at_end and c.at_end == 1 and c.meter is not NULL:
+        meter_changed(c.meter)         # the others are not there yet, but it waits for more
+    chunk_passed(c)
 
 
 cdef void chunk_release(Chunk* c) noexcept:
@@ -399,6 +411,8 @@ cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1:
     """References of a chunk: its predecessor's `next`, cursors, and the message's `head` and `tail`."""
     cdef Chunk* c = m.tail
     cdef size_t part
+    if not size:
+        return 0
     m.size += size
     if c is not NULL and c.room > c.size:
         part = c.room - c.size
@@ -409,6 +423,7 @@ cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1:
         data += part
         size -= part
     if not size:
+        chunk_passed(c)
         return 0
     if m.tail is NULL:
         c = chunk_new(size, m.meter)
@@ -422,6 +437,7 @@ cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1:
     m.tail = c
     memcpy(&c.data[0], data, size)
     chunk_filled(c, size)
+    chunk_passed(c)
     return 0
 
 
@@ -539,8 +555,7 @@ cdef size_t cursor_read(Cursor* cursor, uint8_t* w, size_t size) noexcept:
             break
         if c.next is NULL:
             if part:
-                c.at_end += 1
-                chunk_passed(c)
+                chunk_read(c)
             break
         following = c.next
         following.refs += 1
@@ -553,7 +568,7 @@ cdef size_t cursor_read(Cursor* cursor, uint8_t* w, size_t size) noexcept:
 
 
 cdef bint message_awaited(const Message* m) noexcept nogil:
-    return m.tail is NULL or m.tail.at_end > 0
+    return m.tail is NULL or m.tail.at_end > 0 or (m.head is NULL and m.tail.refs == 1)
 
 
 cdef void cursor_close(Cursor* cursor) noexcept:

@@ -332,6 +332,7 @@ cdef class OutgoingLink(Link):
         if not o.flags & OUT_STARTED:
             return self.write_abort(o)
         o.flags |= OUT_ABORT
+        cursor_close(&o.cursor)            # the consumer may let it wait here for long
         return self.mark_ready()
 
     cdef int more(self, OutDelivery* o) except -1:
@@ -341,6 +342,7 @@ cdef class OutgoingLink(Link):
                 if not o.flags & OUT_STARTED:
                     return self.write_abort(o)      # wherever it is in the queue
                 o.flags |= OUT_ABORT
+                cursor_close(&o.cursor)
             else:
                 self.droppable(o)
         self.mark_ready()
@@ -547,6 +549,7 @@ cdef class OutgoingLink(Link):
             if not o.message.complete and not o.flags & OUT_ABORT:
                 self.slot.busy -= 1
             o.flags |= OUT_ABORT | OUT_SETTLED
+            cursor_close(&o.cursor)
             self.mark_ready()
             return out_update(o, kind, state, True)
         out_update(o, kind, state, True)

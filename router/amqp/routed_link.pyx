@@ -17,7 +17,7 @@ from libc.string cimport memcpy, memset
 from router.amqp.counters cimport unblock
 from router.amqp.credit cimport shown_credit
 from router.amqp.delivery cimport OUT_ABORT, OUT_LATE_SETTLED, OUT_SETTLED
-from router.amqp.message cimport cursor_open, message_append, message_meter, message_new, message_routed
+from router.amqp.message cimport cursor_close, cursor_open, message_append, message_meter, message_new, message_routed
 from router.amqp.outgoing_link cimport OutgoingLink
 from router.amqp.connection cimport Connection
 from router.amqp.session cimport Session
@@ -79,6 +79,7 @@ cdef int store_frame(OutDelivery* o, const Transfer* t, bint first, Meter* m) ex
         o.flags |= OUT_SETTLED | OUT_LATE_SETTLED
     if t.aborted:
         o.flags |= OUT_ABORT
+        cursor_close(&o.cursor)
     return 0
 
 

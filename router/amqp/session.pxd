@@ -33,10 +33,13 @@ cdef class Link(Endpoint):
     cdef bint detached                     # detach sent: frames for the handle are absorbed until the peer's comes
     cdef readonly bint gone                # its end was told to the handler
     cdef bint needs_flow
-    cdef bint withheld                     # it is in the connection's list of links that get credit later
+    cdef bint credit_withheld              # it is in the connection's list of links that get credit later
     cdef bint credit_held                  # it gets none while it holds CREDIT_OCTETS of streams
     cdef Meter* streams                    # octets held of messages in several frames, NULL before the first
     cdef Meter* whole                      # … and of messages that were stored whole
+    cdef uint32_t passed                   # times that some of it was passed on
+    cdef uint32_t looked_passed            # … when somebody looked last
+    cdef uint64_t stood_since              # ms: when somebody looked and found that it had changed
     cdef Meter* streams_meter(self) except NULL
     cdef Meter* whole_meter(self) except NULL
     cdef void content_freed(self) noexcept
@@ -86,7 +89,8 @@ cdef class Session(Channel):
     cdef bint shut                         # it stays shut until something is taken
     cdef bint first_look
     cdef bint watched                      # … which somebody waits for: the scheduler looks at it again
-    cdef uint64_t watched_passed           # content_passed of the connection when it looked last
+    cdef uint64_t passed                   # times that some of what it holds was passed on
+    cdef uint64_t watched_passed           # … when the scheduler looked last
     cdef Link went_on                      # the link that was found to go on last
     cdef uint32_t next_outgoing_id
     cdef uint32_t remote_incoming_window   # frames the peer takes
@@ -96,6 +100,7 @@ cdef class Session(Channel):
     cdef IdMap sent                        # delivery-id -> OutDelivery*
     cdef IdMap received                    # delivery-id -> InDelivery*
     cdef Meter* streams                    # octets held of messages in several frames, NULL before the first
+    cdef Meter* whole                      # … and of messages that were stored whole
     # Links that wait for the peer's window: those that had no turn since it was open, and those that had.
     cdef ReadyList waiting
     cdef ReadyList served
@@ -140,7 +145,10 @@ cdef class Session(Channel):
     cdef int update_window(self) except -1
     cdef int window_opened(self) except -1
     cdef int watch(self) except -1
+    cdef Link fullest(self, Link most, uint64_t now)
+    cdef void look_at_window(self) noexcept
     cdef Meter* streams_meter(self) except NULL
+    cdef Meter* whole_meter(self) except NULL
     cdef void content_freed(self) noexcept
     cdef void want_flow(self, Link link) noexcept
     cdef int release(self, Link link) except -1

@@ -87,7 +87,7 @@ cdef class Link(Endpoint):
 
     cdef Meter* whole_meter(self) except NULL:
         if self.whole is NULL:
-            self.whole = meter_new(<void*>self, link_freed, self.session.connection.content_meter())
+            self.whole = meter_new(<void*>self, link_freed, self.session.whole_meter())
         return self.whole
 
     cdef size_t octets_held(self) noexcept:
@@ -100,7 +100,7 @@ cdef class Link(Endpoint):
             self.session.want_flow(self)
 
     cdef void grant_again(self) noexcept:
-        self.withheld = False
+        self.credit_withheld = False
         if not self.detached:
             self.session.want_flow(self)
 
@@ -172,6 +172,7 @@ cdef class Link(Endpoint):
 
 
 cdef void link_freed(void* owner) noexcept:
+    (<Link>owner).passed += 1
     (<Link>owner).content_freed()
 
 
@@ -268,7 +269,7 @@ cdef class Session(Channel):
             if not isinstance(values[4], int) or not 0 <= values[4] <= 0xFFFFFFFF:
                 raise RemoteError("session", INVALID_FIELD, "begin: handle-max is not a uint")
             self.handle_max = values[4]
-        self.next_incoming_id = values[1]
+        self.next_incoming_id = self.incoming_limit = values[1]
         self.remote_incoming_window = values[2]
         self.open_window(self.incoming_window)
         return 0
@@ -287,6 +288,9 @@ cdef class Session(Channel):
         if self.streams is not NULL:
             self.streams.owner = NULL
             meter_release(self.streams)
+        if self.whole is not NULL:
+            self.whole.owner = NULL
+            meter_release(self.whole)
 
     cdef int frame(self, uint8_t code, const uint8_t* p, const uint8_t* end) except -1:
         if code == P_TRANSFER:
@@ -354,8 +358,9 @@ cdef class Session(Channel):
         return <int>(self.incoming_limit - self.next_incoming_id)
 
     cdef void open_window(self, uint32_t frames) noexcept:
-        """The peer may send so many frames from now on."""
-        self.incoming_limit = self.next_incoming_id + frames
+        """The peer may send so many frames from now on; what it was told before it may send in any case."""
+        if self.window_left() < <int>frames:
+            self.incoming_limit = self.next_incoming_id + frames
         self.update_at = self.incoming_limit - frames // 2
         self.set_shut(False)
 
@@ -367,7 +372,8 @@ cdef class Session(Channel):
     cdef uint32_t window_now(self) noexcept:
         """Frames of the window that the peer may have now, 0: it is to stay shut (credit.md, "Windows")."""
         cdef size_t held = self.streams.held if self.streams is not NULL else 0
-        if held < HOLD_OCTETS:
+        cdef size_t whole = self.whole.held if self.whole is not NULL else 0
+        if held < HOLD_OCTETS and (held + whole < HOLD_OCTETS or not self.connection.full()):
             if held == 0:
                 self.pressed = False
             return self.held_window if self.pressed or self.connection.scheduler.crowded else self.incoming_window
@@ -408,7 +414,17 @@ cdef class Session(Channel):
             self.streams = meter_new(<void*>self, session_freed, self.connection.content_meter())
         return self.streams
 
+    cdef Meter* whole_meter(self) except NULL:
+        if self.whole is NULL:
+            self.whole = meter_new(<void*>self, session_freed, self.connection.content_meter())
+        return self.whole
+
     cdef void content_freed(self) noexcept:
+        self.passed += 1
+        self.look_at_window()
+
+    cdef void look_at_window(self) noexcept:
+        """Something has changed for which it may open, at the end of this wake."""
         if not self.ended and not self.window_changed and <int>(self.next_incoming_id - self.update_at) >= 0:
             self.window_changed = True
             self.connection.mark_channel(self)
@@ -418,35 +434,45 @@ cdef class Session(Channel):
     cdef int watch(self) except -1:
         """The window is shut because there is no memory left. See to it that this does not last."""
         self.watched = self.first_look = True
-        self.watched_passed = self.connection.content_passed
+        self.watched_passed = self.passed
         self.connection.scheduler.starved.append(self)
         return 0
 
     def check_starved(self):
-        """For the scheduler: returns when (ms) to look again, 0: never. Where nobody takes anything for STANDSTILL_MS
-        and somebody waits for that, the link that holds most ends."""
+        """For the scheduler: returns when (ms) to look again, 0: never. Where nobody takes anything of the session for
+        STANDSTILL_MS and somebody waits for that, a link of the connection ends: of those of which nobody takes
+        anything the one that holds most."""
         cdef uint64_t now = self.connection.scheduler.now
-        cdef uint64_t passed = self.connection.content_passed
-        cdef Link link
+        cdef Channel channel
         cdef Link most = None
-        cdef size_t held = 0
         if self.ended or not self.shut or not self.connection.full():
             self.watched = False
             self.window_changed = True
             self.connection.mark_channel(self)
             return 0
+        for channel in self.connection.local_channels.values():
+            most = (<Session>channel).fullest(most, now)
         if self.first_look:
             self.first_look = False
-        elif passed == self.watched_passed and self.any_goes_on():
-            for link in self.by_handle:
-                if link is not None and link.incoming and link.octets_held() > held:
-                    most = link
-                    held = link.octets_held()
-            if most is not None:
-                totals.given_up += 1
-                self.connection.handler.on_given_up(most, held, most.give_up())
-        self.watched_passed = passed
+        elif self.passed == self.watched_passed and most is not None and self.any_goes_on():
+            totals.given_up += 1
+            self.connection.handler.on_given_up(most, most.octets_held(), most.give_up())
+            self.look_at_window()
+        self.watched_passed = self.passed
         return now + STANDSTILL_MS
+
+    cdef Link fullest(self, Link most, uint64_t now):
+        """Of `most` and the links by which messages come that nobody has taken for STANDSTILL_MS: what holds most."""
+        cdef Link link
+        for link in self.by_handle:
+            if link is None or not link.incoming or not link.octets_held():
+                continue
+            if link.passed != link.looked_passed or not link.stood_since:
+                link.looked_passed = link.passed
+                link.stood_since = now
+            elif now - link.stood_since >= STANDSTILL_MS and (most is None or link.octets_held() > most.octets_held()):
+                most = link
+        return most
 
     # -- flow ---------------------------------------------------------------------------------------------------------
 
@@ -670,9 +696,6 @@ cdef class Session(Channel):
         # An idle session holds none of this.
         free(self.ranges)
         self.ranges = NULL
-        if self.window_changed:
-            self.window_changed = False
-            self.update_window()
         if self.flows:
             flows = self.flows
             self.flows = []
@@ -680,6 +703,11 @@ cdef class Session(Channel):
                 link.needs_flow = False
                 if not link.detached:
                     link.grant()
+            # A link that has credit now goes on.
+            self.window_changed = self.window_changed or self.shut
+        if self.window_changed:
+            self.window_changed = False
+            self.update_window()
         return 0
 
     # -- links --------------------------------------------------------------------------------------------------------
