@@ -17,7 +17,7 @@ cdef class Beginning:
 
 cdef class RoutedIn(RoutedLink):
     cdef InDelivery* current               # incomplete delivery …
-    cdef uint32_t skipped                  # deliveries that the other end never saw
+    cdef uint32_t skipped                  # deliveries, less credit given back, that only our end has seen
     cdef bint capped                       # credit is held back
     cdef void uncap(self) noexcept
     cdef Beginning beginning               # … of which no octets have come: the other end has seen nothing of it
@@ -25,6 +25,7 @@ cdef class RoutedIn(RoutedLink):
     cdef int wait_for_octets(self, InDelivery* d, const Transfer* t) except -1
     cdef int refuse(self, InDelivery* d, bytes why) except -1
     cdef int skip(self, InDelivery* d) except -1
+    cdef uint32_t give_back_rest(self) noexcept
     cdef int done(self, InDelivery* d) except -1
     cdef void count_end(self, InDelivery* d, uint8_t kind) noexcept
     cdef void count_presettled(self, InDelivery* d) noexcept

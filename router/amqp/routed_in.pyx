@@ -258,12 +258,25 @@ cdef class RoutedIn(RoutedLink):
             self.delivery_count = f.delivery_count
         if f.has_link_credit:
             self.note_credit(f.link_credit)
+        if passed.given_back and f.has_link_credit and f.link_credit == 0:
+            passed.given_back += self.give_back_rest()
         passed.delivery_count -= self.skipped
         if self.near is not None:
             return self.near.pass_flow(&passed)
         if self.far is not None:
             return self.far.flow(&passed)
         return 0
+
+    cdef uint32_t give_back_rest(self) noexcept:
+        """The sender has no more and has given its credit back. What of a drained receiver's credit it was not told of
+        is given back for it."""
+        cdef uint32_t rest
+        if not self.capped or not self.held.drain or not self.held.has_delivery_count or not self.held.has_link_credit:
+            return 0
+        rest = credit_left(self.held.delivery_count + self.skipped, self.held.link_credit, self.delivery_count)
+        self.skipped -= rest
+        self.capped = False
+        return rest
 
     cdef bint holds(self) noexcept:
         return False

@@ -1,0 +1,443 @@
+"""Clients and a broker that keep to AMQP's flow control, in a router in this process.
+
+An actor sends only within the window and the credit that it was told, and says everything in one order, as clients have
+one output queue: credit that it grants stands behind the transfers that it has written. Nothing moves by itself:
+
+    actor.act()          write what may be written
+    actor.feed(octets)   so much of what is written reaches the router, cut anywhere
+    actor.hear()         take what the router has said
+
+What it sends, and what it has heard, is kept by link.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tests.peer.frames import ACCEPTED, AMQP_HEADER, FRAME_HEADER, Frame, parse_frame, source, target
+from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.talk import MANY, message, say
+
+SERIAL = 1 << 32
+HALF = 1 << 31
+PART = 16000  # octets of payload in a frame
+FIRST = 100  # channel of the first session that the router began
+ROUNDS = 600  # of `quiet`: more is a standstill
+
+
+def numbered(producer: str, number: int, size: int) -> bytes:
+    """A message that says whose it is, of about so many octets."""
+    head = b"<%s:%d>" % (producer.encode(), number)
+    return message(head + b"x" * max(size - len(head), 0))
+
+
+class SendingLink:
+    """A link on which the actor sends."""
+
+    def __init__(self, session: "ActorSession", handle: int, name: str) -> None:
+        self.session = session
+        self.handle = handle
+        self.name = name
+        self.attached = False
+        self.ended: Any = None  # the router's detach
+        self.delivery_count = 0
+        self.credit = 0
+        self.drain = False
+        self.capacity = 0  # the most credit that it has had
+        self.waiting: deque[tuple[bytes, bool]] = deque()  # (message, settled)
+        self.current: tuple[int, bytes, int, bool] | None = None  # delivery-id, message, octets written, settled
+        self.sent: list[bytes] = []
+        self.count = 0  # messages that it was to send
+        self.outcomes: dict[int, Any] = {}  # by delivery-id
+        self.unsettled: set[int] = set()
+        self.given_back = 0
+        self.frames_at_once = 0  # transfers before the next link has its turn, 0: as many as may be
+        self.empty_frames = False  # writes a frame without payload behind each
+
+    def send(self, octets: bytes, *, settled: bool = False) -> None:
+        self.count += 1
+        self.waiting.append((octets, settled))
+
+    def detach(self) -> None:
+        self.ended = "detached"
+        self.session.put("detach", handle=self.handle, closed=True)
+
+    @property
+    def idle(self) -> bool:
+        """Everything is sent and has its outcome."""
+        return not self.waiting and self.current is None and not self.unsettled
+
+    def on_flow(self, frame: Frame) -> None:
+        count = frame.delivery_count or 0
+        left = (count + frame.link_credit - self.delivery_count) % SERIAL
+        if (count - self.delivery_count) % SERIAL >= HALF:
+            # As of earlier transfers: those on their way count.
+            left = max(frame.link_credit - (self.delivery_count - count) % SERIAL, 0)
+        self.credit = left
+        self.capacity = max(self.capacity, left)
+        self.drain = bool(frame.drain)
+
+    def write(self) -> bool:
+        """One transfer, if there is one and it may go. True: it went."""
+        session = self.session
+        if self.ended is not None or not self.attached or session.remote_window <= 0:
+            return False
+        if self.current is None:
+            if not self.waiting or not self.credit:
+                return False
+            octets, settled = self.waiting.popleft()
+            self.current = (session.next_delivery_id, octets, 0, settled)
+            session.next_delivery_id += 1
+            self.credit -= 1
+            self.delivery_count = (self.delivery_count + 1) % SERIAL
+            session.owners[self.current[0]] = self
+            if not settled:
+                self.unsettled.add(self.current[0])
+        number, octets, at, settled = self.current
+        part = octets[at : at + PART]
+        more = at + len(part) < len(octets)
+        session.transfer(self.handle, number, part, more=more, settled=settled)
+        self.current = (number, octets, at + len(part), settled) if more else None
+        if more and self.empty_frames and session.remote_window > 0:
+            session.transfer(self.handle, number, b"", more=True, settled=settled)
+        if not more:
+            self.sent.append(octets)
+        return True
+
+    def write_drain(self) -> None:
+        """What it was asked to give back, when nothing is left to be sent."""
+        if self.drain and self.current is None and (not self.waiting or not self.credit) and self.ended is None:
+            self.drain = False
+            self.given_back += self.credit
+            self.delivery_count = (self.delivery_count + self.credit) % SERIAL
+            self.credit = 0
+            self.session.flow(self.handle, self.delivery_count, 0, drain=True)
+
+
+class ReceivingLink:
+    """A link on which the actor receives. `pattern` is the credit that it has when it grants some, 0: it is granted by hand."""
+
+    def __init__(self, session: "ActorSession", handle: int, name: str, pattern: int) -> None:
+        self.session = session
+        self.handle = handle
+        self.name = name
+        self.pattern = pattern
+        self.attached = False
+        self.ended: Any = None
+        self.deaf = False  # grants nothing more
+        self.late = False  # settles nothing
+        self.delivery_count = 0
+        self.limit = 0  # delivery-count up to which the sender may send
+        self.partial = b""
+        self.octets = 0
+        self.got: list[bytes] = []
+        self.open: list[int] = []  # delivery-ids to be settled
+        self.draining = False
+
+    def detach(self) -> None:
+        self.ended = "detached"
+        self.session.put("detach", handle=self.handle, closed=True)
+
+    @property
+    def credit(self) -> int:
+        return self.limit - self.delivery_count
+
+    def grant(self, credit: int, *, drain: bool = False) -> None:
+        """So much, and no more than that."""
+        self.limit = self.delivery_count + credit
+        self.draining = drain
+        self.session.flow(self.handle, self.delivery_count % SERIAL, credit, drain=drain)
+
+    def on_flow(self, frame: Frame) -> None:
+        ahead = (frame.delivery_count - self.delivery_count) % SERIAL
+        assert ahead <= max(self.credit, 0), f"{self.name}: {ahead} given back of {self.credit}"
+        self.delivery_count += ahead
+        if self.credit <= 0:
+            self.draining = False
+
+    def on_transfer(self, frame: Frame) -> None:
+        self.octets += len(frame.payload)
+        if frame.delivery_id is not None and not self.partial:
+            if frame.delivery_id not in self.session.seen:
+                self.session.seen.add(frame.delivery_id)
+                self.delivery_count += 1
+            self.first = frame.delivery_id
+            self.settled = False
+        self.partial += frame.payload
+        self.settled = self.settled or bool(frame.settled)
+        if frame.more and not frame.aborted:
+            return
+        if not frame.aborted:
+            self.got.append(self.partial)
+            if not self.settled:
+                self.open.append(self.first)
+        self.partial = b""
+
+    def act(self) -> None:
+        if not self.attached or self.ended is not None:
+            return
+        if not self.late and self.open:
+            for number in self.open:
+                self.session.put("disposition", role=True, first=number, settled=True, state=ACCEPTED)
+            self.open = []
+        if self.pattern and not self.deaf and not self.draining and self.credit <= self.pattern // 2:
+            self.grant(self.pattern)
+
+
+class ActorSession:
+    """A session: windows of both sides, delivery-ids, links by handle."""
+
+    def __init__(self, actor: "Actor", channel: int, window: int) -> None:
+        self.actor = actor
+        self.channel = channel
+        self.window = window  # frames, each time that it opens
+        self.shut = False  # it does not open any more
+        self.left = window  # of it
+        self.next_incoming_id = 0
+        self.next_outgoing_id = 0
+        self.remote_window = 0  # before a flow nobody may send
+        self.remote_limit = 0
+        self.next_delivery_id = 0
+        self.owners: dict[int, SendingLink] = {}
+        self.senders: list[SendingLink] = []
+        self.receivers: list[ReceivingLink] = []
+        self.theirs: dict[int, Any] = {}  # by the router's handle
+        self.seen: set[int] = set()
+        self.remote_channel: int | None = None
+        self.turn = 0
+
+    def put(self, performative: str, *, payload: bytes = b"", **fields: Any) -> None:
+        self.actor.out += say(performative, channel=self.channel, payload=payload, **fields)
+
+    def flow(self, handle: int | None = None, count: int | None = None, credit: int | None = None, **fields: Any):
+        if not self.shut:
+            self.left = self.window
+        self.put(
+            "flow", next_incoming_id=self.next_incoming_id % SERIAL, incoming_window=self.left,
+            next_outgoing_id=self.next_outgoing_id % SERIAL, outgoing_window=MANY, handle=handle,
+            delivery_count=count, link_credit=credit, **fields,
+        )  # fmt: skip
+
+    def transfer(self, handle: int, number: int, part: bytes, *, more: bool, settled: bool) -> None:
+        self.put(
+            "transfer", payload=part, handle=handle, delivery_id=number, delivery_tag=b"%d" % number,
+            message_format=0, more=more or None, settled=settled or None,
+        )  # fmt: skip
+        self.next_outgoing_id += 1
+        self.remote_window -= 1
+
+    def sender(self, address: str | None, **fields: Any) -> SendingLink:
+        handle = len(self.senders) + len(self.receivers)
+        link = SendingLink(self, handle, f"{self.actor.name}-{self.channel}-{handle}")
+        self.senders.append(link)
+        self.put(
+            "attach", name=link.name, handle=handle, role=False, source=source(), target=target(address),
+            initial_delivery_count=0, **fields,
+        )  # fmt: skip
+        return link
+
+    def receiver(self, address: str, pattern: int = 100, **fields: Any) -> ReceivingLink:
+        handle = len(self.senders) + len(self.receivers)
+        link = ReceivingLink(self, handle, f"{self.actor.name}-{self.channel}-{handle}", pattern)
+        self.receivers.append(link)
+        self.put("attach", name=link.name, handle=handle, role=True, source=source(address), target=target(), **fields)
+        return link
+
+    # -- the router's frames -------------------------------------------------------------------------------------------
+
+    def on_frame(self, frame: Frame) -> None:
+        if frame.name == "attach":
+            self.on_attach(frame)
+        elif frame.name == "flow":
+            if frame.next_incoming_id is not None:
+                self.remote_window = (
+                    frame.next_incoming_id + frame.incoming_window - self.next_outgoing_id + HALF
+                ) % SERIAL - HALF
+            if frame.handle is not None and frame.handle in self.theirs:
+                self.theirs[frame.handle].on_flow(frame)
+            if frame.echo:
+                self.flow()
+        elif frame.name == "transfer":
+            self.next_incoming_id += 1
+            self.left -= 1
+            assert self.left >= 0, "the router has passed the window"
+            self.theirs[frame.handle].on_transfer(frame)
+        elif frame.name == "disposition":
+            self.on_disposition(frame)
+        elif frame.name == "detach":
+            link = self.theirs.pop(frame.handle)
+            if link.ended is None:
+                link.ended = frame.performative
+                self.put("detach", handle=link.handle, closed=True)
+
+    def on_attach(self, frame: Frame) -> None:
+        ours: list[Any] = [*self.senders, *self.receivers]
+        for link in ours:
+            if link.name == frame.fields["name"]:
+                link.attached = True
+                self.theirs[frame.handle] = link
+                return
+        self.answer(frame)
+
+    def answer(self, frame: Frame) -> None:
+        """The router attaches: a link of a client whose other end the actor is."""
+        handle = len(self.senders) + len(self.receivers)
+        fields = {"source": frame.source, "target": frame.target}
+        link: Any
+        if frame.role:
+            link = SendingLink(self, handle, frame.fields["name"])
+            self.senders.append(link)
+            fields["initial_delivery_count"] = 0
+        else:
+            link = ReceivingLink(self, handle, frame.fields["name"], self.actor.pattern)
+            self.receivers.append(link)
+            self.actor.attached(link)
+        link.attached = True
+        self.theirs[frame.handle] = link
+        self.put("attach", name=link.name, handle=handle, role=not frame.role, **fields)
+
+    def on_disposition(self, frame: Frame) -> None:
+        if not frame.role:
+            return
+        for number in range(frame.first, (frame.first if frame.last is None else frame.last) + 1):
+            link = self.owners.get(number)
+            if link is None:
+                continue
+            if frame.state is not None:
+                link.outcomes[number] = frame.state
+            if frame.settled:
+                link.unsettled.discard(number)
+            elif frame.state is not None and number in link.unsettled:
+                # A receiver that does not settle first: it is for us to do so.
+                link.unsettled.discard(number)
+                self.put("disposition", role=False, first=number, settled=True)
+
+    def act(self, frames: int) -> None:
+        """What may be written now, at most so many transfers, link by link."""
+        for link in self.receivers:
+            link.act()
+        if self.left <= self.window // 2 and not self.shut:
+            self.flow()
+        for _ in range(len(self.senders)):
+            self.turn = (self.turn + 1) % len(self.senders)
+            link = self.senders[self.turn]
+            at_once = link.frames_at_once or frames
+            while frames > 0 and at_once > 0 and link.write():
+                frames -= 1
+                at_once -= 1
+        for link in self.senders:
+            link.write_drain()
+
+
+class Actor:
+    """A connection. It is heard by `worker`."""
+
+    def __init__(self, router: Router, name: str, worker: int = 0, listener: str = "main", **fields: Any) -> None:
+        self.router = router
+        self.name = name
+        self.peer: Peer = router.connect(worker, listener)
+        self.out = bytearray(AMQP_HEADER + say("open", container_id=name, **fields))
+        self.heard = b""
+        self.sessions: dict[int, ActorSession] = {}  # by our channel
+        self.by_theirs: dict[int, ActorSession] = {}
+        self.window = 2048  # of sessions that the router begins
+        self.pattern = 100  # credit on links that it attaches
+        self.attached: Callable[[ReceivingLink], None] = lambda link: None  # … of which somebody may be told
+        self.closed: Any = None
+        self.stopped = False  # neither reads nor writes
+
+    def session(self, window: int = 2048) -> ActorSession:
+        channel = len(self.sessions)
+        session = self.sessions[channel] = ActorSession(self, channel, window)
+        session.put("begin", next_outgoing_id=0, incoming_window=window, outgoing_window=MANY)
+        return session
+
+    @property
+    def senders(self) -> Iterable[SendingLink]:
+        return [link for session in self.sessions.values() for link in session.senders]
+
+    @property
+    def receivers(self) -> Iterable[ReceivingLink]:
+        return [link for session in self.sessions.values() for link in session.receivers]
+
+    def stop(self, stopped: bool = True) -> None:
+        """Neither reads nor writes, as a process that is held up."""
+        self.stopped = self.peer.blocked = stopped
+        if not stopped:
+            self.peer.collect()
+
+    def feed(self, octets: int | None = None) -> int:
+        """So many octets of what was written reach the router; how many there were."""
+        part = bytes(self.out if octets is None else self.out[:octets])
+        del self.out[: len(part)]
+        if part:
+            self.peer.feed(part)
+        return len(part)
+
+    def hear(self) -> int:
+        """Take what the router has said; how many frames."""
+        self.heard += self.peer.take()
+        at = frames = 0
+        while len(self.heard) - at >= FRAME_HEADER:
+            if self.heard.startswith(b"AMQP", at):
+                at += FRAME_HEADER
+                continue
+            size = int.from_bytes(self.heard[at : at + 4], "big")
+            if len(self.heard) - at < size:
+                break
+            self.on_frame(parse_frame(self.heard[at : at + size]))
+            at += size
+            frames += 1
+        self.heard = self.heard[at:]
+        return frames
+
+    def on_frame(self, frame: Frame) -> None:
+        if frame.name == "begin":
+            self.on_begin(frame)
+        elif frame.name == "close":
+            self.closed = frame.performative
+            raise AssertionError(f"{self.name}: the router closes: {frame.error}")
+        elif frame.name == "end":
+            raise AssertionError(f"{self.name}: the router ends a session: {frame.error}")
+        elif frame.channel in self.by_theirs:
+            self.by_theirs[frame.channel].on_frame(frame)
+
+    def on_begin(self, frame: Frame) -> None:
+        if frame.remote_channel is not None:
+            session = self.sessions[frame.remote_channel]
+        else:
+            channel = FIRST + len(self.by_theirs)
+            session = self.sessions[channel] = ActorSession(self, channel, self.window)
+            session.put(
+                "begin", remote_channel=frame.channel, next_outgoing_id=0, incoming_window=self.window,
+                outgoing_window=MANY,
+            )  # fmt: skip
+        session.remote_channel = frame.channel
+        self.by_theirs[frame.channel] = session
+
+    def act(self, frames: int = 64) -> None:
+        """Write what may be written: at most so many transfers for each session."""
+        for session in list(self.sessions.values()):
+            if session.remote_channel is not None:
+                session.act(frames)
+
+
+def step(router: Router, actors: Iterable[Actor], frames: int = 64, octets: int | None = None) -> bool:
+    """Everybody that is not stopped acts once. True: something happened."""
+    moved = False
+    for actor in actors:
+        if actor.stopped:
+            continue
+        moved |= actor.hear() > 0
+        actor.act(frames)
+        moved |= actor.feed(octets) > 0
+        router.settle()
+    return moved
+
+
+def run(router: Router, actors: list[Actor], frames: int = 64, rounds: int = ROUNDS) -> int:
+    """Until nothing moves; how many rounds it took."""
+    for number in range(rounds):
+        if not step(router, actors, frames):
+            return number
+    raise AssertionError(f"still not quiet after {rounds} rounds")

@@ -1,0 +1,608 @@
+"""The laws of flow control (docs/internals/credit.md): nothing waits for what waits for it, no neighbour pays, turns are by
+octets, memory is bounded, no credit is lost. Everybody keeps to the protocol; scenarios are drawn from a seed.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import router.routing.testing as engine
+import tests.unit.engine.actor as acting
+from tests.unit.engine.actor import Actor, ReceivingLink, SendingLink, numbered, run, step
+from tests.unit.engine.host import Router, configuration
+
+SEEDS = st.integers(0, 1 << 32)
+MEGABYTE = 1 << 20
+QUANTUM = 32768  # octets of a turn
+CAPACITY = 250  # credit of a producer
+BIG = (1 << 31, (1 << 32) - 1)
+SIZES = (10, 10, 1000, 15000, 40000, 140_000, 300_000)
+
+
+@contextmanager
+def one_router(listener: str = "", workers: int = 1) -> Iterator[Router]:
+    """Nothing may be left behind in it."""
+    before = engine.alive()
+    router = Router(workers, configuration(listener=listener))
+    yield router
+    router.check_quiet()
+    for peer in list(router.peers):
+        peer.lose()
+    router.settle()
+    router.check_empty()
+    router.close()
+    assert engine.alive() == before
+
+
+def deaf(actor: Actor, address: str, window: int = 2) -> ReceivingLink:
+    """A consumer in a session of its own whose window does not open a second time."""
+    session = actor.session(window)
+    link = session.receiver(address)
+    session.shut = True
+    return link
+
+
+def told(octets: bytes) -> tuple[str, int]:
+    """(producer, number) of a message."""
+    found = re.search(rb"<([^<:]+):(\d+)>", octets)
+    assert found is not None
+    return found[1].decode(), int(found[2])
+
+
+def send(link: SendingLink, sizes: list[int], *, settled: bool = False, first: int = 0) -> None:
+    for number, size in enumerate(sizes, first):
+        link.send(numbered(link.name.lower(), number, size), settled=settled)
+
+
+def check_served(sender: SendingLink, receivers: list[ReceivingLink], *, everyone: bool = False) -> None:
+    """Each of its messages has its outcome and arrived once, in order; everyone: at each receiver."""
+    name = sender.name.lower()
+    assert sender.idle, (
+        f"{name}: {len(sender.waiting)} wait, {sender.unsettled} unsettled, credit {sender.credit}, "
+        f"window {sender.session.remote_window}, under way {sender.current is not None}, {receivers[0].credit=}"
+    )
+    arrived = [[number for by, number in map(told, link.got) if by == name] for link in receivers]
+    every = list(range(len(sender.sent)))
+    for numbers in arrived:
+        assert numbers == sorted(numbers), f"{name}: {numbers}"
+    if everyone:
+        assert all(numbers == every for numbers in arrived)
+    else:
+        assert sorted(sum(arrived, [])) == every
+    assert all(octets in sender.sent for link in receivers for octets in link.got if told(octets)[0] == name)
+
+
+# -- no circle --------------------------------------------------------------------------------------------------------
+
+
+class Scenario:
+    """Clients, a broker, links and messages, drawn from a seed."""
+
+    def __init__(self, router: Router, random: Random) -> None:
+        self.router = router
+        self.random = random
+        workers = len(router.workers)
+        self.broker = Actor(router, "broker", random.randrange(workers), "broker")
+        self.broker.window = random.choice((1, 3, 10, 2048))
+        self.broker.pattern = random.choice((1, 5, 1000))
+        self.clients = [Actor(router, f"k{n}", random.randrange(workers)) for n in range(random.randint(1, 3))]
+        self.actors = [self.broker, *self.clients]
+        for client in self.clients:
+            for _ in range(random.randint(1, 2)):
+                client.session(random.choice((1, 2, 3, 10, 2048)))
+        self.to: dict[str, list[SendingLink]] = defaultdict(list)
+        self.by: dict[str, list[ReceivingLink]] = defaultdict(list)
+        self.broker.attached = self.attached
+        for address in random.sample(("balanced.a", "balanced.b", "multicast.c", "routed.d", "closest.e"), 3):
+            self.add(address)
+        run(router, self.actors)
+        for sender in sum(self.to.values(), []):
+            sizes = [random.choice(SIZES) for _ in range(random.randint(1, 5))]
+            send(sender, sizes, settled=random.random() < 0.2)
+
+    def session(self):
+        return self.random.choice(list(self.random.choice(self.clients).sessions.values()))
+
+    def attached(self, link: ReceivingLink) -> None:
+        """The broker receives."""
+        self.by["routed.d"].append(link)
+
+    def add(self, address: str) -> None:
+        random = self.random
+        for _ in range(random.randint(1, 2)):
+            sender = self.session().sender(address)
+            sender.frames_at_once = random.choice((0, 1, 3))
+            sender.empty_frames = random.random() < 0.3
+            self.to[address].append(sender)
+        for _ in range(0 if address == "routed.d" else random.randint(1, 2)):
+            receiver = self.session().receiver(address, random.choice((1, 2, 20, *BIG)))
+            receiver.late = random.random() < 0.3
+            receiver.deaf = random.random() < 0.3
+            self.by[address].append(receiver)
+
+    def misbehave(self, steps: int) -> None:
+        """Within the protocol."""
+        random = self.random
+        for _ in range(steps):
+            actor = random.choice(self.actors)
+            what = random.randrange(8)
+            if what == 0:
+                actor.stop(not actor.stopped)
+            elif what == 1:
+                session = random.choice(list(actor.sessions.values()) or [None])
+                if session is not None:
+                    session.shut = not session.shut
+            elif what == 2:
+                for link in actor.receivers:
+                    link.deaf = random.random() < 0.5
+            elif what == 3:
+                for link in actor.receivers:
+                    if link.attached and not link.draining:
+                        link.grant(random.choice((0, 1, 30)), drain=True)
+            if not actor.stopped:
+                actor.hear()
+                actor.act(random.randint(1, 30))
+                actor.feed(random.choice((1, 100, 20_000, 100_000, None)))
+                self.router.settle()
+
+    def behave(self) -> None:
+        for actor in self.actors:
+            actor.stop(False)
+            for session in actor.sessions.values():
+                session.shut = False
+            for link in actor.receivers:
+                link.late = link.deaf = False
+        run(self.router, self.actors, rounds=3000)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@given(seed=SEEDS)
+@settings(max_examples=30, deadline=None, derandomize=True, phases=[Phase.generate])
+def test_everything_comes_to_rest(workers: int, seed: int) -> None:
+    random = Random(seed)
+    frames = random.choice(("", "maxSessionFrames: 2", "maxSessionFrames: 5", "maxSessionFrames: 10"))
+    before = engine.alive()
+    with one_router(frames, workers) as router:
+        scenario = Scenario(router, random)
+        scenario.misbehave(40)
+        scenario.behave()
+        for address, senders in scenario.to.items():
+            for sender in senders:
+                check_served(sender, scenario.by[address], everyone=address.startswith("multicast"))
+                if address != "routed.d":
+                    assert sender.credit == CAPACITY, sender.name
+        assert engine.alive() == before
+
+
+def test_credit_that_comes_opens_a_window_that_was_shut_because_there_was_none(routers):
+    router = routers(text=configuration(listener="maxSessionFrames: 10"))
+    producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
+    session = producer.session()
+    deaf(bad, "balanced.deaf")
+    run(router, [bad])
+    held, later = session.sender("balanced.deaf"), session.sender("balanced.later")
+    send(held, [600_000])
+    run(router, [producer, bad, good])
+    assert session.remote_window == 0
+    assert later.credit == 0
+    receiver = good.session().receiver("balanced.later", 300)
+    receiver.late = True
+    send(later, [10] * (CAPACITY + 1))
+    run(router, [producer, bad, good])
+    assert len(receiver.got) == CAPACITY  # all its credit; when that comes back, so must the window
+    receiver.late = False
+    run(router, [producer, bad, good])
+    check_served(later, [receiver])
+    assert later.credit == CAPACITY
+
+
+@pytest.mark.parametrize("window", [1, 3, 10])
+def test_the_fast_reader_of_a_stream_does_not_wait_for_the_slow_one(routers, window):
+    router = routers(text=configuration(listener="maxSessionFrames: 10"))
+    producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
+    deaf(bad, "multicast.x")
+    fast = good.session(window).receiver("multicast.x")
+    run(router, [bad, good])
+    sender = producer.session().sender("multicast.x")
+    send(sender, [1_600_000])
+    run(router, [producer, bad, good])
+    assert fast.got == sender.sent
+
+
+@pytest.mark.parametrize("window", [1, 3, 10])
+def test_an_empty_frame_does_not_hide_that_a_reader_waits(routers, window):
+    router = routers(text=configuration(listener="maxSessionFrames: 30"))
+    producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
+    deaf(bad, "balanced.x")
+    run(router, [bad])
+    sender = producer.session().sender("balanced.x")
+    send(sender, [300_000])
+    run(router, [producer, bad])
+    assert len(sender.sent) == 1  # it holds what the first consumer does not take; the next one goes to another
+    receiver = good.session(window).receiver("balanced.x")
+    run(router, [good])
+    sender.empty_frames = True
+    send(sender, [600_000], first=1)
+    run(router, [producer, bad, good])
+    assert receiver.got == sender.sent[1:]
+
+
+def test_a_stream_whose_consumer_has_gone_comes_to_its_end(routers, monkeypatch):
+    monkeypatch.setattr(acting, "PART", 300_000)
+    router = routers(text=configuration(listener="maxSessionFrames: 4; maxFrameSize: 400000"))
+    producer, bad = Actor(router, "p"), Actor(router, "b")
+    consumer = deaf(bad, "balanced.x")
+    run(router, [bad])
+    sender = producer.session().sender("balanced.x")
+    send(sender, [6_000_000], settled=True)
+    run(router, [producer, bad])
+    assert not sender.idle
+    consumer.detach()
+    run(router, [producer, bad])
+    assert sender.idle
+
+
+# -- no neighbour pays ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@given(seed=SEEDS)
+@settings(max_examples=30, deadline=None, derandomize=True, phases=[Phase.generate])
+def test_all_others_are_served(workers: int, seed: int) -> None:
+    """One consumer grants nothing, keeps its window shut or is held up, for ever."""
+    random = Random(seed)
+    frames = random.choice(("", "maxSessionFrames: 2", "maxSessionFrames: 10", "maxBufferedMegabytes: 1"))
+    with one_router(frames, workers) as router:
+        broker = Actor(router, "broker", random.randrange(workers), "broker")
+        clients = [Actor(router, f"k{n}", random.randrange(workers)) for n in range(3)]
+        bad = Actor(router, "bad", random.randrange(workers))
+        actors = [broker, bad, *clients]
+        at_broker: list[ReceivingLink] = []
+        held_at_broker = random.random() < 0.5
+
+        def attached(link: ReceivingLink) -> None:
+            # By the names of the router's links, which end with the client's.
+            if held_at_broker and link.name.startswith("bad"):
+                link.session.shut = True
+            else:
+                at_broker.append(link)
+
+        broker.attached = attached
+        broker.window = random.choice((1, 5, 2048))
+        mode = random.choice(("credit", "window", "stopped"))
+        badly = bad.session(random.choice((1, 3))).receiver("balanced.bad")
+        if held_at_broker:
+            routed = bad.session().sender("routed.bad")
+            send(routed, [300_000] * 5)
+        good = clients[0].session(random.choice((1, 5, 2048))).receiver("balanced.good", random.choice((1, 30)))
+        run(router, actors)
+        if mode == "credit":
+            badly.deaf = True
+            badly.grant(0)
+        elif mode == "window":
+            badly.session.shut = True
+        victims, senders, routed_senders = [], [], []
+        for client in clients[1:]:
+            session = client.session(random.choice((1, 2048)))
+            for _ in range(random.randint(1, 2)):
+                victims.append(session.sender("balanced.bad"))
+                senders.append(session.sender("balanced.good"))
+            routed_senders.append(session.sender("routed.good"))
+        run(router, actors)
+        bad.stop(mode == "stopped")
+        for link in victims:
+            send(link, [random.choice((10, 140_000, 600_000)) for _ in range(8)])
+        for link in senders + routed_senders:
+            link.frames_at_once = random.choice((0, 1))
+            send(link, [random.choice(SIZES) for _ in range(6)])
+        run(router, actors, frames=random.choice((3, 64)), rounds=2000)
+        for link in senders:
+            check_served(link, [good])
+        for link in routed_senders:
+            check_served(link, [one for one in at_broker if one.name.split("@")[0] == link.name])
+        bad.stop(False)
+
+
+def test_a_link_that_holds_nothing_any_more_has_its_credit_at_the_bound(routers):
+    router = routers(text=configuration(listener="maxBufferedMegabytes: 1"))
+    producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
+    deaf(bad, "balanced.x")
+    receiver = good.session(100).receiver("balanced.y")
+    run(router, [bad, good])
+    session = producer.session()
+    filling, served = session.sender("balanced.x"), session.sender("balanced.y")
+    run(router, [producer])
+    receiver.session.shut = True
+    send(served, [1000] * 240)
+    send(filling, [100_000] * 30)
+    run(router, [producer, bad, good])
+    assert filling.credit < CAPACITY - 10
+    receiver.session.shut = False
+    send(served, [10] * 300, first=240)
+    run(router, [producer, bad, good])
+    assert len(receiver.got) == 540
+
+
+# -- fair turns -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 10])
+def test_links_and_sessions_have_turns_by_octets(routers, window):
+    """Two sessions of one connection with three streams each; a link with small messages beside them."""
+    router = routers(text=configuration())
+    producer, consumer = Actor(router, "p"), Actor(router, "c")
+    sessions = [consumer.session(window) for _ in range(2)]
+    streams = [session.receiver(f"balanced.{n}{session.channel}") for session in sessions for n in range(3)]
+    small = sessions[0].receiver("balanced.small")
+    run(router, [consumer])
+    for session in sessions:
+        session.shut = True
+    senders = [producer.session().sender(f"balanced.{n}{c}") for c in range(2) for n in range(3)]
+    little = producer.session().sender("balanced.small")
+    run(router, [producer])
+    for sender in senders:
+        send(sender, [400_000] * 4)
+    send(little, [100] * 40)
+    run(router, [producer])
+    for session in sessions:
+        session.shut = False
+    while all(len(link.got) < 3 for link in streams):
+        assert step(router, [producer, consumer])
+        for session in sessions:
+            octets = [link.octets for link in session.receivers if link is not small]
+            assert max(octets) - min(octets) <= 3 * QUANTUM, octets
+        if max(link.octets for link in streams) > 4 * window * QUANTUM + 40 * QUANTUM:
+            assert len(small.got) == 40  # it takes no more than a turn for each
+    each = [sum(link.octets for link in session.receivers) for session in sessions]
+    assert abs(each[0] - each[1]) <= 10 * max(window, 4) * QUANTUM, each
+    run(router, [producer, consumer])
+    assert all(sender.idle for sender in [*senders, little])
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def pass_time(router: Router, actors: list[Actor], seconds: int = 10) -> None:
+    for _ in range(seconds):
+        router.pass_time(1100)
+        run(router, actors, rounds=2000)
+
+
+@given(seed=SEEDS)
+@settings(max_examples=10, deadline=None, derandomize=True, phases=[Phase.generate])
+def test_memory_is_bounded_and_nothing_stands_still_at_the_bound(seed: int) -> None:
+    """Consumers that take nothing have producers of all kinds; time passes; who has another consumer is served."""
+    random = Random(seed)
+    frames = random.choice((10, 50, 200))
+    with one_router(f"maxBufferedMegabytes: 1; maxSessionFrames: {frames}") as router:
+        producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
+        for n in range(2):
+            deaf(bad, f"balanced.bad{n}", random.choice((1, 2, 10)))
+        receiver = good.session(random.choice((1, 10, 100))).receiver("balanced.good")
+        run(router, [bad, good])
+        sessions = [producer.session() for _ in range(random.randint(1, 3))]
+        filling = [random.choice(sessions).sender(f"balanced.bad{random.randrange(2)}") for _ in range(5)]
+        served = [random.choice(sessions).sender("balanced.good") for _ in range(3)]
+        run(router, [producer])
+        for link in filling:
+            send(link, [random.choice((1000, 50_000, 120_000, 1_000_000)) for _ in range(60)])
+        for link in served:
+            send(link, [random.choice((10, 120_000, 500_000)) for _ in range(8)])
+        bound = MEGABYTE + (len(sessions) * frames + 20) * acting.PART
+        actors = [producer, bad, good]
+        for _ in range(20):
+            step(router, actors, frames=random.choice((5, 64, 300)))
+            unsent = sum(len(link.current[1]) for link in filling + served if link.current is not None)
+            sent = sum(sum(map(len, link.sent)) for link in filling + served) + unsent
+            assert min(sent, engine.alive()[2] // 2) <= bound
+        run(router, actors, rounds=2000)
+        pass_time(router, actors, 30)
+        for link in served:
+            assert link.ended is None, link.ended
+            check_served(link, [receiver])
+        for link in filling:
+            if link.ended is not None:
+                assert link.ended.error.value[0] == "amqp:resource-limit-exceeded"
+
+
+def held_up(routers, frames: int = 20):
+    """(router, its actors, a producer's session, a consumer that takes, messages that it has not): at the bound."""
+    router = routers(text=configuration(listener=f"maxBufferedMegabytes: 1; maxSessionFrames: {frames}"))
+    producer, bad, good = (Actor(router, name) for name in ("p", "b", "g"))
+    deaf(bad, "balanced.x")
+    deaf(bad, "balanced.z")
+    receiver = good.session(100).receiver("balanced.y")
+    run(router, [bad, good])
+    return router, [producer, bad, good], producer.session(), receiver
+
+
+def test_what_the_last_resort_gives_up_is_freed_though_its_consumer_takes_nothing(routers):
+    router, actors, session, receiver = held_up(routers)
+    filling, waiting = session.sender("balanced.x"), session.sender("balanced.y")
+    run(router, actors)
+    send(filling, [3_000_000])
+    run(router, actors)
+    pass_time(router, actors)
+    assert filling.ended.error.value[0] == "amqp:resource-limit-exceeded"
+    assert engine.alive()[2] < 2 * 65536
+    send(waiting, [3_000_000])
+    run(router, actors)
+    check_served(waiting, [receiver])
+
+
+def test_neighbours_that_are_served_do_not_keep_the_last_resort_away(routers):
+    router, actors, session, receiver = held_up(routers)
+    trickle = actors[2].session(1).receiver("balanced.t")
+    run(router, actors)
+    filling, waiting = session.sender("balanced.x"), session.sender("balanced.y")
+    drops = actors[0].session().sender("balanced.t")
+    send(filling, [3_000_000])
+    send(waiting, [3_000_000])
+    run(router, actors)
+    for number in range(8):
+        send(drops, [200_000], first=number)
+        run(router, actors)
+        pass_time(router, actors, 2)
+    assert len(trickle.got) == 8
+    check_served(waiting, [receiver])
+    assert waiting.ended is None
+
+
+def test_the_last_resort_ends_the_link_that_fills_the_connection(routers):
+    """Not one of the session that waits."""
+    router, actors, session, receiver = held_up(routers, 100)
+    other = actors[0].session()
+    filling, waiting, little = session.sender("balanced.x"), other.sender("balanced.y"), other.sender("balanced.z")
+    send(filling, [100_000] * 30)
+    run(router, actors)
+    send(little, [300_000])
+    send(waiting, [3_000_000])
+    run(router, actors)
+    pass_time(router, actors)
+    assert (filling.ended is None, waiting.ended, little.ended) == (False, None, None)
+    check_served(waiting, [receiver])
+
+
+def test_whole_messages_are_bounded_too(routers):
+    router, actors, session, _ = held_up(routers, 100)
+    filling = [session.sender("balanced.x") for _ in range(2)]
+    for link in filling:
+        send(link, [100_000] * CAPACITY)
+    run(router, actors)
+    assert sum(sum(map(len, link.sent)) for link in filling) <= MEGABYTE + 101 * acting.PART
+
+
+@pytest.mark.parametrize("listener", ["maxBufferedMegabytes: 1", "maxSessionFrames: 1000"])
+def test_a_peer_that_is_behind_may_use_the_window_that_it_was_told(routers, listener):
+    router = routers(text=configuration(listener=listener))
+    producer, taker, other = (Actor(router, name) for name in ("p", "t", "o"))
+    taker.session(10).receiver("balanced.x")
+    other.session(100).receiver("balanced.y")
+    run(router, [taker, other])
+    session = producer.session()
+    sender = session.sender("balanced.x")
+    session.sender("balanced.y")
+    run(router, [producer])
+    send(sender, [200_000] * 200)
+    producer.act(2000)  # a whole window
+    half = session.next_outgoing_id // 2
+    fed = 0
+    while producer.out:
+        fed += producer.feed(16_100)
+        router.settle()
+        if fed // 16_000 < half - 9:
+            run(router, [taker, other])
+    producer.hear()  # it would be told an error
+
+
+# -- credit -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@given(seed=SEEDS)
+@settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
+def test_no_credit_is_lost_when_consumers_come_and_go_and_drain(workers: int, seed: int) -> None:
+    random = Random(seed)
+    with one_router(random.choice(("", "linkCapacity: 5")), workers) as router:
+        producer, consumer = (Actor(router, name, random.randrange(workers)) for name in ("p", "c"))
+        actors = [producer, consumer]
+        senders = [producer.session().sender(f"balanced.{n % 2}") for n in range(3)]
+        session = consumer.session(random.choice((1, 10, 2048)))
+        receivers: list[ReceivingLink] = []
+        for number in range(30):
+            what = random.randrange(6)
+            if what == 0:
+                receivers.append(session.receiver(f"balanced.{random.randrange(2)}", random.choice((1, 7, *BIG))))
+            elif what == 1 and receivers:
+                receivers.pop(random.randrange(len(receivers))).detach()
+            elif what == 2:
+                for link in receivers:
+                    if link.attached and not link.draining:
+                        link.grant(random.choice((0, 1, 3, *BIG)), drain=random.random() < 0.6)
+            elif what == 3:
+                send(random.choice(senders), [random.choice((10, 20_000))], first=number)
+            for actor in random.sample(actors, random.randint(0, 2)):
+                if random.random() < 0.7:
+                    actor.hear()
+                actor.act(random.randint(1, 5))
+                actor.feed(random.choice((10, 500, None)))
+                router.settle()
+        session.receiver("balanced.0")
+        session.receiver("balanced.1")
+        run(router, actors)
+        for link in senders:
+            assert link.idle
+            assert link.credit == (5 if link.capacity == 5 else CAPACITY)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@given(seed=SEEDS)
+@settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
+def test_both_ends_of_a_routed_link_agree_on_its_credit(workers: int, seed: int) -> None:
+    """Whatever drains cross deliveries that wait in the router."""
+    random = Random(seed)
+    with one_router(workers=workers) as router:
+        broker = Actor(router, "broker", random.randrange(workers), "broker")
+        client = Actor(router, "k", random.randrange(workers))
+        broker.window = random.choice((1, 3, 2048))
+        pairs: list[tuple[SendingLink, ReceivingLink]] = []
+        broker.pattern = 0
+        actors = [broker, client]
+        sender = client.session().sender("routed.a")
+        receiver = client.session(random.choice((1, 3, 2048))).receiver("routed.b", 0)
+        run(router, actors)
+        (at_broker,), (from_broker,) = list(broker.receivers), list(broker.senders)
+        pairs = [(sender, at_broker), (from_broker, receiver)]
+        for number in range(40):
+            sending, receiving = random.choice(pairs)
+            what = random.randrange(5)
+            if what == 0:
+                send(sending, [random.choice((10, 5000, 100_000))], first=sending.count)
+            elif what == 1 and not receiving.draining:
+                receiving.grant(random.choice((0, 1, 4, 50)), drain=random.random() < 0.5)
+            elif what == 2:
+                receiving.session.shut = random.random() < 0.5
+            actor = random.choice(actors)
+            if random.random() < 0.7:
+                actor.hear()
+            actor.act(random.randint(1, 5))
+            actor.feed(random.choice((10, 3000, None)))
+            router.settle()
+        for sending, receiving in pairs:
+            receiving.session.shut = False
+        run(router, actors)
+        for sending, receiving in pairs:
+            assert receiving.draining is False
+            assert sending.credit == max(receiving.credit, 0)
+            assert sending.sent == receiving.got
+            receiving.grant(1000, drain=True)
+        run(router, actors)
+        for sending, receiving in pairs:
+            check_served(sending, [receiving])
+            assert (receiving.draining, sending.credit, receiving.credit) == (False, 0, 0)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("credit", [20_000, *BIG])
+@pytest.mark.parametrize("messages", [0, 3])
+def test_a_routed_receiver_with_much_credit_is_drained(routers, workers, credit, messages):
+    router = routers(workers=workers, text=configuration())
+    broker, client = Actor(router, "broker", workers - 1, "broker"), Actor(router, "k")
+    receiver = client.session().receiver("routed.b", 0)
+    run(router, [broker, client])
+    (sender,) = broker.senders
+    send(sender, [10] * messages)
+    receiver.grant(credit, drain=True)
+    run(router, [broker, client])
+    assert len(receiver.got) == messages
+    assert (receiver.draining, receiver.credit) == (False, 0)
+    receiver.grant(5)
+    send(sender, [10] * 5, first=messages)
+    run(router, [broker, client])
+    assert (len(receiver.got), sender.credit, receiver.credit) == (messages + 5, 0, 0)
