@@ -28,7 +28,8 @@ ROUNDS = 600  # of `quiet`: more is a standstill
 def numbered(producer: str, number: int, size: int) -> bytes:
     """A message that says whose it is, of about so many octets."""
     head = b"<%s:%d>" % (producer.encode(), number)
-    return message(head + b"x" * max(size - len(head), 0))
+    octets: bytes = message(head + b"x" * max(size - len(head), 0))
+    return octets
 
 
 class SendingLink:
@@ -115,7 +116,7 @@ class SendingLink:
 
 
 class ReceivingLink:
-    """A link on which the actor receives. `pattern` is the credit that it has when it grants some, 0: it is granted by hand."""
+    """A link on which the actor receives. pattern: the credit that it grants at a time; 0: none by itself."""
 
     def __init__(self, session: "ActorSession", handle: int, name: str, pattern: int) -> None:
         self.session = session
@@ -314,8 +315,8 @@ class ActorSession:
 
     def act(self, frames: int) -> None:
         """What may be written now, at most so many transfers, link by link."""
-        for link in self.receivers:
-            link.act()
+        for receiver in self.receivers:
+            receiver.act()
         if self.left <= self.window // 2 and not self.shut:
             self.flow()
         for _ in range(len(self.senders)):
