@@ -4,7 +4,7 @@ from libc.string cimport memset
 from router.amqp.counters cimport count_age, count_drop, count_finished, count_outcome, count_total, totals
 from router.amqp.credit cimport credit_left
 from router.amqp.delivery cimport (
-    IN_COMPLETE, IN_DISCARD, IN_ENDED, IN_PRESETTLED, IN_ROUTED, Party, in_free, in_new, map_put, map_take,
+    IN_COMPLETE, IN_DISCARD, IN_ENDED, IN_PRESETTLED, IN_ROUTED, OUT_QUEUED, Party, in_free, in_new, map_put, map_take,
 )
 from router.amqp.frames cimport T_RESUME
 from router.amqp.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST, check_value
@@ -122,6 +122,11 @@ cdef class RoutedIn(RoutedLink):
         return self.streams is NULL or self.streams.held < HOLD_OCTETS
 
     cdef str give_up(self):
+        cdef InDelivery* d = self.in_first
+        while d is not NULL:
+            if d.outs is not NULL and d.outs.flags & OUT_QUEUED:
+                (<Party>d.outs.downstream).abandon(d.outs)
+            d = d.next
         self.close_with(RESOURCE_LIMIT, "the receiver does not take its messages, and others wait for that")
         return "the link was closed"
 

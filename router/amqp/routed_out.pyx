@@ -196,6 +196,16 @@ cdef class RoutedOut(RoutedLink):
         out_free(o)
         return 0
 
+    cdef int abandon(self, OutDelivery* o) except -1:
+        if not o.flags & OUT_STARTED:
+            queue_remove(self, o)
+            self.slot.undelivered -= 1
+            out_free(o)
+            return 0
+        o.flags |= OUT_ABORT
+        cursor_close(&o.cursor)            # what it holds is free from now on
+        return self.mark_ready()
+
     cdef int more(self, OutDelivery* o) except -1:
         return 0
 

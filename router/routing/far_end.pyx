@@ -234,6 +234,16 @@ cdef class PortEnd(FarEnd):
                 self.post_told(what, body)
         return self.left() if self.leaving else 0
 
+    cdef int abandon(self, OutDelivery* o) except -1:
+        if o.flags & OUT_STARTED:
+            o.flags |= OUT_ABORT
+            cursor_close(&o.cursor)        # what it holds is free from now on
+            return self.pump_far()
+        queue_remove(self, o)
+        map_take(&self.sent, o.tag_octets)
+        out_free(o)
+        return 0
+
     cdef int flow(self, const Flow* f) except -1:
         cdef uint32_t given_back = self.held.given_back if self.flow_held else 0
         check_size(f.properties.size)

@@ -5,7 +5,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from router.amqp.codec cimport Slice
 from router.amqp.connection cimport Connection, Scheduler
 from router.amqp.delivery cimport (
-    IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED,
+    IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED,
     InDelivery, OutDelivery, Party, live_in, live_out, map_get,
 )
 from router.amqp.incoming_link cimport IncomingLink
@@ -222,7 +222,8 @@ cdef object droppable(OutgoingLink link):
         return "the newest copy that may be dropped is not the last one"
     o = link.queue_first
     while o is not NULL:
-        presettled = o.flags & OUT_SETTLED and not o.flags & (OUT_STARTED | OUT_REPORT | OUT_ABORT)
+        presettled = o.flags & OUT_SETTLED and not o.flags & (OUT_STARTED | OUT_ABORT) \
+            and (not o.flags & OUT_REPORT or o.flags & OUT_CHECK)
         if o.flags & OUT_DROPPABLE:
             marked += 1
             if not presettled:
