@@ -236,7 +236,7 @@ class Flow(MessagingHandler):
         """Wait until a message arrives that was sent after `since`; when it did. Raises MeasureError."""
         until = time.monotonic() + limit
         while time.monotonic() < until:
-            times = [self.arrived[n] for n, sent in list(self.sent.items()) if sent > since and n in self.arrived]
+            times = [self.arrived[n] for n, sent in self.sent.copy().items() if sent > since and n in self.arrived]
             if times:
                 return min(times)
             time.sleep(0.002)
@@ -275,7 +275,7 @@ def path_lost(bench: Bench) -> list[Figure]:
             cable.kill()
             seconds.append(flow.wait(cut) - cut)
             time.sleep(0.2)
-        lost += len(flow.accepted - flow.arrived.keys())
+        lost += len(flow.accepted.copy() - flow.arrived.copy().keys())
         if flow.failure is not None:
             raise MeasureError(f"a client noticed: {flow.failure}")
     return [

@@ -5,7 +5,8 @@ from libc.stdint cimport uint8_t, uint32_t
 from router.amqp.codec cimport Slice
 from router.amqp.connection cimport Connection, Scheduler
 from router.amqp.delivery cimport (
-    IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED,
+    IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_SETTLED,
+    OUT_STARTED,
     InDelivery, OutDelivery, Party, live_in, live_out, map_get,
 )
 from router.amqp.incoming_link cimport IncomingLink
