@@ -573,9 +573,9 @@ def test_no_credit_is_lost_when_consumers_come_and_go_and_drain(workers: int, se
         session.receiver("balanced.0")
         session.receiver("balanced.1")
         run(router, actors)
-        for link in senders:
-            assert link.idle
-            assert link.credit == (5 if link.capacity == 5 else CAPACITY)
+        for sender in senders:
+            assert sender.idle
+            assert sender.credit == (5 if sender.capacity == 5 else CAPACITY)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
