@@ -394,6 +394,38 @@ def test_idle_streaming_links_are_closed_but_some(networks, kept, seconds):
     assert len(links) == 1 + 10 + kept
 
 
+def test_streaming_links_whose_messages_are_with_consumers_stay(networks):
+    """Their outcomes would be lost with them."""
+    network = networks("AB")
+    for one in network.routers.values():
+        one.workers[0].router.update(streamsKept=2, scrubSeconds=5)
+    network.join("A", "B")
+    network.converge()
+    receiving = client(network, "B", consumer(0, "balanced.a"))
+    network.known("M0balanced.a", "B")
+    sending = [client(network, "A", producer(0, "balanced.a")) for _ in range(5)]
+    octets = transfer(0, 0, message(bytes(400_000)))
+    for peer in sending:
+        peer.feed(octets[:250_000])
+    network.settle()
+    for peer in sending:
+        peer.feed(octets[250_000:])
+    network.settle()
+    assert len(messages(frames(receiving))) == 5
+    links = network["A"].workers[0].links
+    many = len(links)
+    network["A"].pass_time(5000)
+    network.settle()
+    assert len(links) == many
+    assert [of(frames(peer), "disposition") for peer in sending] == [[]] * 5
+    receiving.feed(settle(0, 4, ACCEPTED))
+    network.settle()
+    assert all(told.state == ACCEPTED for peer in sending for told in of(frames(peer), "disposition"))
+    network["A"].pass_time(5000)
+    network.settle()
+    assert len(links) == many - 3
+
+
 def test_a_stream_that_is_aborted_ends_at_its_consumer(pair):
     receiving = client(pair, "B", consumer(0, "balanced.a"))
     pair.known("M0balanced.a", "B")
