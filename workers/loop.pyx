@@ -623,18 +623,17 @@ cdef class Loop:
         return 0
 
     def check_starved(self):
-        """Links whose consumers keep presettled deliveries from coming, see OVERFLOW_THROTTLE."""
+        """Links and sessions that wait for somebody to take something, see `Scheduler.starved`."""
         starved = self.scheduler.starved
         self.scheduler.starved = []
-        for link in starved:
-            connection = link.session.connection
+        for each in starved:
             try:
-                due = link.check_starved()
+                due = each.check_starved()
             except Exception as fault:
-                connection.end_by(fault)
+                each.end_by(fault)
                 continue
             if due:
-                self.call_at(due, self.starved_again(link))
+                self.call_at(due, self.starved_again(each))
 
-    def starved_again(self, link):
-        return lambda: self.scheduler.starved.append(link)
+    def starved_again(self, each):
+        return lambda: self.scheduler.starved.append(each)

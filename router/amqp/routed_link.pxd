@@ -60,6 +60,7 @@ cdef class RoutedLink(Link):
     cdef readonly bint survives            # its terminus outlives the loss of its connection
     cdef readonly bint far_survives        # the same of the other end
     cdef bint peer_gone                    # the peer's detach has come
+    cdef bint other_gone                   # the other end is gone
     cdef bint detach_due                   # ours is to be written when the queue is empty
     cdef bint due_closed
     cdef bytes due_error

@@ -312,6 +312,7 @@ cdef class RoutedLink(Link):
         cdef RoutedLink keep = self
         if self.gone:
             return 0
+        self.other_gone = True
         self.part()
         if self.detached:
             return self.end()

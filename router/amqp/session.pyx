@@ -140,6 +140,10 @@ cdef class Link(Endpoint):
             self.session.connection.resume(PAUSE_ATTACH)
         return 0
 
+    def end_by(self, fault):
+        """A fault of ours on behalf of the link ends its connection."""
+        self.session.connection.end_by(fault)
+
     def close_on_detach(self):
         """Whatever the peer's detach says, the answer is to close the link: it is over."""
         self.answer_closed = True
@@ -460,6 +464,10 @@ cdef class Session(Channel):
             self.look_at_window()
         self.watched_passed = self.passed
         return now + STANDSTILL_MS
+
+    def end_by(self, fault):
+        """A fault of ours on behalf of the session ends its connection."""
+        self.connection.end_by(fault)
 
     cdef Link fullest(self, Link most, uint64_t now):
         """Of `most` and the links by which messages come that nobody has taken for STANDSTILL_MS: what holds most."""

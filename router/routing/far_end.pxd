@@ -59,6 +59,8 @@ cdef class PortEnd(FarEnd):
     cdef int on_told(self, const LinkHead* head, const uint8_t* p, const uint8_t* end) except -1
     cdef int finish(self, InDelivery* d) except -1
     cdef int give_up(self, OutDelivery* o) except -1
+    cdef int give_up_queue(self) except -1
+    cdef int give_up_all(self) except -1
     cdef int leave(self) except -1
     cdef int left(self) except -1
     cdef int drop_sent(self) except -1

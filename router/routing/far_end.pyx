@@ -27,7 +27,7 @@ from router.amqp.delivery cimport (
 from router.amqp.message cimport (
     Content, cursor_close, cursor_read, message_release, meter_new, meter_release,
 )
-from router.amqp.routed_link cimport STATE_MOST, RoutedLink, head_transfer, keep_head, store_frame
+from router.amqp.routed_link cimport STATE_MOST, TOLD_LOST, RoutedLink, head_transfer, keep_head, store_frame
 from router.routing.port cimport R_LINK, R_LINK_TOLD, RECORD_OCTETS
 
 from router.amqp.errors import RESOURCE_LIMIT, RemoteError
@@ -325,8 +325,11 @@ cdef class PortEnd(FarEnd):
         cdef const uint8_t* end = p + size
         p += sizeof(LinkHead)
         if self.leaving and head.type != R_LINK_WINDOW:
-            # Of all that the other link says, only its end concerns us.
-            return self.left() if head.type == R_LINK_TOLD and not head.flags & F_MORE else 0
+            # Of all that the other link says, only its end concerns us. While its peer's detach waits for an answer, it
+            # is there: it hears that nothing more comes.
+            if head.type != R_LINK_TOLD or head.flags & F_MORE:
+                return 0
+            return self.left() if head.kind == TOLD_LOST else self.give_up_all()
         if head.type == R_LINK_TRANSFER:
             return self.on_transfer(head, p, end)
         if head.type == R_LINK_OUTCOME:
@@ -566,20 +569,32 @@ cdef class PortEnd(FarEnd):
         head.flags = F_SETTLED | F_ABORTED
         return self.post(&head, NULL, NULL, NULL, 0)
 
-    cdef int cut(self) except -1:
+    cdef int give_up_queue(self) except -1:
+        """Nothing of what waits will be posted."""
         cdef OutDelivery* o
-        if self.over or self.leaving:
-            return 0
-        self.flush_pending()
-        if self.queue_first is not NULL and self.later and self.port.alive:
-            return self.leave()
-        self.over = True
-        self.meter.owner = NULL
         while self.queue_first is not NULL:
             o = self.queue_first
             self.give_up(o)
             map_take(&self.sent, o.tag_octets)
             out_free(o)
+        return 0
+
+    cdef int give_up_all(self) except -1:
+        """The other link takes nothing any more: what was told behind what waits is all that is left to be said."""
+        self.give_up_queue()
+        for what, body in self.later:
+            self.post_told(what, body)
+        return self.left()
+
+    cdef int cut(self) except -1:
+        if self.over or self.leaving:
+            return 0
+        self.flush_pending()
+        if self.queue_first is not NULL and self.later and self.port.alive and not self.link.other_gone:
+            return self.leave()
+        self.give_up_queue()
+        self.over = True
+        self.meter.owner = NULL
         self.drop_sent()
         for what, body in self.later:
             self.post_told(what, body)

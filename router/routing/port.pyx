@@ -227,13 +227,14 @@ cdef class WorkerPort(Party):
     cdef int post(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1:
         """One small record, now or (in order) when there is room. Raises LocalError when there never is."""
         cdef uint8_t* w
+        cdef uint32_t size = <uint32_t>(a_size + b_size)
         if not self.alive:
             return 0
         self.check_fits(a_size + b_size)
         if not buffer_used(&self.backlog) and self.give(a, a_size, b, b_size):
             return 0
         w = buffer_room(&self.backlog, 4 + a_size + b_size)
-        (<uint32_t*>w)[0] = <uint32_t>(a_size + b_size)
+        memcpy(w, &size, 4)                # records are of any length: nothing here is aligned
         memcpy(w + 4, a, a_size)
         if b_size:
             memcpy(w + 4 + a_size, b, b_size)
@@ -259,7 +260,7 @@ cdef class WorkerPort(Party):
         cdef uint32_t size
         while buffer_used(&self.backlog):
             p = self.backlog.data + self.backlog.start
-            size = (<uint32_t*>p)[0]
+            memcpy(&size, p, 4)
             if not self.give(p + 4, size, NULL, 0):
                 return 0
             self.backlog.start += 4 + size

@@ -252,6 +252,9 @@ def test_a_fault_of_a_link_that_is_looked_at_for_starvation_ends_its_connection(
         def check_starved(self):
             raise InjectedError
 
+        def end_by(self, fault):
+            self.session.end_by(fault)
+
     others = Others(looping)
     peer = looping.connect()
     peer.feed(start() + producer(0, "balanced.a"))
