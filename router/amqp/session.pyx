@@ -44,7 +44,7 @@ cdef enum:
     DETACH_ROOM = 32           # a detach without its error
     # A window when the configuration names none: this many octets in frames of the longest kind, within these bounds.
     # A peer with small messages is to be stopped by credit, not by it.
-    WINDOW_OCTETS = 16777216
+    WINDOW_OCTETS = 8388608
     WINDOW_FEWEST = 64
     WINDOW_MOST = 8192
     HELD_WINDOW_OCTETS = 1048576  # the same while something is held up
