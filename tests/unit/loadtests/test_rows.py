@@ -43,8 +43,10 @@ def test_row(name: str) -> None:
     for figure in figures:
         assert isinstance(figure, Figure)
         assert math.isfinite(figure.value)
-        assert figure.value >= 0 or figure.unit in ("MiB", "KiB each")  # memory may shrink
-        assert figure.relay is None or figure.relay > 0
+        # Memory may shrink, and what one more process adds to a median may be less than the noise.
+        difference = figure.unit in ("MiB", "KiB each") or "added to the median" in figure.what
+        assert figure.value >= 0 or difference
+        assert figure.relay is None or figure.relay > 0 or difference
         assert figure.bar is None or not figure.bar.ratio or figure.ratio is not None
 
 
