@@ -798,6 +798,8 @@ cdef class Session(Channel):
     cdef int link_gone(self, Link link) except -1:
         """To be called once for each link, when it is lost for whatever reason."""
         link.gone = True
+        if self.went_on is link:
+            self.went_on = None
         self.names.discard((link.name, link.incoming))
         link.answers_later = self.handler.on_detached(link)
         if self.ended and link.answers_later:
@@ -892,6 +894,7 @@ cdef class Session(Channel):
         self.by_remote_handle = NumberTable()
         self.attaching = {}
         self.flows = []
+        self.went_on = None                # it knows us: nothing of a session is to wait for the collector
         return 0
 
     cdef int lost_badly(self, Link link, object fault) except -1:
