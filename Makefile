@@ -1,9 +1,15 @@
 # make run     build, then start a router with conf/standalone.conf (another: make run CONF=file)
 # make hello   send a first message through it (another router: make hello URL=amqp://host:port)
-# make test    lint, types and all tests        make test-long     what takes longer (LONG_SECONDS=600 for each)
+# make test    lint, types, all short tests      make test-quick    unit tests that start nothing
+# make test-long   soak, churn, brokers, random kills, fuzzing (LONG_SECONDS=600: longer, each)
 # make build   the commands in .venv/bin         make build-debug   the debug flavour in build/debug
+# make bench-instructions   instructions of a delivery, counted by callgrind
 # make bench   benchmarks, as tables             make fuzz          fuzz targets (SECONDS=60 for each)
+# make pipeline    router, landers, a query and telemetry on this machine, to watch (PIPELINE_SECONDS=30)
+# make bench-pipeline   benchmarks of the pipeline (ARGS='landing --quick': one row, shorter)
 # make loadtest    locust's users for a minute (ARGS='--users 200 --seconds 300'; ARGS=--web: in the browser)
+# make console the web console (npm); make build does it, too, when its sources changed
+# make console-shots   pictures of each of its pages, in build/console-shots
 # make lint    ruff, mypy, cython-lint           make docs          check the documentation
 # make clean   remove all that make made
 #
@@ -21,11 +27,15 @@ CONF ?= conf/standalone.conf
 URL ?= amqp://127.0.0.1:5672
 # Arguments for pytest (make test-unit ARGS='-k codec -x') and for the benchmarks.
 ARGS ?=
-# How long each fuzz target runs: in `make fuzz`, and in `make test`.
+# How long each fuzz target runs in `make fuzz`.
 SECONDS ?= 60
-TEST_FUZZ_SECONDS := 5
-# How long soak, liveness and random kills run, each, in `make test-long`.
-LONG_SECONDS ?= 600
+# How long `make pipeline` sends.
+PIPELINE_SECONDS ?= 30
+# How long soak, liveness and random kills run, each, in `make test-long`; each fuzz target a sixth of it.
+LONG_SECONDS ?= 120
+# Processes of pytest-xdist: for tests that compute, and for those that mostly wait for processes that they start.
+COMPUTING ?= $(shell nproc)
+WAITING ?= $(shell echo $$(($$(nproc) * 2)))
 
 BIN := .venv/bin
 STAMPS := build/stamps
@@ -42,14 +52,28 @@ $(call remember,$(STAMPS)/cython-files,$(CYTHON))
 $(call remember,$(STAMPS)/python-files,$(PYTHON_FILES))
 $(call remember,$(STAMPS)/packages,$(PACKAGES))
 
-.PHONY: build build-debug run hello test test-long test-unit test-debug test-fuzz test-system test-interop bench loadtest \
-    fuzz lint docs clean FORCE
+.PHONY: console console-shots build build-debug run hello test test-quick test-long test-unit test-debug test-system test-interop test-pipeline bench \
+    bench-instructions bench-pipeline pipeline loadtest fuzz lint docs clean FORCE
 
-build: $(STAMPS)/release $(STAMPS)/bytecode
+build: $(STAMPS)/release $(STAMPS)/bytecode $(STAMPS)/console
 	@:
 
 build-debug: $(STAMPS)/debug
 	@:
+
+# Where npm, or its registry, cannot be had, a router says at its first page how to build the console.
+CONSOLE_FILES := $(sort $(shell find console -name node_modules -prune -o -type f -not -path 'console/test/*' -print))
+$(STAMPS)/console: $(CONSOLE_FILES) scripts/build-console $(if $(wildcard supervisor/web/console/index.html),,FORCE)
+	@scripts/system-packages console || true
+	@scripts/build-console --optional && touch $@
+
+console:
+	@scripts/system-packages console
+	@scripts/build-console
+	@touch $(STAMPS)/console
+
+console-shots: build .venv/test-dependencies
+	@$(BIN)/python -m tests.console.shots build/console-shots
 
 # An environment in a copied checkout, or one whose Python is gone, is made anew.
 MADE_FOR := $(if $(wildcard $(BIN)/python),$(file <.venv/checkout))
@@ -63,18 +87,18 @@ MADE_FOR := $(if $(wildcard $(BIN)/python),$(file <.venv/checkout))
 	@touch $@
 
 $(STAMPS)/release: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files
-	SLUICE_FLAVOUR=release $(BIN)/python setup.py -q build_ext --inplace
+	SLUICE_FLAVOUR=release SLUICE_TESTING=1 $(BIN)/python setup.py -q build_ext --inplace
 	@touch $@
 
 # As an installed router has it, also where Python is told not to write any: a start takes a quarter less CPU.
 $(STAMPS)/bytecode: .venv/build-dependencies $(PYTHON_FILES) $(STAMPS)/python-files
-	@$(BIN)/python -m compileall -q router supervisor workers
+	@$(BIN)/python -m compileall -q $(PACKAGES)
 	@touch $@
 
 $(STAMPS)/debug: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files $(PYTHON_FILES) \
     $(STAMPS)/python-files
 	@mkdir -p build/debug; find build/debug -name '*.py' -delete
-	SLUICE_FLAVOUR=debug $(BIN)/python setup.py -q build --build-lib build/debug --build-temp build/temp-debug
+	SLUICE_FLAVOUR=debug SLUICE_TESTING=1 $(BIN)/python setup.py -q build --build-lib build/debug --build-temp build/temp-debug
 	@$(BIN)/python -m compileall -q build/debug
 	@touch $@
 
@@ -84,7 +108,7 @@ $(STAMPS)/node: $(NODE_PACKAGES) $(NODE_PACKAGES:.json=-lock.json) .venv/test-de
 	@touch $@
 
 # Other people's brokers and clients. What cannot be had here is asked for again each time; tests say what they miss.
-INTEROP_FILES := $(wildcard scripts/interop-tools tests/interop/java/* tests/interop/go/*)
+INTEROP_FILES := $(wildcard scripts/interop-tools tests/interop/java/* tests/interop/go/* tests/interop/scanner/*)
 $(STAMPS)/interop: $(INTEROP_FILES)
 	@scripts/interop-tools && touch $@ || true
 
@@ -104,50 +128,82 @@ hello: .venv/build-dependencies
 pytest = if [ -n "$$(find /dev/null $(2) -name 'test_*.py' -print -quit 2>/dev/null)" ]; then \
     $(1) $(BIN)/python -m pytest $(3) $(2) $(ARGS); else echo "No tests in $(2)"; fi
 
-SYSTEM_TESTS := $(filter-out tests/unit tests/fuzz tests/interop,$(patsubst %/,%,$(wildcard tests/*/)))
+SYSTEM_TESTS := $(filter-out tests/unit tests/fuzz tests/interop tests/peer tests/vectors,$(patsubst %/,%,$(wildcard tests/*/)))
+# loadgroup: tests that share a router stay in one process (tests/worker_counts.py).
+# Of properties that Hypothesis tries.
+FEW_EXAMPLES := --hypothesis-profile=quick
+ON_CORES := -n $(COMPUTING) --dist worksteal
+# A shell lets what it starts beside itself ignore Ctrl-C; tests have processes to stop.
+DEFAULT_INT := env --default-signal=INT
+BESIDE_EACH_OTHER := -n $(WAITING) --dist loadgroup
+# Spark gives its workers 10 s to start, and asks nobody whether that is enough.
+ALONE := -n $(COMPUTING) --dist loadgroup
 
-# Interop and system tests mostly wait for processes that they start: beside all others, what they say behind that.
-# A shell lets what it starts beside itself ignore Ctrl-C; these have processes to stop.
-BESIDE := env --default-signal=INT
-SYSTEM_BESIDE := $(wildcard tests/system/test_[a-n]*.py)
-SYSTEM_BEHIND := $(filter-out tests/system,$(SYSTEM_TESTS)) $(filter-out $(SYSTEM_BESIDE),$(wildcard tests/system/test_*.py))
-test: lint docs build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
-	@status=0; ($(call pytest,$(BESIDE),tests/interop)) >build/test-interop.log 2>&1 & interop=$$!; \
-	    ($(call pytest,$(BESIDE),$(SYSTEM_BESIDE))) >build/test-system.log 2>&1 & system=$$!; \
-	    $(MAKE) test-unit test-debug test-fuzz || status=1; $(call pytest,,$(SYSTEM_BEHIND)) || status=1; \
-	    wait $$system || status=1; wait $$interop || status=1; \
-	    cat build/test-system.log build/test-interop.log; exit $$status
+# Unit tests compute, and take the cores; system and interop tests mostly wait for processes that they start, and come
+# after them.
+test: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
+	@status=0; ($(MAKE) -k lint docs test-console) >build/test-lint.log 2>&1 & linting=$$!; \
+	    $(call pytest,,tests/unit,$(ON_CORES) $(FEW_EXAMPLES)) || status=1; \
+	    $(call pytest,,$(SYSTEM_TESTS) tests/interop,$(BESIDE_EACH_OTHER)) || status=1; \
+	    wait $$linting || status=1; cat build/test-lint.log; exit $$status
 
-test-unit: build wire-tools .venv/test-dependencies
-	@$(call pytest,,tests/unit)
+test-quick: build .venv/test-dependencies
+	@$(call pytest,,tests/unit,$(ON_CORES) -q -m 'not starts' $(FEW_EXAMPLES))
 
+# The console's types, and what of it needs no browser; nothing where npm is missing.
+test-console: $(STAMPS)/console
+	@if [ -d console/node_modules ]; then npm --prefix console run --silent check && npm --prefix console run --silent test; \
+	    else echo "The console is not tested: npm is missing"; fi
+.PHONY: test-console
+
+test-unit: build .venv/test-dependencies
+	@$(call pytest,,tests/unit,$(ON_CORES))
+
+# Those that the sanitizers, which see compiled code only, leave out.
+PYTHON_TESTS := $(addprefix tests/unit/router/,cli config control) tests/unit/supervisor tests/unit/pipeline
+DEBUG_TESTS := $(filter-out $(addprefix tests/unit/router/,cli config control),$(patsubst %/,%,$(wildcard tests/unit/router/*/))) \
+    tests/unit/workers
 test-debug: build-debug .venv/test-dependencies
-	@$(call pytest,scripts/with-asan,tests/unit/router)
-
-# A thread that watches over the time would hold a lock of the sanitizer's allocator when a target forks.
-fuzz-targets = $(call pytest,SLUICE_FUZZ_SECONDS=$(1) scripts/with-asan,tests/fuzz,-o faulthandler_timeout=0)
-
-test-fuzz: build-debug .venv/test-dependencies
-	@$(call fuzz-targets,$(TEST_FUZZ_SECONDS))
+	@$(call pytest,scripts/with-asan,$(DEBUG_TESTS),$(ON_CORES))
 
 test-system: build wire-tools .venv/test-dependencies
-	@$(call pytest,,$(SYSTEM_TESTS))
+	@$(call pytest,,$(SYSTEM_TESTS),$(BESIDE_EACH_OTHER))
 
 test-interop: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
-	@$(call pytest,,tests/interop)
+	@$(call pytest,,tests/interop,$(BESIDE_EACH_OTHER))
 
-# Before an issue is called done. Brokers that cannot be had here are left out (status 2).
-test-long: build wire-tools .venv/test-dependencies $(STAMPS)/interop
-	@status=0; $(BIN)/python -m loadtests.liveness --seconds $(LONG_SECONDS) --keep-going || status=1; \
-	    $(call pytest,SLUICE_SOAK_SECONDS=$(LONG_SECONDS),tests/system/test_soak.py,-o faulthandler_timeout=0) \
-	    || status=1; \
-	    $(BIN)/python -m loadtests.killed --seconds $(LONG_SECONDS) || [ $$? = 2 ] || status=1; exit $$status
+# A thread that watches over the time would hold a lock of the sanitizer's allocator when a target forks.
+fuzz-targets = $(call pytest,SLUICE_FUZZ_SECONDS=$(1) $(DEFAULT_INT) scripts/with-asan,$(2),-o faulthandler_timeout=0)
+
+test-pipeline: build wire-tools .venv/test-dependencies
+	@$(call pytest,$(DEFAULT_INT),tests/pipeline,$(BESIDE_EACH_OTHER))
+
+# Fuzzing computes, the others mostly wait. Brokers that cannot be had here are left out (status 2).
+test-long: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
+	@status=0; export SLUICE_SOAK_SECONDS=$(LONG_SECONDS); \
+	    $(call pytest,,tests/pipeline,$(ALONE) --long -o faulthandler_timeout=0) || status=1; \
+	    ($(call fuzz-targets,$$(($(LONG_SECONDS) / 6)),tests/fuzz)) >build/test-fuzz.log 2>&1 & fuzzing=$$!; \
+	    $(call pytest,,$(filter-out tests/pipeline,$(SYSTEM_TESTS)) tests/interop,$(BESIDE_EACH_OTHER) --long -o faulthandler_timeout=0) || status=1; \
+	    $(MAKE) test-debug || status=1; \
+	    $(call pytest,,$(PYTHON_TESTS),$(ON_CORES)) || status=1; \
+	    $(BIN)/python -m loadtests.liveness --seconds $(LONG_SECONDS) --keep-going || status=1; \
+	    $(BIN)/python -m loadtests.killed --seconds $(LONG_SECONDS) || [ $$? = 2 ] || status=1; \
+	    wait $$fuzzing || status=1; cat build/test-fuzz.log; exit $$status
 
 fuzz: build-debug .venv/test-dependencies
-	@$(call fuzz-targets,$(SECONDS))
+	@$(call fuzz-targets,$(SECONDS),tests/fuzz)
 
 bench: build wire-tools .venv/test-dependencies
 	@$(BIN)/python -m loadtests.bench $(ARGS)
+
+bench-instructions: build .venv/test-dependencies
+	@$(BIN)/python -m loadtests.instructions $(ARGS)
+
+bench-pipeline: build wire-tools .venv/test-dependencies
+	@$(BIN)/python -m loadtests.bench_pipeline $(ARGS)
+
+pipeline: build .venv/test-dependencies
+	@exec $(BIN)/python scripts/pipeline_demo.py $(PIPELINE_SECONDS)
 
 loadtest: build .venv/test-dependencies $(STAMPS)/interop
 	@$(BIN)/python -m loadtests.load $(ARGS)
@@ -165,7 +221,7 @@ docs: .venv/build-dependencies
 	@$(BIN)/python scripts/check_docs.py
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis $(addsuffix node_modules,$(dir $(NODE_PACKAGES)))
+	rm -rf .venv build dist supervisor/web/console console/node_modules *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis $(addsuffix node_modules,$(dir $(NODE_PACKAGES)))
 	@$(if $(WIRE_TOOLS),MAKEFLAGS= $(MAKE) -C loadtests/wire clean)
 	find . -path ./.git -prune -o \( -name '*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +
 	rm -f $(patsubst %.pyx,%.c,$(filter %.pyx,$(CYTHON)))

@@ -1,18 +1,21 @@
-"""Compiles every .pyx below router/ and workers/. All other metadata is in pyproject.toml.
+"""Compiles every .pyx below router/, workers/ and pipeline/. All other metadata is in pyproject.toml.
 
 Environment:
     SLUICE_FLAVOUR     release (default) or debug: bounds checks, invariants, sanitizers (docs/decisions/0002-build.md)
     SLUICE_EXTENSIONS  0 leaves the extension modules out (an editable install whose modules `make` builds in place)
+    SLUICE_TESTING     1 builds what only tests need, too: modules and packages with the name `testing`
 """
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
-COMPILED_PACKAGES = ("router", "workers")
+COMPILED_PACKAGES = ("router", "workers", "pipeline")
 
 # Directives with a meaning in the language are the same in both flavours; only checks differ.
 DIRECTIVES = {
@@ -44,10 +47,20 @@ def flavour() -> str:
     return name
 
 
+def is_built(source: Path) -> bool:
+    """Whether a source is built: what only tests need is in no installed router."""
+    return os.environ.get("SLUICE_TESTING") == "1" or "testing" not in source.with_suffix("").parts
+
+
+def needs_openssl(source: Path) -> bool:
+    """Whether a source calls OpenSSL: it cimports `openssl`."""
+    return "openssl cimport" in source.read_text()
+
+
 def extensions() -> list[Extension]:
     """One extension for each .pyx, named by its path."""
     debug = flavour() == "debug"
-    sources = sorted(path for package in COMPILED_PACKAGES for path in Path(package).rglob("*.pyx"))
+    sources = sorted(path for package in COMPILED_PACKAGES for path in Path(package).rglob("*.pyx") if is_built(path))
     headers = sorted(str(path) for package in COMPILED_PACKAGES for path in Path(package).rglob("*.h"))
     return [
         Extension(
@@ -57,9 +70,23 @@ def extensions() -> list[Extension]:
             depends=["setup.py", *headers],
             extra_compile_args=DEBUG_CFLAGS + SANITIZERS if debug else RELEASE_CFLAGS,
             extra_link_args=SANITIZERS if debug else [],
+            libraries=["ssl", "crypto"] if needs_openssl(source) else [],
         )
         for source in sources
     ]
+
+
+class BuildPython(build_py):
+    """Leaves out the packages that only tests need; builds the console where `make` has not."""
+
+    def run(self) -> None:
+        if not self.editable_mode and not Path("supervisor", "web", "console", "index.html").exists():
+            subprocess.run(["scripts/build-console", "--optional"], check=True)
+        super().run()
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.packages = [name for name in self.packages or () if is_built(Path(*name.split(".")))]
 
 
 class BuildExtensions(build_ext):
@@ -103,5 +130,5 @@ class BuildExtensions(build_ext):
 if __name__ == "__main__":
     setup(
         ext_modules=[] if os.environ.get("SLUICE_EXTENSIONS") == "0" else extensions(),
-        cmdclass={"build_ext": BuildExtensions},
+        cmdclass={"build_ext": BuildExtensions, "build_py": BuildPython},
     )

@@ -11,7 +11,7 @@ import datetime
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,13 +20,15 @@ from loadtests.processes import DEFAULT_ROUTER, ROOT, MeasureError, build_tools,
 from loadtests.report import Failure, Figure, Result, around_table, text_table, write_docs
 from loadtests.rows import ROWS
 
+Rows = Mapping[str, Callable[[Bench], list[Figure]]]
+
 PERFORMANCE_PAGE = ROOT / "docs" / "performance.md"
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+def parse(words: Sequence[str], rows: Rows, program: str) -> argparse.Namespace:
     """The command line; exits with status 2 and a message when it is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m loadtests.bench", description="Measure the router.")
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which rows (all): {', '.join(ROWS)}")
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description="Measure the router.")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which rows (all): {', '.join(rows)}")
     parser.add_argument("--quick", action="store_true", help="shorter runs; under 2 minutes instead of 7")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--write-docs", action="store_true", help=f"rewrite the table in {PERFORMANCE_PAGE.name}")
@@ -37,19 +39,19 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="the router's command, to which -c FILE is added (%(default)s)",
     )
     options = parser.parse_args(words)
-    unknown = [name for name in options.rows if name not in ROWS]
+    unknown = [name for name in options.rows if name not in rows]
     if unknown:
-        parser.error(f"no such row: {', '.join(unknown)} (there are {', '.join(ROWS)})")
+        parser.error(f"no such row: {', '.join(unknown)} (there are {', '.join(rows)})")
     return options
 
 
-def measure(names: Sequence[str], bench: Bench) -> list[Result]:
+def measure(names: Sequence[str], bench: Bench, rows: Rows) -> list[Result]:
     """Measure the rows in order; one that fails is reported as such and the next one runs."""
     results: list[Result] = []
     for name in names:
         print(f"{name} ...", file=sys.stderr, flush=True)
         try:
-            results += ROWS[name](bench)
+            results += rows[name](bench)
         except MeasureError as error:
             print(f"{name}: {error}", file=sys.stderr, flush=True)
             results.append(Failure(name, str(error).splitlines()[0]))
@@ -57,32 +59,32 @@ def measure(names: Sequence[str], bench: Bench) -> list[Result]:
 
 
 def as_json(result: Result) -> dict[str, object]:
-    """A figure with what follows from it, or a failure with its reason."""
+    """A figure with its verdict, or a failure with its reason."""
     more = {"passed": result.passed}
     if isinstance(result, Figure):
         return {**asdict(result), "ratio": result.ratio, **more}
     return {**asdict(result), **more}
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None, rows: Rows = ROWS, program: str = "loadtests.bench") -> int:
     """Run the benchmark; returns the exit status."""
     given = sys.argv[1:] if words is None else list(words)
-    options = parse(given)
+    options = parse(given, rows, program)
     try:
         build_tools()
         if options.write_docs:
-            around_table(PERFORMANCE_PAGE)  # a page that cannot be rewritten is found before minutes of measuring
+            around_table(PERFORMANCE_PAGE)  # fail early if the page cannot be rewritten
     except (MeasureError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
     raise_file_limit()
-    names = options.rows or list(ROWS)
-    results = measure(names, Bench(QUICK if options.quick else FULL, shlex.split(options.router)))
+    names = options.rows or list(rows)
+    results = measure(names, Bench(QUICK if options.quick else FULL, shlex.split(options.router)), rows)
     print(text_table(results))
     if options.json:
         options.json.write_text(json.dumps([as_json(result) for result in results], indent=2) + "\n")
     if options.write_docs:
-        command = shlex.join(["python", "-m", "loadtests.bench", *given])
+        command = shlex.join(["python", "-m", program, *given])
         write_docs(PERFORMANCE_PAGE, results, cpu_model(), command, datetime.date.today())
     return 0 if all(result.passed for result in results) else 1
 

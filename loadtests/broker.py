@@ -1,8 +1,8 @@
-"""A broker that can be killed, and clients that send to it by way of a router: made of Qpid Proton, in Python.
+"""A broker that can be killed, and clients that send to it through a router, with Qpid Proton.
 
-`python -m loadtests.broker PORT` accepts every link and message. It tells on standard output, a line of JSON each, when
-a connection was accepted (`{"accepted": S}`) and when the first message of each sender came, whose number is the body
-(`{"from": NUMBER, "at": S}`). S: seconds of the clock that all processes share.
+`python -m loadtests.broker PORT` accepts every link and message. It prints lines of JSON: when a connection was
+accepted (`{"accepted": S}`), and when the first message of each sender arrived, whose number is the body (`{"from":
+NUMBER, "at": S}`). S: seconds of the clock that all processes share.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INTERVAL = 0.02  # seconds between two messages of a sender
 
 
 def free_port() -> int:
-    """A port that nobody listens on just now."""
+    """A free port."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
 
@@ -42,7 +42,7 @@ class Listening(MessagingHandler):
         self.known: set[int] = set()
 
     def on_start(self, event: Any) -> None:
-        """Listen, and say so."""
+        """Listen, and report it."""
         event.container.listen(f"127.0.0.1:{self.port}")
         print("{}", flush=True)
 
@@ -51,12 +51,12 @@ class Listening(MessagingHandler):
         print(json.dumps({"accepted": time.monotonic()}), flush=True)
 
     def on_link_opening(self, event: Any) -> None:
-        """Give the peer the terminus that it asks for."""
+        """Accept the terminus of the peer."""
         event.link.source.address = event.link.remote_source.address
         event.link.target.address = event.link.remote_target.address
 
     def on_message(self, event: Any) -> None:
-        """Tell of the first of each sender."""
+        """Report the first message of each sender."""
         number = event.message.body
         if number not in self.known:
             self.known.add(number)
@@ -117,7 +117,7 @@ class Broker:
 
 
 class Senders(MessagingHandler):
-    """Clients, each on a connection of its own, that send a message with their number now and then, in a thread.
+    """Clients, each on its own connection, that periodically send a message with their number, in a thread.
 
     `failure`: what went wrong with a connection or link; None: nothing.
     """
@@ -151,7 +151,7 @@ class Senders(MessagingHandler):
         event.container.schedule(INTERVAL, self)
 
     def on_timer_task(self, event: Any) -> None:
-        """A message of each that has credit."""
+        """Send a message of each client that has credit."""
         if self._stopping:
             event.container.stop()
             return

@@ -11,7 +11,7 @@ import threading
 
 
 def pass_on(source: socket.socket, goal: socket.socket) -> None:
-    """What comes from one goes to the other; the end of one ends the other."""
+    """Pass octets on; the end of one socket ends the other."""
     try:
         while octets := source.recv(1 << 16):
             goal.sendall(octets)

@@ -1,8 +1,8 @@
-"""What a change costs with much that is configured: `python -m loadtests.changes [--entities N] [--changes N] ...`.
+"""The cost of a change with many configured entities: `python -m loadtests.changes [--entities N] [--changes N] ...`.
 
-For each type of which there may be thousands, a router with few entities of it and one with many: management creates
-entities one by one, and removes them. The time that the supervisor takes for a change must not depend on what else is
-configured. Exit status: 0 when it does not, 1 when it does, 2 when it cannot run.
+For each type with perhaps thousands of entities, a router with few and one with many: management creates and removes
+entities one by one. The supervisor's time for a change must not depend on the number of entities. Exit status: 0 when
+it does not, 1 when it does, 2 when it cannot run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BODIES: dict[str, Callable[[int], dict[str, str]]] = {
 
 @dataclass(frozen=True)
 class Cost:
-    """What a change takes: from request to answer, and of the supervisor's processor time; milliseconds."""
+    """The cost of a change: from request to answer, and the supervisor's processor time; milliseconds."""
 
     create_ms: float
     delete_ms: float
@@ -53,7 +53,7 @@ class Outcome:
 
     @property
     def added_ms(self) -> float:
-        """What many entities add to the processor time of a change."""
+        """The processor time that many entities add to a change."""
         return self.many.processor_ms - self.few.processor_ms
 
 
@@ -77,7 +77,7 @@ def measure(kind: str, entities: int, changes: int, command: Sequence[str]) -> C
         supervisor = psutil.Process(router.pid)
         took: dict[str, list[float]] = {"CREATE": [], "DELETE": []}
         with Client(target) as client:
-            client.rows(f"router.config.{kind}", ["name"])  # what is done once is done
+            client.rows(f"router.config.{kind}", ["name"])  # first use loads caches
             before = sum(supervisor.cpu_times()[:2])
             for operation, times in took.items():
                 for number in range(changes):
@@ -108,7 +108,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def report(entities: int, outcomes: Sequence[Outcome]) -> str:
-    """The result for people."""
+    """The result as text."""
     lines = [f"{cpu_model()}; milliseconds for a change beside {FEW} and beside {entities} entities"]
     for outcome in outcomes:
         few, many = outcome.few, outcome.many

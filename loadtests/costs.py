@@ -1,4 +1,4 @@
-"""What one step costs that a client may ask for at any time, where there is a lot already: does it grow with that?
+"""The cost of single steps that clients can cause, in a router with many objects: does it grow with their number?
 
     python -m loadtests.costs                    # all rows; half a minute
     python -m loadtests.costs multicast refused  # some
@@ -30,18 +30,18 @@ STEPS: Final = 1000
 CREDIT: Final = 250  # of a producer
 TRIALS: Final = 3
 
-#: Prepares N of something and returns what is to be measured: a function, and how many steps it takes.
+#: Prepares N objects and returns what to measure: a function, and its number of steps.
 Row = Callable[[Router, int], tuple[Callable[[], object], int]]
 
 
 def quiet(peer: Peer) -> Peer:
-    """The peer, of which nothing that it has heard is kept."""
+    """A peer that drops its input."""
     peer.take()
     return peer
 
 
 def client(router: Router, octets: bytes) -> Peer:
-    """A client that has said this, and been answered."""
+    """A client that has sent these frames and got the answers."""
     peer = router.connect()
     peer.feed(start() + octets)
     router.settle()
@@ -71,7 +71,7 @@ def multicast_backwards(router: Router, size: int) -> tuple[Callable[[], object]
 
 
 def full_queue(router: Router, size: int, address: str) -> Peer:
-    """A consumer without credit, for whom so many unsettled deliveries are queued; returns another producer."""
+    """A consumer without credit, with this many queued unsettled deliveries; returns another producer."""
     client(router, consumer(0, address, 0))
     senders = -(-size // CREDIT)
     octets = b"".join(producer(handle, address) for handle in range(senders))
@@ -96,7 +96,7 @@ def throttle(router: Router, size: int) -> tuple[Callable[[], object], int]:
 
 
 def refused(router: Router, size: int) -> tuple[Callable[[], object], int]:
-    """A receiver that is refused, where there are so many addresses."""
+    """A refused receiver, with this many addresses."""
     client(router, b"".join(consumer(handle, f"balanced.{handle}") for handle in range(size)))
     asking = client(router, b"")
     attaches = [consumer(handle, "", 0) + say("detach", handle=handle, closed=True) for handle in range(100)]
@@ -110,7 +110,7 @@ def refused(router: Router, size: int) -> tuple[Callable[[], object], int]:
 
 
 def early_loss(router: Router, size: int) -> tuple[Callable[[], object], int]:
-    """A receiver whose connection is lost before it was answered."""
+    """A receiver whose connection is lost before the answer."""
     client(router, b"".join(consumer(handle, f"balanced.{handle}") for handle in range(size)))
     asking = client(router, b"")
     asking.feed(b"".join(consumer(handle, f"balanced.{handle}", 0) for handle in range(STEPS)))
@@ -118,7 +118,7 @@ def early_loss(router: Router, size: int) -> tuple[Callable[[], object], int]:
 
 
 def one_address(router: Router, size: int) -> tuple[Callable[[], object], int]:
-    """One of the consumers of an address goes."""
+    """One of the consumers of an address detaches."""
     receivers = client(router, b"".join(consumer(handle, "balanced.a") for handle in range(size)))
     detaches = [say("detach", handle=handle, closed=True) for handle in range(size // 2, size // 2 + 200)]
 
@@ -131,7 +131,7 @@ def one_address(router: Router, size: int) -> tuple[Callable[[], object], int]:
 
 
 def many_producers(router: Router, size: int) -> tuple[Callable[[], object], int]:
-    """A consumer comes to an address, where producers have credit, and goes."""
+    """A consumer attaches to an address whose producers have credit, and detaches."""
     client(router, consumer(0, "balanced.a"))
     client(router, b"".join(producer(handle, "balanced.a") for handle in range(size)))
     coming = client(router, b"")
@@ -146,7 +146,7 @@ def many_producers(router: Router, size: int) -> tuple[Callable[[], object], int
 
 
 def ready_links(router: Router, size: int) -> tuple[Callable[[], object], int]:
-    """A receiver leaves whose session has more to send, on so many links, than the client reads."""
+    """A receiver detaches whose session has more to send, on this many links, than the client reads."""
     octets = b"".join(consumer(handle, "multicast.a", 0) for handle in range(size))
     receivers = client(router, octets)
     sender = client(router, producer(0, "multicast.a"))

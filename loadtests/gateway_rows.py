@@ -14,7 +14,7 @@ CLIENTS = 5_000
 BROKER_CONNECTIONS = 2
 CLIENT_RATE = 20_000  # messages/s of all clients together: more than a broker that stores them takes
 CLIENT_SECONDS = 3.0  # at least: each client sends some messages
-SENDERS = 10  # connections whose messages have to flow again
+SENDERS = 10  # connections whose messages must flow again
 RETURNS = 3  # at most: how often the broker is lost; each takes some seconds until the router tries again
 ACCEPT_LIMIT = 20.0  # seconds until the router has tried to connect
 FLOW_LIMIT = 20.0  # seconds until messages flow
@@ -109,7 +109,7 @@ def link_route(bench: Bench) -> list[Figure]:
 def client_connections(bench: Bench) -> list[Figure]:
     """Many clients send at a fixed rate to a queue that two connections to brokers consume, by auto links.
 
-    Compared with two clients that send as much, straight to where the brokers listen.
+    Compared with two clients that send as much, directly to the brokers.
     """
     seconds = max(CLIENT_SECONDS, bench.effort.seconds)
     load: dict[str, object] = {"receivers": BROKER_CONNECTIONS, "size": BODY, "rate": CLIENT_RATE, "seconds": seconds}

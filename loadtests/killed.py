@@ -1,4 +1,5 @@
-"""`python -m loadtests.killed`: brokers die and come back at random under load; is anything lost, stuck, or noticed?
+"""`python -m loadtests.killed`: brokers die and come back at random under load; is anything lost, stuck, or noticed by
+clients?
 
 A router between clients and RabbitMQ and Artemis: a queue of each by auto links, another by link routes. Brokers are
 killed, stopped in order, or frozen for a while, at random times (`--seed`). Exit status: 0 when every message that a
@@ -61,7 +62,7 @@ linkRoute {{
 
 @dataclass
 class Outcome:
-    """What happened. `faults`: what must not have; none: all is well."""
+    """What happened. `faults`: violations; none: passed."""
 
     faults: list[str] = field(default_factory=list)
     ends: Counter[str] = field(default_factory=Counter)  # of brokers, by how
@@ -107,13 +108,14 @@ def configuration(brokers: Sequence[Broker], workers: int) -> str:
 
 
 def make_queues(broker: Broker) -> None:
-    """Durable ones, on a broker that runs."""
+    """Create durable queues on a running broker."""
     for queue in (f"q.{broker.name}", f"{broker.name}.routed"):
         subprocess.run([sys.executable, str(MAKE_QUEUE), str(broker.port), queue], check=True, capture_output=True)
+        broker.wait_until_kept(queue)
 
 
 class Fate:
-    """What happens to brokers, out of a seed."""
+    """The incidents of brokers, drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -149,7 +151,7 @@ class Fate:
 
 
 def run(brokers: Sequence[Broker], workers: int, seconds: float, seed: int, each: int) -> Outcome:
-    """Brokers that run, with their queues: load, ends, and what is left. Raises MeasureError, BrokerError."""
+    """Put load on running brokers, end them, and check what is left. Raises MeasureError, BrokerError."""
     outcome = Outcome()
     with ExitStack() as stack:
         router = stack.enter_context(Router(workers, text=configuration(brokers, workers)))
@@ -188,7 +190,7 @@ def management(port: int) -> Iterator[Management]:
 
 
 def wait_active(port: int) -> None:
-    """Until auto links and link routes are. Raises MeasureError."""
+    """Wait until auto links and link routes are active. Raises MeasureError."""
     until = time.monotonic() + FLOW_LIMIT
     kinds = ("router.config.autoLink", "router.config.linkRoute")
     with management(port) as agent:
@@ -199,7 +201,7 @@ def wait_active(port: int) -> None:
 
 
 def left_in_router(port: int, outcome: Outcome) -> None:
-    """Nothing is on its way: nothing may be unsettled or undelivered."""
+    """Nothing is in flight: nothing may be unsettled or undelivered."""
     with management(port) as agent:
         rows = agent.query("router.link")
     for row in rows:

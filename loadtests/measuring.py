@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import psutil
+
 from loadtests.processes import Relay, Router
 
 MIB = 1024 * 1024
@@ -66,6 +68,19 @@ class Bench:
         """Warm the router up, then measure it alone."""
         router.load(seconds=WARM_SECONDS, **options)
         return Readings(router.load(seconds=self.effort.seconds, **options) for _ in range(self.effort.rounds))
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process and of those that it has started and that live."""
+    process = psutil.Process(pid)
+    found = 0.0
+    for each in [process, *process.children(recursive=True)]:
+        try:
+            times = each.cpu_times()
+        except psutil.Error:
+            continue
+        found += times.user + times.system
+    return found
 
 
 class Readings(list[dict[str, Any]]):

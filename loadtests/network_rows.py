@@ -53,6 +53,7 @@ listener {{
     if listens is not None:
         text += f"""\
 listener {{
+    name: routers
     host: 127.0.0.1
     port: {listens}
     role: inter-router

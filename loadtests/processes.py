@@ -164,9 +164,9 @@ class Router:
         self._listening.wait(START_LIMIT)
         self.start_seconds = time.monotonic() - before
         if len(self.ports) < self._listeners:
-            said = "\n".join(self._lines)
+            output = "\n".join(self._lines)
             self._stop()
-            raise MeasureError(f"the router did not listen within {START_LIMIT:g} s; it said:\n{said}")
+            raise MeasureError(f"the router did not listen within {START_LIMIT:g} s; its output:\n{output}")
         self.port = self.ports[0]
         return self
 
@@ -188,8 +188,8 @@ class Router:
         early = self._process.poll()
         stopped = self._stop()
         if kind is None and early is not None:
-            said = "\n".join(self._lines)
-            raise MeasureError(f"the router ended by itself with status {early}; it said:\n{said}")
+            output = "\n".join(self._lines)
+            raise MeasureError(f"the router ended by itself with status {early}; its output:\n{output}")
         if kind is None and not stopped:
             raise MeasureError(f"the router did not stop within {STOP_LIMIT:g} s of SIGTERM and was killed")
 

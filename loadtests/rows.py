@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import median
 
+from loadtests.edge_rows import edge_storm, first_messages, idle_edges, one_uplink, uplink_lost
 from loadtests.gateway_rows import broker_lost, client_connections, link_route
+from loadtests.login_rows import logins
 from loadtests.measuring import BODY, MB, MIB, Bench
 from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
+from loadtests.policy_rows import policy
 from loadtests.processes import Relay, finish_load
 from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
 from loadtests.storm_rows import storms
+from loadtests.tls_rows import tls_crowd, tls_handshakes, tls_idle, tls_large, tls_unsettled
+from loadtests.websocket_rows import websocket
 
 LARGE_BODY = 100_000
 PACED_RATE = 10_000  # deliveries/s: far below capacity, so that latency is not queueing
@@ -178,5 +183,18 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "hop-latency": hop_latency,
     "path-lost": path_lost,
     "network": cold_start,
+    "edge": one_uplink,
+    "edge-switch": uplink_lost,
+    "edge-first": first_messages,
+    "edge-idle": idle_edges,
+    "edge-storm": edge_storm,
     "storms": storms,
+    "policy": policy,
+    "logins": logins,
+    "tls": tls_unsettled,
+    "tls-large": tls_large,
+    "tls-handshakes": tls_handshakes,
+    "tls-crowd": tls_crowd,
+    "tls-idle": tls_idle,
+    "websocket": websocket,
 }

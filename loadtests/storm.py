@@ -1,8 +1,10 @@
 """Clients that cost a router more than they use: `python -m loadtests.storm KIND PORT COUNT`.
 
 KIND: `connects` (five ways to leave, in turn), `half-open` (they stay until standard input ends), `receivers` (dynamic
-ones, all there at once), `attaches` (attach and detach of a sender each). Ends with a line of JSON: what was done, and
-the seconds that it took.
+ones, all there at once), `bursts` (the same, but each connection attaches all of its own at once, and all connections
+leave at once: first by a close, then without a word), `attaches` (attach and detach of a sender each), `logins` (by
+SCRAM, all at once, as USER with PASSWORD of this module). Ends with a line of JSON: what was done, and the seconds that
+it took.
 """
 
 from __future__ import annotations
@@ -13,8 +15,22 @@ import struct
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
+from typing import Any
+from unittest.mock import patch
 
-from router.amqp.codec import encode_described, encode_string, encode_symbol, encode_uint
+from router.amqp.codec import (
+    decode,
+    described_list,
+    encode_binary,
+    encode_described,
+    encode_string,
+    encode_symbol,
+    encode_uint,
+)
+
+from router.sasl import scram
+from router.sasl.verifiers import salted_password
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0  # seconds for an answer
@@ -23,10 +39,12 @@ LINKS = 1000  # of one connection
 BATCH = 100  # attaches that are sent together
 
 NULL, TRUE, FALSE = b"\x40", b"\x41", b"\x42"
-OPEN, BEGIN, ATTACH, DETACH, CLOSE, MECHANISMS, INIT = 0x10, 0x11, 0x12, 0x16, 0x18, 0x40, 0x41
+OPEN, BEGIN, ATTACH, DETACH, CLOSE = 0x10, 0x11, 0x12, 0x16, 0x18
+INIT, CHALLENGE, RESPONSE, OUTCOME = 0x41, 0x42, 0x43, 0x44  # of SASL
 SOURCE, TARGET = 0x28, 0x29
 AMQP, SASL = b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00"
 HEADER = 8  # octets of a frame's header, and of a protocol's
+MECHANISM, USER, PASSWORD = "SCRAM-SHA-256", "storm", "secret"  # of clients that log in
 
 
 def frame(code: int, *fields: bytes, sasl: bool = False) -> bytes:
@@ -65,16 +83,21 @@ class Client:
 
     def wait(self, code: int, count: int = 1) -> None:
         """Read until so many frames of a kind have come. Raises EOFError."""
-        while count:
+        for _ in range(count):
+            self.read(code)
+
+    def read(self, code: int) -> bytes:
+        """The body of the next frame of a kind. Raises EOFError."""
+        while True:
             while len(self._rest) < HEADER or len(self._rest) < self._length():
                 octets = self.socket.recv(65536)
                 if not octets:
                     raise EOFError(f"the router has closed a connection that waited for 0x{code:x}")
                 self._rest += octets
             at = HEADER if self._rest.startswith(b"AMQP") else self._length()
-            if at > HEADER:
-                count -= self._rest[HEADER : HEADER + 3] == bytes((0, 0x53, code))
-            self._rest = self._rest[at:]
+            body, self._rest = self._rest[HEADER:at], self._rest[at:]
+            if body[:3] == bytes((0, 0x53, code)):
+                return body
 
     def _length(self) -> int:
         return HEADER if self._rest.startswith(b"AMQP") else int.from_bytes(self._rest[:4], "big")
@@ -147,6 +170,33 @@ def receivers(port: int, count: int) -> None:
         leave_in_order(client)
 
 
+def crowd_at_once(port: int, count: int) -> list[Client]:
+    """Connections with so many dynamic receivers together; nothing of one waits for another."""
+    crowd = []
+    links = min(LINKS, count)
+    for _ in range(0, count, links):
+        crowd.append(Client(port))
+        crowd[-1].send(BEGUN)
+        crowd[-1].wait(BEGIN)
+    octets = b"".join(attach(handle, receives=True) for handle in range(links))
+    for client in crowd:
+        client.send(octets)
+    for client in crowd:
+        client.wait(ATTACH, links)
+    return crowd
+
+
+def bursts(port: int, count: int) -> None:
+    crowd = crowd_at_once(port, count // 2)
+    for client in crowd:
+        client.send(CLOSED)
+    for client in crowd:
+        client.wait(CLOSE)
+        client.close()
+    for client in crowd_at_once(port, count // 2):
+        client.reset()
+
+
 def attaches(port: int, count: int) -> None:
     client = Client(port)
     client.send(BEGUN)
@@ -160,11 +210,45 @@ def attaches(port: int, count: int) -> None:
     leave_in_order(client)
 
 
+def field(body: bytes, number: int) -> Any:
+    """Of a performative, by its place."""
+    return decode(described_list(body)[1][number])[0]
+
+
+def logins(port: int, count: int) -> None:
+    """Each step by all of them, then the next one. They are one user, whose key is computed once: as by clients that
+    keep it, the exchange costs the router most."""
+    with patch.object(scram, "salted_password", cache(salted_password)):
+        log_in(port, count)
+
+
+def log_in(port: int, count: int) -> None:
+    crowd = []
+    for _ in range(count):
+        client, exchange = Client(port), scram.ScramClient(MECHANISM, USER, PASSWORD)
+        init = frame(INIT, encode_symbol(MECHANISM), encode_binary(exchange.response), sasl=True)
+        client.send(SASL + init)
+        crowd.append((client, exchange))
+    for client, exchange in crowd:
+        response = exchange.step(field(client.read(CHALLENGE), 0))
+        client.send(frame(RESPONSE, encode_binary(response), sasl=True))
+    for client, exchange in crowd:
+        outcome = client.read(OUTCOME)
+        if field(outcome, 0) != 0:
+            raise ValueError("a client could not log in")
+        exchange.finish(field(outcome, 1))
+        client.send(OPENED)
+    for client, _ in crowd:
+        leave_in_order(client)
+
+
 KINDS: dict[str, Callable[[int, int], None]] = {
     "connects": connects,
     "half-open": half_open,
     "receivers": receivers,
+    "bursts": bursts,
     "attaches": attaches,
+    "logins": logins,
 }
 
 

@@ -1,25 +1,63 @@
-"""Checks that each relative link in the project's Markdown leads to a file, and its #anchor to a heading."""
+"""Checks that references in the project's texts lead somewhere.
 
+* Each relative link in Markdown leads to a file, and its #anchor to a heading.
+* Each citation of the specification (docs/spec/README.md) names a rule or a section that exists there, in code and in
+  Markdown; and each rule has an id of its own.
+"""
+
+import bisect
 import re
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SPECIFICATION = "docs/spec"
+TEXTS = ("*.md", "*.py", "*.pyx", "*.pxd", "*.txt")  # that may cite it
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+\s+(.*?)\s*#*$", re.MULTILINE)
 
+_ID = r"(?:[A-Z]{1,3}-\d+[a-z]?|\d+(?:\.\d+)*)"
+_SPACE = r"(?:\s|\#)+"  # a comment may be broken there
+_IDS = rf"{_ID}(?:(?:,|{_SPACE}to|,?{_SPACE}and){_SPACE}{_ID}\b(?!-))*"
+RULE = re.compile(r"^(?:\* )?\*\*([A-Z]{1,3}-\d+[a-z]?)\b", re.MULTILINE)
+SECTION = re.compile(r"^#{2,4} (\d+(?:\.\d+)*)\.? ", re.MULTILINE)
+CITATION = re.compile(rf"\b([\w-]+)\.md{_SPACE}({_IDS})")
+# What looks like a citation and is not written as one.
+LOOSE = re.compile(
+    r"\b(?:(?:routing[- ]semantics|brokers-and-edge|inter-router(?:-protocol)?|security)"
+    rf"(?:`|\.md|\.md`)?,?{_SPACE}(?:\(|§|(?:chapter|section)s?{_SPACE})?{_ID}\b"
+    rf"|management spec(?:\.|ification),?{_SPACE}(?:§|chapters?{_SPACE})?\d"
+    rf"|management(?:\.md|\.md`)?,?{_SPACE}(?:§|chapters?{_SPACE})?\d+\.\d"
+    rf"|chapters?{_SPACE}\d)",
+    re.IGNORECASE,
+)
+BARE = re.compile(r"(?<![\w-])([A-Z]{1,3})-\d+[a-z]?\b")
+WITHIN = re.compile(r"(?:§|\b[Ss]ections? )(\d+(?:\.\d+)*)")  # a section of the same document
 
-def markdown_files() -> list[Path]:
-    """The Markdown files that git knows or would take."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"]
+
+def tracked_files(*patterns: str) -> list[Path]:
+    """The files that git knows or would take."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns]
     try:
         names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])  # a source archive, not a checkout
+    except (OSError, subprocess.CalledProcessError):  # a source archive, not a checkout
+        places = (ROOT, *(ROOT / name for name in ("docs", "router", "supervisor", "workers", "tests", "loadtests")))
+        return sorted({path for place in places for pattern in patterns for path in _below(place, pattern)})
     return sorted(ROOT / name for name in names.split("\0") if name and (ROOT / name).exists())
+
+
+def _below(place: Path, pattern: str) -> Iterator[Path]:
+    return place.glob(pattern) if place == ROOT else place.rglob(pattern)
+
+
+# -- Links
 
 
 def anchors(path: Path) -> set[str]:
@@ -44,12 +82,86 @@ def broken_links(path: Path) -> list[str]:
     return problems
 
 
+# -- Citations
+
+
+@dataclass(frozen=True, slots=True)
+class Specification:
+    """The rules of docs/spec: ids by file name (without `.md`), and the letters that their ids begin with."""
+
+    ids: dict[str, frozenset[str]]
+    prefixes: frozenset[str]
+
+
+@cache
+def specification(root: Path) -> Specification:
+    """What there is to cite."""
+    ids = {path.stem: frozenset(defined(path)) for path in (root / SPECIFICATION).glob("*.md")}
+    prefixes = {each.partition("-")[0] for known in ids.values() for each in known if "-" in each}
+    return Specification(ids, frozenset(prefixes))
+
+
+def defined(path: Path) -> list[str]:
+    """Ids of the rules and sections of a file, those that are there twice twice."""
+    text = FENCE.sub("", path.read_text("utf-8"))
+    return [*RULE.findall(text), *SECTION.findall(text)]
+
+
+def ambiguous_rules(path: Path) -> list[str]:
+    """One line for each id of a specification that means two rules."""
+    twice = [each for each, count in Counter(defined(path)).items() if count > 1]
+    return [f"{path.relative_to(ROOT)}: {each} is defined more than once" for each in twice]
+
+
+def broken_citations(path: Path) -> list[str]:
+    """One line for each citation of the file that is of no rule, or not written as one."""
+    known = specification(ROOT)
+    text = path.read_text("utf-8")
+    own = known.ids[path.stem] if path.parent == ROOT / SPECIFICATION and path.stem != "README" else None
+    found: list[tuple[int, str]] = []
+    spans: list[tuple[int, int]] = []
+    for match in CITATION.finditer(text):
+        spans.append(match.span())
+        name = match[1]
+        if name not in known.ids:
+            found.append((match.start(), f"no such specification: {name}.md"))
+            continue
+        missing = [each for each in re.findall(_ID, match[2]) if each not in known.ids[name]]
+        found += [(match.start(), f"no such rule: {name}.md {each}") for each in missing]
+    for match in LOOSE.finditer(text):
+        if not _inside(spans, match.start()) and not (own is not None and match[0].lower().startswith("chapter")):
+            spans.append(match.span())
+            found.append((match.start(), f"write it as `NAME.md ID`: {' '.join(match[0].split())}"))
+    spans.sort()
+    for match in BARE.finditer(text):
+        if match[1] not in known.prefixes or _inside(spans, match.start()):
+            continue
+        if own is None and path.parent != ROOT / SPECIFICATION:
+            found.append((match.start(), f"rule without its document: {match[0]}"))
+        elif own is not None and match[0] not in own:
+            found.append((match.start(), f"no such rule in this document: {match[0]}"))
+    if own is not None:
+        missing = [match for match in WITHIN.finditer(text) if match[1] not in own]
+        found += [(match.start(), f"no such section in this document: {match[1]}") for match in missing]
+    lines = [0, *(match.end() for match in re.finditer("\n", text))]
+    name = str(path.relative_to(ROOT))
+    return [f"{name}:{bisect.bisect(lines, start)}: {problem}" for start, problem in sorted(found)]
+
+
+def _inside(spans: list[tuple[int, int]], at: int) -> bool:
+    return any(start <= at < end for start, end in spans)
+
+
 def main() -> int:
     """Returns the exit status."""
-    files = markdown_files()
-    problems = [problem for path in files for problem in broken_links(path)]
-    print(*problems, f"docs: {len(files)} files, {len(problems)} broken links", sep="\n")
-    return 1 if problems else 0
+    pages = tracked_files("*.md")
+    links = [problem for path in pages for problem in broken_links(path)]
+    texts = tracked_files(*TEXTS)
+    rules = [problem for path in pages if path.parent == ROOT / SPECIFICATION for problem in ambiguous_rules(path)]
+    citations = [*rules, *(problem for path in texts for problem in broken_citations(path))]
+    print(*links, f"docs: {len(pages)} files, {len(links)} broken links", sep="\n")
+    print(*citations, f"citations: {len(texts)} files, {len(citations)} broken", sep="\n")
+    return 1 if links or citations else 0
 
 
 if __name__ == "__main__":

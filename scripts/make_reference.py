@@ -16,16 +16,16 @@ HEAD = """\
 
 <!-- Made by scripts/make_reference.py from router/config/schema.json; edit that. -->
 
-All types of entities that the router knows, with their attributes: first those that the [configuration
-file](configuration.md) has sections for, then those that only report, which management shows.
+All types of entities that the router knows, with their attributes: first those with sections in the
+[configuration file](configuration.md), then those that only report, shown by management.
 
-What a change of an attribute takes, when a file is loaded again or a request makes it:
+When a change of an attribute takes effect, by reload or by management:
 
-- *live*: it takes effect at once;
-- *reconnect*: connections opened from then on have it;
-- *restart*: the router must be started again.
+- *live*: at once;
+- *reconnect*: with new connections;
+- *restart*: with a restart of the router.
 
-Every entity also has `identity` and `type`, which the router makes. The name of a type in management is
+Every entity also has `identity` and `type`, set by the router. The name of a type in management is
 `org.apache.qpid.dispatch.` and the name given below.
 """
 
@@ -62,11 +62,11 @@ def section(entity_type: EntityType) -> Iterator[str]:
 def report(entity_type: EntityType) -> Iterator[str]:
     """Yield the parts of the page about a type that only reports, or describes a part of another."""
     yield from _heading(entity_type)
-    if entity_type.supported:
-        yield _table("type or values", [_report_row(each) for each in entity_type.own_attributes.values()])
-        return
-    yield "**Not supported yet**."
-    yield _table("type or values | default | change", [_row(each) for each in entity_type.own_attributes.values()])
+    attributes = entity_type.own_attributes.values()
+    if entity_type.is_a(SCHEMA.types["configurationEntity"]) and "CREATE" not in entity_type.operations:
+        yield _table("type or values | default | change", [_row(each) for each in attributes])
+    else:
+        yield _table("type or values", [_report_row(each) for each in attributes])
 
 
 def _heading(entity_type: EntityType) -> Iterator[str]:

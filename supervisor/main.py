@@ -1,27 +1,31 @@
-"""Start and end of the router: what has to exist before the event loop does, and the exit status.
+"""Start and end of the router: everything before the event loop, and the exit status.
+
+management.md 3.3, 3.5.
 
 The order matters. Memory, descriptors and keys come first, then the zygote inherits them, and only then are the event
 loop and ZeroMQ touched: workers are forked from a process without either.
 """
+
 import asyncio
 import os
 import resource
 import signal
 from importlib import metadata
-from typing import Any, Final
+from typing import Final
 
+from router.addressing.address import INTERIOR_MODE
 from router.config.entities import Configuration
-from router.ipc.control import WorkerSetup
-from router.ipc.layout import Region
-from router.ipc.scan import AddressCounters
+from router.control.setup import RouterFacts, WorkerSetup
+from router.interworker.region import Region
 from router.log import Log
-from router.routing.address import INTERIOR_MODE
-from supervisor import zygote
-from supervisor.control import Endpoints, Keys, make_endpoints, make_keys
-from supervisor.core import Core
+from router.stats.sums import AddressCounters
+from supervisor.composition import RouterCore
+from supervisor.processes import zygote
+from supervisor.processes.channels import Endpoints, Keys, make_endpoints, make_keys
+from supervisor.processes.privileges import PrivilegeError, find_identity
 from supervisor.service import EXIT_FAILED, Supervisor, log_identity
 
-PRODUCT: Final = "sluice-router"  # as clients see it in open, and the name of the distribution
+PRODUCT: Final = "sluice-router"  # in the open to clients; the name of the distribution
 VERSION: Final = metadata.version(PRODUCT)
 
 # Sizes of the memory region. It is sparse: what is not used costs address space only.
@@ -41,12 +45,19 @@ SCRUB_TEST: Final = (5, 2)
 
 
 def run(
-    configuration: Configuration, log: Log, *, program: str, test_hooks: bool, worker_module: str = WORKER_MODULE
+    configuration: Configuration,
+    log: Log,
+    *,
+    program: str,
+    test_hooks: bool,
+    become: tuple[str | None, str | None] = (None, None),
+    worker_module: str = WORKER_MODULE,
 ) -> int:
     """Run the router until a signal or a failure; returns the exit status.
 
-    program: the name under which it was started. test_hooks: option -T. worker_module: what the workers run. After
-    SIGINT this process ends itself with that signal and the function does not return.
+    program: the name under which it was started. test_hooks: option -T. become: the user and the group that it
+    becomes once the ports are open. worker_module: what the workers run. After SIGINT this process ends itself with
+    that signal and the function does not return.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a configuration that can be loaded again
     log_identity(log, configuration, VERSION)
@@ -56,27 +67,27 @@ def run(
         f"Stuck delivery detection: Scan interval: {interval} seconds, Delivery age threshold: {age} seconds",
     )
     pause, kept = SCRUB_TEST if test_hooks else SCRUB
-    log.info(
-        "ROUTER_CORE", f"Streaming link scrubber: Scan interval: {pause} seconds, max free pool: {kept} links"
-    )
+    log.info("ROUTER_CORE", f"Streaming link scrubber: Scan interval: {pause} seconds, max free pool: {kept} links")
     _raise_descriptor_limit()
     workers = configuration.router.workers
     addresses = ADDRESSES_OF_A_NETWORK if configuration.router.mode == INTERIOR_MODE else ADDRESSES
     try:
+        identity = find_identity(*become)
         keys, endpoints = make_keys(), make_endpoints()
         region = Region.create(workers, LINKS_PER_WORKER, addresses, RING_OCTETS)
         eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
         counters = AddressCounters(region)
-        core = Core(configuration, log, addresses, counters.reset, test_hooks=test_hooks)
+        name = os.path.basename(program)
+        core = RouterCore(configuration, log, addresses, counters.reset, test_hooks=test_hooks, program=name)
         setup = _setup(configuration, log, region.fd, eventfds, endpoints, keys, test_hooks)
-        parent = zygote.start(setup, _cores(workers), worker_module, os.path.basename(program))
-    except (OSError, RuntimeError) as error:
+        parent = zygote.start(setup, _cores(workers), worker_module, name, identity)
+    except (OSError, RuntimeError, PrivilegeError) as error:
         log.critical("SERVER", f"The router cannot start: {error}")
         return EXIT_FAILED
     loop = asyncio.new_event_loop()
     try:
         supervisor = Supervisor(
-            loop, configuration, log, core, parent, region, endpoints, keys, VERSION, counters, eventfds
+            loop, configuration, log, core, parent, region, endpoints, keys, VERSION, counters, eventfds, identity
         )
         result = loop.run_until_complete(supervisor.run())
     finally:
@@ -100,23 +111,23 @@ def _setup(
     keys: Keys,
     test_hooks: bool,
 ) -> WorkerSetup:
-    """What all workers are born with; number, generation, hand-over socket and core are filled in by the zygote."""
+    """The setup of all workers; the zygote fills in number, generation, hand-over socket and core."""
     router = configuration.router
     interval, age = STUCK_SECONDS_TEST if test_hooks else STUCK_SECONDS
     pause, kept = SCRUB_TEST if test_hooks else SCRUB
-    facts: dict[str, Any] = {
-        "id": router.id,
-        "mode": router.mode,
-        "product": PRODUCT,
-        "version": VERSION,
-        "allowUnsettledMulticast": router.allow_unsettled_multicast,
-        "testHooks": test_hooks,
-        "maxBufferedMegabytes": router.buffered_megabytes,
-        "stuckScanSeconds": interval,
-        "stuckAgeSeconds": age,
-        "scrubSeconds": pause,
-        "streamsKept": kept,
-    }
+    facts = RouterFacts(
+        id=router.id,
+        mode=router.mode,
+        product=PRODUCT,
+        version=VERSION,
+        allow_unsettled_multicast=router.allow_unsettled_multicast,
+        test_hooks=test_hooks,
+        buffered_megabytes=router.buffered_megabytes,
+        stuck_scan_seconds=interval,
+        stuck_age_seconds=age,
+        scrub_seconds=pause,
+        streams_kept=kept,
+    )
     return WorkerSetup(
         worker=0,
         generation=0,
@@ -136,13 +147,14 @@ def _setup(
 
 
 def _cores(workers: int) -> list[int | None]:
-    """The core for each worker: one of its own where all are ours, else any; other routers may run on this machine."""
+    """The core for each worker: its own if there is a worker for each core, else any; other routers may run on this
+    machine."""
     cores = sorted(os.sched_getaffinity(0))
     return list(cores) if workers == len(cores) > 1 else [None] * workers
 
 
 def _raise_descriptor_limit() -> None:
-    """Allow as many descriptors as the system lets us have; each connection needs one."""
+    """Raise the limit of descriptors as far as the system allows; each connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

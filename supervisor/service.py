@@ -1,38 +1,45 @@
 """The running supervisor: an event loop around the core, its channels, the workers and the listeners."""
+
 import asyncio
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
+from router.addressing.address import key
 from router.config.entities import Configuration
-from router.ipc.control import Message, Op
-from router.ipc.layout import Region
-from router.ipc.scan import AddressCounters
+from router.control.messages import MESSAGES_A_PART, Event
+from router.control.ops import Op
+from router.interworker.region import Region
 from router.log import CRITICAL, Log
 from router.log import place as place_of
-from router.routing.address import key
-from supervisor.acceptor import Acceptor, Listener, ListenError
-from supervisor.autolinks import AutoLinks
-from supervisor.connectors.connectors import Connectors
-from supervisor.control import Channels, Endpoints, Keys
-from supervisor.core import IN_PROCESS, Core
-from supervisor.http.health import Health, Lag, ListenerState
-from supervisor.live.configuration import LiveConfiguration
-from supervisor.live.listeners import Listening
-from supervisor.live.reload import HangUp, register_reload
-from supervisor.live.reloads import Reloads
+from router.process import forbid_new_rights, hide_memory
+from router.stats.sums import AddressCounters
+from supervisor.composition import IN_PROCESS, RouterCore, add_services
+from supervisor.configuration.live import LiveConfiguration
+from supervisor.configuration.reload import HangUp, register_reload
+from supervisor.configuration.reloads import Reloads
+from supervisor.listeners.acceptor import Listener, ListenError
+from supervisor.listeners.listening import describe_configured
+from supervisor.listeners.pace import HEARD
 from supervisor.management.agent import Agent
-from supervisor.names import Answers, Resolver, place
-from supervisor.worker import Stage, Worker, WorkerFaultError
-from supervisor.workers import Pool
-from supervisor.zygote import Zygote
+from supervisor.processes.channels import Channels, Endpoints, Keys
+from supervisor.processes.pool import Pool
+from supervisor.processes.privileges import Identity, forbid_core_dumps
+from supervisor.processes.worker import Stage, Worker, WorkerFaultError
+from supervisor.processes.zygote import Zygote
+from supervisor.runtime.host_names import Answers, Resolver, place
+from supervisor.subsystem import NEVER
+from supervisor.telemetry.health import Health, Lag, ListenerState
+from supervisor.telemetry.telemetry import Telemetry
+from supervisor.tls.profiles import TlsStartError
 
 if TYPE_CHECKING:
-    from supervisor.http.service import HttpService
+    from supervisor.web.server import HttpService
 
 EXIT_FAILED: Final = 1
 # Signals that end the router.
@@ -54,7 +61,7 @@ class Supervisor:
         loop: asyncio.AbstractEventLoop,
         configuration: Configuration,
         log: Log,
-        core: Core,
+        core: RouterCore,
         zygote: Zygote,
         region: Region,
         endpoints: Endpoints,
@@ -62,13 +69,18 @@ class Supervisor:
         version: str,
         counters: AddressCounters,
         eventfds: list[int],
+        become: Identity | None = None,
     ) -> None:
+        """become: who the process is once the ports are open."""
         self._configuration = configuration
+        self._zygote = zygote
+        self._become = become
         self._loop = loop
         loop.set_exception_handler(self._internal_error)
         log.later = loop.call_later
         self._log = log
         self._core = core
+        self._region = region
         self._ended: asyncio.Future[int] = loop.create_future()  # the signal, or 0 - exit status of a failure
         self._channels = Channels(
             loop,
@@ -79,7 +91,23 @@ class Supervisor:
             refuse=self._refuse,
             flush=self._flush,
         )
-        self._acceptor = Acceptor(loop, core, log)
+        self._lag = Lag()
+        self._health = Health(core, self._lag, self._listener_states, self._ended.done)
+        http_parts = (configuration.router, version, core, region, counters, self._health)
+        self._names = Resolver(loop)
+        self._services = add_services(
+            core,
+            loop,
+            self._names,
+            configuration,
+            lambda own: _make_http(loop, log, *http_parts, own),
+            self._log_listening,
+            self._heard,
+            log,
+        )
+        acceptor = self._services.acceptor
+        self._telemetry = Telemetry(loop, core, region, version, log, core.program)
+        core.events.add(self._telemetry)
         self._pool = Pool(
             loop,
             core,
@@ -89,72 +117,72 @@ class Supervisor:
             eventfds,
             changed=self._channels.wake,
             fatal=self._fatal,
-            withdraw=self._acceptor.withdraw,
-            recovered=lambda worker: self._acceptor.resume(),
+            withdraw=acceptor.withdraw,
+            recovered=lambda worker: acceptor.resume(),
+            page=lambda *asked: self._services.http.service().answer_page(*asked),
         )
+        core.tls.when_held(self._protect_keys)
         self._serving = False  # listening
         self._wake: asyncio.Handle | None = None
-        self._timer: asyncio.TimerHandle | None = None  # of the network of routers
-        core.in_process.changed = self._wake_soon
-        self._names = Resolver(loop)
-        self._listening = listening = Listening(
-            loop,
-            self._names,
-            self._acceptor,
-            lambda: self._http,
-            lambda: self.http,
-            core,
-            log,
-            self._log_listening,
-            self._wake_soon,
-        )
-        self._connectors = Connectors(loop, core, self._acceptor, log, self._wake_soon)
-        self._live = LiveConfiguration(
-            loop,
-            configuration,
-            core,
-            self._acceptor,
-            listening,
-            self._connectors,
-            AutoLinks(core, log, loop.call_later, self._wake_soon),
-            log,
-            self._wake_soon,
-        )
-        self._reloads = Reloads(loop, self._live)
+        self._timer: asyncio.TimerHandle | None = None  # of what is due though nothing happens
+        core.waker.connect(loop, self._wake_soon)
+        self._live = LiveConfiguration(loop, configuration, core.settings.current, core.events, core.waker, log)
+        self._reloads = Reloads(loop, self._live, core.settings.when_in_force, core.waker, log)
         register_reload(self._reloads)
         agent = Agent(core, region, log, self._live, version, core.in_process.send, self._later, core.in_process.go_on)
         for cls, name in IN_PROCESS:
             core.in_process.serve(key(cls, name), agent.handle, agent.ready)
-        self._lag = Lag()
-        self._health = Health(core, self._lag, self._listener_states, self._ended.done)
-        self._http_parts = (configuration.router, version, core, region, counters, self._health)
-        self._http: HttpService | None = None  # made for the first HTTP listener
 
     async def run(self) -> int:
         """Run until a signal or a failure; returns the signal's number, or 0 - exit status after a failure."""
         for number in ENDING:
             self._loop.add_signal_handler(number, self._end, number)
-        self._loop.add_signal_handler(signal.SIGHUP, HangUp(self._loop, self._live, self._reloads, self._log))
+        self._loop.add_signal_handler(signal.SIGHUP, HangUp(self._loop, self._core.logging, self._reloads, self._log))
         self._log_start()
-        # The signals that end the router count while a name server does not answer.
-        asked = self._loop.create_task(self._names.find(self._configuration.listeners))
+        # Signals that end the router are handled even while a name server does not answer.
+        asked = self._loop.create_task(self._gather())
         await asyncio.wait((asked, self._ended), return_when=asyncio.FIRST_COMPLETED)
         if asked.done():
-            self._begin(asked.result())
+            try:
+                self._begin(asked.result())
+            except TlsStartError as error:
+                self._log.critical("CONN_MGR", str(error))
+                self._end(-EXIT_FAILED)
         else:
             asked.cancel()
         result = await self._ended
         await self._stop(result)
         return result
 
+    async def _gather(self) -> Answers:
+        """What has to be known of file systems and name servers. Raises TlsStartError."""
+        await self._core.tls.load(self._configuration)
+        return await self._names.find(self._configuration.listeners)
+
     def _begin(self, answers: Answers) -> None:
-        """Bind the listeners, and start the workers. answers: what the hosts of the listeners stand for."""
+        """Bind the listeners, and start the workers. answers: the addresses of the hosts of the listeners."""
         try:
-            self._acceptor.bind(tuple(config for config in self._configuration.listeners if not config.http), answers)
+            self._services.acceptor.bind(
+                tuple(config for config in self._configuration.listeners if not config.http), answers
+            )
             if self._bind_http(answers):
+                if self._become is not None:
+                    self._become.drop()
+                forbid_new_rights()
                 self._start_workers()
         except ListenError as error:
             self._listener_failed(error)
+        except OSError as error:
+            self._fatal(f"The router cannot give up its rights: {error.strerror}")
+
+    def _protect_keys(self) -> None:
+        """There are private keys from now on: no process of the router leaves them in a file."""
+        processes = [os.getpid(), self._zygote.pid, *(worker.pid for worker in self._core.workers.values())]
+        try:
+            forbid_core_dumps(process for process in processes if process)
+            hide_memory()
+        except OSError as error:
+            self._log.warning("SERVER", f"Core dumps cannot be forbidden: {error.strerror}")
 
     def _start_workers(self) -> None:
         for index in range(self._configuration.router.workers):
@@ -162,7 +190,7 @@ class Supervisor:
 
     # Events
 
-    def _receive(self, identity: bytes, messages: list[Message], raw: bytes | None) -> None:
+    def _receive(self, identity: bytes, messages: list[Event], raw: bytes | None) -> None:
         worker = self._pool.find(identity)
         if worker is None:
             return
@@ -175,7 +203,7 @@ class Supervisor:
                 return
             except Exception as error:  # noqa: BLE001 - logged with its trace; the other messages count all the same
                 trace = "".join(traceback.format_exception(error)).rstrip()
-                self._log.critical("SERVER", f"Internal error: message {message['t']} of {worker}\n{trace}")
+                self._log.critical("SERVER", f"Internal error: message {message.kind_name} of {worker}\n{trace}")
             if worker.stage is not before:
                 self._pool.update(worker, before)
                 if worker.stage is Stage.SERVING:
@@ -187,7 +215,7 @@ class Supervisor:
             self._core.subscribed(worker)
 
     def _refuse(self, identity: bytes, text: str) -> None:
-        """A worker sent what makes no sense: it cannot be trusted with connections any more."""
+        """A worker sent an invalid message: kill it."""
         worker = self._pool.find(identity)
         if worker is not None:
             self._log.critical("SERVER", f"Worker {worker.index} (process {worker.pid}) sent a bad message: {text}")
@@ -198,14 +226,15 @@ class Supervisor:
         try:
             self._work()
         finally:  # an error must not stop the clock of the network
-            if self._core.routers is not None:
-                self._wake_at(max(self._core.routers.deadline, self._loop.time() + _LEAST_WAIT))
+            due = self._core.deadline
+            if due < NEVER:
+                self._wake_at(max(due, self._loop.time() + _LEAST_WAIT))
 
     def _work(self) -> None:
-        """Deal with messages for the router itself, publish what has changed and send what waits."""
-        more = True  # also when a handler fails, for what is below is not done then
+        """Handle messages for the router itself, publish changes and send messages."""
+        more = True  # also when a handler fails, because the rest is skipped then
         try:
-            more = self._core.in_process.work()
+            more = self._core.work()
         finally:
             if more:
                 self._wake_soon()
@@ -214,28 +243,33 @@ class Supervisor:
         if self._core.busy:
             self._wake_soon()
         for worker in self._core.workers.values():
-            if (
-                worker.outbox
-                and worker.stage not in (Stage.FORKING, Stage.DEAD)
-                and self._channels.send(worker.identity, worker.outbox)
-            ):
-                worker.outbox = []
+            if worker.outbox and worker.stage not in (Stage.FORKING, Stage.DEAD):
+                self._send_answers(worker)
             if not worker.outbox:
-                self._send_own(worker)
+                self._send_messages(worker)
 
-    def _send_own(self, worker: Worker) -> None:
+    def _send_answers(self, worker: Worker) -> None:
+        """Send orders in parts."""
+        sent = 0
+        while sent < len(worker.outbox) and self._channels.send(
+            worker.identity, worker.outbox[sent : sent + MESSAGES_A_PART]
+        ):
+            sent += MESSAGES_A_PART
+        del worker.outbox[:sent]
+
+    def _send_messages(self, worker: Worker) -> None:
         """Messages of the router itself."""
         if worker.live:
             while worker.sends and self._channels.send(worker.identity, [worker.sends[0][0]], worker.sends[0][1]):
                 worker.sends.popleft()
 
     def _wake_soon(self) -> None:
-        """There is something to send, or to work on, when other events have had their turn."""
+        """Schedule a wake, after other events."""
         if self._wake is None:
             self._wake = self._loop.call_soon(self._awake)
 
     def _wake_at(self, due: float) -> None:
-        """There will be something to do at a time of the monotonic clock, which is that of the loop."""
+        """Schedule a wake at a time of the monotonic clock, which is that of the loop."""
         if self._timer is not None:
             if self._timer.when() == due:
                 return
@@ -247,7 +281,7 @@ class Supervisor:
         self._channels.wake()
 
     def _later(self, function: Callable[[], None]) -> None:
-        """Call `function` when other events have had their turn, and send what came of it."""
+        """Call `function` after other events, and send the resulting messages."""
         self._loop.call_soon(function)
         self._wake_soon()
 
@@ -262,37 +296,26 @@ class Supervisor:
 
     def _worker_serves(self) -> None:
         if self._serving:
-            self._acceptor.resume()
+            self._services.acceptor.resume()
         elif not self._ended.done() and all(own.stage is Stage.SERVING for own in self._core.workers.values()):
             self._serving = True
             self._log_running()
-            self._live.autolinks.replace(self._live.configuration.auto_links)
-            self._connectors.replace(self._live.configuration.connectors)
             try:
-                self._acceptor.open(self._log_listening)
+                self._services.acceptor.open(self._log_listening)
             except ListenError as error:
                 self._listener_failed(error)
             self._open_http()
-            self._live.start()
+            self._core.start(self._live.configuration)
             self._reloads.start()
 
     # HTTP
-
-    @property
-    def http(self) -> "HttpService":
-        """The HTTP listeners. Its libraries are loaded when it is first asked for: most routers need none."""
-        if self._http is None:
-            from supervisor.http.service import make
-
-            self._http = make(self._loop, self._log, *self._http_parts)
-        return self._http
 
     def _bind_http(self, answers: Answers) -> bool:
         """Bind the HTTP listeners of the configuration; all of them are required. False: the router ends."""
         for config in self._configuration.listeners:
             if config.http:
                 try:
-                    self.http.bind(config, answers.get(place(config)))
+                    self._services.http.service().bind(config, answers.get(place(config)))
                 except ListenError as error:
                     self._http_failed(error)
                     return False
@@ -302,21 +325,20 @@ class Supervisor:
         for config in self._configuration.listeners:
             if config.http:
                 try:
-                    self._log_listening(self.http.listen(config.name))
+                    self._log_listening(self._services.http.service().listen(config.name))
                 except ListenError as error:
                     self._http_failed(error)
                     return
 
     def _listener_states(self) -> list[ListenerState]:
-        """What health and metrics say of each configured listener."""
-        opened = {listener.config.name: listener for listener in self._acceptor.listeners}
-        if self._http is not None:
-            opened.update((listener.config.name, listener) for listener in self._http.open_listeners)
+        """The state of each configured listener, for health and metrics."""
+        opened = {listener.config.name: listener for listener in self._services.acceptor.listeners}
+        opened.update((listener.config.name, listener) for listener in self._services.http.open_listeners)
         states = []
         for config in self._live.configuration.listeners:
             listener = opened.get(config.name)
             text = f"{config.host}:{config.port_text}" if listener is None else listener.text
-            up = listener is not None and (config.http or self._acceptor.accepting)
+            up = listener is not None and (config.http or self._services.acceptor.accepting)
             states.append(ListenerState(config.name, text, config.role, config.http, up))
         return states
 
@@ -327,7 +349,7 @@ class Supervisor:
             self._ended.set_result(number)
 
     def _internal_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A reaction to an event failed: a fault of this program. It is told, and all else goes on."""
+        """A handler of an event failed: log the fault and continue."""
         del loop
         error = context.get("exception")
         details = "".join(traceback.format_exception(error)) if isinstance(error, Exception) else ""
@@ -352,28 +374,26 @@ class Supervisor:
         """Stop accepting, let the workers flush, close everything."""
         if result > 0:
             self._log.notice("SERVER", "Shut Down")
-        self._core.ending = True
-        self._acceptor.close()
-        self._connectors.stop()
-        self._listening.stop()
+        self._services.acceptor.close()
+        self._core.stop()
         for worker in self._core.workers.values():
             for number in worker.connections:
                 self._log.info("SERVER", f"[C{number}] Closing connection on shutdown")
         await self._pool.stop()
-        if self._http is not None:
-            await self._http.stop()  # until now it says that the router drains
+        await self._services.http.close()  # until now its health page reports the shutdown
         self._pool.close()
+        await self._telemetry.finish()
         for handle in (self._wake, self._timer):
             if handle is not None:
                 handle.cancel()
-        self._core.in_process.changed = _nothing
+        self._core.waker.disconnect()
         self._channels.close()
         self._log.info("ROUTER_CORE", "Router Core thread exited")
 
     # Log lines of the start
 
     def _log_start(self) -> None:
-        router = self._configuration.router
+        router, policy = self._configuration.router, self._configuration.policy
         log = self._log
         for module, text in self._configuration.warnings:
             log.warning(module, text)
@@ -384,16 +404,14 @@ class Supervisor:
         log.info("AGENT", "Activating management agent on $_management_internal")
         log.info(
             "POLICY",
-            f"Policy configured maxConnections: {self._acceptor.limit}, policyDir: '',access rules enabled: 'false', "
-            "use hostname patterns: 'false'",
+            f"Policy configured maxConnections: {policy.max_connections}, policyDir: '{policy.directory}',"
+            f"access rules enabled: '{_word(policy.vhosts_enabled)}', "
+            f"use hostname patterns: '{_word(policy.vhost_patterns)}'",
         )
+        if policy.default_vhost:
+            log.info("POLICY", f"Policy fallback defaultVhost is defined: '{policy.default_vhost}'")
         for listener in self._configuration.listeners:
-            family = listener.family or "any"
-            log.info(
-                "CONN_MGR",
-                f"Configured Listener: {listener.host}:{listener.port_text} proto={family}, role={listener.role}"
-                + (", http" if listener.http else ""),
-            )
+            log.info("CONN_MGR", describe_configured(listener))
 
     def _log_running(self) -> None:
         workers = len(self._core.workers)
@@ -402,13 +420,27 @@ class Supervisor:
         self._log.notice("SERVER", f"Operational, {workers} Threads Running (process ID {os.getpid()})")
         self._log.notice("SERVER", f"Process VmSize {size:.2f} MiB ({available:.2f} GiB available memory)")
 
+    def _heard(self) -> bool:
+        """Whether a worker has lately read from a client that is in."""
+        since = 1000 * (time.monotonic() - HEARD)
+        return any(self._region.worker_heard(index) >= since for index in self._core.workers)
+
     def _log_listening(self, listener: Listener) -> None:
         name = f" ({listener.config.name})" if listener.config.named else ""
-        self._log.notice("SERVER", f"Listening on {listener.text}{name}")
+        console = listener.config.console_url(listener.port)
+        page = "" if console is None else f", console at {console}"
+        self._log.notice("SERVER", f"Listening on {listener.text}{name}{page}")
 
 
-def _nothing() -> None:
-    """In the place of a callback when the end has come."""
+def _make_http(loop: asyncio.AbstractEventLoop, log: Log, *parts: Any) -> "HttpService":
+    """HTTP is loaded on demand: its libraries take long to load."""
+    from supervisor.web.server import make
+
+    return make(loop, log, *parts)
+
+
+def _word(flag: bool) -> str:
+    return "true" if flag else "false"
 
 
 def log_identity(log: Log, configuration: Configuration, version: str) -> None:

@@ -1,8 +1,9 @@
-"""What all tests share: which flavour of the engine is tested, and the time a fuzz target may take."""
+"""What all tests share: the flavour of the engine, the choice of long tests, the time for each fuzz target."""
 
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,12 @@ for folder in (ROOT, DEBUG_TREE) if FLAVOUR == "debug" else (ROOT,):
     sys.path.insert(0, str(folder))
 
 
-def pytest_report_header() -> str:
-    """Says where the engine comes from; refuses to test another flavour than the one asked for."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the tests marked long, and only these")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to test another flavour than the one asked for; in each process of pytest-xdist."""
     import router
 
     folder = Path(str(router.__file__)).parent.parent
@@ -28,7 +33,50 @@ def pytest_report_header() -> str:
         raise pytest.UsageError(f"{FLAVOUR} flavour: router was imported from {folder}, not from {expected}")
     if FLAVOUR == "debug" and "libasan" not in Path("/proc/self/maps").read_text("ascii"):
         raise pytest.UsageError("debug flavour: AddressSanitizer is not loaded; start pytest with scripts/with-asan")
-    return f"engine: {FLAVOUR} flavour, {folder / 'router'}"
+    config.pluginmanager.register(LongTests(config), "long-tests")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to spread tests that belong together: with pytest 9.2 pytest-xdist 3.8 does, and says nothing."""
+    if getattr(session.config.option, "loadgroup", False):
+        for item in session.items:
+            if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
+                raise pytest.UsageError(f"pytest-xdist does not group tests with pytest {pytest.__version__}")
+
+
+def pytest_report_header() -> str:
+    """Say where the engine comes from."""
+    return f"engine: {FLAVOUR} flavour, {(DEBUG_TREE if FLAVOUR == 'debug' else ROOT) / 'router'}"
+
+
+class LongTests:
+    """Runs either the tests marked `long` or all others, and reports the number skipped."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.long = bool(config.getoption("--long"))
+        self.left_out = 0
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        kept = [item for item in items if (item.get_closest_marker("long") is not None) == self.long]
+        other = [item for item in items if (item.get_closest_marker("long") is not None) != self.long]
+        self.left_out = len(other)
+        items[:] = kept
+        if other:
+            self.config.hook.pytest_deselected(items=other)
+
+    def pytest_sessionfinish(self) -> None:
+        output = getattr(self.config, "workeroutput", None)  # of a process of pytest-xdist
+        if output is not None:
+            output["left_out"] = self.left_out
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.left_out = getattr(node, "workeroutput", {}).get("left_out", self.left_out)  # each collects all tests
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.left_out and not self.long:
+            terminalreporter.write_line(f"{self.left_out} long tests left out: make test-long (pytest --long)")
 
 
 @pytest.fixture(scope="session")

@@ -1,56 +1,76 @@
-"""The worker's end of the control channels: events up, answers and table deltas down, connections handed over."""
+"""The worker's end of the control channels: sends events; receives orders, deltas and connections."""
 
 import contextlib
 import os
 import socket
+from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import zmq
 
-from router.ipc.control import (
-    CLOSED,
-    DELTA_TOPIC,
-    LOG,
+from router.control.codec import (
     ControlError,
-    Message,
-    WorkerSetup,
-    decode,
     decode_delta,
     decode_handover,
+    decode_orders,
     encode,
+    encode_page_request,
     handover_number,
-    identity,
 )
+from router.control.handover import Handover, PageRequest
+from router.control.messages import MESSAGES_A_PART, Closed, Event, Log, Order
+from router.control.names import DELTA_TOPIC, identity
+from router.control.ops import Op
+from router.control.setup import WorkerSetup
 
 HANDOVER_OCTETS = 65536
-HANDOVERS_A_WAKE = 64  # connections taken before the loop looks at sockets again
+HANDOVERS_A_WAKE = 2  # connections taken before the loop handles sockets again
+# Received from the supervisor in one wake: answers, and operations of deltas. A delta is never divided: the supervisor
+# keeps them small (docs/internals/control-protocol.md, "Turns").
+MESSAGES_A_WAKE = 4
+OPS_A_WAKE = 512
 
 
-class Control:
-    """Sockets to the supervisor. Owner: the worker; its loop calls `poll` when one is readable, `flush` at its end."""
+class Channels(Protocol):
+    """What a Control and the supervisor say goes through it. Receiving raises zmq.Again when nothing is there."""
 
-    def __init__(
-        self,
-        setup: WorkerSetup,
-        on_message: Callable[[Message, bytes | None], None],
-        on_delta: Callable[[int, list[list[object]]], None],
-        on_connection: Callable[[Message, int], None],
-    ) -> None:
-        self.on_message = on_message
-        self.on_delta = on_delta
-        self.on_connection = on_connection
-        self.pending: list[tuple[Message, bytes | None]] = []
-        self.dirty = False
-        self.context = zmq.Context()
-        self.deltas = self._connect(zmq.SUB, setup, setup.pub_endpoint)
-        self.channel = self._connect(zmq.DEALER, setup, setup.ctl_endpoint)
-        self.deltas.subscribe(DELTA_TOPIC)
-        self.deltas.subscribe(identity(setup.worker, setup.generation))
-        self.handover = socket.socket(fileno=setup.handover_fd)
-        self.handover.setblocking(False)
+    def announcers(self) -> list[int]:
+        """Descriptors that announce deltas and messages."""
+
+    def connections(self) -> int:
+        """The descriptor that announces connections."""
+
+    def receive_delta(self) -> bytes: ...
+
+    def receive(self) -> list[bytes]:
+        """The parts of a message."""
+
+    def receive_connection(self) -> tuple[bytes, list[int]]:
+        """Octets, and descriptors that came with them. Raises BlockingIOError: none is there."""
+
+    def send(self, parts: list[bytes]) -> None: ...
+
+    def send_page_request(self, data: bytes, descriptor: int) -> None:
+        """Send the end of a socket to the supervisor. Raises OSError."""
+
+    def close(self) -> None: ...
+
+
+class SocketChannels:
+    """Sockets to the supervisor. Owner: a Control."""
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        self._context = zmq.Context()
+        self._deltas = self._connect(zmq.SUB, setup, setup.pub_endpoint)
+        self._messages = self._connect(zmq.DEALER, setup, setup.ctl_endpoint)
+        self._deltas.subscribe(DELTA_TOPIC)
+        self._deltas.subscribe(identity(setup.worker, setup.generation))
+        self._handover = socket.socket(fileno=setup.handover_fd)
+        self._handover.setblocking(False)
 
     def _connect(self, kind: int, setup: WorkerSetup, endpoint: str) -> "zmq.Socket[bytes]":
-        sock = self.context.socket(kind)
+        sock = self._context.socket(kind)
         sock.setsockopt(zmq.LINGER, 0)
         sock.setsockopt(zmq.RCVHWM, 0)
         sock.setsockopt(zmq.SNDHWM, 0)
@@ -61,82 +81,169 @@ class Control:
         sock.connect(endpoint)
         return sock
 
+    def announcers(self) -> list[int]:
+        """ZeroMQ's descriptors announce changes only."""
+        return [int(each.getsockopt(zmq.FD)) for each in (self._deltas, self._messages)]
+
+    def connections(self) -> int:
+        return self._handover.fileno()
+
+    def receive_delta(self) -> bytes:
+        return self._deltas.recv(zmq.NOBLOCK)
+
+    def receive(self) -> list[bytes]:
+        return self._messages.recv_multipart(zmq.NOBLOCK)
+
+    def receive_connection(self) -> tuple[bytes, list[int]]:
+        data, descriptors, _, _ = socket.recv_fds(self._handover, HANDOVER_OCTETS, 1)
+        return data, descriptors
+
+    def send(self, parts: list[bytes]) -> None:
+        self._messages.send_multipart(parts, zmq.NOBLOCK)
+
+    def send_page_request(self, data: bytes, descriptor: int) -> None:
+        socket.send_fds(self._handover, [data], [descriptor])
+
+    def close(self) -> None:
+        self._deltas.close()
+        self._messages.close()
+        self._context.term()
+        self._handover.close()
+
+
+class Control:
+    """The worker's end. Owner: the worker; its loop calls `poll` when something has come, `flush` at its end.
+
+    What one wake takes is bounded. After one that took something (`busy`) the loop calls `go_on` in the next, and does
+    not wait for it while `more` may be there.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        on_message: Callable[[Order, bytes | None], None],
+        on_delta: Callable[[int, list[Op]], None],
+        on_connection: Callable[[Handover, int], None],
+    ) -> None:
+        self.channels = channels
+        self.on_message = on_message
+        self.on_delta = on_delta
+        self.on_connection = on_connection
+        self.pending: list[tuple[Event, bytes | None]] = []
+        self.dirty = False
+        self.busy = False
+        self.more = False
+        self.taken: deque[tuple[Order, bytes | None]] = deque()  # messages of the part that was read last
+        self.messages_left = MESSAGES_A_WAKE  # of this wake
+        self.ops_left = OPS_A_WAKE
+
     def descriptors(self) -> list[tuple[int, Callable[[], None]]]:
         """What the loop has to watch."""
-        return [
-            (int(self.deltas.getsockopt(zmq.FD)), self.poll),
-            (int(self.channel.getsockopt(zmq.FD)), self.poll),
-            (self.handover.fileno(), self.adopt),
-        ]
+        announced = [(descriptor, self.poll) for descriptor in self.channels.announcers()]
+        return [*announced, (self.channels.connections(), self.adopt)]
 
-    def tell(self, message: Message, raw: bytes | None = None) -> None:
-        """To the supervisor, at the end of this wake; `raw` goes with a `local` message."""
+    def send_event(self, message: Event, raw: bytes | None = None) -> None:
+        """Send to the supervisor, at the end of this wake; `raw` goes with a `local` message."""
         self.pending.append((message, raw))
         self.dirty = True
 
+    def ask_page(self, connection: int, request: bytes) -> int:
+        """Let the supervisor answer an HTTP client; returns the descriptor of its answer. Raises OSError."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            ours.sendall(request)  # the empty socket has room for it
+            self.channels.send_page_request(encode_page_request(PageRequest(connection)), theirs.fileno())
+            return ours.detach()
+
     def flush(self) -> None:
-        """Send what was told. Sending may swallow the edge that announces input, so look for that too."""
+        """Send the events that wait. Sending may clear the signal of input, so check for input too."""
         self.dirty = False
         self.send()
         self.poll()
 
     def send(self) -> None:
-        """Send what was told; `flush` has to follow."""
+        """Send the waiting events in parts; `flush` must follow."""
         pending, self.pending = self.pending, []
-        batch: list[Message] = []
+        batch: list[Event] = []
         for message, raw in pending:
             batch.append(message)
             if raw is not None:  # belongs to the last message of its batch
-                self.channel.send_multipart([encode(batch), raw], zmq.NOBLOCK)
+                self.channels.send([encode(batch), raw])
+                batch = []
+            elif len(batch) == MESSAGES_A_PART:
+                self.channels.send([encode(batch)])
                 batch = []
         if batch:
-            self.channel.send(encode(batch), zmq.NOBLOCK)
+            self.channels.send([encode(batch)])
 
     def poll(self) -> None:
-        """Take everything that has come; ZeroMQ's descriptors only announce changes."""
+        """Take what has come, as far as this wake may."""
+        self.busy = True
+        deltas = self._take_deltas()
+        messages = self._take_messages()
+        self.more = not (deltas and messages)
+
+    def go_on(self) -> None:
+        """Continue in a new wake after one that has called `poll`, within the same bound."""
+        self.busy = False
+        self.messages_left = MESSAGES_A_WAKE
+        self.ops_left = OPS_A_WAKE
+        if self.more:
+            self.poll()
+
+    def _take_deltas(self) -> bool:
+        """False: there may be more."""
         with contextlib.suppress(zmq.Again):
-            while True:
-                data = self.deltas.recv(zmq.NOBLOCK)
+            while self.ops_left > 0:
+                data = self.channels.receive_delta()
                 if data.startswith(DELTA_TOPIC):
                     delta = decode_delta(data)
-                    self.on_delta(delta["epoch"], delta["ops"])
+                    self.ops_left -= len(delta.ops)
+                    self.on_delta(delta.epoch, delta.ops)
+            return False
+        return True
+
+    def _take_messages(self) -> bool:
+        """False: there may be more."""
         with contextlib.suppress(zmq.Again):
-            while True:
-                parts = self.channel.recv_multipart(zmq.NOBLOCK)
-                *others, last = decode(parts[0])
-                for message in others:
-                    self.on_message(message, None)
-                self.on_message(last, parts[1] if len(parts) > 1 else None)
+            while self.messages_left > 0:
+                if not self.taken:
+                    parts = self.channels.receive()
+                    messages = decode_orders(parts[0])
+                    self.taken.extend((message, None) for message in messages[:-1])
+                    self.taken.append((messages[-1], parts[1] if len(parts) > 1 else None))
+                self.messages_left -= 1
+                self.on_message(*self.taken.popleft())
+            return False
+        return True
 
     def adopt(self) -> None:
-        """Take connections that were handed over."""
+        """Take handed-over connections."""
         for _ in range(HANDOVERS_A_WAKE):
             try:
-                data, descriptors, _, _ = socket.recv_fds(self.handover, HANDOVER_OCTETS, 1)
+                data, descriptors = self.channels.receive_connection()
             except BlockingIOError:
                 return
             if not data:
-                os._exit(1)  # the supervisor is gone: nobody would ever take this process's place
+                os._exit(1)  # the supervisor is gone
             try:
                 message = decode_handover(data)
             except ControlError as error:
                 self._refuse(data, descriptors, str(error))
                 continue
-            self.on_connection(dict(message), descriptors[0] if descriptors else -1)
+            self.on_connection(message, descriptors[0] if descriptors else -1)
 
     def _refuse(self, data: bytes, descriptors: list[int], reason: str) -> None:
-        """A hand-over cannot be read: close the connection, and say so."""
+        """A hand-over is invalid: close the connection, and log it."""
         for descriptor in descriptors:
             os.close(descriptor)
         number = handover_number(data)
         if number is None:
-            text = f"A connection that was handed over is dropped: {reason}"
-            self.tell({"t": LOG, "module": "SERVER", "level": "error", "text": text})
+            text = f"A handed-over connection is dropped: {reason}"
+            self.send_event(Log("SERVER", "error", text))
         else:
-            self.tell({"t": CLOSED, "conn": number, "error": ["amqp:internal-error", reason]})
+            self.send_event(Closed(conn=number, error=("amqp:internal-error", reason)))
 
     def close(self) -> None:
-        self.deltas.close()
-        self.channel.close()
-        self.context.term()
-        self.handover.close()
+        self.channels.close()

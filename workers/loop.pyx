@@ -1,59 +1,28 @@
-"""The event loop of a worker, and the transports of its connections.
+"""The event loop of a worker.
 
-One wake: sockets are read, then rings; connections that waited go on; every connection that has something to say
-sends it in one write; ports wake their peers. What costs an interpreter call happens per descriptor event of the
-control plane, per timer and per connection, never per delivery.
+One wake: sockets are read, then rings; paused connections resume; every dirty connection sends in one write; ports wake
+their peers. Interpreter calls happen per descriptor event of the control plane, per timer and per connection, never per
+delivery.
 """
-from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+from libc.errno cimport EINTR, errno
 
-from router.amqp.connection cimport PAUSE_DRAIN
-from router.amqp.buffer cimport buffer_release, buffer_used, buffers_drop
-from router.amqp.counters cimport totals, use_worker_slot
-from router.amqp.delivery cimport pools_drop
-from router.amqp.message cimport chunks_drop, stored_octets
-from router.ipc.layout cimport Region
-from router.ipc.ring cimport ring_empty
-from router.ipc.signal cimport clear_sleeping, set_sleeping
-from router.routing.port cimport WorkerPort
+from router.amqp.connection cimport PAUSE_TURN, Connection
+from router.amqp.scheduler cimport Scheduler
+from router.links.pause cimport PAUSE_DRAIN
+from router.amqp.buffer cimport buffer_used, buffers_drop
+from router.stats.counters cimport totals, use_worker_slot
+from router.stats.samples cimport use_samples
+from router.delivery.delivery cimport pools_drop
+from router.message.content cimport chunks_drop, stored_octets
+from router.interworker.region cimport Region
+from router.interworker.ring cimport ring_empty
+from router.interworker.wakeup cimport clear_sleeping, set_sleeping
+from router.interworker.port cimport WorkerPort
+from workers.poller cimport BROKEN, READABLE, WRITABLE, EpollPoller, PollEvent
+from workers.transport.base cimport STEPS_A_WAKE, Transport
 
 import heapq
 import os
-
-cdef extern from "sys/socket.h" nogil:
-    ssize_t recv(int fd, void* data, size_t size, int flags)
-    ssize_t send(int fd, const void* data, size_t size, int flags)
-    int MSG_DONTWAIT, MSG_NOSIGNAL
-
-cdef extern from "sys/epoll.h" nogil:
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll, int op, int fd, epoll_event* event)
-    int epoll_wait(int epoll, epoll_event* events, int most, int timeout)
-    enum:
-        EPOLLIN
-        EPOLLOUT
-        EPOLLERR
-        EPOLLHUP
-        EPOLL_CTL_ADD
-        EPOLL_CTL_MOD
-        EPOLL_CTL_DEL
-        EPOLL_CLOEXEC
-
-cdef extern from "unistd.h" nogil:
-    int close_descriptor "close"(int fd)
-
-cdef extern from "time.h" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* out)
-    int CLOCK_MONOTONIC
 
 cdef extern from "malloc.h" nogil:
     int mallopt(int param, int value)
@@ -62,246 +31,63 @@ cdef extern from "malloc.h" nogil:
     int M_MMAP_THRESHOLD
 
 cdef enum:
-    ROOM_OCTETS = 98304        # read at once from one socket: a wake of one connection is bounded by it
+    ROOM_OCTETS = 98304        # read at once from one socket: the bound of one connection in a wake
     EVENTS_A_WAKE = 256
-    WRITES_A_TURN = 2          # full write buffers that one connection may send in one wake
     MALLOC_THRESHOLD = 1048576  # a block this large goes back to the system when it is freed
     TRIM_THRESHOLD = 8388608   # free memory that the heap keeps: growing and shrinking it costs page faults
-    # A peer that sends but does not read what it is told is not read either until it does; far more than what a client
-    # that looks at its socket now and then leaves there.
-    UNREAD_OCTETS = 4194304
-    LINGER_MS = 5000           # what a peer that does not read may keep of a connection that has ended
-    QUIET_MS = 5000            # after the last use of much memory, until what is free goes back to the system
+    QUIET_MS = 5000            # after the last use of much memory, until free memory is returned to the system
     MUCH_OCTETS = 1048576
-    # A wake that takes longer ends before all sockets had their turn: what it has to say leaves, and who has come
-    # meanwhile is seen.
+    # A wake that takes longer ends before all sockets were handled: its output is sent, and new events are seen.
     LONG_WAKE_NS = 20000000
-    # A timer that is so late says that this process did not run: it was stopped, frozen, or starved of its core.
+    # Clients that come in, and what the supervisor says, have one part in PARTS of the worker's time while clients are
+    # heard that are in already; in FEW_PARTS when the first of those that wait has waited for long, and all when that
+    # did not help, so that nobody gives up. It is counted by the clock: where cores are scarce they take fewer steps.
+    PARTS = 16
+    FEW_PARTS = 4
+    LONG_WAIT_MS = 2000
+    HEARD_MS = 100             # so long after it was read a client counts as heard
+    ALLOWANCE_NS = 500000      # of time that was not taken, so much may be taken later
+    DEBT_NS = 1000000          # what is taken beyond the allowance; the rest is forgiven, so that the pause is bounded
+    # A timer this late means that this process did not run: it was stopped, frozen, or starved of its core.
     HELD_UP_MS = 500
 
 
-cdef class Transport:
-    """A connection over a TCP socket. Owner: the loop."""
-
-    def __cinit__(self, Loop loop not None, int fd, Connection connection not None, *args, **kwargs):
-        self.loop = loop
-        self.fd = fd
-        self.connection = connection
-        connection.owner = self
-        self.interest = EPOLLIN
-
-    def __dealloc__(self):
-        free(self.rest)
-
-    cdef ssize_t read_some(self, uint8_t* data, size_t size) except? -2:
-        """Octets read; 0: end of stream; -1: none now (errno EAGAIN) or an error."""
-        return recv(self.fd, data, size, MSG_DONTWAIT)
-
-    cdef ssize_t write_some(self, const uint8_t* data, size_t size) except? -2:
-        return send(self.fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL)
-
-    cdef int readable(self) except -1:
-        cdef ssize_t got
-        cdef Loop loop = self.loop
-        if self.connection.paused:
-            return self.watch()        # it was paused behind our back: its socket is not to wake us again and again
-        if self.rest_size + 65536 > loop.room_size:
-            loop.more_room(2 * (self.rest_size + 65536))
-        got = self.read_some(loop.room + self.rest_size, loop.room_size - self.rest_size)
-        if got > 0:
-            if self.rest_size:
-                memcpy(loop.room, self.rest, self.rest_size)
-            return self.feed(self.rest_size + got)
-        if got == 0 or (errno != EAGAIN and errno != EINTR):
-            return self.lost()
-        return 0
-
-    cdef int feed(self, size_t size) except -1:
-        """`size` octets are in the loop's room: give them to the connection, keep what it does not take."""
-        cdef Py_ssize_t taken = self.connection.receive(self.loop.room, size)
-        cdef size_t left = size - taken
-        cdef uint8_t* rest
-        if left == 0:
-            if self.rest is not NULL:
-                free(self.rest)
-                self.rest = NULL
-        else:
-            if self.rest is NULL or left > self.rest_size:
-                rest = <uint8_t*>realloc(self.rest, left)
-                if rest is NULL:
-                    raise MemoryError(f"{left} octets of a frame")
-                self.rest = rest
-            memcpy(self.rest, self.loop.room + taken, left)
-        self.rest_size = left
-        self.loop.fed.append(self.connection)
-        if self.connection.paused:
-            self.watch()
-        return 0
-
-    def go_on(self):
-        """The connection was paused and goes on with what was kept."""
-        if self.fd < 0 or self.connection.paused or self.connection.finished:
-            return
-        if self.rest_size:
-            if self.rest_size > self.loop.room_size:
-                self.loop.more_room(2 * self.rest_size)
-            memcpy(self.loop.room, self.rest, self.rest_size)
-            self.feed(self.rest_size)
-        self.watch()
-
-    cdef int flush(self) except -1:
-        """Send what the connection has to say, as far as the socket takes it."""
-        cdef Connection connection = self.connection
-        cdef ssize_t sent
-        cdef bint wrote = False
-        connection.dirty = False
-        if self.fd < 0:
-            return 0
-        for _ in range(WRITES_A_TURN):
-            if not connection.finished:
-                connection.prepare()
-            if connection.silent or not buffer_used(&connection.out):
-                break
-            if connection.traced:
-                connection.show_sent()
-            sent = self.write_some(connection.out.data + connection.out.start, buffer_used(&connection.out))
-            if sent < 0:
-                if errno == EAGAIN or errno == EINTR:
-                    break
-                return self.lost()
-            wrote = True
-            connection.sent(sent)
-            if buffer_used(&connection.out):
-                break
-            connection.out.start = connection.out.end = 0
-            if not connection.wants_turn():
-                break
-        if wrote:
-            connection.last_sent = self.loop.scheduler.now
-        if connection.finished and (connection.silent or not buffer_used(&connection.out)):
-            return self.close()
-        if connection.finished and not self.lingers:
-            self.lingers = True
-            self.loop.call_at(self.loop.scheduler.now + LINGER_MS, self.give_up, connection)
-        if not buffer_used(&connection.out):
-            buffer_release(&connection.out)
-            if connection.wants_turn():
-                connection.mark_dirty()
-        return self.watch()
-
-    def give_up(self):
-        """The peer did not read the end of a connection in time, unless it did while this process was held up."""
-        if self.fd >= 0:
-            self.flush()
-        self.close()
-
-    cdef int look(self) except -1:
-        """Read what has come, which no event may have told yet: the peer is about to be called silent."""
-        if buffer_used(&self.connection.out) >= UNREAD_OCTETS:
-            self.flush()               # it may have read since
-        if self.fd >= 0 and buffer_used(&self.connection.out) < UNREAD_OCTETS:
-            return self.readable()
-        return 0
-
-    cdef int watch(self) except -1:
-        """Ask epoll for what is of interest now."""
-        cdef epoll_event event
-        cdef uint32_t interest = 0
-        if self.fd < 0:
-            return 0
-        if not self.connection.paused and buffer_used(&self.connection.out) < UNREAD_OCTETS:
-            interest = EPOLLIN
-        if buffer_used(&self.connection.out):
-            interest |= EPOLLOUT
-        if interest == self.interest:
-            return 0
-        self.interest = interest
-        event.events = interest
-        event.data.u64 = self.fd
-        if epoll_ctl(self.loop.epoll, EPOLL_CTL_MOD, self.fd, &event) < 0:
-            raise OSError(errno, os.strerror(errno))
-        return 0
-
-    cdef int lost(self) except -1:
-        """The peer's end of the socket is gone."""
-        self.connection.transport_lost()
-        return self.close()
-
-    cdef int close(self) except -1:
-        if self.fd >= 0:
-            self.loop.transports[self.fd] = None
-            os.close(self.fd)
-            self.fd = -1
-            buffer_release(&self.connection.out)
-            free(self.rest)
-            self.rest = NULL
-            self.rest_size = 0
-            self.connection.owner = None
-            self.connection.release()
-            # A timer may hold this object for a while, and nothing behind it.
-            self.connection = None
-            totals.connections -= 1
-            self.loop.used_memory()
-        return 0
-
-    cdef int ended_by(self, object fault) except -1:
-        """The net of the loop: what was raised on the way between socket and connection ends both, without a word."""
-        if self.connection is None:
-            raise fault
-        self.connection.drop_by(fault)
-        return self.close()
-
-    def schedule(self):
-        """Tick the connection when it wants that."""
-        self.loop.schedule_tick(self)
+def bound_heap():
+    """Of the whole process: what it has freed goes back to the system, but for a little."""
+    mallopt(M_MMAP_THRESHOLD, MALLOC_THRESHOLD)
+    mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD)
 
 
-cdef class Loop:
+cdef class Loop(TransportHost):
     """The event loop. Owner: the worker process."""
 
-    def __cinit__(self, Region region not None, int worker):
+    def __cinit__(self, Region region not None, int worker, Poller poller=None):
+        """poller: source of events and time; None: epoll and the system clock."""
         self.scheduler = Scheduler()
         self.slot = region.worker_slot(worker)
         self.slot_owner = region
-        use_worker_slot(self.slot)
+        self.worker = worker
+        self.count_here()
         self.transports = []
         self.ports = []
         self.timers = []
         self.fed = []
+        self.inside = []
         self.last_fd = -1
-        self.epoll = epoll_create1(EPOLL_CLOEXEC)
-        if self.epoll < 0:
-            raise OSError(errno, os.strerror(errno))
-        mallopt(M_MMAP_THRESHOLD, MALLOC_THRESHOLD)
-        mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD)
+        self.allowance = ALLOWANCE_NS
+        self.poller = EpollPoller() if poller is None else poller
         self.more_room(ROOM_OCTETS)
         self.clock()
 
-    def __dealloc__(self):
-        free(self.room)
-        if self.epoll >= 0:
-            close_descriptor(self.epoll)
-
-    def more_room(self, size_t size):
-        """Sockets are read into one piece of memory, at least as large as the largest frame that came."""
-        cdef uint8_t* room = <uint8_t*>malloc(size)
-        if room is NULL:
-            raise MemoryError(f"{size} octets to read into")
-        free(self.room)
-        self.room = room
-        self.room_size = size
-        if size > ROOM_OCTETS:
-            self.used_memory()
-
     cpdef void used_memory(self):
-        """Much was used, or something larger has ended: soon there may be something to give back."""
+        """Much memory was used, or a larger object has ended: there may soon be memory to return."""
         self.used_at = self.scheduler.now
         if not self.trims:
             self.trims = True
             self.call_at(self.used_at + QUIET_MS, self.trim)
 
     def trim(self):
-        """Give memory that nobody uses back to the system, once it is quiet."""
+        """Return free memory to the system, once it is quiet."""
         if self.scheduler.now < self.used_at + QUIET_MS:
             self.call_at(self.used_at + QUIET_MS, self.trim)
             return
@@ -317,38 +103,66 @@ cdef class Loop:
         """The ports to other workers."""
         self.ports = [port for port in ports if port is not None]
 
+    cdef void count_here(self) noexcept:
+        use_worker_slot(self.slot)
+        use_samples(self.slot_owner, self.worker)
+
     cdef void clock(self) noexcept:
-        """Look at the clock: once a wake, and before further sockets and rings of the same wake."""
-        cdef timespec t
-        clock_gettime(CLOCK_MONOTONIC, &t)
-        self.slot.heartbeat = <uint64_t>t.tv_sec * 1000000000 + t.tv_nsec
+        """Read the clock: once a wake, and before further sockets and rings of the same wake."""
+        self.slot.heartbeat = self.poller.now()
+        self.slot.heard = self.heard_at
         self.scheduler.set_clock(self.slot.heartbeat)
 
+    # -- clients that come in ------------------------------------------------------------------------------------------
+
+    cdef bint shared(self) noexcept:
+        """Whether clients are heard that are in already."""
+        return self.scheduler.now < self.heard_at + HEARD_MS
+
+    cdef void allow(self) noexcept:
+        """The allowance grows with the time."""
+        cdef uint64_t now = self.scheduler.now_ns
+        if now > self.allowed_at:
+            self.allowance = min(ALLOWANCE_NS, self.allowance + <int64_t>((now - self.allowed_at) // self.parts()))
+            self.allowed_at = now
+
+    cdef int parts(self) noexcept:
+        cdef Transport first
+        cdef uint64_t waited
+        if not self.entering:
+            return PARTS
+        first = self.entering[0]
+        waited = self.scheduler.now - first.waits_since
+        return PARTS if waited <= LONG_WAIT_MS else FEW_PARTS if waited <= 2 * LONG_WAIT_MS else 1
+
+    cdef void charge(self, uint64_t begun) noexcept:
+        """Work for those that come in, or for the supervisor, began then (ns) and has ended."""
+        self.allowance = max(-DEBT_NS, self.allowance - <int64_t>(self.poller.now() - begun))
+
+    cdef int entrance(self) noexcept:
+        """ms until one that waits to come in may take its next step."""
+        if self.allowance > 0 or not self.shared():
+            return 0
+        return <int>(-self.allowance * self.parts() // 1000000) + 1
+
     cpdef void beat(self) noexcept:
-        """This worker is at work, as the supervisor sees: between the steps of a wake that may take long."""
-        cdef timespec t
-        clock_gettime(CLOCK_MONOTONIC, &t)
-        self.slot.heartbeat = <uint64_t>t.tv_sec * 1000000000 + t.tv_nsec
+        """Write the heartbeat, between the steps of a wake that may take long."""
+        self.slot.heartbeat = self.poller.now()
 
     # -- descriptors --------------------------------------------------------------------------------------------------
 
     def add(self, int fd, what):
         """Watch a descriptor for reading: a Transport, or a callable without arguments."""
-        cdef epoll_event event
         while len(self.transports) <= fd:
             self.transports.append(None)
         self.transports[fd] = what
-        event.events = EPOLLIN
-        event.data.u64 = fd
-        if epoll_ctl(self.epoll, EPOLL_CTL_ADD, fd, &event) < 0:
-            raise OSError(errno, os.strerror(errno))
+        self.poller.add(fd, READABLE)
         if isinstance(what, Transport):
             totals.connections += 1
 
     def remove(self, int fd):
         """Stop watching (a callable's descriptor; transports close themselves)."""
-        cdef epoll_event event
-        epoll_ctl(self.epoll, EPOLL_CTL_DEL, fd, &event)
+        self.poller.remove(fd)
         self.transports[fd] = None
 
     def count_fault(self):
@@ -360,7 +174,7 @@ cdef class Loop:
         os.close(fd)
 
     def clear_eventfd(self, int fd):
-        """Our eventfd was signalled: it says only that rings have something."""
+        """The eventfd was signalled: some ring has records."""
         os.eventfd_read(fd)
 
     def stop_reading(self):
@@ -371,11 +185,11 @@ cdef class Loop:
             transport.watch()
 
     def idle(self):
-        """Nothing is left to be written, to sockets or to other workers."""
+        """Whether nothing is left to be written, to sockets or to other workers."""
         cdef Transport transport
         cdef WorkerPort port
         for transport in [t for t in self.transports if isinstance(t, Transport)]:
-            if buffer_used(&transport.connection.out):
+            if buffer_used(&transport.connection.out) or (not transport.plain and transport.unsent()):
                 return False
         for port in self.ports:
             if port.alive and port.stuck():
@@ -385,8 +199,8 @@ cdef class Loop:
     # -- timers -------------------------------------------------------------------------------------------------------
 
     def call_at(self, uint64_t due, what, connection=None):
-        """Call `what` at `due` (ms of the scheduler's clock). connection: whose it is; what is raised then ends that
-        one, and the worker when there is none.
+        """Call `what` at `due` (ms of the scheduler's clock). connection: an exception ends it; without one an
+        exception ends the worker.
         """
         self.timer_number += 1
         heapq.heappush(self.timers, (due, self.timer_number, what, connection))
@@ -426,7 +240,7 @@ cdef class Loop:
     # -- running ------------------------------------------------------------------------------------------------------
 
     def run(self):
-        """Until `running` is false."""
+        """Run until `running` is false."""
         cdef int timeout
         self.running = True
         while self.running:
@@ -444,18 +258,28 @@ cdef class Loop:
         self.finish_wake()
 
     cdef int timeout(self) except -2:
-        """ms until something is due; 0: something is to be done already; -1: nothing is."""
+        """ms until something is due; 0: something is due already; -1: nothing is."""
         cdef uint64_t due
         cdef WorkerPort port
-        if self.scheduler.dirty or self.scheduler.resumed or self.scheduler.starved:
+        cdef int wait = -1
+        if self.scheduler.dirty or self.scheduler.resumed or self.scheduler.starved or self.scheduler.unfinished() \
+                or self.inside:
             return 0
-        for port in self.ports:
-            if port.alive and port.dirty:
+        if self.entering:
+            wait = self.entrance()
+            if wait == 0:
                 return 0
+        for port in self.ports:
+            if port.alive and port.outbox.dirty:
+                return 0
+        if self.control is not None and self.control.more:
+            return 0
         if not self.timers:
-            return -1
+            return wait
         due = self.timers[0][0]
-        return <int>(due - self.scheduler.now) if due > self.scheduler.now else 0
+        if due <= self.scheduler.now:
+            return 0
+        return <int>min(due - self.scheduler.now, <uint64_t>wait) if wait > 0 else <int>(due - self.scheduler.now)
 
     cdef bint rings_empty(self) noexcept:
         cdef WorkerPort port
@@ -465,31 +289,38 @@ cdef class Loop:
         return True
 
     cdef int wake(self, int timeout) except -1:
-        cdef epoll_event[EVENTS_A_WAKE] events
+        cdef PollEvent[EVENTS_A_WAKE] events
         cdef int n, i, k
         cdef int first = 0
         cdef int fd = -1
         cdef uint64_t begun
         cdef object what = None
         cdef bint stopped = False
-        with nogil:
-            n = epoll_wait(self.epoll, events, EVENTS_A_WAKE, timeout)
-            while n < 0 and errno == EINTR:
-                # A process that was stopped and goes on is told this, whatever lies in its sockets: ask again.
-                stopped = True
-                n = epoll_wait(self.epoll, events, EVENTS_A_WAKE, 0)
+        n = self.poller.wait(events, EVENTS_A_WAKE, timeout)
+        while n < 0 and errno == EINTR:
+            # A process that was stopped and resumed gets EINTR, whatever its sockets hold: ask again.
+            stopped = True
+            n = self.poller.wait(events, EVENTS_A_WAKE, 0)
         clear_sleeping(self.slot)
         if n < 0:
             raise OSError(errno, os.strerror(errno))
         self.slot.wakes += 1
+        self.scheduler.begin_wake()
         self.clock()
+        self.allow()
+        if self.shared():
+            self.steps_left = 0
+            self.steps_kept = 1 if self.entering and self.allowance > 0 else 0
+        else:
+            self.steps_kept = STEPS_A_WAKE if self.entering else 0
+            self.steps_left = STEPS_A_WAKE - self.steps_kept
         if stopped or (self.timers and self.scheduler.now >= <uint64_t>self.timers[0][0] + HELD_UP_MS):
             self.went_on = self.scheduler.now
         begun = self.scheduler.now_ns
         if self.last_fd >= 0:
-            # The wake before was cut short: who had no turn in it comes first.
+            # The last wake was cut short: the sockets that it did not handle come first.
             for i in range(n):
-                if <int>events[i].data.u64 == self.last_fd:
+                if events[i].fd == self.last_fd:
                     first = i + 1
             self.last_fd = -1
         k = 0
@@ -500,10 +331,10 @@ cdef class Loop:
                     if k:
                         self.clock()
                         if self.scheduler.now_ns - begun > LONG_WAKE_NS:
-                            self.last_fd = fd      # epoll tells of the others again
+                            self.last_fd = fd      # epoll reports the others again
                             return 0
                     k += 1
-                    fd = <int>events[i].data.u64
+                    fd = events[i].fd
                     what = self.transports[fd]
                     if what is not None:
                         self.take_event(what, events[i].events)
@@ -515,41 +346,88 @@ cdef class Loop:
 
     cdef int take_event(self, object what, uint32_t events) except -1:
         """The epoll events of one descriptor."""
+        cdef uint64_t begun
         cdef Transport transport
         if not isinstance(what, Transport):
+            begun = self.scheduler.now_ns
             what()
+            self.charge(begun)
             return 0
         transport = <Transport>what
-        if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
-            if transport.connection.paused and events & (EPOLLHUP | EPOLLERR):
+        if events & (READABLE | BROKEN):
+            if transport.connection.paused & ~<uint32_t>PAUSE_TURN and events & BROKEN:
                 transport.lost()
             else:
                 transport.readable()
-        if events & EPOLLOUT and transport.fd >= 0:
-            transport.connection.mark_dirty()
+        if events & WRITABLE and transport.fd >= 0:
+            transport.writable()
+        return 0
+
+    cdef int read_inside(self) except -1:
+        """Transports with buffered octets, which no event announces. Each is read once a wake, as a socket is."""
+        cdef Transport transport
+        cdef list inside = self.inside
+        self.inside = []
+        for transport in inside:
+            if transport.fd >= 0:
+                self.clock()
+                try:
+                    transport.readable()
+                except Exception as fault:
+                    transport.ended_by(fault)
+        return 0
+
+    cdef int let_in(self) except -1:
+        """Clients that come in and wait take the steps of this wake that are kept for them."""
+        cdef Transport transport
+        cdef uint64_t begun = self.poller.now()
+        self.steps_left += self.steps_kept
+        self.steps_kept = 0
+        while self.entering and self.steps_left > 0:
+            transport = self.entering.popleft()
+            if transport.fd >= 0:
+                self.clock()
+                try:
+                    transport.go_in()
+                except Exception as fault:
+                    transport.ended_by(fault)
+        self.charge(begun)
         return 0
 
     cdef int finish_wake(self) except -1:
         cdef WorkerPort port
+        cdef uint64_t begun
+        if self.inside:
+            self.read_inside()
         for port in self.ports:
             if port.alive and not ring_empty(&port.inbound):
                 self.clock()
                 port.receive()
+        if self.control is not None and self.control.busy:
+            begun = self.poller.now()
+            self.control.go_on()
+            self.charge(begun)
         if self.timers:
             self.run_timers()
         if self.scheduler.starved:
             self.check_starved()
+        if self.scheduler.losing:
+            self.scheduler.lose_links()
         if self.control is not None and self.control.dirty:
-            # The supervisor hears first: what a client has been answered, management knows.
+            # Events to the supervisor first: management must know what clients have been answered.
             self.control.send()
         self.flush_connections()
         self.flush_ports()
+        if self.steps_kept:
+            self.let_in()                  # when all others have been served
+        if self.scheduler.turns:
+            self.scheduler.give_turns()
         if self.scheduler.resumed:
             self.resume_connections()
             self.flush_connections()
-            self.flush_ports()         # what was kept while they were paused may have been for other workers
+            self.flush_ports()         # resumed frames may have been for other workers
         if self.control is not None and self.control.dirty:
-            # What comes in while telling may be answered at once.
+            # Orders that arrive while events are sent may be answered at once.
             while self.control.dirty:
                 self.control.flush()
             self.flush_ports()         # it may have been for another worker
@@ -557,13 +435,16 @@ cdef class Loop:
             if stored_octets() >= MUCH_OCTETS or self.slot.buffered >= MUCH_OCTETS:
                 self.used_memory()
             self.slot.buffered = stored_octets()
-            self.scheduler.note_content(self.slot.buffered)
+            self.scheduler.memory.note_content(self.slot.buffered)
+        self.slot.windows_shut = self.scheduler.memory.windows_shut
+        if self.scheduler.memory.given_up:
+            self.slot.given_up += self.scheduler.memory.given_up
+            self.scheduler.memory.given_up = 0
         return 0
 
     cdef int flush_ports(self) except -1:
-        """All that is for other workers, also without news of our own: they may have made room.
-
-        Who was read, and has given a ring more than it has room for, is not read on until there is some.
+        """Flush all ports, even without new records: peers may have made room. Connections read in this wake are paused
+        if their records do not fit into a ring.
         """
         cdef WorkerPort port
         cdef Connection connection
@@ -595,7 +476,8 @@ cdef class Loop:
         cdef list dirty
         cdef int rounds = 0
         while self.scheduler.dirty and rounds < 4:
-            # What one connection sends may make another one dirty; who has more than its turn goes on in the next wake.
+            # Writing for one connection may make another one dirty; one with more than its turn continues in the next
+            # wake.
             rounds += 1
             dirty = self.scheduler.dirty
             self.scheduler.dirty = []
@@ -623,7 +505,7 @@ cdef class Loop:
         return 0
 
     def check_starved(self):
-        """Links and sessions that wait for somebody to take something, see `Scheduler.starved`."""
+        """Check links and sessions whose receivers take nothing, see `Scheduler.starved`."""
         starved = self.scheduler.starved
         self.scheduler.starved = []
         for each in starved:

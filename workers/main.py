@@ -3,7 +3,8 @@
 import os
 import resource
 
-from router.ipc.control import WorkerSetup
+from router.control.setup import WorkerSetup
+from router.process import come_soon
 from workers.worker import Worker
 
 
@@ -13,4 +14,5 @@ def run(setup: WorkerSetup) -> int:
         os.sched_setaffinity(0, {setup.cpu})
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    come_soon()
     return Worker(setup).run()

@@ -1,9 +1,12 @@
-"""Slots of this worker's links in shared memory: who has which, and its generation."""
+"""Slots of this worker's links in shared memory: their owners and generations."""
+from collections import deque
+
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.counters cimport totals, unblock
-from router.amqp.session cimport Link
-from router.ipc.layout cimport LinkSlot, Region
+from router.stats.counters cimport totals, unblock
+from router.interworker.layout cimport LinkSlot
+from router.interworker.region cimport Region
+from router.links.delivery_link cimport DeliveryLink
 
 from router.amqp.errors import RESOURCE_LIMIT, RemoteError
 
@@ -18,12 +21,16 @@ cdef class Slot:
     cdef readonly uint32_t index
     cdef readonly uint32_t generation
 
+    def set_round_trip(self, uint32_t us):
+        """Of its connection, to another router."""
+        self.slot.round_trip = us
+
 
 cdef class SlotPool:
     """All slots of one worker. Owner: the worker."""
     cdef Region region
     cdef int worker
-    cdef list free
+    cdef object free                       # deque of (when, index): freed slots, the oldest first
     cdef list owners                       # by slot: its Link, None while it is free
     cdef uint32_t fresh                    # slots from here on were never claimed
     cdef uint32_t base
@@ -32,7 +39,7 @@ cdef class SlotPool:
     def __cinit__(self, Region region not None, int worker, int generation):
         self.region = region
         self.worker = worker
-        self.free = []
+        self.free = deque()
         self.owners = []
         self.base = <uint32_t>((generation & 0xFFF) << GENERATION_BITS)
 
@@ -41,15 +48,18 @@ cdef class SlotPool:
         """Whether all are taken."""
         return not self.free and self.fresh >= <uint32_t>self.region.links_per_worker
 
-    def claim(self, Link link not None, bint incoming, bint container, uint64_t now_ns):
-        """A slot for the link, which counts there from now on. Raises RemoteError when all are taken.
+    def claim(self, DeliveryLink link not None, bint incoming, bint container, uint64_t now_ns):
+        """Claim a slot for the link, which counts there from now on. Raises RemoteError when all are taken.
 
         container: its connection has role route-container. The link need not be in a session yet.
         """
         cdef Slot slot = Slot()
-        if self.free:
-            slot.index = self.free.pop()
-        elif self.fresh < <uint32_t>self.region.links_per_worker:
+        cdef uint64_t kept = self.region.links_kept()
+        cdef bint room = self.fresh < <uint32_t>self.region.links_per_worker
+        # Whoever reads the counters of links gets the last ones, too, unless there is no other slot.
+        if self.free and (not kept or not room or now_ns - <uint64_t>self.free[0][0] > kept):
+            slot.index = (self.free.popleft() if kept else self.free.pop())[1]
+        elif room:
             slot.index = self.fresh
             self.fresh += 1
             self.owners.append(None)
@@ -70,30 +80,30 @@ cdef class SlotPool:
         totals.links += 1
         return slot
 
-    def adopt(self, Slot slot not None, Link link not None):
-        """Another object stands for the link from now on."""
+    def adopt(self, Slot slot not None, DeliveryLink link not None):
+        """Another object owns the slot from now on."""
         link.slot = slot.slot
         link.slot_owner = self.region
         self.owners[slot.index] = link
 
-    def release(self, Slot slot not None):
-        """The link is gone; its slot may be another's."""
+    def release(self, Slot slot not None, uint64_t now_ns):
+        """Release the slot of a link. Its counters stay until it is claimed again."""
         self.owners[slot.index] = None
         unblock(slot.slot)
-        slot.slot.generation = 0
+        slot.slot.ended = slot.generation
         slot.slot.undelivered = slot.slot.unsettled = 0
-        self.free.append(slot.index)
+        slot.slot.generation = 0
+        self.free.append((now_ns, slot.index))
         totals.links -= 1
 
     def look(self, uint32_t start, uint32_t most, uint64_t now, uint64_t age):
-        """Look at the links of `most` slots from `start` for deliveries and lack of credit older than `age` (ns).
-
-        Both are counted, once for each delivery and each time without credit. Returns where to go on (0: that were
-        all) and what to tell: (link, seconds without credit, or 0 when it has its first stuck delivery).
+        """Check the links of `most` slots from `start` for deliveries and lack of credit older than `age` (ns). Both
+        are counted once. Returns where to continue (0: that was all) and what to report: (link, seconds without credit,
+        or 0 for its first stuck delivery).
         """
         cdef uint32_t end = min(start + most, <uint32_t>len(self.owners))
         cdef uint32_t i, known
-        cdef Link link
+        cdef DeliveryLink link
         cdef LinkSlot* slot
         found = []
         for i in range(start, end):

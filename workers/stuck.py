@@ -1,7 +1,7 @@
-"""The regular look at all links for deliveries that are stuck and for links without credit (management.md 7.4, 7.5).
+"""The periodic check of all links for stuck deliveries and for lack of credit (management.md 7.4, 7.5).
 
-Unlike in 1.19 the age is that of the delivery, not of the link, so that looking at counters hides nothing. The timer
-runs only while the worker has links.
+Unlike in 1.19 the age is that of the delivery, not of the link, so that reading counters hides nothing. The timer runs
+only while the worker has links.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 SECOND_MS: Final = 1000
 SECOND_NS: Final = 1_000_000_000
-# Link slots looked at in one go: what a wake may cost, with its deliveries, while messages wait.
+# Link slots checked at once: the bound for a wake while messages wait.
 SLOTS_A_STEP: Final = 2048
 STEP_MS: Final = 1
 
 
 class StuckScan:
-    """Looks at the links of one worker. Owner: the worker."""
+    """Checks the links of one worker. Owner: the worker."""
 
     __slots__ = ("_age", "_armed", "_interval", "_worker")
 
     def __init__(self, worker: "Worker") -> None:
         self._worker = worker
-        self._interval: int = worker.router["stuckScanSeconds"]
-        self._age: int = worker.router["stuckAgeSeconds"]
+        self._interval: int = worker.router.stuck_scan_seconds
+        self._age: int = worker.router.stuck_age_seconds
         self._armed = False
 
     def wanted(self) -> None:
-        """There is a link."""
+        """A link was attached."""
         if not self._armed:
             self._armed = True
             self._arm()
@@ -45,17 +45,15 @@ class StuckScan:
 
     def _look(self, start: int) -> None:
         loop = self._worker.loop
-        following, found = self._worker.slots.look(
-            start, SLOTS_A_STEP, loop.scheduler.now_ns, self._age * SECOND_NS
-        )
+        following, found = self._worker.slots.look(start, SLOTS_A_STEP, loop.scheduler.now_ns, self._age * SECOND_NS)
         for link, seconds in found:
-            self._tell(link.context, seconds)
+            self._report(link.context, seconds)
         if following:
             loop.call_at(loop.scheduler.now + STEP_MS, lambda: self._look(following))
         else:
             self._arm()
 
-    def _tell(self, record: Any, seconds: int) -> None:
+    def _report(self, record: Any, seconds: int) -> None:
         """seconds: without credit, or 0 for the first stuck delivery of a link."""
         if seconds:
             text = f"Link blocked with zero credit for {seconds} seconds"
@@ -64,4 +62,4 @@ class StuckScan:
                 "Stuck delivery: At least one delivery on this link has been undelivered/unsettled for more than "
                 f"{self._age} seconds"
             )
-        self._worker.tell_log("info", "ROUTER_CORE", f"[C{record.client.number}][L{record.identity}] {text}")
+        self._worker.send_log("info", "ROUTER_CORE", f"[C{record.client.number}][L{record.identity}] {text}")

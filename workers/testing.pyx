@@ -1,34 +1,294 @@
-"""What tests need of the event loop that only compiled code can reach: transports that fail by a fault of ours."""
-from libc.stdint cimport uint8_t
+"""Access of tests to the event loop: scripted transports and a poller."""
+from libc cimport errno
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
-from router.amqp.counters cimport use_worker_slot
-from workers.loop cimport Transport
+from router.stats.counters cimport use_worker_slot
+from router.stats.samples cimport use_samples
+from workers.loop cimport Loop
+from workers.poller cimport BROKEN, READABLE, WRITABLE, EpollPoller, PollEvent, Poller
+from workers.transport.base cimport (
+    HANDSHAKE_DONE, HANDSHAKE_FAILED, HANDSHAKE_GOES_ON, Handshake, Transport, TransportHost,
+)
+from workers.transport.tcp cimport TcpTransport
+
+
+cdef enum:
+    MOST_WAITS = 100000        # of a loop in memory that does not sleep: more is a loop without end
 
 
 class InjectedError(Exception):
     """The fault of a test."""
 
 
-cdef class FaultyTransport(Transport):
+cdef class FaultyTransport(TcpTransport):
     """A transport that raises InjectedError where `fails` says: "read", "write" or "go on"."""
     cdef public str fails
 
     cdef ssize_t read_some(self, uint8_t* data, size_t size) except? -2:
         if self.fails == "read":
             raise InjectedError("read")
-        return Transport.read_some(self, data, size)
+        return TcpTransport.read_some(self, data, size)
 
     cdef ssize_t write_some(self, const uint8_t* data, size_t size) except? -2:
         if self.fails == "write":
             raise InjectedError("write")
-        return Transport.write_some(self, data, size)
+        return TcpTransport.write_some(self, data, size)
 
     def go_on(self):
         if self.fails == "go on":
             raise InjectedError("go on")
-        Transport.go_on(self)
+        TcpTransport.go_on(self)
 
 
-def count_privately():
-    """This process counts in no region any more: a loop of a test made it do so."""
-    use_worker_slot(NULL)
+def count_in(Loop loop):
+    """This process counts what it does in the slot of that loop's worker, as a process of a worker does; None: in no
+    region any more."""
+    if loop is None:
+        use_worker_slot(NULL)
+        use_samples(None, 0)
+    else:
+        loop.count_here()
+
+
+cdef class ScriptedTransport(Transport):
+    """A transport that a Python object makes, for tests of what transports may do: `script` has the methods
+
+        handshake() -> None (goes on), True (done) or False (failed); read(size) -> octets, b"" at the end, None: none
+        now; write(octets) -> how many it took, None: none now; pending(), unsent() -> bool; wants() -> "r", "w", "rw"
+        or ""; shutdown().
+    """
+    cdef public object script
+
+    cdef ssize_t read_some(self, uint8_t* data, size_t size) except? -2:
+        cdef bytes octets
+        found = self.script.read(size)
+        if found is None:
+            errno.errno = errno.EAGAIN
+            return -1
+        octets = found
+        if <size_t>len(octets) > size:
+            raise ValueError(f"{len(octets)} octets where {size} fit")
+        memcpy(data, <const uint8_t*>octets, len(octets))
+        return len(octets)
+
+    cdef ssize_t write_some(self, const uint8_t* data, size_t size) except? -2:
+        took = self.script.write(b"" if data is NULL else data[:size])
+        if took is None:
+            errno.errno = errno.EAGAIN
+            return -1
+        return took
+
+    cdef Handshake handshake(self) except *:
+        state = self.script.handshake()
+        return HANDSHAKE_GOES_ON if state is None else HANDSHAKE_DONE if state else HANDSHAKE_FAILED
+
+    cdef bint pending(self) except -1:
+        return self.script.pending()
+
+    cdef bint unsent(self) except -1:
+        return self.script.unsent()
+
+    cdef uint32_t wants(self) except? 0xFFFF:
+        text = self.script.wants()
+        return READABLE * ("r" in text) | WRITABLE * ("w" in text)
+
+    cdef int shutdown(self) except -1:
+        self.script.shutdown()
+        return 0
+
+    def preload(self, bytes octets not None):
+        self.script.preload(octets)
+        self.read_on()
+
+
+cdef class MemoryTransport(Transport):
+    """A transport in memory, for a loop with a MemoryPoller. Its descriptor is a number that nothing else has."""
+    cdef MemoryPoller poller
+    cdef bytes sent                        # by the peer
+    cdef size_t read                       # octets of it
+    cdef list received                     # by the peer: pieces
+    cdef public bint blocked               # the peer does not read: the router cannot write
+    cdef bint reset                        # the peer has gone
+    cdef bint told                         # … which the loop was told while it had no interest
+
+    def __cinit__(self, TransportHost loop not None, int fd, *args, **kwargs):
+        self.plain = True
+        self.established = True
+        self.poller = loop.poller
+        self.poller.memory[fd] = self
+        self.sent = b""
+        self.received = []
+
+    def put(self, bytes octets not None):
+        """The peer sends."""
+        self.sent = self.sent[self.read:] + octets if self.unread() else octets
+        self.read = 0
+
+    def take(self):
+        """What the peer has received since the last call."""
+        octets = b"".join(self.received)
+        self.received.clear()
+        return octets
+
+    def lose(self):
+        """The peer resets the connection: nothing of what it sent can be read any more."""
+        self.put(b"")
+        self.read = len(self.sent)
+        self.reset = True
+
+    cdef size_t unread(self) noexcept:
+        return len(self.sent) - self.read
+
+    cdef ssize_t read_some(self, uint8_t* data, size_t size) except? -2:
+        cdef size_t here = min(size, self.unread())
+        if here:
+            memcpy(data, <const uint8_t*>self.sent + self.read, here)
+            self.read += here
+            return here
+        if self.reset:
+            return 0
+        errno.errno = errno.EAGAIN
+        return -1
+
+    cdef ssize_t write_some(self, const uint8_t* data, size_t size) except? -2:
+        if self.blocked:
+            errno.errno = errno.EAGAIN
+            return -1
+        self.received.append(data[:size])
+        return size
+
+    cdef int close_descriptor(self) except -1:
+        del self.poller.memory[self.fd]
+        return 0
+
+    def readable_now(self):
+        """Octets of the peer are there, and the loop wants them."""
+        return self.fd >= 0 and self.unread() > 0 and self.interest & READABLE != 0
+
+    cdef uint32_t events(self) except? 0xFFFF:
+        """As epoll says them of a socket."""
+        cdef uint32_t events = BROKEN if self.reset and not self.told else 0
+        if self.reset or self.unread():
+            events |= READABLE & self.interest
+        if not self.blocked:
+            events |= WRITABLE & self.interest
+        return events
+
+
+class Asleep(Exception):
+    """The loop would sleep now: there is no event, and no timer is due."""
+
+
+class StandstillError(AssertionError):
+    """The loop does not sleep, and nothing happens."""
+
+
+cdef class ManualPoller(Poller):
+    """Events and time as a test sets them. Descriptors are any small numbers: nothing is done with them."""
+    cdef public dict interest              # by descriptor
+    cdef public list events                # (descriptor, events) for the next wait
+    cdef public uint64_t time_ns
+    cdef public list waits                 # time-outs that the loop has waited with
+
+    def __cinit__(self):
+        self.interest = {}
+        self.events = []
+        self.waits = []
+        self.time_ns = 1000000000
+
+    cdef int add(self, int fd, uint32_t interest) except -1:
+        self.interest[fd] = interest
+        return 0
+
+    cdef int change(self, int fd, uint32_t interest) except -1:
+        self.interest[fd] = interest
+        return 0
+
+    cdef int remove(self, int fd) except -1:
+        del self.interest[fd]
+        return 0
+
+    cdef int wait(self, PollEvent* events, int most, int timeout) except -2:
+        cdef int count = 0
+        self.waits.append(timeout)
+        while self.events and count < most:
+            events[count].fd, events[count].events = self.events.pop(0)
+            count += 1
+        return count
+
+    cdef uint64_t now(self) noexcept:
+        return self.time_ns
+
+
+cdef class MemoryPoller(Poller):
+    """Time as a test sets it; events of transports in memory, which are in `memory` by their descriptors, and of real
+    descriptors. Where it would wait it raises Asleep: the loop is run again when `awaited`.
+    """
+    cdef public dict memory
+    cdef public uint64_t time_ns
+    cdef public object until               # ms: when the loop wanted to go on at the latest, None: only for an event
+    cdef EpollPoller real
+    cdef int waits                         # since it slept
+
+    def __cinit__(self):
+        self.memory = {}
+        self.time_ns = 1000000000
+        self.real = EpollPoller()
+
+    cdef int add(self, int fd, uint32_t interest) except -1:
+        return 0 if fd in self.memory else self.real.add(fd, interest)
+
+    cdef int change(self, int fd, uint32_t interest) except -1:
+        cdef MemoryTransport transport = self.memory.get(fd)
+        if transport is None:
+            return self.real.change(fd, interest)
+        transport.told = False
+        return 0
+
+    cdef int remove(self, int fd) except -1:
+        return self.real.remove(fd)
+
+    cdef int wait(self, PollEvent* events, int most, int timeout) except -2:
+        cdef int count = self.real.wait(events, most, 0)
+        cdef MemoryTransport transport
+        cdef uint32_t found
+        if count < 0:
+            return count
+        for transport in self.memory.values():
+            found = transport.events()
+            if found and count < most:
+                transport.told = transport.interest == 0
+                events[count].fd, events[count].events = transport.fd, found
+                count += 1
+        if timeout == 0 or count or self.due():
+            self.until = None
+            self.waits += 1
+            if self.waits > MOST_WAITS:
+                raise StandstillError(f"{self.waits} wakes, and the loop does not sleep")
+            return count
+        self.waits = 0
+        self.until = None if timeout < 0 else self.time_ns // 1000000 + timeout
+        raise Asleep
+
+    cdef bint due(self):
+        """The time-out of a wait that raised Asleep is over."""
+        return self.until is not None and self.until <= self.time_ns // 1000000
+
+    def awaited(self):
+        """A loop that sleeps would be woken now."""
+        cdef PollEvent event
+        cdef MemoryTransport transport
+        cdef int count
+        if self.due():
+            return True
+        for transport in self.memory.values():
+            if transport.events():
+                return True
+        count = self.real.wait(&event, 1, 0)
+        while count < 0:                   # interrupted
+            count = self.real.wait(&event, 1, 0)
+        return count > 0
+
+    cdef uint64_t now(self) noexcept:
+        return self.time_ns

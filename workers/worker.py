@@ -1,37 +1,89 @@
-"""The worker: its table, ports, link slots and clients, and what the supervisor's messages do to them."""
+"""The worker: its table, ports, link slots and connections, and the execution of orders."""
 
 import gc
 import traceback
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, assert_never
 
-from router.amqp.message import use_node
-from router.amqp.outgoing_link import OutgoingLink, set_tag_space
 from router.amqp.session import Session
-from router.routing.port import WorkerPort
-from router.routing.table import Table
+from router.forwarding.table import Table
+from router.interworker.port import WorkerPort
+from router.links.consumer_link import ConsumerLink, set_tag_space
+from router.message.annotations import use_node
+from router.tls.context import TlsError
 
+from router.addressing.address import EDGE_MODE
 from router.amqp.errors import FatalFault
-from router.ipc import control
-from router.ipc.control import Message, WorkerSetup
-from router.ipc.layout import Region
-from router.log import CRITICAL, ERROR, LEVELS, Log, LogError, LogSettings, place
-from workers.client import Client
-from workers.control import Control
+from router.control import messages as control
+from router.control.handover import Handover
+from router.control.ops import (
+    CredentialsGone,
+    CredentialsOp,
+    LogOp,
+    Op,
+    Profile,
+    ProfileGone,
+    ProfileOp,
+    TraceOp,
+    WorkerOp,
+    WorkerStateOp,
+)
+from router.control.setup import WorkerSetup
+from router.interworker.region import Region
+from router.log import CRITICAL, ERROR, LEVELS, WARNING, Log, LogError, LogSettings, place
+from router.policy.names import NameRules, compile_names
+from workers.background import Background
+from workers.connections.admissions import Admissions
+from workers.connections.handler import ConnectionHandler
+from workers.control import Channels, Control, SocketChannels
+from workers.credentials import CredentialStore
+from workers.frame_trace import Tracing
 from workers.inprocess import InProcess
-from workers.loop import Loop, Transport
-from workers.routed import RoutedEnds
+from workers.links.routed import RoutedEnds
+from workers.loop import Loop, bound_heap
+from workers.poller import Poller
 from workers.slots import SlotPool
 from workers.stuck import StuckScan
-from workers.tracing import Tracing
+from workers.transport.base import Transport
+from workers.transport.tcp import TcpTransport
+from workers.transport.tls import TlsTransport
+from workers.transport.websocket import ClientSide, ServerSide, WebSocketTransport
 
-GC_THRESHOLD: Final = 100_000  # objects between collections: what a wake leaves behind has no cycles
+# Thresholds of the garbage collector. A wake leaves no cycles behind, so full collections are as rare as possible; the
+# others take a millisecond.
+GC_THRESHOLDS: Final = (1_000, 10, 1_000)
+# Attaches that the supervisor has not decided: further ones wait until half of them are, so that other events, such as
+# control messages of routers, never wait behind more, however many links a client attaches.
+QUESTIONS_MOST: Final = 512
 DRAIN_STEP_MS: Final = 10
-LINES_AFTER_MS: Final = 100  # until management knows of lines that a worker has written
+LINES_AFTER_MS: Final = 100  # until lines of a worker are sent to management
+
+SETUP_ERROR: Final = ("amqp:connection:framing-error", "Connection aborted due to internal setup error")
+# Parts of an sslProfile that cannot be used, in the words of Dispatch: of listeners, of connectors.
+_CREDENTIALS: Final = "Cannot set SSL credentials"
+LISTENER_FAULTS: Final = {
+    "certificates": _CREDENTIALS,
+    "key": _CREDENTIALS,
+    "trusted": "Cannot set trusted SSL CA",
+    "peer": "Cannot set peer authentication",
+    "ciphers": "Cannot set ciphers. The ciphers string might be invalid. Use openssl ciphers -v <ciphers> to validate",
+    "protocols": "Cannot set protocols. The protocols string might be invalid. "
+    "This list is a space separated string of the allowed TLS protocols (TLSv1 TLSv1.1 TLSv1.2)",
+}
+_CERTIFICATE: Final = "SSL local certificate configuration failed"
+CONNECTOR_FAULTS: Final = {
+    "certificates": _CERTIFICATE,
+    "key": _CERTIFICATE,
+    "trusted": "SSL CA configuration failed",
+    "peer": "SSL CA configuration failed",
+    "ciphers": "SSL cipher configuration failed",
+    "protocols": "Permitted TLS protocols configuration failed",
+}
 
 
 def open_log(settings: dict[str, Any]) -> Log:
-    """The log until the supervisor says more: as it was at the start of the router, or to stderr if that fails now."""
+    """The log until the first snapshot: with the settings of the start, or stderr if that fails."""
     try:
         return Log(LogSettings.from_dict(settings))
     except LogError:
@@ -41,18 +93,21 @@ def open_log(settings: dict[str, Any]) -> Log:
 class Worker:
     """One worker process. Owner: `run` of workers.main."""
 
-    def __init__(self, setup: WorkerSetup) -> None:
+    transport: Any = TcpTransport  # of a connection without TLS
+
+    def __init__(self, setup: WorkerSetup, poller: Poller | None = None, channels: Channels | None = None) -> None:
+        """poller, channels: where events and time, and what the supervisor says, come from; None: the system's."""
         self.setup = setup
         self.router = setup.router
         self.log = open_log(setup.log)
         self.log.on_line = self._line_written
-        self.lines_due = False  # the supervisor is to hear of lines that were written here
-        self.log_opened: int | None = None  # how often the files were to be opened anew
+        self.lines_due = False  # lines wait to be sent to the supervisor
+        self.log_opened: int | None = None  # how often the files were opened again
         self.region = Region.attach(setup.region_fd)
-        self.loop = Loop(self.region, setup.worker)
-        self.loop.scheduler.content_limit = setup.router["maxBufferedMegabytes"] << 20
+        self.loop = Loop(self.region, setup.worker, poller)
+        self.loop.scheduler.memory.content_limit = setup.router.buffered_megabytes << 20
         self.log.later = self._later
-        self.links: dict[int, Any] = {}  # slot index -> OutgoingLink
+        self.links: dict[int, Any] = {}  # slot index -> ConsumerLink
         self.slots = SlotPool(self.region, setup.worker, setup.generation)
         self.ports = [
             WorkerPort(self.region, setup.worker, peer, setup.eventfds[peer], self.links, self.loop.scheduler)
@@ -65,61 +120,47 @@ class Worker:
             if port is not None:
                 port.routed = self.routed.by_slot
         self.in_process = InProcess(self)
-        self.table = Table(
-            self.region, setup.worker, setup.router["id"], self.ports, self.links, self.in_process.accept
-        )
-        self.offers: dict[str, dict[str, Any]] = {}
-        self.clients: dict[int, Client] = {}
+        router, accept = setup.router, self.in_process.accept
+        self.table = Table(self.region, setup.worker, router.id, self.ports, self.links, accept, router.mode)
+        self.profiles: dict[str, Profile] = {}
+        self.rules: dict[int, NameRules] = {}  # of the policy, by number
+        self.credentials = CredentialStore()
+        self.clients: dict[int, ConnectionHandler] = {}
+        self.questions = 0
+        self.admissions = Admissions(self)
         self.stuck = StuckScan(self)
         self.tracing = Tracing(self)
+        self.background = Background(self.loop)
         self.live = False
-        self.early: list[tuple[int, list[list[Any]]]] = []  # deltas that came before the snapshot they go with
-        self.control = Control(setup, self.on_message, self.on_delta, self.adopt)
+        self.early: list[tuple[int, list[Op]]] = []  # deltas that came before the snapshot they go with
+        self.control = Control(channels or SocketChannels(setup), self.on_message, self.on_delta, self.adopt)
         self.loop.use_ports(self.ports)
         self.loop.control = self.control
         for descriptor, callback in self.control.descriptors():
             self.loop.add(descriptor, callback)
         self.loop.add(setup.eventfds[setup.worker], self._drain_eventfd)
         set_tag_space(setup.worker)
-        use_node(f"0/{setup.router['id']}")
-        self.handlers: dict[str, Callable[[Message, bytes | None], None]] = {
-            control.SNAPSHOT: self.on_snapshot,
-            control.ATTACHED: self.on_answer,
-            control.REFUSED: self.on_answer,
-            control.DECIDED: self.on_answer,
-            control.DETACHED: self.on_answer,
-            control.GONE: self.on_gone,
-            control.LINK: self.on_link,
-            control.UNLINK: self.on_unlink,
-            control.CLOSE: self.on_close,
-            control.DRAIN: self.on_drain,
-            control.PAIR: self.routed.pair,
-            control.PAIRED: self.on_paired,
-            control.UNPAIR: self.routed.unpair,
-            control.SEND: self.on_send,
-            control.CONTROL: self.on_control,
-            control.TAKEN: self.on_taken,
-            control.WATCH: self.on_watch,
-        }
+        use_node(f"0/{setup.router.id}", forwarded=setup.router.mode != EDGE_MODE)
 
     def run(self) -> int:
-        """Until the supervisor says `drain`; the exit status."""
-        gc.set_threshold(GC_THRESHOLD)
+        """Run until `drain`; returns the exit status."""
+        gc.set_threshold(*GC_THRESHOLDS)
+        bound_heap()
         try:
             self.control.poll()
-            while self.control.dirty:  # the loop sends what was told at the end of a wake, and none may come
+            while self.control.dirty:  # the loop sends events at the end of a wake, and there may be none
                 self.control.flush()
             self.loop.run()
         except (Exception, FatalFault) as fault:  # noqa: BLE001 - the last net
-            # Nobody knows what it has left behind: a new process begins with all that the supervisor knows.
-            what = f"Worker {self.setup.worker} ends because of a fault that no connection can answer for"
+            # Its state is unknown: a new process begins with a snapshot.
+            what = f"Worker {self.setup.worker} ends because of an internal error outside any connection"
             self.report_fault(what, fault)
             return 1
         self.control.close()
         return 0
 
     def report_fault(self, what: str, fault: BaseException) -> None:
-        """An exception that nothing expects: logged with where it came from, and counted."""
+        """Log an unexpected exception with its traceback, and count it."""
         trace = "".join(traceback.format_exception(fault)).rstrip()
         self.log.repeated(CRITICAL, "SERVER", place(fault), f"{what}: {trace}")
         self.loop.count_fault()
@@ -127,67 +168,119 @@ class Worker:
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         self.loop.call_at(self.loop.scheduler.now + round(seconds * 1000), action)
 
-    def tell_log(self, level: str, module: str, text: str) -> None:
-        """A line for the router's log, in the order of what is told about it; nothing when the level is off."""
+    def send_log(self, level: str, module: str, text: str) -> None:
+        """Write a line to the router's log, in order with events; nothing when the level is off."""
         if self.log.enabled(module, LEVELS[level]):
-            self.control.tell({"t": control.LOG, "module": module, "level": level, "text": text})
+            self.control.send_event(control.Log(module, level, text))
 
     def _line_written(self) -> None:
-        """Management counts and shows our lines too: tell of them, not too often."""
+        """Send new lines to management, not too often."""
         if not self.lines_due:
             self.lines_due = True
-            self.loop.call_at(self.loop.scheduler.now + LINES_AFTER_MS, self._tell_lines)
+            self.loop.call_at(self.loop.scheduler.now + LINES_AFTER_MS, self._send_lines)
 
-    def _tell_lines(self) -> None:
+    def _send_lines(self) -> None:
         self.lines_due = False
-        self.control.tell({"t": control.LOGGED, **self.log.take_news()})
+        counts, lines = self.log.take_news()
+        self.control.send_event(control.Logged(counts, lines))
 
     def log_changed(self) -> None:
-        """The log's settings have changed: what is written for each frame or message is looked up anew."""
+        """The log settings have changed: update the traces."""
         self.tracing.log_changed()
 
-    def on_message(self, message: Message, raw: bytes | None) -> None:
-        """The net below each message of the supervisor: what it raises ends the connection that it is about."""
+    def on_message(self, message: control.Order, raw: bytes | None) -> None:
+        """Execute an order of the supervisor. A fault ends the connection of the order."""
         self.loop.beat()
         try:
-            self.handlers[message["t"]](message, raw)
+            self._react(message, raw)
         except Exception as fault:
             client = self._about(message)
             if client is None:
                 what = f"{type(fault).__name__}: {fault}"
-                raise FatalFault(f"message {message['t']} of the supervisor: {what}") from fault
+                raise FatalFault(f"message {message.kind_name} of the supervisor: {what}") from fault
             client.connection.end_by(fault)
 
-    def _about(self, message: Message) -> Client | None:
-        """The connection that a message of the supervisor is about, if it is about one."""
-        if message["t"] == control.UNPAIR:
-            return self.routed.client_of(message["pair"])
-        return self.clients.get(message.get("conn", 0))
+    def _react(self, message: control.Order, raw: bytes | None) -> None:
+        match message:
+            case control.Rules():
+                self.rules[message.number] = compile_names(message.items, message.patterns)
+            case control.RulesGone():
+                self.rules.pop(message.number, None)
+            case control.Permit():
+                self.on_permit(message)
+            case control.Admitted() | control.Denied():
+                self.on_admission(message)
+            case control.SaslOffer() | control.SaslChallenge() | control.SaslOutcome():
+                client = self.clients.get(message.conn)
+                if client is not None:
+                    client.sasl_answer(message)
+            case control.Attached() | control.Refused() | control.Decided() | control.Detached():
+                self.on_answer(message)
+            case control.Send():
+                assert raw is not None
+                self.in_process.send(message, raw)
+            case control.Control():
+                assert raw is not None
+                self.in_process.send_control(message, raw)
+            case control.Taken():
+                self.in_process.taken(message.counts)
+                self.in_process.control_taken(message.control)
+            case control.Snapshot():
+                self.on_snapshot(message)
+            case control.Gone():
+                self.on_gone(message)
+            case control.Link():
+                self.on_link(message)
+            case control.Unlink():
+                self.on_unlink(message)
+            case control.CloseLink():
+                self.on_close_link(message)
+            case control.Close():
+                self.on_close(message)
+            case control.Pair():
+                self.routed.pair(message)
+            case control.Paired():
+                self.on_paired(message)
+            case control.Unpair():
+                self.routed.unpair(message)
+            case control.Watch():
+                self.on_watch(message)
+            case control.Drain():
+                self.on_drain(message)
+            case _:
+                assert_never(message)
+
+    def _about(self, message: control.Order) -> ConnectionHandler | None:
+        """The connection of an order, if it has one."""
+        if isinstance(message, control.Unpair):
+            return self.routed.client_of(message.pair)
+        return self.clients.get(getattr(message, "conn", 0))
 
     def _drain_eventfd(self) -> None:
         self.loop.clear_eventfd(self.setup.eventfds[self.setup.worker])
 
     # -- table --------------------------------------------------------------------------------------------------------
 
-    def on_snapshot(self, message: Message, raw: bytes | None) -> None:
-        self.offers = {}
-        ops = message["ops"]
-        up = {op[1]: op[2] for op in ops if op[0] == control.OP_WORKER and op[3] == "up"}
+    def on_snapshot(self, message: control.Snapshot) -> None:
+        self.profiles = {}
+        self.credentials.clear()
+        ops = message.ops
+        up = {op.worker: op.generation for op in ops if isinstance(op, WorkerOp) and op.state == "up"}
         gone = [port for port in self.ports if port is not None and port.alive and up.get(port.peer) != port.generation]
         for client in self.clients.values():
             self.tracing.trace(client, None)
-        self._apply(message["epoch"], ops, self.table.replace)
+        self._apply(message.epoch, ops, self.table.replace)
         for port in gone:
             port.down()
             if port.peer in up:
                 port.up(up[port.peer])
         self.live = True
         early, self.early = self.early, []
-        self.control.tell({"t": control.READY, "epoch": message["epoch"]})
+        self.control.send_event(control.Ready(message.epoch))
         for epoch, changes in early:
             self.on_delta(epoch, changes)
 
-    def on_delta(self, epoch: int, ops: list[list[Any]]) -> None:
+    def on_delta(self, epoch: int, ops: list[Op]) -> None:
         self.loop.beat()
         if not self.live:
             self.early.append((epoch, ops))
@@ -197,44 +290,55 @@ class Worker:
         if epoch != self.table.epoch + 1:
             self.live = False
             self.early = [(epoch, ops)]
-            self.control.tell({"t": control.RESYNC})
+            self.control.send_event(control.Resync())
             return
         try:
             self._apply(epoch, ops, self.table.apply)
         except Exception as fault:  # noqa: BLE001 - a table that is half changed is good for nothing, whatever it was
-            # All workers get the same: they are not all to end. What is half done is replaced by a snapshot.
-            self.report_fault(f"Epoch {epoch} of the address table does not fit", fault)
+            # All workers get the same delta and must not all end. A snapshot replaces the half-applied change.
+            self.report_fault(f"Epoch {epoch} of the address table cannot be applied", fault)
             self.live = False
-            self.control.tell({"t": control.RESYNC})
+            self.control.send_event(control.Resync())
             return
-        self.control.tell({"t": control.ACK, "epoch": epoch})
+        self.control.send_event(control.Ack(epoch))
 
-    def _apply(self, epoch: int, ops: list[list[Any]], change: Callable[[int, list[list[Any]]], None]) -> None:
+    def _apply(self, epoch: int, ops: list[Op], change: Callable[[int, list[Op]], None]) -> None:
         for op in ops:
-            if op[0] == control.OP_OFFER:
-                self.offers[op[1]] = op[2]
-            elif op[0] == control.OP_OFFER_GONE:
-                self.offers.pop(op[1], None)
-            elif op[0] == control.OP_LOG:
-                self.use_log(op[1], op[2])
-            elif op[0] == control.OP_TRACE:
-                client = self.clients.get(op[1])
-                if client is not None:
-                    self.tracing.trace(client, op[2])
-            elif op[0] == control.OP_WORKER and op[3] == "up":
-                port = self.ports[op[1]]
-                if port is not None and not port.alive:
-                    port.up(op[2])
+            if isinstance(op, WorkerStateOp):
+                self._apply_state(op)
         change(epoch, ops)
         for op in ops:
-            if op[0] == control.OP_WORKER and op[3] == "down":
-                port = self.ports[op[1]]
+            if isinstance(op, WorkerOp) and op.state == "down":
+                port = self.ports[op.worker]
                 if port is not None:
                     port.down()
         self.in_process.table_changed()
+        self.routed.table_changed()
+
+    def _apply_state(self, op: WorkerStateOp) -> None:
+        """Apply ops that are not for the table, before it."""
+        match op:
+            case ProfileOp():
+                self.profiles[op.key] = op.profile
+            case ProfileGone():
+                self.profiles.pop(op.key, None)
+            case CredentialsOp() | CredentialsGone():
+                self.credentials.apply(op)
+            case LogOp():
+                self.use_log(op.settings, op.opened)
+            case TraceOp():
+                client = self.clients.get(op.conn)
+                if client is not None:
+                    self.tracing.trace(client, op.on)
+            case WorkerOp():
+                port = self.ports[op.worker]
+                if op.state == "up" and port is not None and not port.alive:
+                    port.up(op.generation)
+            case _:
+                assert_never(op)
 
     def use_log(self, settings: dict[str, Any], opened: int) -> None:
-        """Log as the supervisor does. `opened`: another number than before means to open the files anew."""
+        """Use the log settings of the supervisor. `opened`: a changed number means to open the files again."""
         again = self.log_opened is not None and opened != self.log_opened
         self.log_opened = opened
         try:
@@ -242,119 +346,176 @@ class Worker:
             if again:
                 self.log.reopen()
         except LogError as error:
-            self.log.error("SERVER", f"Worker {self.setup.worker} goes on with its log as it was: {error}")
+            self.log.error("SERVER", f"Worker {self.setup.worker} keeps its log settings: {error}")
         self.log_changed()
 
     # -- connections --------------------------------------------------------------------------------------------------
 
-    def adopt(self, message: Message, descriptor: int) -> None:
+    def adopt(self, message: Handover, descriptor: int) -> None:
         """A connection that the supervisor accepted or opened."""
-        offer = self.offers.get(message["offer"])
-        initiate = message.get("initiate")
-        if descriptor < 0 or offer is None:
-            reason = "no descriptor is free" if descriptor < 0 else f"offer {message['offer']} is not known"
+        profile = self.profiles.get(message.profile)
+        initiate = message.initiate
+        if descriptor < 0 or profile is None:
+            reason = "no file descriptor is left" if descriptor < 0 else f"profile {message.profile} is unknown"
             way = "from" if initiate is None else "to"
-            text = f"[C{message['conn']}] Connection {way} {message['peer']} dropped: {reason}"
+            text = f"[C{message.conn}] Connection {way} {message.peer} dropped: {reason}"
             self.log.repeated(ERROR, "SERVER", "dropped", text)
             if descriptor >= 0:
                 self.loop.close_descriptor(descriptor)
-            self.control.tell({"t": control.CLOSED, "conn": message["conn"], "error": None})
+            self.control.send_event(control.Closed(conn=message.conn, error=None))
             return
-        client = Client(self, message["conn"], offer, initiate)
-        client.transport = transport = Transport(self.loop, descriptor, client.connection)
+        client = ConnectionHandler(self, message.conn, profile, initiate)
+        try:
+            client.transport = transport = self._transport(client, descriptor, bool(message.octets))
+        except TlsError as error:
+            self._report_credentials(message, error)
+            self.loop.close_descriptor(descriptor)
+            self.control.send_event(control.Closed(conn=message.conn, error=SETUP_ERROR))
+            return
         self.clients[client.number] = client
         self.loop.add(descriptor, transport)
         try:
             if initiate is not None:
                 client.connection.start()
-            transport.schedule()
+            transport.begin(message.octets)
         except Exception as fault:  # noqa: BLE001 - the net below a new connection
             client.connection.end_by(fault)
 
-    def forget_client(self, client: Client) -> None:
+    def _transport(self, client: ConnectionHandler, descriptor: int, asked: bool) -> Transport:
+        """How the octets of a connection travel. asked: the supervisor has read a request for WebSocket, which was
+        without TLS. Raises TlsError."""
+        profile, initiate, connection = client.profile, client.initiate, client.connection
+        encrypted = profile.tls is not None and not asked
+        below = self._secured(client, descriptor) if encrypted else self.transport(self.loop, descriptor, connection)
+        if not profile.websockets:
+            return below
+        if initiate is None:
+            side = ServerSide(encrypted, partial(self._ask_page, client.number) if encrypted else None)
+        else:
+            side = ClientSide(initiate.host, initiate.port, profile.websocket_path, encrypted)
+        return WebSocketTransport(self.loop, descriptor, connection, below, side)
+
+    def _secured(self, client: ConnectionHandler, descriptor: int) -> TlsTransport:
+        """A transport over TLS. Raises TlsError."""
+        profile, initiate = client.profile, client.initiate
+        assert profile.tls is not None
+        verify_peer = profile.verify_peer and (not profile.websockets or self.credentials.trusts(profile.tls))
+        context = self.credentials.context(profile.tls, server=initiate is None, verify_peer=verify_peer)
+        host = None if initiate is None else initiate.host
+        return TlsTransport(self.loop, descriptor, client.connection, context, host, profile.verify_hostname)
+
+    def _ask_page(self, connection: int, request: bytes) -> int:
+        """The descriptor that the answer to a request for a page comes from; -1: there will be none."""
+        try:
+            return self.control.ask_page(connection, request)
+        except OSError as error:
+            self.log.repeated(WARNING, "HTTP", "page", f"A request for a page is not answered: {error.strerror}")
+            return -1
+
+    def _report_credentials(self, message: Handover, error: TlsError) -> None:
+        """A connection cannot be made with the credentials of its profile (security.md T-12, T-13)."""
+        if message.initiate is None:
+            self.log.repeated(ERROR, "ERROR", error.part, f"Run Time: {LISTENER_FAULTS[error.part]}")
+            return
+        place = f"for connection [C{message.conn}] to {message.peer}"
+        self.log.error("SERVER", f"{CONNECTOR_FAULTS[error.part]} {place}")
+        self.log.error("SERVER", f"[C{message.conn}] Connection aborted due to internal setup error")
+
+    def forget_client(self, client: ConnectionHandler) -> None:
         self.clients.pop(client.number, None)
+        self.admissions.done(client)
         self.in_process.forget(client.number)
 
-    def on_answer(self, message: Message, raw: bytes | None) -> None:
-        client = self.clients.get(message["conn"])
+    def count_questions(self, more: int) -> None:
+        """Change the number of attaches that wait for a decision."""
+        self.questions += more
+        if self.questions >= QUESTIONS_MOST:
+            self.loop.scheduler.behind = True
+        elif self.questions <= QUESTIONS_MOST // 2:
+            self.loop.scheduler.behind = False
+
+    def on_admission(self, message: control.Admitted | control.Denied) -> None:
+        client = self.clients.get(message.conn)
+        if client is not None:
+            self.admissions.done(client)
+            client.admission(message)
+
+    def on_answer(self, message: control.Answer | control.Detached) -> None:
+        client = self.clients.get(message.conn)
         if client is not None:
             client.answer(message)
 
-    def on_paired(self, message: Message, raw: bytes | None) -> None:
-        client = self.clients.get(message["conn"])
+    def on_paired(self, message: control.Paired) -> None:
+        client = self.clients.get(message.conn)
         if client is not None:
             client.answer(message)
         else:
             self.routed.unwanted(message)
 
-    def on_gone(self, message: Message, raw: bytes | None) -> None:
-        client = self.clients.get(message["conn"])
+    def on_gone(self, message: control.Gone) -> None:
+        client = self.clients.get(message.conn)
         if client is not None:
             client.connection.answer_close()
 
-    def on_link(self, message: Message, raw: bytes | None) -> None:
-        client = self.clients.get(message["conn"])
+    def on_link(self, message: control.Link) -> None:
+        client = self.clients.get(message.conn)
         if client is not None:
             client.link(message)
 
-    def on_unlink(self, message: Message, raw: bytes | None) -> None:
-        client = self.clients.get(message["conn"])
+    def on_unlink(self, message: control.Unlink) -> None:
+        client = self.clients.get(message.conn)
         if client is not None:
             client.unlink(message)
 
-    def on_close(self, message: Message, raw: bytes | None) -> None:
-        client = self.clients.get(message["conn"])
+    def on_permit(self, message: control.Permit) -> None:
+        client = self.clients.get(message.conn)
+        if client is not None:
+            client.permit(message)
+
+    def on_close_link(self, message: control.CloseLink) -> None:
+        client = self.clients.get(message.conn)
+        if client is not None:
+            client.close_link(message)
+
+    def on_close(self, message: control.Close) -> None:
+        client = self.clients.get(message.conn)
         if client is not None:
             client.close(message)
 
-    def on_watch(self, message: Message, raw: bytes | None) -> None:
-        client = self.clients.get(message["conn"])
-        self.tracing.watch(message["conn"], client, message["on"], message.get("due_ms"))
+    def on_watch(self, message: control.Watch) -> None:
+        client = self.clients.get(message.conn)
+        self.tracing.watch(message.conn, client, message.on, message.due_ms)
 
     # -- link slots ---------------------------------------------------------------------------------------------------
 
     def enter_link(
         self, session: Session, link: Any, name: str, handle: int | None, *, incoming: bool, container: bool = False
     ) -> Any:
-        """Give a link its slot and its handle; returns the slot. Raises RemoteError when there is none left of either:
-        the link has got nothing then, and its session does not know it.
+        """Give a link its slot and its handle; returns the slot. Raises RemoteError when there is none left of either;
+        then the link has neither.
         """
         slot = self.slots.claim(link, incoming, container, self.loop.scheduler.now_ns)
         try:
             session.add_link(link, name, handle, incoming)
         except BaseException:
-            self.slots.release(slot)
+            self.slots.release(slot, self.loop.scheduler.now_ns)
             raise
         self.stuck.wanted()
-        if isinstance(link, OutgoingLink):
+        if isinstance(link, ConsumerLink):
             self.links[slot.index] = link
         return slot
 
     def release_slot(self, slot: Any) -> None:
         self.links.pop(slot.index, None)
-        self.slots.release(slot)
+        self.slots.release(slot, self.loop.scheduler.now_ns)
         self.loop.used_memory()
-
-    # -- the router itself --------------------------------------------------------------------------------------------
-
-    def on_send(self, message: Message, raw: bytes | None) -> None:
-        assert raw is not None
-        self.in_process.send(message, raw)
-
-    def on_control(self, message: Message, raw: bytes | None) -> None:
-        assert raw is not None
-        self.in_process.send_control(message, raw)
-
-    def on_taken(self, message: Message, raw: bytes | None) -> None:
-        self.in_process.taken(message["counts"])
-        self.in_process.control_taken(message.get("control", ()))
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def on_drain(self, message: Message, raw: bytes | None) -> None:
-        """Read nothing more, let what is queued leave, then end; at the deadline in any case."""
+    def on_drain(self, message: control.Drain) -> None:
+        """Stop reading, send what is queued, then end; at the deadline in any case."""
         self.loop.stop_reading()
-        self._drain_until(self.loop.scheduler.now + message["deadline_ms"])
+        self._drain_until(self.loop.scheduler.now + message.deadline_ms)
 
     def _drain_until(self, deadline: int) -> None:
         if self.loop.idle() or self.loop.scheduler.now >= deadline:

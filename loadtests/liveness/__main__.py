@@ -1,6 +1,6 @@
 """`python -m loadtests.liveness`: rounds of random misbehaviour within the protocol, then everything comes to rest.
 
-Exit status: 0 nothing was wrong; 1 something was, with the words that repeat it; 2 it could not begin.
+Exit status: 0 passed; 1 failed, with the options that repeat the round; 2 it could not begin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from loadtests.liveness.world import World
 
 KINDS = ("rest", "grudge")
 WORKERS = (1, 3)
-#: Seconds without progress after which something stands still.
+#: Seconds without progress that count as a standstill.
 PATIENCE = 10.0
 ROUNDS = 100
 #: Faults of a round that are printed.
@@ -72,7 +72,7 @@ def seeds(options: argparse.Namespace) -> Iterator[int]:
 
 
 def settings(options: argparse.Namespace) -> list[Setting]:
-    """All settings that are asked for, in an order in which few seeds see all of their parts."""
+    """All requested settings, in an order in which few seeds cover all of their parts."""
     hops = HOPS if options.hop == "all" else (options.hop,)
     kinds = KINDS if options.kind == "both" else (options.kind,)
     workers = (options.workers,) if options.workers else WORKERS
@@ -90,7 +90,7 @@ class Run:
         self.failed: list[str] = []
 
     def round(self, seed: int, setting: Setting, history: bool = False) -> bool:
-        """One round; whether nothing was wrong."""
+        """One round; whether it passed."""
         routers = self._at_rest(setting)
         start = time.monotonic()
         scenario = draw(seed, setting.kind, len(routers.routers), routers.neighbour is not None)
@@ -115,7 +115,7 @@ class Run:
         return not faults
 
     def _at_rest(self, setting: Setting) -> Routers:
-        """Routers of a setting, started when they are first asked for."""
+        """Routers of a setting, started on first use."""
         key = setting.hop, setting.workers
         if key not in self._routers:
             own = self._stack.enter_context(ExitStack())
@@ -128,7 +128,7 @@ class Run:
         own.close()
 
     def summary(self) -> str:
-        """What was run, and what failed."""
+        """The rounds run, and those that failed."""
         lines = [f"{count:6} rounds: {setting}" for setting, count in sorted(self.counts.items())]
         lines.append(f"{len(self.failed)} of {sum(self.counts.values())} rounds failed")
         return "\n".join(lines + [f"    {words}" for words in self.failed])

@@ -1,4 +1,4 @@
-"""What must hold: while messages come, when everybody behaves, and when all is over."""
+"""The checks: while messages arrive, when all parties behave, and at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUTED_CREDIT = 5000
 def in_order(world: World, message: Message, link: InLink | BehindIn) -> None:
     """Messages of one link of a producer come to a consumer in the order in which they were sent."""
     if world.routers.hop and message.size >= STREAM // 8:
-        return  # between routers large messages go their own ways
+        return  # between routers large messages may overtake
     key = (message.uid, id(message.link))
     before = link.order.get(key)
     link.order[key] = message.number
@@ -54,7 +54,7 @@ def not_attached(world: World) -> list[str]:
 
 
 def standing(world: World) -> list[str]:
-    """What stands still: nothing, once all has come to its end."""
+    """The unfinished work: none, once all is complete."""
     found = not_attached(world)
     messages: dict[int, list[Message]] = {}
     for message in world.ledger:
@@ -106,7 +106,7 @@ def _why(link: OutLink) -> str:
 
 
 def _settled_ones(world: World) -> list[str]:
-    """Presettled messages that are to arrive, and have not."""
+    """Presettled messages that must arrive, and have not."""
     found = []
     for message in world.ledger:
         address = message.address
@@ -120,7 +120,7 @@ def _settled_ones(world: World) -> list[str]:
 
 
 def ledger(world: World) -> list[str]:
-    """What the books must say when all has come to its end."""
+    """The checks of the ledger when all is complete."""
     found = []
     for message in world.ledger:
         if not message.done or message.settled:
@@ -132,15 +132,15 @@ def ledger(world: World) -> list[str]:
             continue
         if unicast and not message.arrivals:
             found.append(f"{message} is {message.outcome}, although nobody has seen it and nobody left")
-        elif unicast and message.said and message.outcome != message.said[-1]:
-            found.append(f"{message} is {message.outcome} to its producer, and {message.said[-1]} by its consumer")
+        elif unicast and message.reported and message.outcome != message.reported[-1]:
+            found.append(f"{message} is {message.outcome} to its producer, and {message.reported[-1]} by its consumer")
     for text in found[:10]:
-        world.say(f"FAULT: {text}")
+        world.log(f"FAULT: {text}")
     return found
 
 
 def holding(world: World) -> list[str]:
-    """What routers hold although nothing is on its way."""
+    """What routers hold although nothing is in flight."""
     found = []
     for number, gauges in enumerate(world.routers.gauges()):
         for name in ("undelivered", "unsettled", "busy", "buffered", "in_rings"):
@@ -150,7 +150,7 @@ def holding(world: World) -> list[str]:
 
 
 def describe(world: World) -> None:
-    """The state of parties and routers, into the history."""
+    """Write the state of parties and routers to the history."""
     lines = []
     for connection in world.connections.values():
         lines.append(f"{connection}: {'' if connection.sock else 'not '}connected, {len(connection.out)} octets wait")

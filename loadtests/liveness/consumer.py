@@ -12,7 +12,7 @@ from loadtests.liveness.links import Link, Role
 if TYPE_CHECKING:
     from loadtests.liveness.party import Session
 
-#: Seconds after which what was to be settled together is settled, however little it is.
+#: Seconds after which a batch is settled, however small.
 BATCH_WAIT = 0.03
 
 
@@ -81,7 +81,7 @@ class InLink(Link):
     # --- credit -------------------------------------------------------------------------------------------------------
 
     def grant(self) -> None:
-        """Give credit as the pattern says."""
+        """Grant credit according to the pattern."""
         pattern, number = self.spec.credit
         if not self.up or self.leaving or self.draining or pattern == "none":
             return
@@ -102,13 +102,13 @@ class InLink(Link):
             self.set(self.credit + more)
 
     def set(self, credit: int, drain: bool = False) -> None:
-        """Say how much it is."""
+        """Send the flow."""
         credit = min(credit, (1 << 32) - 1)
         self.limit = self.count + credit
         self.session.flow((self.handle, self.count % frames.MODULUS, credit, drain, False))
 
     def ask_drain(self) -> None:
-        """Have what is left of the credit given back."""
+        """Drain the rest of the credit."""
         if self.up and not self.leaving and self.credit > 0 and not self.world.calm:
             self.draining = True
             self.set(self.credit, True)
@@ -165,7 +165,7 @@ class InLink(Link):
             self.grant()
 
     def complete(self, delivery: Delivery) -> None:
-        """All of a delivery is here."""
+        """A delivery is complete."""
         message, wrong = self.world.ledger.identify(delivery.payload)
         size = len(delivery.payload)
         delivery.payload = bytearray()
@@ -176,7 +176,7 @@ class InLink(Link):
         self.world.arrived(message, self)
         if delivery.settled:
             self.settled_since += 1
-            if not message.settled and message.link.up:  # else there is nobody any more who waits for its outcome
+            if not message.settled and message.link.up:  # else its outcome is not expected any more
                 self.world.fault(f"{self}: {message} came settled")
             self.grant()
             return
@@ -208,19 +208,19 @@ class InLink(Link):
         elif how == "two":
             self.session.dispose(True, delivery.number, delivery.number, False, frames.STATES[delivery.outcome])
             if delivery.message is not None:
-                delivery.message.said.append(delivery.outcome)
+                delivery.message.reported.append(delivery.outcome)
             self.world.loop.after(seconds if not calm else 0.01, lambda: self.settle([delivery], again=True))
         else:
             self.settle([delivery])
 
     def settle_waiting(self) -> None:
-        """Settle what waits, neighbours with the same outcome in one frame."""
+        """Settle waiting deliveries, adjacent ones with the same outcome in one frame."""
         self.flush = False
         waiting, self.waiting = self.waiting, []
         self.settle(waiting)
 
     def settle(self, deliveries: list[Delivery], again: bool = False) -> None:
-        """Say what becomes of deliveries."""
+        """Send outcomes of deliveries."""
         if self.ended or self.leaving or not self.session.usable:
             return
         run: list[Delivery] = []
@@ -230,16 +230,16 @@ class InLink(Link):
             self.session.received.pop(delivery.number, None)
             self.settled_since += 1
             if delivery.message is not None and not again:
-                delivery.message.said.append(delivery.outcome)
+                delivery.message.reported.append(delivery.outcome)
             if run and (delivery.number != run[-1].number + 1 or delivery.outcome != run[-1].outcome):
-                self.say(run)
+                self.send_disposition(run)
                 run = []
             run.append(delivery)
         if run:
-            self.say(run)
+            self.send_disposition(run)
         self.grant()
 
-    def say(self, run: list[Delivery]) -> None:
+    def send_disposition(self, run: list[Delivery]) -> None:
         """One disposition."""
         self.session.dispose(True, run[0].number, run[-1].number, True, frames.STATES[run[0].outcome])
 
@@ -252,7 +252,7 @@ class InLink(Link):
             self.grant()
 
     def calm_down(self) -> None:
-        """From now on, do what is to be done without delay."""
+        """From now on, act without delay."""
         self.grant()
         if self.spec.settle[0] in ("hold", "batch"):
             self.settle_waiting()

@@ -1,4 +1,4 @@
-"""What a round is made of, drawn from its seed alone: never from time or from what the router does."""
+"""Draws a round from its seed alone, never from time or from the router."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUTED = ("in", "out")
 ADDRESSED = ("balanced", "closest", "multicast")
 AUTO = ("auto_in", "auto_out")
 
-#: Ways never to behave.
+#: Kinds of permanent misbehaviour.
 GRUDGES = ("deaf", "shut", "unsettled", "no credit", "half a stream", "deaf broker", "shut broker", "busy")
 
 
@@ -29,7 +29,7 @@ class Address:
     kind: str
     #: the connection of its broker
     broker: ConnectionSpec | None = None
-    #: somebody here never behaves: nothing is expected of what is sent to it
+    #: a party here never behaves: nothing is expected of messages sent to it
     grudge: bool = False
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class ProducerSpec:
     cut: tuple[str, int] = ("full", 0)
     pace: float = 0.0
     drain: str = "send"
-    #: goes on for ever, with messages like its last one
+    #: sends for ever, with messages like its last one
     endless: bool = False
     delay: float = 0.0
 
@@ -114,7 +114,7 @@ class ConnectionSpec:
 
 @dataclass(frozen=True)
 class Incident:
-    """What happens to whom, at some time of the storm, and for how long."""
+    """An incident: its kind, party, time and duration."""
 
     at: float
     what: str
@@ -439,7 +439,7 @@ class Draw:
                 session.reopen = "zero"
                 if connection.role != "client":
                     continue
-                # Somebody else in the same session, behind it.
+                # Another party in the same session, after it.
                 if any(each.text.endswith("a10") for each in self.scenario.addresses):
                     continue
                 quiet = self._address(10, "balanced")

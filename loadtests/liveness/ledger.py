@@ -1,4 +1,4 @@
-"""What every message of a round has come to: who sent it, who got it, what was said of it."""
+"""The record of every message of a round: sender, receivers, outcomes."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Message:
     #: the last octet has been given to the socket
     sent: bool = False
     aborted: bool = False
-    #: what its producer was told, and that it was settled
+    #: its outcome at the producer, and whether it was settled
     outcome: str | None = None
     done: bool = False
-    #: links at which all of it has arrived, and what they said
+    #: links at which it has arrived completely, and their outcomes
     arrivals: list[InLink | BehindIn] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
     #: a consumer's link was lost with it
     lost_with: bool = False
 
@@ -73,7 +73,7 @@ class Ledger:
         return iter(self.messages.values())
 
     def identify(self, payload: bytes | bytearray) -> tuple[Message | None, str]:
-        """The message that these octets are; or None and what is wrong with them."""
+        """The message with these octets; or None and the error."""
         at = payload.find(_MARK)
         if at < 0 or len(payload) < at + _ID.size:
             return None, f"{len(payload)} octets that nobody sent"

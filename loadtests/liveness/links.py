@@ -1,4 +1,4 @@
-"""What producers and consumers have in common: a drawn link over all its attaches, and one attach of it."""
+"""Base of producers and consumers: a drawn link over all its attaches, and one attach."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AGAIN = 0.04
 
 
 class Role:
-    """What a drawn link does, over all attaches of it."""
+    """A drawn link, over all its attaches."""
 
     #: whether messages go from here to the router
     sends = False
@@ -32,7 +32,7 @@ class Role:
         self.link: Link | None = None
         self.session: Session | None = None
         self.attaches = 0
-        #: it is a client of a neighbour, without a link of ours
+        #: it is a client of a neighbour, without a link that the router attached
         self.behind = False
         #: it has left for good
         self.gone = False
@@ -47,7 +47,7 @@ class Role:
         return f"{'producer' if self.sends else 'consumer'} {self.spec.uid}"
 
     def attach(self, session: Session) -> None:
-        """Attach by our own will."""
+        """Attach by itself."""
         self.session = session
         if self.gone or self.link is not None or not session.usable:
             return
@@ -76,7 +76,7 @@ class Role:
             self.world.loop.after(max(AGAIN, self.away) if by_us else AGAIN, lambda: self.again(session))
 
     def again(self, session: Session) -> None:
-        """Attach again where it was, if that is still there."""
+        """Attach again on the same session, if it still exists."""
         current = session.connection.current(session.spec)
         if current is not None:
             self.attach(current)
@@ -94,7 +94,7 @@ class Link:
         self.handle = session.take_handle()
         self.remote_handle: int | None = None
         self.up = False
-        #: our detach is on its way
+        #: the detach of this end has been sent
         self.leaving = False
         #: it ended in order: what it sent settled before is not lost
         self.clean = False
@@ -152,7 +152,7 @@ class Link:
         self.end(ours)
 
     def end(self, by_us: bool) -> None:
-        """Nothing is left of it."""
+        """It has ended completely."""
         if self.ended:
             return
         self.ended = True
@@ -164,4 +164,4 @@ class Link:
         self.role.ended(self, by_us)
 
     def lost(self) -> None:
-        """What was under way has no outcome any more."""
+        """Messages in flight have no outcome any more."""

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 
 class Reader(Protocol):
-    """What a socket in the loop belongs to."""
+    """The owner of a socket in the loop."""
 
     def readable(self) -> None:
-        """There may be octets, or the end."""
+        """The socket is readable, or has ended."""
 
     def writable(self) -> None:
-        """There is room again."""
+        """The socket is writable."""
 
 
 class Timer:
@@ -30,12 +30,12 @@ class Timer:
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Cancel it."""
         self.call = None
 
 
 class Loop:
-    """Sockets, timers, and what is to be done at the end of each turn."""
+    """Sockets, timers, and calls at the end of each turn."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -43,8 +43,8 @@ class Loop:
         self._numbers = itertools.count()
         self._dirty: dict[Any, None] = {}
         self.now = time.monotonic()
-        #: when something last came from a socket
-        self.heard = self.now
+        #: time of the last input
+        self.last_input = self.now
 
     def close(self) -> None:
         """No further use."""
@@ -68,11 +68,11 @@ class Loop:
         return timer
 
     def soon(self, pump: Callable[[], None]) -> None:
-        """Call at the end of this turn, once however often it is asked for."""
+        """Call at the end of this turn, at most once."""
         self._dirty[pump] = None
 
     def turn(self, limit: float) -> None:
-        """Wait for events, `limit` seconds at most, and deal with them."""
+        """Wait for events, at most `limit` seconds, and handle them."""
         self.now = time.monotonic()
         if self._timers:
             limit = min(limit, max(0.0, self._timers[0][0] - self.now))
@@ -94,7 +94,7 @@ class Loop:
             pump()
 
     def run(self, seconds: float) -> None:
-        """Turns for so long."""
+        """Run for some seconds."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self.turn(left)

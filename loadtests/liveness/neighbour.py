@@ -201,7 +201,7 @@ class Behind:
                 continue
             odd = role.rng.random() < spec.odd
             outcome = role.rng.choice(("released", "rejected")) if odd else "accepted"
-            message.said.append(outcome)
+            message.reported.append(outcome)
             late = 0.0 if self.world.calm or spec.settle[0] == "now" else spec.settle[1]
             end.waiting.append((self.world.loop.now + late, arrival, outcome))
         due = [one for one in end.waiting if one[0] <= self.world.loop.now or self.world.calm]

@@ -18,7 +18,7 @@ from tests.peer.types import Array, Symbol
 if TYPE_CHECKING:
     from loadtests.liveness.world import World
 
-#: Octets that wait to be written before more is made; a connection that gushes has no such limit.
+#: Octets to be written at which no more is produced; a connection that gushes has no such limit.
 WRITE_AHEAD = 65536
 #: Octets read in one go, and made in one turn.
 READ_OCTETS = 1 << 18
@@ -70,7 +70,7 @@ class Session:
         )
 
     def take_handle(self) -> int:
-        """The lowest free one."""
+        """The lowest free handle."""
         return next(number for number in range(len(self.links) + 1) if number not in self.links)
 
     def take_delivery(self) -> int:
@@ -196,7 +196,7 @@ class Session:
         self.asked(fields)
 
     def asked(self, fields: list[Any]) -> None:
-        """The router attaches a link of its own: an auto link, or one of a client that is routed here."""
+        """The router attaches a link: an auto link, or a routed link of a client."""
         side = terminus(frames.field(fields, 5 if fields[2] else 6))
         role = self.connection.role_for(str(side.get("address")), bool(fields[2]))
         answer = {"source": frames.field(fields, 5), "target": frames.field(fields, 6)}
@@ -262,7 +262,7 @@ class Connection:
         self._turn = 0
         self._last_write = 0.0
         self.attempt = 0
-        #: handles of links that are nobody's: an auto link that comes and goes
+        #: handles of links without a role: an auto link that comes and goes
         self.flaps: dict[tuple[int, int], int] = {}
 
     def __str__(self) -> str:
@@ -285,7 +285,7 @@ class Connection:
                 self.begin(spec)
 
     def use(self, sock: socket.socket) -> None:
-        """Speak over a connected socket."""
+        """Use a connected socket."""
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
@@ -310,7 +310,7 @@ class Connection:
         self.put(frames.rare("open", container_id=name, max_frame_size=self.spec.frame, channel_max=1000))
 
     def begin(self, spec: SessionSpec) -> None:
-        """A session of ours and its links."""
+        """Begin a session, and its links."""
         channel = next(number for number in range(len(self.sessions) + 1) if number not in self.sessions)
         session = self.sessions[channel] = Session(self, spec, channel)
         session.begin()
@@ -322,7 +322,7 @@ class Connection:
         return next((one for one in self.sessions.values() if one.spec is spec and one.usable), None)
 
     def drop(self, reset: bool = False) -> None:
-        """Close the socket without a word."""
+        """Close the socket without a close frame."""
         if self.sock is None:
             return
         if reset:
@@ -330,7 +330,7 @@ class Connection:
         self._gone(True)
 
     def close(self) -> None:
-        """Close in order: what is written before is said."""
+        """Close in order: earlier output is sent first."""
         if self.sock is not None and not self.closing:
             self.put(frames.rare("close"))
             self.closing = True
@@ -380,7 +380,7 @@ class Connection:
     # --- out ----------------------------------------------------------------------------------------------------------
 
     def put(self, octets: bytes) -> None:
-        """Write octets behind all others."""
+        """Append octets to the output."""
         if self.sock is None or self.closing:
             return
         self.out += octets
@@ -418,7 +418,9 @@ class Connection:
         if not ready:
             return None
         if self.spec.order == "serial":
-            return next((link for link in ready if link.current is not None), ready[0])
+            begun = next((link for link in ready if link.current is not None), None)
+            if begun is not None:
+                return begun
         if self.spec.order == "random":
             return self.world.order.choice(ready)
         self._turn += 1
@@ -450,7 +452,7 @@ class Connection:
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
-    def hear(self, deaf: bool) -> None:
+    def set_deaf(self, deaf: bool) -> None:
         """Stop reading, or go on."""
         self.deaf = deaf
         self._watch()
@@ -468,7 +470,7 @@ class Connection:
         if not octets:
             self._gone(False)
             return
-        self.world.loop.heard = self.world.loop.now
+        self.world.loop.last_input = self.world.loop.now
         self._in += octets
         self._frames()
 
@@ -507,7 +509,7 @@ class Connection:
         elif code == frames.OPEN:
             if self.spec.role == "host":
                 self._open()
-            # What the router takes, and no more than this party would make by itself.
+            # What the router takes, and no more than this party would produce by itself.
             self.room = min(int(frames.field(fields, 2) or 65536), max(512, self.spec.frame)) - frames.TRANSFER_ROOM
             self.opened = True
             self.world.progress()

@@ -1,4 +1,4 @@
-"""Links that send: which message, cut how, at what pace, and what is said of it."""
+"""Links that send: messages, their frames, pace, and outcomes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Producer(Role):
-    """Sends what is in its list; goes on where it was when it is attached again."""
+    """Sends the messages of its list; continues after it is attached again."""
 
     sends = True
     spec: ProducerSpec
@@ -97,16 +97,16 @@ class OutLink(Link):
         elif self.credit and self.role.left:
             self.session.connection.wants()
         if frames.field(fields, 9):
-            self.tell()
+            self.send_flow()
 
     def give_back(self) -> None:
         """The answer to a drain."""
         self.count = (self.count + self.credit) % frames.MODULUS
         self.credit = 0
         self.drain = False
-        self.tell(True)
+        self.send_flow(True)
 
-    def tell(self, drain: bool = False) -> None:
+    def send_flow(self, drain: bool = False) -> None:
         """A flow with our state."""
         self.session.flow((self.handle, self.count, self.credit, drain, False))
 
@@ -181,7 +181,7 @@ class OutLink(Link):
             self.give_back()
 
     def on_outcome(self, number: int, state: str | None, settled: bool) -> None:
-        """What the router says of a delivery."""
+        """An outcome from the router."""
         message = self.unsettled.get(number)
         if message is None:
             return
@@ -189,7 +189,7 @@ class OutLink(Link):
         if state is not None and state != "received":
             message.outcome = state
         if not settled and message.outcome is not None:
-            # It is for us to settle now.
+            # The sender settles now.
             self.session.dispose(False, number, number, True, frames.STATES.get(message.outcome))
             settled = True
         if settled:

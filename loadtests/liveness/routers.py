@@ -1,4 +1,4 @@
-"""The routers under test: started once, used for many rounds, looked at from inside between them."""
+"""The routers under test: started once, used for many rounds, inspected between them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.system.router import SETTINGS, Router, Section, listener, poll
 #: Frames of a session window where listeners say so.
 SMALL_WINDOW = 20
 CAPACITY = 250
-#: What is between clients: one router; two; one and a neighbour of 1.19.
+#: Routers between clients: one; two; one and a neighbour of 1.19.
 HOPS = ("none", "two", "1.19")
 #: Seconds after which the connection of a management client is not used again; the router's idle time-out is 16.
 AGENT_AGE = 6.0
@@ -44,7 +44,7 @@ class Routers:
 
     def __init__(self, workers: int, hop: str) -> None:
         self.workers = workers
-        #: two: of ours; 1.19: one with a neighbour of 1.19
+        #: two: both Sluice; 1.19: one with a neighbour of 1.19
         self.kind = hop
         self.hop = hop != "none"
         self.neighbour: Neighbour | None = None
@@ -109,7 +109,7 @@ class Routers:
     # --- management ---------------------------------------------------------------------------------------------------
 
     def agent(self, number: int) -> Management:
-        """A management client. Nobody sends heartbeats for it: one that was not used for a while is made anew."""
+        """A management client. It sends no heartbeats while idle, so one that was not used for a while is replaced."""
         agent, used = self._agents.get(number, (None, 0.0))
         now = time.monotonic()
         if agent is None or now - used > AGENT_AGE:
@@ -156,7 +156,7 @@ class Routers:
         return found
 
     def trouble(self) -> list[str]:
-        """What no traffic excuses: a router that ended, workers that died, faults in logs."""
+        """Faults independent of traffic: a router that ended, workers that died, faults in logs."""
         found = []
         for router in self.routers:
             if not router.alive:

@@ -23,16 +23,16 @@ from tests.peer import frames as peer_frames
 
 #: Seconds for links to attach, and for link routes to become active.
 SETTING_UP = 15.0
-#: Seconds that a round takes at most, as long as something goes on.
+#: Seconds that a round takes at most, while there is progress.
 LONGEST = 60.0
-#: Seconds between looks at what goes on behind a neighbour.
+#: Seconds between checks of progress behind a neighbour.
 NEIGHBOUR_TURN = 0.003
 #: Faults after which a round is over.
 MOST_FAULTS = 20
 
 
 class Door:
-    """Where a connector comes to."""
+    """The listener of a connector."""
 
     def __init__(self, world: World, connection: Connection) -> None:
         self.world, self.connection = world, connection
@@ -46,7 +46,7 @@ class Door:
         world.loop.watch(self.sock, self, selectors.EVENT_READ)
 
     def readable(self) -> None:
-        """Somebody comes."""
+        """A connection has come."""
         try:
             sock, _address = self.sock.accept()
         except BlockingIOError:
@@ -60,7 +60,7 @@ class Door:
         """Nothing is written to it."""
 
     def close(self) -> None:
-        """Take nobody any more."""
+        """Accept no more."""
         self.world.loop.watch(self.sock, self, 0)
         self.sock.close()
 
@@ -84,7 +84,7 @@ class World:
         self.history: list[str] = []
         self.began = self.last = self.loop.now
         self.upset: set[Address] = set()
-        #: addresses that somebody has left, in order or not
+        #: addresses that a party has left, in order or not
         self.left: set[Address] = set()
         self.roles: dict[ProducerSpec | ConsumerSpec, Role] = {}
         self.connections: dict[ConnectionSpec, Connection] = {}
@@ -108,18 +108,18 @@ class World:
 
     # --- what parties say ---------------------------------------------------------------------------------------------
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """A line of the history."""
         self.history.append(f"{self.loop.now - self.began:8.3f}  {text}")
 
     def fault(self, text: str) -> None:
-        """Something that must not be."""
+        """Report a fault."""
         if not self.faults or self.faults[-1] != text:
             self.faults.append(text)
-            self.say(f"FAULT: {text}")
+            self.log(f"FAULT: {text}")
 
     def progress(self, role: Role | None = None) -> None:
-        """Something went on; with a role that never behaves, or with its likes, does not count."""
+        """Note progress; that of a role that never behaves does not count."""
         if role is None or not role.grudge:
             self.last = self.loop.now
 
@@ -137,7 +137,7 @@ class World:
     def detached(self, link: Link, error: Any) -> None:
         """The router has detached a link."""
         found = peer_frames.error_of(error)
-        self.say(f"{link} was detached: {found}")
+        self.log(f"{link} was detached: {found}")
         role = link.role
         if role.grudge or self.ending:
             return
@@ -149,13 +149,13 @@ class World:
 
     def unexpected(self, connection: Connection, text: str) -> None:
         """The router ends a session or connection."""
-        self.say(text)
+        self.log(text)
         grudge = connection.spec.deaf or any(session.shut for session in connection.spec.sessions)
         if not grudge and not self.ending:
             self.fault(text)
 
     def disturbed(self, address: Address) -> None:
-        """A consumer is gone, or anybody without a word: nothing is sure for what is on its way there."""
+        """A consumer, or a connection without a close, is gone: messages in flight there may be lost."""
         if not self.ending:
             self.upset.add(address)
             self.left.add(address)
@@ -173,7 +173,7 @@ class World:
     # --- the course of a round ----------------------------------------------------------------------------------------
 
     def run(self) -> list[str]:
-        """All of it; gives what was wrong."""
+        """Run the round; returns the faults."""
         try:
             if self._set_up():
                 self._storm()
@@ -192,7 +192,7 @@ class World:
         self.loop.close()
 
     def _set_up(self) -> bool:
-        """Brokers, then clients; everything attached. False: it could not be."""
+        """Connect brokers, then clients, and attach all links. False: it failed."""
         for spec, connection in self.connections.items():
             if spec.role == "visitor":
                 connection.connect(self.routers.routers[spec.router].ports["brokers"])
@@ -210,7 +210,7 @@ class World:
         for spec, connection in self.connections.items():
             if not spec.broker:
                 connection.connect(self.routers.routers[spec.router].ports[spec.listener])
-        self.say("everybody is connected")
+        self.log("everybody is connected")
         return (
             self._until(lambda: not check.not_attached(self), "all links are attached")
             and (not self.routers.hop or self._until(self._addresses_known, "routers know each other's addresses"))
@@ -309,18 +309,18 @@ class World:
         return True
 
     def _storm(self) -> None:
-        """Everybody does what was drawn, and what was drawn happens."""
+        """All parties act as drawn, and the drawn incidents happen."""
         start = self.loop.now
         self.begun = True
         for spec, connection in self.connections.items():
             connection.wants()
             if spec.deaf:
-                connection.hear(True)
+                connection.set_deaf(True)
             for session in connection.sessions.values():
                 session.shut = session.spec.shut
         for incident in self.scenario.incidents:
             self.loop.after(max(0.0, start + incident.at - self.loop.now), lambda i=incident: self._happen(i))  # type: ignore[misc]
-        self.say("the storm begins")
+        self.log("the storm begins")
         self.loop.run(self.scenario.seconds)
 
     def _happen(self, incident: Incident) -> None:
@@ -328,7 +328,7 @@ class World:
         connection = self.connections[incident.connection]
         session = connection.current(incident.session) if incident.session is not None else None
         role = self.roles[incident.link] if incident.link is not None else None
-        self.say(f"{incident.what}: {incident.connection.name}" + (f", {role.name} of {role.address}" if role else ""))
+        self.log(f"{incident.what}: {incident.connection.name}" + (f", {role.name} of {role.address}" if role else ""))
         if incident.what == "detach" and role is not None and role.link is not None:
             self.left.add(role.address)
             if isinstance(role, Consumer):
@@ -350,8 +350,8 @@ class World:
             session.shut = True
             self.loop.after(incident.seconds, session.open_window)
         elif incident.what == "deaf":
-            connection.hear(True)
-            self.loop.after(incident.seconds, lambda: connection.hear(False))
+            connection.set_deaf(True)
+            self.loop.after(incident.seconds, lambda: connection.set_deaf(False))
         elif incident.what == "flap":
             self._flap(incident)
 
@@ -392,7 +392,7 @@ class World:
             agent.send(agent.request(given, attributes, correlation_id=f"flap {operation}"))
 
         def delete() -> None:
-            self.say(f"the auto link of {spec.name} is attached; it is deleted")
+            self.log(f"the auto link of {spec.name} is attached; it is deleted")
             send("DELETE")
 
         if incident.closed:
@@ -402,13 +402,13 @@ class World:
         send("CREATE", address=address, direction="out", **where)
 
     def _calm(self) -> None:
-        """From now on everybody behaves, but who never does; everything comes to rest."""
+        """From now on all parties behave, except those that never do; everything must come to rest."""
         self.calm = True
-        self.say("from now on everybody behaves")
+        self.log("from now on everybody behaves")
         self.progress()
         for spec, connection in self.connections.items():
             if not spec.deaf:
-                connection.hear(False)
+                connection.set_deaf(False)
             for session in list(connection.sessions.values()):
                 if not session.spec.shut:
                     session.open_window()
@@ -429,7 +429,7 @@ class World:
                 return
         if self.behind is not None and not self.behind.connected:
             self.fault("the router and its neighbour of 1.19 have lost their connection")
-        self.say("all that was to come has come")
+        self.log("all that was to come has come")
         self.faults += check.ledger(self)
         if self.scenario.kind != "grudge":
             self._rest("at rest")
@@ -446,8 +446,8 @@ class World:
             check.describe(self)
 
     def _leave(self) -> None:
-        """Everybody leaves, and nothing may be left."""
-        self.say("everybody leaves")
+        """All parties leave, and nothing may be left."""
+        self.log("everybody leaves")
         self.ending = True
         clean = not self.faults
         for spec, connection in self.connections.items():

@@ -8,7 +8,7 @@ from typing import Final
 from loadtests.network.model import Graph, distances
 from loadtests.network.topologies import TOPOLOGIES
 from loadtests.network.world import Mirror, Router, Wire, World
-from supervisor.network.timers import Limits, Timers
+from supervisor.network.protocol.timers import Limits, Timers
 
 # Virtual seconds that a network is given: for the first convergence, and after an event. A held (damped) neighbour may
 # take half a minute, and what a silent one does three seconds; those are given longer where they occur.
@@ -242,7 +242,7 @@ class Network:
             found.append(Fault(router.id, other.id, f"{len(known)} keys, should be {len(other.keys)}"))
 
     def _compare_mirror(self, router: Router, mirror: Mirror, found: list[Fault]) -> None:
-        """What was said step by step comes to what is known."""
+        """What was sent step by step comes to what is known."""
         rows = {row.index: row for row in router.engine.routers() if row.index}
         if mirror.ids != {index: row.id for index, row in rows.items()}:
             found.append(Fault(router.id, "changes", "other routers than known"))

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from supervisor.network.engine import Engine
-from supervisor.network.memo import Memo
-from supervisor.network.outputs import KeysChanged, PathChanged, RouterAdded, RouterRemoved, Unreachable
-from supervisor.network.paths import TreeCache
-from supervisor.network.timers import Limits, Timers
+from supervisor.network.protocol.engine import Engine
+from supervisor.network.protocol.memo import Memo
+from supervisor.network.protocol.outputs import KeysChanged, PathChanged, RouterAdded, RouterRemoved, Unreachable
+from supervisor.network.protocol.paths import TreeCache
+from supervisor.network.protocol.timers import Limits, Timers
 
 EPOCH = 1_800_000_000  # seconds since 1970 when the clock says 0
 
@@ -36,7 +36,7 @@ class Mirror:
     keys: dict[int, dict[str, int | None]] = field(default_factory=dict)
 
     def apply(self, change: object) -> None:
-        """Raises AssertionError for a change that does not fit what was said before."""
+        """Raises AssertionError for a change that does not fit what was sent before."""
         if isinstance(change, RouterAdded):
             assert change.index > 0
             assert change.index not in self.ids

@@ -11,6 +11,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -20,7 +21,9 @@ from gevent.event import Event as Wake
 from proton import Endpoint, Event
 
 from loadtests.users.errors import AmqpError, Lost, Refused, TimedOut
+from loadtests.users.security import Security
 
+PORTS = {"amqp": 5672, "amqps": 5671}
 READ_SIZE = 65536  # octets asked from the socket at once
 HEARTBEAT_LOOK = 5.0  # seconds between looks at the clock while the engine waits for nothing
 CLOSE_LIMIT = 2.0  # seconds for the peer's close; after that the socket goes
@@ -36,12 +39,18 @@ class Owner(Protocol):
 class Connection:
     """One connection with one session. `lost` says why it ended, None while it is up."""
 
-    def __init__(self, url: str, *, container_id: str = "", timeout: float = 10.0) -> None:
-        """url: amqp://[USER:PASSWORD@]HOST[:PORT]; without a user SASL ANONYMOUS. timeout: seconds for each wait."""
+    def __init__(
+        self, url: str, *, container_id: str = "", timeout: float = 10.0, security: Security | None = None
+    ) -> None:
+        """url: amqp[s]://[USER:PASSWORD@]HOST[:PORT]; without a user SASL ANONYMOUS. timeout: seconds for each wait.
+        Raises ValueError."""
         parts = urlsplit(url if "//" in url else f"amqp://{url}")
-        if parts.scheme != "amqp" or not parts.hostname:
-            raise ValueError(f"not a URL like amqp://HOST:PORT: {url!r}")
-        self.host, self.port = parts.hostname, parts.port or 5672
+        if parts.scheme not in PORTS or not parts.hostname:
+            raise ValueError("not a URL like amqp://HOST:PORT or amqps://HOST:PORT")
+        self.host, self.port = parts.hostname, parts.port or PORTS[parts.scheme]
+        given = security or Security()
+        if parts.username and not given.user:
+            given = replace(given, user=unquote(parts.username), password=unquote(parts.password or ""))
         self.timeout = timeout
         self.lost: AmqpError | None = None
         self._closing = False
@@ -55,14 +64,11 @@ class Connection:
         self._engine.container = container_id or f"locust-{uuid.uuid4()}"
         self._engine.hostname = self.host
         self._transport = proton.Transport()
-        sasl = self._transport.sasl()
-        if parts.username:
-            self._engine.user = unquote(parts.username)
-            self._engine.password = unquote(parts.password or "")
-            sasl.allow_insecure_mechs = True  # the user's word: there is no TLS here
-            sasl.allowed_mechs("PLAIN")
-        else:
-            sasl.allowed_mechs("ANONYMOUS")
+        if given.user:
+            self._engine.user, self._engine.password = given.user, given.password
+        given.log_in(self._transport.sasl())
+        if parts.scheme == "amqps":
+            given.encrypt(self._transport, self.host)
         self._transport.bind(self._engine)
         self.session = self._engine.session()
 
@@ -139,6 +145,8 @@ class Connection:
                 self._end(Lost(f"connection lost: {error.strerror or error}"))
                 return
             if not octets:
+                self._transport.pending()  # only now the engine sees what a refusal of SASL means
+                self._dispatch()
                 self._transport.close_tail()
                 self._dispatch()
                 self._end(Lost("connection lost: end of stream"))

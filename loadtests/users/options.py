@@ -21,6 +21,15 @@ def _add(parser: Any) -> None:
         default="",
         help="how senders send (the class's)",
     )
+    group.add_argument("--amqp-user", default="", env_var="AMQP_USER", help="who all users are (the host's)")
+    # Of no group: locust keeps only such an option from its web UI.
+    parser.add_argument(
+        "--amqp-password", default="", env_var="AMQP_PASSWORD", include_in_web_ui=False, help="of the --amqp-user"
+    )
+    group.add_argument("--amqp-mechanisms", default="", help="SASL mechanisms, separated by blanks (PLAIN with a user)")
+    group.add_argument("--amqp-ca", default="", help="file of trusted authorities, for amqps:// (the system's)")
+    group.add_argument("--amqp-certificate", default="", help="certificate of all users, for amqps:// and EXTERNAL")
+    group.add_argument("--amqp-key", default="", help="its key (in the file of the certificate)")
     group.add_argument("--address-prefix", default="", help="put before every address, for example multicast/")
 
 

@@ -12,6 +12,7 @@ from locust import User, constant_throughput, events
 from loadtests.users import options as options  # adds the command line options
 from loadtests.users.connection import Connection
 from loadtests.users.errors import AmqpError
+from loadtests.users.security import Security
 
 RECONNECT_DELAY = 1.0  # seconds between attempts of one user
 LINGER = 1.0  # seconds receivers stay when the test ends, until the senders of other processes have stopped too
@@ -31,12 +32,18 @@ def _stop(**_: object) -> None:
     Phase.running = False
 
 
+def _look_at_the_clock(**_: Any) -> None:
+    """gevent's timers begin at its last look: on a slow machine the imports would count for the run time."""
+    gevent.get_hub().loop.update_now()
+
+
+events.init.add_listener(_look_at_the_clock)
 events.test_start.add_listener(_start)
 events.test_stopping.add_listener(_stop)
 
 
 class AmqpUser(User):
-    """One connection to `host`, an URL like amqp://127.0.0.1:5672; made anew when it is lost.
+    """One connection to `host`, a URL like amqp://127.0.0.1:5672 or amqps://localhost; made anew when it is lost.
 
     Attributes that a scenario's class sets: `rate` (tasks a second; 0: as fast as it can), `weight`, `fixed_count`.
     """
@@ -49,6 +56,8 @@ class AmqpUser(User):
         super().__init__(environment)
         given = self.option("rate")
         self.rate = (0.0 if given == "max" else float(given)) if given else self.rate
+        names = ("user", "password", "mechanisms", "ca", "certificate", "key")
+        self.security = Security(**{name: self.option(f"amqp_{name}") or "" for name in names})
         self._pace = constant_throughput(self.rate) if self.rate else None
 
     def wait_time(self) -> float:
@@ -73,7 +82,7 @@ class AmqpUser(User):
         if self.connection is not None and self.connection.lost is None:
             return True
         started = time.monotonic()
-        connection = self.connection = Connection(self.host or "amqp://127.0.0.1:5672")
+        connection = Connection(self.host or "amqp://127.0.0.1:5672", security=self.security)
         try:
             connection.open()
             self.attach(connection)
@@ -82,6 +91,10 @@ class AmqpUser(User):
             connection.abort()
             gevent.sleep(RECONNECT_DELAY)
             return False
+        except BaseException:  # locust ends this user
+            connection.abort()
+            raise
+        self.connection = connection
         self.report("connect", "", started)
         return True
 

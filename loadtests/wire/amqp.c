@@ -47,10 +47,21 @@ void put_terminus(struct writer *w, enum terminus kind, const char *address) {
     put8(w, 0x00), put8(w, 0x53), put8(w, (uint8_t)kind), put8(w, 0xd0);
     uint8_t *list = w->at;
     w->at += 8;
-    put_text(w, address);
+    if (address) put_text(w, address);
+    else put8(w, 0x40);
     put32(list, (uint32_t)(w->at - list - 4));
     put32(list + 4, 1);
     w->fields++;
+}
+
+void put_properties(struct writer *w, const char *to) {
+    put8(w, 0x00), put8(w, 0x53), put8(w, PROPERTIES_SECTION), put8(w, 0xd0);
+    uint8_t *list = w->at;
+    w->at += 8;
+    put8(w, 0x40), put8(w, 0x40); /* message-id, user-id */
+    put_text(w, to);
+    put32(list, (uint32_t)(w->at - list - 4));
+    put32(list + 4, 3);
 }
 
 void put_outcome(struct writer *w, enum outcome outcome) {

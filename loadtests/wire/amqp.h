@@ -13,7 +13,7 @@ enum performative {
 };
 enum outcome { ACCEPTED = 0x24, REJECTED = 0x25, RELEASED = 0x26, MODIFIED = 0x27 };
 enum terminus { SOURCE = 0x28, TARGET = 0x29 };
-enum { ERROR = 0x1d, DATA_SECTION = 0x75, FIRST_SECTION = 0x70, FRAME_HEADER = 8, MIN_MAX_FRAME = 512 };
+enum { ERROR = 0x1d, PROPERTIES_SECTION = 0x73, DATA_SECTION = 0x75, FIRST_SECTION = 0x70, FRAME_HEADER = 8, MIN_MAX_FRAME = 512 };
 
 static inline void put32(uint8_t *at, uint32_t value) {
     value = __builtin_bswap32(value);
@@ -38,7 +38,8 @@ void put_ubyte(struct writer *w, uint8_t value);
 void put_ushort(struct writer *w, uint16_t value);
 void put_uint(struct writer *w, uint32_t value);
 void put_string(struct writer *w, const char *text); /* at most 255 bytes */
-void put_terminus(struct writer *w, enum terminus kind, const char *address);
+void put_terminus(struct writer *w, enum terminus kind, const char *address); /* NULL: without one */
+void put_properties(struct writer *w, const char *to); /* a section of a message, not a field */
 void put_outcome(struct writer *w, enum outcome outcome);
 void put_encoded(struct writer *w, struct bytes value); /* one value as it was read; null when empty */
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "fault.h"
+#include "handshakes.h"
 #include "idle.h"
 #include "options.h"
 #include "process.h"
@@ -56,12 +57,16 @@ static uint8_t *make_pattern(void) {
     return pattern;
 }
 
+static void find_address(struct connection *c, unsigned i) {
+    if (options.distinct) snprintf(c->address, sizeof c->address, "%s.%u", options.address, i);
+    else snprintf(c->address, sizeof c->address, "%s", options.address);
+}
+
 static bool start_end(struct connection *c, enum role role, unsigned i) {
     int port = role == RECEIVER && options.receiver_port ? options.receiver_port : options.port;
     c->role = role;
     c->index = i;
-    if (options.distinct) snprintf(c->address, sizeof c->address, "%s.%u", options.address, i);
-    else snprintf(c->address, sizeof c->address, "%s", options.address);
+    find_address(c, i);
     c->container = role == RECEIVER && options.container;
     if (!connection_start(c, port, INPUT_BUFFER)) return false;
     if (!c->container) connection_attach(c, 0, role, c->address);
@@ -183,6 +188,7 @@ static void load_run(void) {
     run.received = zeroed((size_t)(options.multicast ? options.receivers : 1) * options.senders, sizeof *run.received);
     run.pattern = make_pattern();
     for (unsigned i = 0; i < options.senders; i++) {
+        find_address(&run.senders[i].c, i);
         sender_prepare(&run.senders[i]);
         senders[i] = &run.senders[i].c;
     }
@@ -190,6 +196,7 @@ static void load_run(void) {
     senders_start();
     receivers_start();
     if (options.container) connections_beside(receivers, options.receivers);
+    if (options.direct) connections_beside(senders, options.senders); /* handshakes of TLS need both ends */
     m.pss_start = processes_pss();
     if (!open_receivers() || !open_senders(&m)) return;
     side_open(&run.receiving, "receivers", receivers, options.receivers);
@@ -205,7 +212,9 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     raise_file_limit();
     processes_find();
-    if (options.idle) idle_run();
+    if (options.tls) tls_prepare();
+    if (options.handshakes) handshakes_run();
+    else if (options.idle) idle_run();
     else load_run();
     return faulty() ? 1 : 0;
 }

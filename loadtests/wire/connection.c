@@ -25,6 +25,8 @@ uint64_t clock_ns(void) {
 
 static const char *role_name(const struct connection *c) { return c->role == SENDER ? "sender" : "receiver"; }
 
+static const char *reason(void) { return errno == EPROTO ? tls_error() : strerror(errno); }
+
 static void *grown(void *old, size_t bytes) {
     void *more = realloc(old, bytes);
     if (!more) {
@@ -48,20 +50,30 @@ uint8_t *connection_room(struct connection *c, size_t bytes) {
 void connection_wrote(struct connection *c, const uint8_t *end) { c->out_end = (size_t)(end - c->out); }
 
 bool connection_flush(struct connection *c) {
-    while (c->out_start < c->out_end) {
-        ssize_t sent = send(c->fd, c->out + c->out_start, c->out_end - c->out_start, MSG_NOSIGNAL);
+    while (connection_pending(c)) {
+        const uint8_t *from = c->out + c->out_start;
+        size_t bytes = c->out_end - c->out_start;
+        ssize_t sent = c->tls         ? tls_write(c->tls, from, bytes)
+                       : c->websocket ? websocket_write(c->websocket, c->fd, from, bytes)
+                                      : send(c->fd, from, bytes, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0 && (errno == EAGAIN || (errno == ENOTCONN && c->attaches == 0))) return false;
         if (sent < 0) {
-            if (!c->closing) fatal("%s %u: send: %s", role_name(c), c->index, strerror(errno));
+            if (!c->closing) fatal("%s %u: send: %s", role_name(c), c->index, reason());
             c->peer_closed = true;
             c->out_start = c->out_end;
+            free(c->websocket);
+            c->websocket = NULL;
             return true;
         }
         c->out_start += (size_t)sent;
         c->last_write = clock_ns();
     }
     return true;
+}
+
+bool connection_writes(const struct connection *c) {
+    return connection_pending(c) && !(c->tls && tls_reads_first(c->tls));
 }
 
 void connection_flow(struct connection *c) {
@@ -100,19 +112,30 @@ static void begin(struct connection *c) {
     connection_wrote(c, w.at);
 }
 
-bool connection_start(struct connection *c, int port, size_t buffer) {
+int connection_socket(int port) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    int one = 1;
-    if (inet_pton(AF_INET, options.host, &to.sin_addr) != 1) {
-        fatal("--host %s: an IPv4 address is wanted", options.host);
-        return false;
+    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (inet_pton(AF_INET, options.host, &to.sin_addr) != 1) fatal("--host %s: an IPv4 address is wanted", options.host);
+    if (fd < 0 || stopped()) return -1;
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) && errno != EINPROGRESS) {
+        close(fd);
+        return -1;
     }
-    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (c->fd < 0 || (connect(c->fd, (struct sockaddr *)&to, sizeof to) && errno != EINPROGRESS)) {
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return fd;
+}
+
+bool connection_start(struct connection *c, int port, size_t buffer) {
+    c->fd = connection_socket(port);
+    if (c->fd < 0) {
         fatal("connection %u to %s:%d: %s", c->index, options.host, port, strerror(errno));
         return false;
     }
-    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (options.tls) c->tls = tls_connect(c->fd, NULL);
+    if (options.websocket && !(c->websocket = websocket_connect(c->fd))) {
+        fatal("connection %u to %s:%d: WebSocket: %s", c->index, options.host, port, strerror(errno));
+        return false;
+    }
     c->in_capacity = buffer;
     c->in = grown(NULL, buffer);
     c->peer_max_frame = MIN_MAX_FRAME;
@@ -141,7 +164,8 @@ void connection_attach(struct connection *c, uint32_t handle, enum role role, co
     put_string(&w, name), put_uint(&w, handle), put_bool(&w, role == RECEIVER);
     put_ubyte(&w, role == RECEIVER ? 2 : options.presettled); /* sender settles: mixed, settled or unsettled */
     put_ubyte(&w, 0);                                         /* receiver settles first */
-    put_terminus(&w, SOURCE, address), put_terminus(&w, TARGET, address);
+    put_terminus(&w, SOURCE, address);
+    put_terminus(&w, TARGET, role == SENDER && options.anonymous ? NULL : address);
     if (role == SENDER) put_null(&w), put_null(&w), put_uint(&w, c->delivery_count);
     frame_end(&w);
     connection_wrote(c, w.at);
@@ -272,14 +296,19 @@ static size_t eat(struct connection *c, uint64_t now) {
     return at;
 }
 
-size_t connection_read(struct connection *c, size_t most) {
+/* One read, and the whole frames that it makes. */
+static size_t read_once(struct connection *c, size_t most) {
     if (c->in_capacity == c->in_length) c->in = grown(c->in, c->in_capacity *= 2);
     size_t space = c->in_capacity - c->in_length;
-    ssize_t got = recv(c->fd, c->in + c->in_length, most < space ? most : space, 0);
+    uint8_t *to = c->in + c->in_length;
+    if (most > space) most = space;
+    ssize_t got = c->tls         ? tls_read(c->tls, to, most)
+                  : c->websocket ? websocket_read(c->websocket, c->fd, to, most)
+                                 : recv(c->fd, to, most, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     if (got <= 0) {
         if (!c->closing)
-            fatal("%s %u: %s", role_name(c), c->index, got ? strerror(errno) : "the connection was closed by the peer");
+            fatal("%s %u: %s", role_name(c), c->index, got ? reason() : "the connection was closed by the peer");
         c->peer_closed = true;
         return 0;
     }
@@ -288,6 +317,13 @@ size_t connection_read(struct connection *c, size_t most) {
     memmove(c->in, c->in + used, c->in_length - used);
     c->in_length -= used;
     return (size_t)got;
+}
+
+size_t connection_read(struct connection *c, size_t most) {
+    size_t all = read_once(c, most), part = all;
+    /* What TLS has taken from the socket wakes nobody: it is read now. */
+    while (c->tls && part && !stopped()) all += part = read_once(c, most);
+    return all;
 }
 
 /* ---- outside the run -------------------------------------------------------------- */
@@ -308,14 +344,17 @@ static void wait_io(struct connection *c, int milliseconds) {
     if (!polled) connections_beside(NULL, 0);
     for (unsigned i = 0; i <= besides; i++) {
         struct connection *each = i < besides ? beside[i] : c;
-        short wanted = connection_pending(each) ? POLLIN | POLLOUT : POLLIN;
+        short wanted = connection_writes(each) ? POLLIN | POLLOUT : POLLIN;
         polled[i] = (struct pollfd){i < besides && each == c ? -1 : each->fd, wanted, 0};
     }
     if (poll(polled, besides + 1, milliseconds) <= 0) return;
     for (unsigned i = 0; i <= besides; i++) {
         struct connection *each = i < besides ? beside[i] : c;
         if (polled[i].revents & POLLOUT) connection_flush(each);
-        if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) connection_read(each, SIZE_MAX);
+        if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) {
+            connection_read(each, SIZE_MAX);
+            if (each->tls) connection_flush(each); /* it may have waited for what was read */
+        }
     }
 }
 
@@ -343,6 +382,8 @@ void connections_close(struct connection **all, unsigned count, double seconds) 
         struct connection *c = all[i];
         for (uint64_t now; !c->peer_closed && !stopped() && (now = clock_ns()) < until;)
             wait_io(c, (int)((until - now) / 1000000) + 1);
+        if (c->tls) SSL_free(c->tls);
+        free(c->websocket);
         close(c->fd);
         free(c->in), free(c->out);
         c->in = c->out = NULL;

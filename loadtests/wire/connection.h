@@ -5,6 +5,8 @@
 #define CONNECTION_H
 
 #include "amqp.h"
+#include "tls.h"
+#include "websocket.h"
 
 enum role { SENDER, RECEIVER };
 enum { ADDRESS_ROOM = 256, DETACHED_TEXT = 256 };
@@ -19,6 +21,8 @@ struct handlers { /* frames that a side acts on; fields are positioned at the fi
 
 struct connection {
     int fd;
+    SSL *tls;                    /* NULL: octets go as they are */
+    struct websocket *websocket; /* NULL: AMQP without it */
     unsigned index;
     enum role role;
     const struct handlers *handlers;
@@ -45,6 +49,9 @@ struct connection {
 
 uint64_t clock_ns(void); /* CLOCK_MONOTONIC */
 
+/* A socket that is being connected to that port (non-blocking); below 0: errno says why not. */
+int connection_socket(int port);
+
 /* Starts connecting (non-blocking) and queues header, open and begin. False: a fault was recorded. */
 bool connection_start(struct connection *c, int port, size_t buffer);
 void connection_attach(struct connection *c, uint32_t handle, enum role role, const char *address);
@@ -53,7 +60,10 @@ void connection_attach(struct connection *c, uint32_t handle, enum role role, co
 uint8_t *connection_room(struct connection *c, size_t bytes);
 void connection_wrote(struct connection *c, const uint8_t *end);
 bool connection_flush(struct connection *c);        /* true when nothing is left to send */
-static inline size_t connection_pending(const struct connection *c) { return c->out_end - c->out_start; }
+static inline size_t connection_pending(const struct connection *c) {
+    return c->out_end - c->out_start + (c->websocket && websocket_pending(c->websocket));
+}
+bool connection_writes(const struct connection *c); /* it waits for a socket that can be written to */
 
 /* Connections that are served, too, while another is awaited: what it waits for may be up to them. */
 void connections_beside(struct connection **all, unsigned count);

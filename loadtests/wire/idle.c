@@ -48,11 +48,13 @@ static unsigned open_all(struct connection *all, int epoll) {
         for (int k = 0; k < n; k++) {
             struct connection *c = &all[events[k].data.u32];
             unsigned before = c->attaches;
-            if ((events[k].events & EPOLLOUT) && connection_flush(c)) {
-                struct epoll_event event = {.events = EPOLLIN, .data.u32 = events[k].data.u32};
+            if (events[k].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) connection_read(c, SIZE_MAX);
+            if (c->out_start < c->out_end) {
+                connection_flush(c);
+                struct epoll_event event = {.events = EPOLLIN | (connection_writes(c) ? EPOLLOUT : 0),
+                                            .data.u32 = events[k].data.u32};
                 epoll_ctl(epoll, EPOLL_CTL_MOD, c->fd, &event);
             }
-            if (events[k].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) connection_read(c, SIZE_MAX);
             if (before < LINKS && c->attaches >= LINKS) ready++;
         }
     }

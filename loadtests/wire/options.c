@@ -18,9 +18,12 @@ static const char usage[] =
     "usage: amqpload --port PORT [options]\n"
     "  what:   --address A  --size BYTES  --count N (per sender)  --seconds S  --rate MSGS_PER_S (in all)\n"
     "          --presettled  --allow-loss\n"
-    "  who:    --pairs N | --senders N --receivers M  --distinct (A.0, A.1 ...)  --multicast\n"
+    "  who:    --pairs N | --senders N --receivers M (0: somebody else receives)  --distinct (A.0, A.1 ...)  --multicast\n"
+    "          --anonymous (senders without a target: each message names its address)\n"
     "          --idle N (only open N connections and report what they cost)  --opening M (at a time)\n"
-    "  where:  --host IP  --receiver-port PORT  --direct (through a byte relay)\n"
+    "          --handshakes N (only so many TLS handshakes, --opening at a time)  --resume (one session)\n"
+    "  TLS:    --tls  --ca FILE (the peer is checked)  --cipher SUITE (of TLS 1.3)  --certificate FILE --key FILE\n"
+    "  where:  --websocket  --host IP  --receiver-port PORT  --direct (through a byte relay)\n"
     "          --container ID (receivers are brokers of this name: the router attaches, they answer)\n"
     "          --place apart|together (sender and receiver processes; needs --pid)\n"
     "  limits: --credit N  --session-window FRAMES  --max-frame BYTES  --first-id ID\n"
@@ -69,6 +72,12 @@ static void check(void) {
     if (options.direct && !options.receiver_port) wrong("direct", "", "needs --receiver-port, the relay's other port");
     if (options.container && options.direct) wrong("container", options.container, "there is no router to attach");
     if (options.container && strlen(options.container) > 60) wrong("container", options.container, "at most 60 bytes");
+    if (!options.tls && (options.ca || options.cipher || options.certificate || options.handshakes))
+        wrong("tls", "", "is needed by --ca, --cipher, --certificate and --handshakes");
+    if (!options.certificate != !options.key) wrong("certificate", "", "and --key go together");
+    if (options.resume && !options.handshakes) wrong("resume", "", "needs --handshakes");
+    if (options.websocket && (options.tls || options.direct)) wrong("websocket", "", "is not for --tls and --direct");
+    if (options.tls && options.read_rate > 0) wrong("read-rate", "", "is not for TLS, which reads ahead");
     if (options.place != ANYWHERE && (options.pid_count == 0 || options.senders != 1 || options.receivers != 1))
         wrong("place", "", "needs --pid and one sender and one receiver");
     if (options.seconds > 0 && options.count == 1000000) options.count = UINT64_C(1) << 40;
@@ -77,7 +86,7 @@ static void check(void) {
 void options_parse(int argc, char **argv) {
     enum { HOST, PORT, RECEIVER_PORT, ADDRESS, COUNT, SECONDS, SIZE, RATE, PRESETTLED, ALLOW_LOSS, PAIRS, SENDERS,
            RECEIVERS, DISTINCT, MULTICAST, IDLE, OPENING, DIRECT, PLACE, CREDIT, WINDOW, MAX_FRAME, FIRST_ID, READ_RATE,
-           THROTTLE, STALL, PID, CONTAINER, HELP };
+           THROTTLE, STALL, PID, CONTAINER, ANONYMOUS, TLS, CA, CIPHER, CERTIFICATE, KEY, HANDSHAKES, RESUME, WEBSOCKET, HELP };
     static const struct option names[] = {
         {"host", 1, 0, HOST}, {"port", 1, 0, PORT}, {"receiver-port", 1, 0, RECEIVER_PORT},
         {"address", 1, 0, ADDRESS}, {"count", 1, 0, COUNT}, {"seconds", 1, 0, SECONDS}, {"size", 1, 0, SIZE},
@@ -88,7 +97,9 @@ void options_parse(int argc, char **argv) {
         {"place", 1, 0, PLACE}, {"credit", 1, 0, CREDIT}, {"session-window", 1, 0, WINDOW},
         {"max-frame", 1, 0, MAX_FRAME}, {"first-id", 1, 0, FIRST_ID}, {"read-rate", 1, 0, READ_RATE},
         {"throttle", 1, 0, THROTTLE}, {"stall-seconds", 1, 0, STALL}, {"pid", 1, 0, PID},
-        {"container", 1, 0, CONTAINER}, {"help", 0, 0, HELP}, {0},
+        {"container", 1, 0, CONTAINER}, {"anonymous", 0, 0, ANONYMOUS}, {"tls", 0, 0, TLS}, {"ca", 1, 0, CA}, {"cipher", 1, 0, CIPHER},
+        {"certificate", 1, 0, CERTIFICATE}, {"key", 1, 0, KEY}, {"handshakes", 1, 0, HANDSHAKES},
+        {"resume", 0, 0, RESUME}, {"websocket", 0, 0, WEBSOCKET}, {"help", 0, 0, HELP}, {0},
     };
     int index;
     for (int key; (key = getopt_long(argc, argv, "", names, &index)) != -1;) {
@@ -106,7 +117,7 @@ void options_parse(int argc, char **argv) {
         case ALLOW_LOSS: options.allow_loss = true; break;
         case PAIRS: options.senders = options.receivers = (unsigned)integer(name, optarg, 1, 10000); break;
         case SENDERS: options.senders = (unsigned)integer(name, optarg, 1, 10000); break;
-        case RECEIVERS: options.receivers = (unsigned)integer(name, optarg, 1, 10000); break;
+        case RECEIVERS: options.receivers = (unsigned)integer(name, optarg, 0, 10000); break;
         case DISTINCT: options.distinct = true; break;
         case MULTICAST: options.multicast = true; break;
         case IDLE: options.idle = (unsigned)integer(name, optarg, 1, 100000); break;
@@ -125,6 +136,15 @@ void options_parse(int argc, char **argv) {
             options.pids[options.pid_count++] = (int)integer(name, optarg, 1, 4194304);
             break;
         case CONTAINER: options.container = optarg; break;
+        case ANONYMOUS: options.anonymous = true; break;
+        case TLS: options.tls = true; break;
+        case CA: options.ca = optarg; break;
+        case CIPHER: options.cipher = optarg; break;
+        case CERTIFICATE: options.certificate = optarg; break;
+        case KEY: options.key = optarg; break;
+        case HANDSHAKES: options.handshakes = (unsigned)integer(name, optarg, 1, 1e6); break;
+        case RESUME: options.resume = true; break;
+        case WEBSOCKET: options.websocket = true; break;
         case HELP: fputs(usage, stdout); exit(0);
         default: fputs(usage, stderr); exit(2);
         }

@@ -216,7 +216,7 @@ static bool finished(struct side *side, uint64_t now) {
     static uint64_t seen, seen_at;
     (void)side;
     if (!atomic_load(&run.senders_done)) return false;
-    if (received_total >= atomic_load(&run.expected)) return true;
+    if (received_total >= atomic_load(&run.expected) || !options.receivers) return true;
     uint64_t progress = 0;
     for (unsigned i = 0; i < options.receivers; i++) progress += run.receivers[i].frames;
     if (progress != seen || !seen_at) seen = progress, seen_at = now;

@@ -63,15 +63,16 @@ void report(const struct measured *m) {
     struct totals t = {0};
     add_senders(&t);
     add_receivers(&t);
-    t.lost = lost_copies();
+    t.lost = options.receivers ? lost_copies() : 0;
     judge(&t);
     double seconds = t.last > run.started ? (double)(t.last - run.started) / 1e9 : 0;
     double each = seconds > 0 ? 1 / seconds : 0;
+    uint64_t arrived = options.receivers ? t.received : t.settled; /* what others receive only the outcomes tell */
     printf("{");
     COUNT(sent), COUNT(received), COUNT(settled), COUNT(accepted), COUNT(rejected), COUNT(released), COUNT(modified);
     COUNT(no_outcome), COUNT(aborted), COUNT(lost), COUNT(duplicates), COUNT(disordered), COUNT(corrupt);
     COUNT(misrouted), COUNT(settled_twice), COUNT(bytes);
-    printf("\"seconds\": %.6f, \"per_second\": %.1f, \"bytes_per_second\": %.0f", seconds, (double)t.received * each,
+    printf("\"seconds\": %.6f, \"per_second\": %.1f, \"bytes_per_second\": %.0f", seconds, (double)arrived * each,
            (double)t.bytes * each);
     const struct histogram *h = &t.latency;
     printf(", \"latency_us\": {\"p50\": %.2f, \"p90\": %.2f, \"p99\": %.2f, \"p99.9\": %.2f, \"max\": %.2f}",
@@ -79,7 +80,7 @@ void report(const struct measured *m) {
            (double)histogram_at(h, 0.999) / 1e3, (double)h->largest / 1e3);
     if (options.pid_count) {
         double user = m->cpu_after.user - m->cpu_before.user, system = m->cpu_after.system - m->cpu_before.system;
-        double per = t.received ? 1e6 / (double)t.received : 0;
+        double per = arrived ? 1e6 / (double)arrived : 0;
         printf(", \"router_cpu\": {\"us_per_delivery\": %.4f, \"user_seconds\": %.2f, \"system_seconds\": %.2f, "
                "\"cores\": %.3f}", (user + system) * per, user, system, (user + system) * each);
         printf(", \"router_memory_kib\": {\"rss_before\": %lu, \"rss_peak\": %lu, \"pss_start\": %lu, "

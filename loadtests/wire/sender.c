@@ -27,8 +27,8 @@ static uint64_t due_of(const struct sender *s) {
 static void begin_message(struct sender *s, uint64_t due, uint64_t now) {
     uint64_t stamp = options.rate <= 0 ? now : s->late ? due : clock_ns();
     uint64_t sequence = (uint64_t)s->c.index << 48 | s->started;
-    memcpy(s->head + 8, &stamp, 8);
-    memcpy(s->head + 16, &sequence, 8);
+    memcpy(s->head + s->head_length - 16, &stamp, 8);
+    memcpy(s->head + s->head_length - 8, &sequence, 8);
     __atomic_store_n(&s->started, s->started + 1, __ATOMIC_RELAXED); /* the receiving thread looks at it */
     s->c.delivery_count++;
     s->offset = 0;
@@ -53,10 +53,10 @@ static void send_frame(struct sender *s) {
     put32(f + 22, id);
     f[27] = options.presettled ? 0x41 : 0x42;
     f[28] = n < left ? 0x41 : 0x42;
-    uint64_t from_head = s->offset < BODY_HEAD ? BODY_HEAD - s->offset : 0;
+    uint64_t from_head = s->offset < s->head_length ? s->head_length - s->offset : 0;
     if (from_head > n) from_head = n;
     memcpy(to, s->head + s->offset, from_head);
-    uint64_t position = s->offset + from_head - BODY_HEAD;
+    uint64_t position = s->offset + from_head - s->head_length;
     if (n > from_head) memcpy(to + from_head, run.pattern + position % PATTERN_PERIOD, n - from_head);
     connection_wrote(c, to + n);
     c->next_outgoing++;
@@ -146,11 +146,14 @@ static void on_echo(struct connection *c) { connection_flow(c); }
 static const struct handlers handlers = {.disposition = on_disposition, .echo = on_echo};
 
 void sender_prepare(struct sender *s) {
-    s->c.handlers = &handlers;
-    s->encoded = (uint64_t)options.size + BODY_HEAD - BODY_STAMP;
     static const uint8_t data_section[] = {0x00, 0x53, DATA_SECTION, 0xb0};
-    memcpy(s->head, data_section, sizeof data_section);
-    put32(s->head + 4, options.size);
+    struct writer w = {.at = s->head};
+    s->c.handlers = &handlers;
+    if (options.anonymous) put_properties(&w, s->c.address);
+    memcpy(w.at, data_section, sizeof data_section);
+    put32(w.at + sizeof data_section, options.size);
+    s->head_length = (size_t)(w.at - s->head) + BODY_HEAD;
+    s->encoded = (uint64_t)options.size + s->head_length - BODY_STAMP;
 }
 
 static void served(struct side *side, unsigned i, uint64_t now) {

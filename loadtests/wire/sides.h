@@ -8,7 +8,7 @@
 #include "histogram.h"
 #include "side.h"
 
-enum { BODY_HEAD = 8 + 16 /* data section header; clock and sequence number */, HEAD_ROOM = 8192 };
+enum { BODY_HEAD = 8 + 16 /* data section header; clock and sequence number */, HEAD_ROOM = 8192, PROPERTIES_ROOM = 300 };
 
 struct run { /* between the threads */
     atomic_bool senders_done;
@@ -32,7 +32,8 @@ struct sender { /* owned by the sending thread during the run */
     bool blocked;                /* nothing can be sent before the peer acts */
     bool late;                   /* has been blocked and is behind its schedule */
     bool runnable;               /* could send more, but others had their turn */
-    uint8_t head[BODY_HEAD];
+    uint8_t head[PROPERTIES_ROOM + BODY_HEAD]; /* of each message: properties if it names its address, and the above */
+    size_t head_length;
     struct bitmap settled_set, accepted_set;
 };
 void sender_prepare(struct sender *s);

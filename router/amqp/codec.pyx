@@ -415,19 +415,30 @@ def encode_described(code, items):
 
 
 def encode_value(value):
-    """Any Python value of JSON's kinds, as open properties need: 64-bit integers become long, others int."""
+    """Any Python value that `decode` gives: 64-bit integers become long, larger ones ulong, others int."""
     if value is None:
         return b"\x40"
     if isinstance(value, bool):
         return b"\x41" if value else b"\x42"
     if isinstance(value, Symbol):
         return encode_symbol(value)
+    if isinstance(value, Char):
+        return bytes((T_CHAR,)) + value.encode("utf-32-be")
     if isinstance(value, str):
         return encode_string(value)
+    if isinstance(value, bytes):
+        return encode_binary(value)
+    if isinstance(value, uuid.UUID):
+        return bytes((T_UUID,)) + value.bytes
+    if isinstance(value, Timestamp):
+        return bytes((T_TIMESTAMP,)) + value.to_bytes(8, "big", signed=True)
+    if isinstance(value, Described):
+        return b"\x00" + (encode_ulong(value.descriptor) if isinstance(value.descriptor, int)
+                          else encode_value(value.descriptor)) + encode_value(value.value)
     if isinstance(value, int):
         if -2**31 <= value < 2**31:
             return encode_int(value)
-        return b"\x81" + value.to_bytes(8, "big", signed=True)
+        return b"\x81" + value.to_bytes(8, "big", signed=True) if value < 2**63 else encode_ulong(value)
     if isinstance(value, float):
         return b"\x82" + struct.pack(">d", value)
     if isinstance(value, (list, tuple)):
@@ -438,7 +449,7 @@ def encode_value(value):
 
 
 def encode_error(condition, description=None, bytes info=None):
-    """An error (part 2, 2.8.14)."""
+    """An error (AMQP 1.0 part 2, 2.8.14)."""
     items = [encode_symbol(condition)]
     if description is not None or info is not None:
         items.append(encode_string(description) if description is not None else b"\x40")

@@ -1,15 +1,18 @@
-"""An AMQP connection (part 2, 2.4): headers, open and close, channels, idle time-out, output.
+"""An AMQP connection (AMQP 1.0 part 2, 2.4): headers, open and close, channels, idle time-out, output.
 
 Bytes go in by `receive`, come out of `out` after `prepare`; cold events go to a handler, a Python object with
 
-    on_begin(connection, remote_channel, fields) -> Channel    a session for the peer's begin
-    on_open(connection, open)                                   the peer's open, a dict; answer with `send_open`
+    on_open(connection, open)                                   the peer's open, a dict; answer with `send_open`, now
+                                                                or, after `pause(PAUSE_OPEN)`, later
+    on_begin(connection, remote_channel, fields) -> Channel     a session for the peer's begin; None: it waits until
+                                                                `connection.answer_begin(channel)`
     on_closing(connection, error) -> bool                       the peer's close, every channel is lost; True: the
                                                                 answer waits until `connection.answer_close()`
     on_closed(connection, error)                                (condition, description) or None: nothing more is said
     authenticator() -> SaslServer | None                        a peer wants the SASL layer; None: not allowed
-                                                                (as initiator: SaslClient, for `start`)
-    allow_plain(connection) -> bool                             a peer starts without the SASL layer
+                                                                (as initiator: SaslClient, for `start`). Its answers may
+                                                                come later, by `connection.answer_sasl(octets)`
+    refusal(connection) -> (condition, description) | None      a peer begins the AMQP layer, behind SASL or without
     on_authenticated(connection, user)                          SASL is through (as initiator: send the open now)
     on_fault(connection, exception)                             we erred: to be logged; the connection is closed
     on_frame(connection, received, octets, size)                while `traced`: a frame (its first TRACE_OCTETS octets)
@@ -23,22 +26,27 @@ States, and the event that leads on (any error leads to CLOSED after a close fra
 As initiator, after `start`, the same way with SASL; our AMQP header and open follow the outcome at once.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.string cimport memcpy
 
-from router.amqp.buffer cimport buffer_release, buffer_room, buffer_used, read16, read32
+from router.amqp.buffer cimport read16, read32
+from router.amqp.channel cimport FRAME_WAITS
 from router.amqp.codec cimport open_described, split_fields
-from router.amqp.frames cimport write_frame
-from router.amqp.message cimport meter_new, meter_release
-from router.amqp.numbers cimport number_get
+from router.amqp.memory cimport CONNECTION_CONTENT
+from router.amqp.object_table cimport number_get
+from router.amqp.performatives cimport open_body, open_fields, open_values
+from router.amqp.scheduler cimport FRAMES_A_TURN
 from router.amqp.spec cimport (
-    FRAME_AMQP, FRAME_HEADER, FRAME_SASL, MIN_MAX_FRAME_SIZE, P_BEGIN, P_CLOSE, P_END, P_OPEN, T_SMALLULONG,
+    FRAME_AMQP, FRAME_HEADER, FRAME_SASL, MIN_MAX_FRAME_SIZE, P_ATTACH, P_BEGIN, P_CLOSE, P_DETACH, P_END, P_OPEN,
+    T_SMALLULONG,
 )
+
+from collections import deque
 
 from router.amqp import codec
 from router.amqp.errors import (
-    FRAMING_ERROR, INTERNAL_ERROR, INVALID_FIELD, NOT_ALLOWED, NOT_IMPLEMENTED, RESOURCE_LIMIT, AmqpError, LocalError,
-    RemoteError,
+    FRAMING_ERROR, INTERNAL_ERROR, NOT_ALLOWED, NOT_IMPLEMENTED, RESOURCE_LIMIT, AmqpError, LocalError, RemoteError,
 )
+from router.amqp.headers import AMQP_HEADER, SASL_HEADER, TLS_HEADER, bad_header, not_expected
+from router.amqp.performatives import read_error
 
 cdef enum:
     HEADER = 0
@@ -50,106 +58,35 @@ cdef enum:
 
 STATES = ("header", "sasl", "header after sasl", "opening", "open", "closed")
 
-cdef bytes AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
-cdef bytes SASL_HEADER = b"AMQP\x03\x01\x00\x00"
-cdef bytes TLS_HEADER = b"AMQP\x02\x01\x00\x00"
 cdef bytes EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
-# Why a connection of ours failed, in the words of Dispatch (brokers-and-edge.md, C-7).
+# Why a connection of ours failed, in the words of Dispatch (brokers-and-edge.md C-7).
 IDLE = (RESOURCE_LIMIT, "local-idle-timeout expired")
 NO_HEADER = (FRAMING_ERROR, "Expected AMQP protocol header: no protocol header found (connection aborted)")
 ABORTED = (FRAMING_ERROR, "connection aborted")
 MALFORMED_SASL = (FRAMING_ERROR, "malformed SASL frame")
 
 cdef enum:
-    # Octets of messages that a connection may hold, and a process, where the configuration says nothing.
-    CONNECTION_CONTENT = 268435456
-    PROCESS_CONTENT = 1073741824
     CHANNEL_MAX_LIMIT = 32767  # of Dispatch: maxSessions is at most 32768
     LEAST_IDLE_MS = 100        # that a peer may ask for: it costs two empty frames each time
-    TRACE_OCTETS = 4096        # of a frame that a trace decodes: more than a line of the log holds
-    ERROR = 0x1D               # descriptor of an error
-    CONDITION_MOST = 255       # octets of a condition that is left of a long error
-    NS_A_MS = 1000000
-    NS_A_SECOND = 1000000000
+    # What follows when all links of a connection have ended.
+    THEN_NOTHING = 0
+    THEN_CLOSING = 1           # on_closing: the peer has closed
+    THEN_CLOSED = 2            # on_closed
 
 
-cdef class Scheduler:
-    def __cinit__(self):
-        self.now = 0
-        self.dirty = []
-        self.resumed = []
-        self.starved = []
-        self.withheld = set()
-        self.content_limit = PROCESS_CONTENT
-
-    cdef void set_clock(self, uint64_t now_ns) noexcept:
-        self.now_ns = now_ns
-        self.now = now_ns // NS_A_MS
-        self.second = <uint32_t>(now_ns // NS_A_SECOND)
-
-    def set_time(self, uint64_t now_ns):
-        """`set_clock` for tests."""
-        self.set_clock(now_ns)
-
-    cdef int note_content(self, uint64_t held) except -1:
-        """The process holds so many octets of messages. Between both marks nothing changes, so that it does not turn
-        on and off with each message."""
-        cdef Connection connection
-        if held >= self.content_limit:
-            self.crowded = True
-        elif self.crowded and held < self.content_limit - self.content_limit // 4:
-            self.crowded = False
-            for connection in self.withheld:
-                connection.grant_withheld()
-            self.withheld = set()
-        return 0
-
-
-cdef class Endpoint:
-    def __cinit__(self):
-        self.output_high = OUTPUT_HIGH
-
-    cdef int pump(self, size_t budget) except -1:
-        raise NotImplementedError
-
-    cdef void grant_again(self) noexcept:
-        pass
-
-
-cdef class Channel:
-    cdef bint turn(self) except *:
-        raise NotImplementedError
-
-    cdef int frame(self, uint8_t code, const uint8_t* p, const uint8_t* end) except -1:
-        raise NotImplementedError
-
-    cdef int flush(self) except -1:
-        raise NotImplementedError
-
-    cdef int end(self) except -1:
-        raise NotImplementedError
-
-    cdef int lost(self) except -1:
-        raise NotImplementedError
-
-    cdef int answered(self, uint16_t number, list items) except -1:
-        raise NotImplementedError
-
-
-cdef class Connection:
+cdef class Connection(ConnectionOutput):
     """One AMQP connection. Owner: the worker."""
 
     def __cinit__(self, Scheduler scheduler not None, handler, *, max_frame=16384, channel_max=CHANNEL_MAX_LIMIT,
                   idle_ms=0, initiator=False, content_limit=CONNECTION_CONTENT):
         self.scheduler = scheduler
+        self.process = scheduler.memory
         self.handler = handler
         self.initiator = initiator
         self.state = HEADER
-        self.channels = NumberTable()
-        self.local_channels = NumberTable()
-        self.dirty_channels = []
-        self.withheld = []
+        self.channels = ObjectTable()
+        self.local_channels = ObjectTable()
         self.content_limit = content_limit
         self.local_max_frame = max(max_frame, MIN_MAX_FRAME_SIZE)
         self.local_channel_max = min(channel_max, CHANNEL_MAX_LIMIT)
@@ -157,12 +94,6 @@ cdef class Connection:
         self.remote_channel_max = CHANNEL_MAX_LIMIT
         self.local_idle = idle_ms
         self.last_received = self.last_sent = scheduler.now
-
-    def __dealloc__(self):
-        buffer_release(&self.out)
-        if self.content is not NULL:
-            self.content.owner = NULL
-            meter_release(self.content)
 
     def start(self):
         """As initiator: ask for the SASL layer."""
@@ -180,11 +111,14 @@ cdef class Connection:
         self.last_received = self.scheduler.now
         if self.finished or self.answers_later:
             return size
+        self.turn_left = FRAMES_A_TURN
         try:
             taken = self.consume(data, size)
         except Exception as error:
             self.end_by(error)
             return size
+        finally:
+            self.granted = False
         return size if self.state == CLOSED else taken
 
     cpdef void end_by(self, object error):
@@ -198,11 +132,6 @@ cdef class Connection:
         """As `end_by`, where what is in the write buffer cannot be trusted: nothing more is said to the peer."""
         self.silent = True
         self.end_by(error)
-
-    cdef int report_fault(self, object error) except -1:
-        if self.handler is not None:
-            self.handler.on_fault(self, error)
-        return 0
 
     cdef Py_ssize_t consume(self, const uint8_t* data, size_t size) except -1:
         cdef size_t at = 0
@@ -249,6 +178,8 @@ cdef class Connection:
             p = open_described(p, end, &code)
             if p is NULL:
                 raise RemoteError("connection", "amqp:decode-error", "frame body is not a performative")
+        if not P_ATTACH < code < P_DETACH and not self.takes_turn():
+            return FRAME_WAITS
         if P_BEGIN < code < P_END and self.state == OPEN:
             channel = self.channel_of(number)
             if channel is None:
@@ -258,6 +189,23 @@ cdef class Connection:
             return channel.frame(<uint8_t>code, p, end)
         return self.cold_frame(code, number, p, end)
 
+    cdef bint takes_turn(self) except *:
+        """A frame that costs interpreter work may be taken now. False: it waits until others had their turn."""
+        if self.scheduler.behind or self.turn_left == 0 or (self.scheduler.frames_left == 0 and not self.granted):
+            self.pause(PAUSE_TURN)
+            self.scheduler.turns.append(self)
+            return False
+        self.turn_left -= 1
+        if not self.granted:
+            self.scheduler.frames_left -= 1
+        self.scheduler.frames += 1
+        return True
+
+    cdef int take_turn(self) except -1:
+        self.granted = True
+        self.resume(PAUSE_TURN)
+        return 0
+
     cdef Channel channel_of(self, uint16_t number):
         return <Channel>number_get(self.channels, number)
 
@@ -266,6 +214,7 @@ cdef class Connection:
         if code == P_OPEN and self.state == OPENING:
             self.read_open(split_fields(p, end))  # what is wrong with it is answered by an open, and a close
             self.state = OPEN
+            self.process.connections.add(self)
             self.handshake_deadline = 0
             self.handler.on_open(self, self.remote_open)
             return 0
@@ -279,6 +228,8 @@ cdef class Connection:
             self.peer_closed(split_fields(p, end))
             return 0
         if number > self.local_channel_max:
+            if code == P_BEGIN:
+                self.handler.on_too_many_sessions()
             raise above_channel_max(number, self.local_channel_max)
         channel = self.channel_of(number)
         if code == P_BEGIN:
@@ -290,8 +241,13 @@ cdef class Connection:
             return 0
         if channel is None:
             raise RemoteError("connection", NOT_ALLOWED, f"no such channel: {number}")
+        items = split_fields(p, end)
+        error = read_error(items[0]) if items else None
+        if error is not None:
+            self.handler.on_session_error(self, error)
         self.channels.remove(number)
-        return channel.end()
+        channel.end()
+        return self.lose_channel(channel)
 
     cdef int protocol_header(self, const uint8_t* p) except -1:
         cdef bytes text = PyBytes_FromStringAndSize(<const char*>p, FRAME_HEADER)
@@ -300,39 +256,43 @@ cdef class Connection:
         if self.state == HEADER2:
             if text != AMQP_HEADER:
                 raise bad_header(text)
-            self.write(AMQP_HEADER)
-            self.state = OPENING
+            self.begin_amqp()
         elif text == SASL_HEADER:
             self.sasl = self.handler.authenticator()
             if self.sasl is None:
                 return self.drop()
             self.state = SASL
             self.write(SASL_HEADER)
-            self.write(self.sasl.begin())
+            self.sasl_answered(self.sasl.begin())
         elif text == AMQP_HEADER:
-            if not self.handler.allow_plain(self):
-                return self.drop()
-            self.write(AMQP_HEADER)
-            self.state = OPENING
+            self.begin_amqp()
         elif text == TLS_HEADER:
             return self.drop()
         else:
             raise bad_header(text)
         return 0
 
+    cdef int begin_amqp(self) except -1:
+        refused = self.handler.refusal(self)
+        if refused is not None:
+            self.silent = True
+            return self.finish(refused)
+        self.write(AMQP_HEADER)
+        self.state = OPENING
+        return 0
+
     cdef int answered_header(self, bytes text) except -1:
         """The header of a peer that we connected to."""
         expected = AMQP_HEADER if self.state == HEADER2 else SASL_HEADER
         if text != expected:
-            layer = "AMQP" if self.state == HEADER2 else "SASL"
-            raise RemoteError("transport", FRAMING_ERROR,
-                              f"Expected {layer} protocol header got: {protocol_name(text)} ['{shown_octets(text)}']")
+            raise not_expected("AMQP" if self.state == HEADER2 else "SASL", text)
         self.state = OPENING if self.state == HEADER2 else SASL
         return 0
 
     cdef int sasl_frame(self, const uint8_t* frame, uint32_t size) except -1:
         cdef uint32_t offset = 4 * <uint32_t>frame[4]
-        if frame[5] != FRAME_SASL or offset < FRAME_HEADER or offset > size or size > MIN_MAX_FRAME_SIZE:
+        # Part 5, 5.3.1, has a limit of 512 octets, which a token does not fit into: clients that have one send more.
+        if frame[5] != FRAME_SASL or offset < FRAME_HEADER or offset > size:
             return self.drop(MALFORMED_SASL)
         if offset == size:
             return 0
@@ -342,6 +302,23 @@ cdef class Connection:
         except AmqpError:
             # Nothing but an outcome may be said in this layer, and its codes do not name a malformed frame.
             return self.drop(MALFORMED_SASL)
+        return self.sasl_answered(answer)
+
+    def answer_sasl(self, bytes answer not None):
+        """What `begin` or `step` of the SASL layer left open is known: frames to send. The exchange goes on."""
+        if self.state != SASL or self.finished:
+            return
+        try:
+            self.sasl_answered(answer)
+        except Exception as error:
+            self.end_by(error)
+        self.resume(PAUSE_SASL)
+
+    cdef int sasl_answered(self, bytes answer) except -1:
+        """answer: frames, or None: it comes later."""
+        if answer is None:
+            self.pause(PAUSE_SASL)
+            return 0
         if answer:
             self.write(answer)
         if self.sasl.done:
@@ -358,18 +335,7 @@ cdef class Connection:
     # -- open and close -----------------------------------------------------------------------------------------------
 
     cdef int read_open(self, list items) except -1:
-        """container-id, hostname, max-frame-size, channel-max, idle-time-out, outgoing-locales, incoming-locales,
-        offered-capabilities, desired-capabilities, properties (part 2, 2.7.1)"""
-        cdef list values = [codec.decode_one(item) for item in items[:10]]
-        values += [None] * (10 - len(values))
-        if not isinstance(values[0], str):
-            raise RemoteError("connection", "amqp:invalid-field", "open: container-id is missing or not a string")
-        for index, name in ((2, "max-frame-size"), (3, "channel-max"), (4, "idle-time-out")):
-            if values[index] is not None and (
-                    not isinstance(values[index], int) or not 0 <= values[index] <= 0xFFFFFFFF):
-                raise RemoteError("connection", "amqp:invalid-field", f"open: {name} is not a number")
-        if values[1] is not None and not isinstance(values[1], str):
-            raise RemoteError("connection", "amqp:invalid-field", "open: hostname is not a string")
+        cdef list values = open_values(items)
         self.remote_max_frame = 0xFFFFFFFF if values[2] is None else max(values[2], MIN_MAX_FRAME_SIZE)
         if values[3] is not None:
             self.remote_channel_max = min(values[3], CHANNEL_MAX_LIMIT)
@@ -378,42 +344,33 @@ cdef class Connection:
             raise RemoteError("connection", NOT_IMPLEMENTED,
                               f"idle-time-out of {values[4]} ms is too short, {LEAST_IDLE_MS} ms is the least")
         self.remote_idle = values[4] or 0
-        properties = values[9] if isinstance(values[9], dict) else {}
-        self.remote_open = {
-            "container": values[0], "hostname": values[1], "properties": properties,
-            "offered": symbols(values[7]), "desired": symbols(values[8]),
-            "raw_properties": items[9] if len(items) > 9 else b"",
-        }
+        self.remote_open = open_fields(values, items)
         return 0
+
+    def limit(self, max_frame, channel_max):
+        """Limits of this connection from now on; to be called before `send_open`."""
+        self.local_max_frame = max(max_frame, MIN_MAX_FRAME_SIZE)
+        self.local_channel_max = min(channel_max, CHANNEL_MAX_LIMIT)
 
     def send_open(self, container, *, hostname=None, properties=None, offered=(), desired=()):
         """The router's open: `properties` are encoded key and value octets in turn."""
-        idle = self.local_idle // 2
-        items = [
-            codec.encode_string(container), b"\x40" if hostname is None else codec.encode_string(hostname),
-            codec.encode_uint(self.local_max_frame), codec.encode_ushort(self.local_channel_max),
-            codec.encode_uint(idle) if idle else b"\x40", b"\x40", b"\x40",
-            codec.encode_symbols(offered) if offered else b"\x40",
-            codec.encode_symbols(desired) if desired else b"\x40",
-            codec.encode_map(properties) if properties else b"\x40",
-        ]
-        self.send_frame(0, codec.encode_described(P_OPEN, items))
+        if self.open_sent or self.finished:
+            return
+        self.open_sent = True
+        self.send_frame(0, open_body(container, hostname, self.local_max_frame, self.local_channel_max,
+                                     self.local_idle // 2, offered, desired, properties))
 
     cdef int peer_closed(self, list items) except -1:
         self.remote_error = read_error(items[0]) if items else None
-        self.lose_channels()
-        if not self.close_sent and self.handler.on_closing(self, self.remote_error):
-            self.answers_later = True
-            return 0
-        self.answer_close()
-        return 0
+        self.then = THEN_CLOSING
+        return self.lose_channels()
 
     def answer_close(self):
         """What on_closing asked to wait for has happened: answer the peer's close."""
         self.answers_later = False
         if not self.close_sent and not self.finished:
             self.close_sent = True
-            self.send_frame(0, codec.encode_described(P_CLOSE, []))
+            self.send_close(None)
         self.finish(self.remote_error)
 
     cpdef void fail(self, object error):
@@ -423,13 +380,8 @@ cdef class Connection:
                 self.close_sent = True
                 if self.initiator and self.state in (HEADER, SASL):
                     self.silent = True
-                elif self.state == HEADER:
-                    self.write(AMQP_HEADER)
-                if self.state in (HEADER, HEADER2, OPENING) and not self.initiator:
-                    self.send_frame(0, codec.encode_described(P_OPEN, [codec.encode_string("")]))
                 if self.state != SASL:
-                    self.send_frame(0, codec.encode_described(
-                        P_CLOSE, [codec.encode_error(error.condition, error.description)]))
+                    self.send_close(codec.encode_error(error.condition, error.description))
         except Exception as fault:
             self.silent = True
             self.report_fault(fault)
@@ -439,13 +391,22 @@ cdef class Connection:
         """Close from our side; the transport ends when the frame is out."""
         if self.close_sent or self.finished:
             return
-        if self.initiator and self.state in (HEADER, SASL):
+        if self.state == SASL or (self.initiator and self.state == HEADER):
             self.drop()
             return
         self.close_sent = True
-        self.send_frame(0, codec.encode_described(
-            P_CLOSE, [codec.encode_error(condition, description)] if condition else []))
+        self.send_close(codec.encode_error(condition, description) if condition else None)
         self.finish((condition, description) if condition else None)
+
+    cdef int send_close(self, bytes error) except -1:
+        """A close, after what has to come before it. error: encoded, or None."""
+        if not self.initiator:
+            if self.state == HEADER:
+                self.write(AMQP_HEADER)
+            if not self.open_sent:
+                self.open_sent = True
+                self.send_frame(0, codec.encode_described(P_OPEN, [codec.encode_string("")]))
+        return self.send_frame(0, codec.encode_described(P_CLOSE, [error] if error else []))
 
     def drop_silently(self):
         """The socket closes without any frame."""
@@ -454,6 +415,11 @@ cdef class Connection:
     cdef int drop(self, object error=None) except -1:
         self.silent = True
         return self.finish(error if self.initiator else None)
+
+    def transport_failed(self, text, what="SSL Failure"):
+        """The transport has failed, in its handshake or by a fault of the peer."""
+        self.silent = True
+        self.finish((FRAMING_ERROR, f"{what}: {text}"))
 
     def transport_lost(self):
         """The socket is gone."""
@@ -468,41 +434,73 @@ cdef class Connection:
         if self.finished:
             return 0
         self.finished = True
+        self.end_error = error
+        self.then = THEN_CLOSED
         self.mark_dirty()
-        self.lose_channels()
-        try:
-            self.handler.on_closed(self, error)
-        except Exception as fault:
-            self.report_fault(fault)
-        return 0
+        return self.lose_channels()
 
     def release(self):
-        """The transport is gone: cut the reference to the handler, which knows us."""
-        self.handler = None
+        """The transport is gone: cut the reference to the handler, which knows us, when it has heard of the end."""
+        if self.then == THEN_CLOSED:
+            self.release_due = True
+        else:
+            self.handler = None
 
     cdef int lose_channels(self) except -1:
-        """The connection has ended for its sessions. A fault on the way does not keep the others from being lost."""
+        """The connection has ended for its sessions; `then` follows. A fault on the way does not keep the others from
+        being lost.
+        """
         cdef Channel channel
         cdef list channels = self.local_channels.values()
         self.state = CLOSED
-        self.channels = NumberTable()
+        self.channels = ObjectTable()
+        if self.losing is None:
+            self.losing = deque()
+        ending = set(self.losing)
         for channel in channels:
+            if channel not in ending:
+                self.losing.append(channel)
             try:
                 channel.lost()
             except Exception as fault:
                 self.report_fault(fault)
-        self.local_channels = NumberTable()
-        self.dirty_channels = []
-        self.first_turn = self.last_turn = None
-        self.withheld = []
-        self.scheduler.withheld.discard(self)
+        self.local_channels = ObjectTable()
+        self.forget_output()
+        self.let_go()
+        return self.lose_more()
+
+    cdef int all_lost(self) except -1:
+        """No link is left of what was lost."""
+        cdef int then = self.then
+        self.then = THEN_NOTHING
+        if then == THEN_CLOSING:
+            if not self.close_sent and self.handler.on_closing(self, self.remote_error):
+                self.answers_later = True
+            else:
+                self.answer_close()
+        elif then == THEN_CLOSED:
+            try:
+                self.handler.on_closed(self, self.end_error)
+            except Exception as fault:
+                self.report_fault(fault)
+            if self.release_due:
+                self.handler = None
         return 0
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
     cdef int begin(self, uint16_t number, list items) except -1:
         cdef Channel channel = self.handler.on_begin(self, number, items)
+        if channel is None:
+            self.pause(PAUSE_BEGIN)
+            return 0
         return self.channels.put(number, channel)
+
+    def answer_begin(self, Channel channel not None):
+        """The session that `on_begin` did not have yet; frames of the peer go on."""
+        if self.state == OPEN:
+            self.channels.put(channel.remote_channel, channel)
+        self.resume(PAUSE_BEGIN)
 
     cdef bint begun(self, uint16_t number, bytes ours, list items) except *:
         """Whether the peer's begin on channel `number` answers one of ours, on channel `ours` (encoded)."""
@@ -541,135 +539,7 @@ cdef class Connection:
         """Sessions that may still begin, of either side."""
         return min(self.local_channel_max, self.remote_channel_max) + 1 - self.open_channels
 
-    # -- output -------------------------------------------------------------------------------------------------------
-
-    cdef int write(self, bytes octets) except -1:
-        cdef uint8_t* w = buffer_room(&self.out, len(octets))
-        memcpy(w, <const uint8_t*>octets, len(octets))
-        self.out.end += len(octets)
-        self.mark_dirty()
-        return 0
-
-    cdef int send_frame(self, uint16_t channel, bytes body) except -1:
-        write_frame(&self.out, channel, FRAME_AMQP, body)
-        self.mark_dirty()
-        return 0
-
-    # -- traces of frames ---------------------------------------------------------------------------------------------
-
-    def trace(self, bint on):
-        """Show frames to the handler from now on, or no more."""
-        if on != self.traced:
-            self.traced = on
-            self.shown = False
-            self.shown_out = buffer_used(&self.out) if on else 0
-
-    cdef int show_received(self, const uint8_t* data, size_t size) except -1:
-        if self.shown:
-            self.shown = False
-            return 0
-        self.handler.on_frame(self, True, data[:size if size < TRACE_OCTETS else TRACE_OCTETS], size)
-        return 0
-
-    cdef int show_sent(self) except -1:
-        """Show what has been written since the last call; to be called before octets leave `out`."""
-        cdef const uint8_t* p = self.out.data + self.out.start + self.shown_out
-        cdef const uint8_t* end = self.out.data + self.out.end
-        cdef size_t size
-        while p < end:
-            size = FRAME_HEADER if p[0] == c"A" else read32(p)
-            self.handler.on_frame(self, False, p[:size if size < TRACE_OCTETS else TRACE_OCTETS], size)
-            p += size
-        self.shown_out = buffer_used(&self.out)
-        return 0
-
-    cdef void sent(self, size_t octets) noexcept:
-        """So many octets of `out` have left."""
-        self.out.start += octets
-        if self.traced:
-            self.shown_out -= octets
-
-    cdef void mark_dirty(self) noexcept:
-        if not self.dirty:
-            self.dirty = True
-            self.scheduler.dirty.append(self)
-
-    cdef void mark_channel(self, Channel channel) noexcept:
-        """The session has something to say at the end of this wake."""
-        if not channel.in_dirty:
-            channel.in_dirty = True
-            self.dirty_channels.append(channel)
-            self.mark_dirty()
-
-    cdef void want_turn(self, Channel channel, bint urgent) noexcept:
-        """Links of the session may be able to write queued deliveries."""
-        if channel.has_turn or self.finished:
-            return
-        channel.has_turn = True
-        channel.next_turn = None
-        if self.last_turn is None:
-            self.first_turn = self.last_turn = channel
-        elif urgent:
-            channel.next_turn = self.first_turn
-            self.first_turn = channel
-        else:
-            self.last_turn.next_turn = channel
-            self.last_turn = channel
-        self.mark_dirty()
-
-    cdef int prepare(self) except -1:
-        """Put everything that may go out now into `out`: dispositions and flows first, then deliveries in turns."""
-        cdef Channel channel
-        cdef list channels
-        while self.dirty_channels:
-            channels = self.dirty_channels
-            self.dirty_channels = []
-            for channel in channels:
-                channel.in_dirty = False
-                channel.flush()
-        while self.first_turn is not None and buffer_used(&self.out) < self.room_needed():
-            channel = self.first_turn
-            self.first_turn = channel.next_turn
-            if self.first_turn is None:
-                self.last_turn = None
-            channel.next_turn = None
-            channel.has_turn = False
-            if channel.turn():
-                self.want_turn(channel, (<Endpoint>channel.ready.first).urgent)
-        return 0
-
-    cdef size_t room_needed(self) noexcept:
-        """Octets in the write buffer above which the next link waits."""
-        cdef void* first = self.first_turn.ready.first
-        return OUTPUT_HIGH if first is NULL else (<Endpoint>first).output_high
-
-    def wants_turn(self):
-        """True while links could write if the write buffer had room."""
-        return self.first_turn is not None
-
-    # -- memory -------------------------------------------------------------------------------------------------------
-
-    cdef Meter* content_meter(self) except NULL:
-        if self.content is NULL:
-            self.content = meter_new(<void*>self, connection_freed)
-        return self.content
-
-    cdef bint full(self) noexcept:
-        """It holds all that it may, or the process does."""
-        return self.scheduler.crowded or (self.content is not NULL and self.content.held >= self.content_limit)
-
-    cdef void withhold(self, Endpoint link) noexcept:
-        """The link's `grant` is to be called when the connection is not full any more. Once for each link."""
-        self.withheld.append(link)
-        if self.scheduler.crowded:
-            self.scheduler.withheld.add(self)
-
-    cdef void grant_withheld(self) noexcept:
-        cdef Endpoint link
-        cdef list withheld = self.withheld
-        self.withheld = []
-        for link in withheld:
-            link.grant_again()
+    # -- reading on ---------------------------------------------------------------------------------------------------
 
     cpdef void pause(self, uint32_t reason):
         """Keep frames in the transport: something they need has no room, or is being decided."""
@@ -705,7 +575,7 @@ cdef class Connection:
         self.handshake_deadline = self.scheduler.now + ms
 
     def tick(self, uint64_t now):
-        """Heartbeats and time-outs that are due. Returns when to call again (ms), 0: never."""
+        """Heartbeats and time-copies that are due. Returns when to call again (ms), 0: never."""
         cdef uint64_t due = 0
         cdef uint64_t at
         if self.finished:
@@ -717,13 +587,13 @@ cdef class Connection:
             due = self.handshake_deadline
         if self.state == OPEN and self.local_idle:
             if self.paused:
-                self.last_received = now   # whoever is not read cannot be called silent
+                self.last_received = now   # a peer that is not read does not count as silent
             at = self.last_received + self.local_idle
             if now >= at:
                 self.fail(RemoteError("connection", RESOURCE_LIMIT, "local-idle-timeout expired"))
                 return 0
             due = at if due == 0 or at < due else due
-        if self.state == OPEN and self.remote_idle:
+        if self.open_sent and self.state == OPEN and self.remote_idle:
             at = self.last_sent + max(self.remote_idle // 2, 1)
             if now >= at:
                 self.write(EMPTY_FRAME)
@@ -739,81 +609,6 @@ cdef class Connection:
         cdef const uint8_t* p = data
         return self.receive(p, len(data))
 
-    def take_output(self):
-        """What there is to send."""
-        if not self.finished:
-            self.prepare()
-        if self.traced:
-            self.show_sent()
-            self.shown_out = 0
-        data = PyBytes_FromStringAndSize(<const char*>(self.out.data + self.out.start), self.out.end - self.out.start)
-        buffer_release(&self.out)
-        self.dirty = False
-        if self in self.scheduler.dirty:
-            self.scheduler.dirty.remove(self)
-        return data
-
-
-cdef void connection_freed(void* owner) noexcept:
-    cdef Connection connection = <Connection>owner
-    if connection.withheld and connection.scheduler.crowded:
-        connection.scheduler.withheld.add(connection)
-    elif connection.withheld \
-            and connection.content.held < connection.content_limit - connection.content_limit // 4:
-        connection.grant_withheld()
-
-
-cdef str shown_octets(bytes text):
-    return "".join(chr(c) if 32 <= c < 127 else f"\\x{c:02x}" for c in text)
-
-
-cdef str protocol_name(bytes text):
-    """What a peer seems to speak."""
-    layers = {AMQP_HEADER: "AMQP 1.0 layer", SASL_HEADER: "AMQP SASL layer", TLS_HEADER: "AMQP TLS layer"}
-    return layers.get(text) or ("Unknown AMQP connection" if text[:4] == b"AMQP" else "Unknown protocol")
-
-
-cdef object bad_header(bytes text):
-    shown = shown_octets(text)
-    if text[:4] == b"AMQP" and text[4] in (0, 1, 2, 3):
-        return RemoteError("transport", FRAMING_ERROR, f"Incompatible AMQP connection detected: '{shown}'")
-    return RemoteError("transport", FRAMING_ERROR, f"Unknown protocol detected: '{shown}'")
-
 
 cdef object above_channel_max(number, limit):
     return RemoteError("connection", FRAMING_ERROR, f"remote channel {number} is above negotiated channel_max {limit}.")
-
-
-def symbols(value):
-    """Capabilities: one symbol, an array of them, or none, as a list of str."""
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return [str(value)]
-    return [str(item) for item in value if isinstance(item, str)] if isinstance(value, list) else []
-
-
-def read_error(bytes raw not None):
-    """(condition, description) of an encoded error, or None."""
-    if raw[:1] == b"\x40":
-        return None
-    _code, items = codec.described_list(raw)
-    values = [codec.decode_one(item) for item in items[:2]]
-    condition = str(values[0]) if values and values[0] is not None else INTERNAL_ERROR
-    return condition, str(values[1]) if len(values) > 1 and values[1] is not None else ""
-
-
-def check_error(bytes raw not None):
-    """An encoded error that goes to another peer is one, or this raises RemoteError."""
-    codec.decode_one(raw)
-    if codec.described_list(raw)[0] != ERROR:
-        raise RemoteError("link", INVALID_FIELD, "detach: error is not an error")
-
-
-def short_error(bytes raw not None):
-    """What is left of an encoded error where a frame has little room: its condition, cut. Raises nothing."""
-    try:
-        condition = read_error(raw)[0].encode("ascii", "replace")[:CONDITION_MOST].decode()
-    except (AmqpError, TypeError):  # no error, or none at all
-        condition = INTERNAL_ERROR
-    return codec.encode_error(condition)

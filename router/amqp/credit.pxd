@@ -1,5 +1,5 @@
 """Link credit as numbers (part 2, 2.6.7)."""
-from libc.stdint cimport INT32_MAX, UINT32_MAX, int32_t, int64_t, uint32_t
+from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint32_t
 
 
 cdef inline uint32_t credit_left(uint32_t receiver_count, uint32_t link_credit, uint32_t sender_count) noexcept nogil:
@@ -12,8 +12,3 @@ cdef inline uint32_t credit_left(uint32_t receiver_count, uint32_t link_credit, 
     elif left > UINT32_MAX:
         left = UINT32_MAX
     return <uint32_t>left
-
-
-cdef inline int32_t shown_credit(uint32_t credit) noexcept nogil:
-    """Credit as a slot shows it."""
-    return INT32_MAX if credit > INT32_MAX else <int32_t>credit

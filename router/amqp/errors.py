@@ -36,10 +36,12 @@ class LocalError(AmqpError):
     """We erred."""
 
 
+CONNECTION_FORCED = "amqp:connection:forced"
 DECODE_ERROR = "amqp:decode-error"
 FRAMING_ERROR = "amqp:connection:framing-error"
 INTERNAL_ERROR = "amqp:internal-error"
 INVALID_FIELD = "amqp:invalid-field"
+MESSAGE_SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
 NOT_ALLOWED = "amqp:not-allowed"
 NOT_IMPLEMENTED = "amqp:not-implemented"
 RESOURCE_LIMIT = "amqp:resource-limit-exceeded"
@@ -49,5 +51,5 @@ SESSION_INVALID_FIELD = "amqp:session:invalid-field"
 
 
 def malformed(description: str, offset: int = -1) -> RemoteError:
-    """A value of a frame cannot be read (part 1, 1.6)."""
+    """A value of a frame cannot be read (AMQP 1.0 part 1, 1.6)."""
     return RemoteError("codec", DECODE_ERROR, description, offset)

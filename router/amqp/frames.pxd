@@ -1,4 +1,4 @@
-"""Frames (part 2, 2.3) and the performatives of the hot path as C structs."""
+"""Frames (AMQP 1.0 part 2, 2.3) and the performatives of the hot path as C structs."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from router.amqp.buffer cimport WriteBuffer

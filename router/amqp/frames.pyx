@@ -1,4 +1,4 @@
-"""Frames (part 2, 2.3) and the performatives of the hot path as C structs."""
+"""Frames (AMQP 1.0 part 2, 2.3) and the performatives of the hot path as C structs."""
 from libc.string cimport memcpy, memset
 
 from router.amqp.buffer cimport buffer_room, read32, write16, write32

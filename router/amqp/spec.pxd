@@ -60,7 +60,7 @@ cdef enum:
     P_CLOSE = 0x18
 
 cdef enum:
-    # Part 2, 2.8.14; part 3, 3.4 and 3.5; part 4, 4.5
+    # Part 2, 2.8.14; AMQP 1.0 part 3, 3.4 and 3.5; AMQP 1.0 part 4, 4.5
     D_ERROR = 0x1D
     D_RECEIVED = 0x23
     D_ACCEPTED = 0x24

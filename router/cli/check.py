@@ -1,10 +1,16 @@
-"""`sluice check FILE...`: says what is wrong with configuration files, all of it, and runs nothing."""
+"""`sluice check FILE...`: reports all errors of configuration files, and runs nothing."""
 
 import sys
+import time
 from collections.abc import Iterable
 
+from router.config.entities import AuthServiceConfig, Configuration, ConnectorConfig, ListenerConfig
 from router.config.errors import ConfigError
 from router.config.load import load
+from router.tls.profile import read_profile, uses_of
+
+DAY = 86400  # seconds
+WARN_DAYS = 30  # until certificates expire
 
 
 def check(paths: Iterable[str]) -> int:
@@ -16,7 +22,9 @@ def _check(path: str) -> int:
     """Print the errors and warnings of one file to stderr, and the result to stdout."""
     errors: tuple[ConfigError, ...] = ()
     try:
-        warnings = load(path).warnings
+        configuration = load(path)
+        errors, remarks = _look_at_profiles(configuration)
+        warnings = [*configuration.warnings, *remarks]
     except ConfigError as error:
         errors, warnings = error.errors, error.warnings
     for each in errors:
@@ -26,6 +34,32 @@ def _check(path: str) -> int:
     counts = [_count(len(errors), "error"), _count(len(warnings), "warning")]
     print(f"{path}: {', '.join(filter(None, ['' if errors else 'ok', *counts]))}")
     return 1 if errors else 0
+
+
+def _look_at_profiles(configuration: Configuration) -> tuple[tuple[ConfigError, ...], list[tuple[str, str]]]:
+    """What is wrong with the files that sslProfiles name, and what is odd about them, as (log module, text)."""
+    errors: list[ConfigError] = []
+    warnings: list[tuple[str, str]] = []
+    uses = uses_of(configuration)
+    for profile in configuration.ssl_profiles:
+        found = read_profile(profile, uses.get(profile.name, ()))
+        for fault in (*found.faults, *([] if found.names_fault is None else [found.names_fault])):
+            line = profile.lines.get(fault.attribute, profile.line)
+            errors.append(ConfigError(configuration.path, line, f"sslProfile '{profile.name}': {fault}"))
+        warnings += [(module, text) for module, _, text in found.remarks]
+        days = None if found.expires is None else int((found.expires - time.time()) // DAY)
+        if days is not None and days < WARN_DAYS:
+            text = f"the certificate expires in {days} days" if days >= 0 else "the certificate has expired"
+            warnings.append(("CONN_MGR", f"sslProfile '{profile.name}': {text}"))
+    known = {profile.name for profile in configuration.ssl_profiles}
+    services = [each for each in configuration.of_type(AuthServiceConfig.type) if isinstance(each, AuthServiceConfig)]
+    endpoints: list[ListenerConfig | ConnectorConfig | AuthServiceConfig]
+    endpoints = [*configuration.listeners, *configuration.connectors, *services]
+    for endpoint in endpoints:
+        if endpoint.ssl_profile is not None and endpoint.ssl_profile not in known:
+            text = f"{endpoint.type} '{endpoint.name}': there is no sslProfile '{endpoint.ssl_profile}'"
+            errors.append(ConfigError(configuration.path, endpoint.line, text))
+    return tuple(sorted(errors, key=lambda error: error.line or 0)), warnings
 
 
 def _count(number: int, what: str) -> str:

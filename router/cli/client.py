@@ -3,6 +3,7 @@
 Importing this module imports proton; only commands that talk to a router do so.
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -11,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Self
 
 import proton
-from proton import Message, SSLDomain
+from proton import Message, SSLDomain, SSLException
 from proton.handlers import IncomingMessageHandler
 from proton.utils import BlockingConnection
 
 from router.cli.options import Target
 
 PREFIX: Final = "org.apache.qpid.dispatch."  # of long type names
-NODE: Final = {"type": "org.amqp.management", "name": "self"}  # what selects the management node itself
+NODE: Final = {"type": "org.amqp.management", "name": "self"}  # selects the management node itself
 DEBUG_VARIABLE: Final = "_QPID_DISPATCH_TOOLS_DEBUG_"
 
 OK: Final = 200
@@ -26,7 +27,7 @@ CREATED: Final = 201
 NO_CONTENT: Final = 204
 _NAMES: Final = {OK: "OK", CREATED: "Created", NO_CONTENT: "No Content"}
 
-PAGE: Final = 500  # rows asked for at a time
+PAGE: Final = 500  # rows requested at a time
 
 Row = dict[str, Any]
 Properties = Mapping[str, Any]  # of a request, beside the operation
@@ -81,7 +82,7 @@ _ERRORS: Final[dict[int, type[ManagementError]]] = {
 
 
 class _Inbox(IncomingMessageHandler):
-    """Keeps the messages that arrive on the reply link, as many as there was credit for."""
+    """Keeps the messages that arrive on the reply link, up to its credit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +117,7 @@ class Client:
         try:
             self._connection.close()
         except (proton.ProtonException, OSError):
-            pass  # all answers have been read: how the connection ends changes nothing
+            pass  # all answers have been read: the end of the connection does not matter
 
     # Requests
 
@@ -171,7 +172,7 @@ class Client:
         return [dict(zip(columns, row, strict=False)) for row in rows]
 
     def stream(self, operation: str, properties: Properties, credit: int) -> Iterator[Any]:
-        """Call an operation of the node that goes on answering; yield the body of each message behind the first.
+        """Call an operation with several answers; yield the body of each message after the first.
 
         The answers share reply-to and correlation-id; an empty body ends them. Raises as `call` does.
         """
@@ -255,24 +256,34 @@ def _connect(target: Target) -> BlockingConnection:
 
 
 def _ssl_domain(target: Target) -> SSLDomain | None:
-    """What TLS has to be; None leaves it to proton: nothing for amqp, the system's authorities for amqps."""
+    """The TLS settings; None: proton's defaults, none for amqp, the system's authorities for amqps."""
     tls = target.tls
     if tls is None:
         return None
     domain = SSLDomain(SSLDomain.MODE_CLIENT)
     mode = SSLDomain.VERIFY_PEER_NAME if tls.verify_name else SSLDomain.VERIFY_PEER
-    if tls.trust_file:
-        domain.set_trusted_ca_db(tls.trust_file)
+    with _named(f"{tls.trust_file} has no authorities that can be read"):
+        if tls.trust_file:
+            domain.set_trusted_ca_db(tls.trust_file)
         domain.set_peer_authentication(mode, tls.trust_file)
-    else:
-        domain.set_peer_authentication(mode, None)
     if tls.certificate:
-        domain.set_credentials(tls.certificate, tls.key or tls.certificate, tls.password)
+        key = tls.key or tls.certificate
+        with _named(f"the certificate {tls.certificate} cannot be used with the key {key} and the password given"):
+            domain.set_credentials(tls.certificate, key, tls.password)
     return domain
 
 
+@contextlib.contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Proton does not say which file is wrong."""
+    try:
+        yield
+    except SSLException as error:
+        raise SSLException(what) from error
+
+
 def guarded(command: Callable[[], int]) -> int:
-    """Run a tool; show what goes wrong as 1.19's tools do: on stdout, exit code 1 (management.md 8.3)."""
+    """Run a tool; report errors as the tools of 1.19: on stdout, exit code 1 (management.md 8.3)."""
     if os.environ.get(DEBUG_VARIABLE):
         return command()
     try:
@@ -280,7 +291,7 @@ def guarded(command: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print()
     except BrokenPipeError:
-        # Whoever read the output has gone. What is buffered goes nowhere, instead of into an error at the exit.
+        # The reader of the output is gone. Drop buffered output, or it causes an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:  # noqa: BLE001  the text is all that a script sees; the variable above shows the rest
         print(f"{type(error).__name__}: {error}")

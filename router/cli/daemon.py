@@ -10,11 +10,11 @@ _READ_SIZE = 65536  # octets
 
 
 class DaemonError(Exception):
-    """The daemon cannot be what the command line asks for."""
+    """The daemon cannot be set up as the command line requires."""
 
 
 class Daemon:
-    """One of the two sides after `detach`: the parent, which waits for the report, or the daemon, which sends it."""
+    """One side after `detach`: the parent, which waits for the report, or the daemon, which sends it."""
 
     def __init__(self, pipe: int, child: int | None) -> None:
         self._pipe = pipe
@@ -22,7 +22,7 @@ class Daemon:
 
     @classmethod
     def detach(cls) -> "Daemon":
-        """Fork; return in both processes. The daemon leads no session, so that no terminal can become its own."""
+        """Fork; return in both processes. The daemon leads no session, so it can get no terminal."""
         reading, writing = os.pipe()
         child = os.fork()
         if child:
@@ -40,7 +40,7 @@ class Daemon:
         return self._child is not None
 
     def outcome(self) -> str | None:
-        """Wait, in the parent, for the daemon's report; return None if it has started, else what went wrong."""
+        """Wait, in the parent, for the daemon's report; return None if it has started, else the error."""
         if self._child is not None:
             os.waitpid(self._child, 0)
         report = b""
@@ -52,7 +52,7 @@ class Daemon:
         return report.decode("utf-8", "replace") or _ENDED_SILENTLY
 
     def settle(self, pidfile: str | None, user: str | None) -> None:
-        """Leave, in the daemon, directory, terminal and user behind; write the pid file. Raises DaemonError."""
+        """In the daemon: change directory, drop terminal and user, write the pid file. Raises DaemonError."""
         os.umask(0)
         os.chdir("/")
         null = os.open(os.devnull, os.O_RDWR)
@@ -75,7 +75,7 @@ class Daemon:
             while report:
                 report = report[os.write(self._pipe, report) :]
         except BrokenPipeError:
-            pass  # the parent was ended: nobody waits
+            pass  # the parent has been killed
         os.close(self._pipe)
 
 

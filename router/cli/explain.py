@@ -1,4 +1,4 @@
-"""`sluice explain ADDRESS`: what becomes of messages to an address, who takes them, and why it does not work."""
+"""`sluice explain ADDRESS`: what happens to messages to an address, who receives them, and why it does not work."""
 
 import argparse
 import json
@@ -13,11 +13,11 @@ from router.cli.options import Parser, add_connection_options, add_target_option
 from router.cli.table import Display
 
 DESCRIPTION: Final = (
-    "Explain what becomes of messages to an address. The exit code is 0 if one sent now would be taken, 3 if not, "
-    "1 if the router cannot be asked."
+    "Explain what happens to messages to an address. The exit code is 0 if one sent now would be taken, 3 if not, "
+    "1 if the router does not answer."
 )
 UNREACHABLE: Final = 3  # exit code
-FOLLOWED: Final = 10  # routers that take messages, whose ways are followed
+FOLLOWED: Final = 10  # routers with consumers to which paths are followed
 
 _HEADS: Final = [
     "link", "conn", "worker", "container", "host", "user", "cred", "cap", "undel", "unsett", "deliv", "no credit for",
@@ -44,8 +44,8 @@ def parser(program: str) -> argparse.ArgumentParser:
     """The parser of the command line."""
     made = Parser(program, DESCRIPTION)
     made.add_argument("address", metavar="ADDRESS", help="as a client writes it; with its tenant in front, if any")
-    made.add_argument("--alone", action="store_true", help="ask one router only, not those on the way")
-    made.add_argument("--json", action="store_true", help="print the answer of the router as it is")
+    made.add_argument("--alone", action="store_true", help="ask this router only, not the others on the path")
+    made.add_argument("--json", action="store_true", help="print the raw answer of the router")
     made.add_argument("--limit", type=int, help="links shown for each address and direction, default 100")
     add_target_options(made)
     add_connection_options(made)
@@ -70,11 +70,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def follow(answer: Answer, ask: Callable[[str], Answer]) -> Answer:
-    """Go after the address to where it is taken, router by router, by what each of them says of the next one.
+    """Follow the address to the routers with consumers, from each router to its next hop.
 
-    ask(router): what that router explains. Returns `ways`, each a list of routers that begins with the one asked and
-    ends with one that takes messages, or where the way breaks off; and `routers`, the answers of those on the way: an
-    answer with the only key `error` of one that could not be asked.
+    ask(router): the answer of that router. Returns `ways`, each a path that begins with the router asked and ends with
+    one that has consumers, or where it breaks off; and `routers`, the answers of the routers on the paths: only a key
+    `error` for one that did not answer.
     """
     own = answer.get("router")
     answers: dict[str, Answer] = {} if own is None else {own: answer}
@@ -89,50 +89,48 @@ def follow(answer: Answer, ask: Callable[[str], Answer]) -> Answer:
 
     ways = []
     for goal in list(_remotes(answer))[:FOLLOWED]:
-        way = [str(own)]
-        while way[-1] != goal:
-            following = _remotes(asked(way[-1])).get(goal)
-            if following is None or following in way:
+        path = [str(own)]
+        while path[-1] != goal:
+            following = _remotes(asked(path[-1])).get(goal)
+            if following is None or following in path:
                 break
-            way.append(following)
-        asked(way[-1])
-        ways.append(way)
+            path.append(following)
+        asked(path[-1])
+        ways.append(path)
     return {"ways": ways, "routers": {router: found for router, found in answers.items() if router != own}}
 
 
 def _remotes(answer: Answer) -> dict[str, str | None]:
-    """The routers that take messages, with the next router on the way to each."""
-    return {
-        remote["router"]: remote["nextHop"] for record in answer.get("records", ()) for remote in record["remotes"]
-    }
+    """The routers with consumers, with the next hop to each."""
+    return {remote["router"]: remote["nextHop"] for record in answer.get("records", ()) for remote in record["remotes"]}
 
 
 def taken(answer: Answer) -> bool:
-    """Whether a message sent now would be taken, here or, by what those say, at another router."""
+    """Whether a message sent now would be delivered, here or, by their answers, at another router."""
     if not answer["reachable"] or not answer["ways"]:
         return bool(answer["reachable"])
     here = any(record["consumersWithCredit"] or record["inProcess"] for record in answer["records"])
-    ends = (answer["routers"].get(way[-1], {}) for way in answer["ways"])
+    ends = (answer["routers"].get(path[-1], {}) for path in answer["ways"])
     return here or any(end.get("reachable", True) for end in ends)
 
 
 def show_all(answer: Answer, display: Display) -> None:
-    """Print an answer for people, and those of other routers."""
+    """Print an answer as text, with those of other routers."""
     show(answer, display)
-    for way in answer["ways"]:
+    for path in answer["ways"]:
         display.line()
-        display.line(f"Way: {' -> '.join(way)}")
+        display.line(f"Path: {' -> '.join(path)}")
     for router, found in answer["routers"].items():
         display.line()
         if "error" in found:
-            display.line(f"--- Router {router} cannot be asked: {found['error']}")
+            display.line(f"--- Router {router} does not answer: {found['error']}")
         else:
             display.line(f"--- Router {router}")
             show(found, display)
 
 
 def show(answer: Answer, display: Display) -> None:
-    """Print an answer for people."""
+    """Print an answer as text."""
     state = "reachable" if answer["reachable"] else "NOT reachable"
     display.line(f"{answer['address']} ({answer['class']} address): {state}")
     for finding in answer["findings"]:
@@ -165,12 +163,12 @@ def _record(record: Answer) -> Iterator[str]:
     phase = "" if record["phase"] is None else f", phase {record['phase']}"
     yield f"In the table: {record['key']}{phase}, {record['treatment']}"
     if record["inProcess"]:
-        yield "  taken by the router itself"
+        yield "  consumed by the router itself"
     for remote in record["remotes"]:
-        where = "no way there"
+        where = "no path"
         if remote["nextHop"] is not None:
             where = f"next router {remote['nextHop']}, cost {remote['cost']}"
-        yield f"  taken at router {remote['router']}: {where}, {remote['unsettled']} unsettled"
+        yield f"  consumers at router {remote['router']}: {where}, {remote['unsettled']} unsettled"
     if record["remoteCount"] > len(record["remotes"]):
         yield f"  and at {record['remoteCount'] - len(record['remotes'])} more routers"
     if record["fallback"] is not None:

@@ -1,4 +1,4 @@
-"""Command-line options as C's getopt_long takes them, one at a time from left to right.
+"""Command-line options as in C's getopt_long, one at a time from left to right.
 
 The standard library's getopt module reads the whole line before the caller sees an option, so that `-v --nonsense`
 would be an error where Dispatch prints its version.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 class OptionError(Exception):
-    """An option that does not exist or lacks its argument; the text is getopt's."""
+    """An unknown option, or one without its argument; the text is getopt's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class Option:
 
 
 def parse(options: Sequence[Option], words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield `(letter, argument)` for each option in `words`, and `("", word)` for each word that is none.
+    """Yield `(letter, argument)` for each option in `words`, and `("", word)` for each other word.
 
-    Options may follow other words; `--` ends them; long names may be shortened while that is unambiguous. Raises
-    OptionError at the first bad option, after those before it have been yielded.
+    Options may follow other words; `--` ends them; long names may be abbreviated if unambiguous. Raises OptionError at
+    the first bad option, after those before it have been yielded.
     """
     rest = iter(words)
     for word in rest:

@@ -1,4 +1,4 @@
-"""`sluice`: runs the router, checks configuration files, and talks to routers that run."""
+"""`sluice`: runs the router, checks configuration files, keeps users, and queries running routers."""
 
 import argparse
 import importlib
@@ -10,15 +10,19 @@ from router.cli.check import check
 from router.cli.start import StartOptions, default_config, start
 from router.cli.version import version
 
-# Commands that talk to a running router: the module that has `main(words, program)`, and what the list of commands
-# says. They are imported when they are called, because their client is of no use to the others.
+# Commands with a parser of their own: the module with `main(words, program)`, and the help text. They are imported when
+# called, because other commands do not need what they import.
 TOOLS: Final = {
     "stat": ("router.cli.stat.main", "statistics and state of a router; the same as qdstat"),
     "manage": ("router.cli.manage", "any management operation; the same as qdmanage"),
     "top": ("router.cli.top", "a live view of a router"),
-    "explain": ("router.cli.explain", "what becomes of messages to an address, and why"),
+    "console": ("router.cli.console", "the web console of a router: opens it, or prints where it is"),
+    "explain": ("router.cli.explain", "what happens to messages to an address, and why"),
     "trace": ("router.cli.trace", "the frames of a connection, live"),
+    "policy": ("router.cli.policy", "what the policy in a configuration file allows, and why"),
     "reload": ("router.cli.reload", "read the configuration file again"),
+    "pipeline": ("pipeline.cli", "messages to tables of Spark and back; telemetry, reports"),
+    "passwd": ("router.cli.passwd", "users and their passwords in a file of saslUsers"),
 }
 
 
@@ -37,7 +41,8 @@ def main(words: Sequence[str] | None = None) -> int:
                     config=arguments.config,
                     daemon=arguments.daemon,
                     pidfile=arguments.pidfile,
-                    user=arguments.user,
+                    become_user=arguments.user,
+                    become_group=arguments.group,
                     test_hooks=arguments.test_hooks,
                 )
             )
@@ -55,7 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("-c", "--config", metavar="FILE", default=default_config(), help="configuration (%(default)s)")
     run.add_argument("-d", "--daemon", action="store_true", help="run detached, as a daemon")
     run.add_argument("-P", "--pidfile", metavar="FILE", help="with -d: write the process id to FILE")
-    run.add_argument("-U", "--user", metavar="USER", help="with -d: run as USER")
+    run.add_argument("-U", "--user", metavar="USER", help="become USER once the ports are open")
+    run.add_argument("-G", "--group", metavar="GROUP", help="become GROUP, too; without it, the groups of USER")
     run.add_argument("-T", "--test-hooks", action="store_true", help="enable test features")
 
     text = "Check configuration files without running anything; the exit code is 1 if one of them cannot be used."

@@ -15,7 +15,7 @@ STANDARD: Final = (
     "GET-MGMT-NODES",
 )  # fmt: skip
 _INTROSPECTION: Final = ("GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-ANNOTATIONS")
-# Short types that do not just get the prefix.
+# Short types that need more than the prefix.
 _SHORT_TYPES: Final = {
     "link": "router.link",
     "node": "router.node",
@@ -31,7 +31,7 @@ Attributes = dict[str, Any]
 
 
 class ValidationError(ValueError):
-    """An attribute that the schema does not know."""
+    """An attribute that is not in the schema."""
 
 
 class _UsageError(Exception):
@@ -60,7 +60,7 @@ def _negative(word: str) -> bool:
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    """The parser of the options; what is none of them is the operation and its arguments."""
+    """The parser of the options; other words are the operation and its arguments."""
     made = Parser(
         program,
         f"Standard operations: {', '.join(STANDARD)}. Use GET-OPERATIONS to find additional operations.",
@@ -80,12 +80,12 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 
 def long_type(name: str) -> str:
-    """The type as it is sent: a name with a dot as it is, a short one expanded."""
+    """The type as it is sent: a name with a dot unchanged, a short one expanded."""
     return name if "." in name else PREFIX + _SHORT_TYPES.get(name, name)
 
 
 class _Command:
-    """One call of the tool: what it was told, and its answer on stdout."""
+    """One call of the tool: its arguments, and the answer on stdout."""
 
     def __init__(self, options: argparse.Namespace, operation: str, arguments: list[str]) -> None:
         """Raises _UsageError for arguments that the operation does not take."""
@@ -118,7 +118,7 @@ class _Command:
             raise _UsageError(f"Unexpected arguments: {' '.join(words)}")
 
     def run(self) -> int:
-        """Connect and call; what is wrong with the arguments is found before anything is sent."""
+        """Connect and call; errors of arguments are found before anything is sent."""
         self._attributes = self._parse_attributes()
         self._maps = self._read_stdin() if self._options.stdin and self._name in ("CREATE", "UPDATE") else None
         self._properties = _json_map(self._options.properties)
@@ -198,7 +198,7 @@ class _Command:
     # Arguments
 
     def _parse_attributes(self) -> Attributes:
-        """ATTR=VALUE as the operation takes them. Raises ValueError."""
+        """ATTR=VALUE for the operation. Raises ValueError."""
         if self._name == "QUERY" or self._name in _INTROSPECTION:
             return {}
         return dict(self._attribute(word) for word in self._arguments)
@@ -249,7 +249,7 @@ def _json_map(text: str | None) -> Attributes:
 
 
 def _json_body(text: str | None) -> Any:
-    """The value of --body: JSON, or a text that does not look like it. Raises ValueError."""
+    """The value of --body: JSON, or other text. Raises ValueError."""
     if text is None:
         return None
     try:

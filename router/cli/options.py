@@ -1,4 +1,4 @@
-"""The options of the tools that talk to a running router: which router, and how to connect (management.md 8.2)."""
+"""The options of the tools for a running router: which router, and how to connect (management.md 8.2)."""
 
 import argparse
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ _SCHEMES = {"amqp": 5672, "amqps": 5671}  # with the default port; a port may be
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """`[amqp[s]://][user[:pass]@]host[:port][/path]`, taken apart; `text` has no user and no path."""
+    """`[amqp[s]://][user[:pass]@]host[:port][/path]`, parsed; `text` has no user and no path."""
 
     scheme: str
     user: str | None
@@ -26,7 +26,7 @@ class Url:
 
     @classmethod
     def parse(cls, text: str) -> "Url":
-        """Take `text` apart. Raises ValueError for one that is no such URL."""
+        """Parse `text`. Raises ValueError for an invalid URL."""
         scheme, separator, rest = text.partition("://")
         if not separator:
             scheme, rest = "amqp", text
@@ -47,7 +47,7 @@ class Url:
 
     @property
     def text(self) -> str:
-        """What to connect to; without the password, so that it may be shown."""
+        """The peer, without the password, for texts."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{_SCHEMES[self.scheme] if self.port is None else self.port}"
 
@@ -70,7 +70,7 @@ def _host_and_port(place: str, text: str) -> tuple[str, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What the TLS options say; None for one that was not given."""
+    """The TLS options; None for one that was not given."""
 
     certificate: str | None
     key: str | None
@@ -81,7 +81,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
-    """What the SASL options, and the user in the URL, say."""
+    """The SASL options, and the user in the URL."""
 
     mechanisms: str | None
     user: str | None
@@ -90,7 +90,8 @@ class Sasl:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which router to ask, and how. `tls` None: none, or with `amqps` the system's defaults. `sasl` None: no layer."""
+    """The router to query, and how to connect. `tls` None: none, or with `amqps` the system's defaults. `sasl` None: no
+    layer."""
 
     url: Url
     address: str
@@ -100,7 +101,7 @@ class Target:
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of a tool, with the options that all have: errors are usage and text on stderr, exit code 2."""
+    """The parser of a tool, with common options; after an error usage and text on stderr, exit code 2."""
 
     def __init__(self, prog: str, description: str, usage: str | None = None) -> None:
         super().__init__(prog=prog, description=description, usage=usage)
@@ -117,17 +118,18 @@ def add_target_options(parser: argparse.ArgumentParser, *, all_routers: bool = F
     group.add_argument("-d", "--edge-router", metavar="EDGE-ROUTER-ID", help="Edge router to be queried")
 
 
-def add_connection_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the connection."""
+def add_connection_options(parser: argparse.ArgumentParser, *, bus: bool = True) -> None:
+    """Add the options of the connection. bus: also that of its URL."""
     group = parser.add_argument_group("Connection", "Connection Options")
     add = group.add_argument
-    add(
-        "-b",
-        "--bus",
-        default=DEFAULT_URL,
-        metavar="URL",
-        help="URL of the router: [amqp[s]://][user[:pass]@]host[:port][/path], default %(default)s",
-    )
+    if bus:
+        add(
+            "-b",
+            "--bus",
+            default=DEFAULT_URL,
+            metavar="URL",
+            help="URL of the router: [amqp[s]://][user[:pass]@]host[:port][/path], default %(default)s",
+        )
     add(
         "-t",
         "--timeout",
@@ -154,7 +156,7 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
 
 
 def target(options: argparse.Namespace) -> Target:
-    """Return what the options mean. Raises ValueError (bad URL) and OSError (password file that cannot be read)."""
+    """Evaluate the options. Raises ValueError (bad URL) and OSError (unreadable password file)."""
     url = Url.parse(options.bus)
     tls = None
     if options.ssl_certificate or options.ssl_trustfile:
@@ -181,7 +183,7 @@ def _secret(text: str | None, path: str | None) -> str | None:
 
 
 def address(path: str, router: str | None, edge_router: str | None) -> str:
-    """The management address: the URL's path wins, then the router that is named."""
+    """The management address: the path of the URL, else that of the named router."""
     if path:
         return path
     if router:

@@ -12,17 +12,20 @@ from router.config.errors import ConfigError, ConfigFileError
 from router.config.load import load
 from router.log import Log, LogError
 
-# Searched in this order; a machine that comes from Dispatch has the second.
+# In this order; the second is that of Dispatch.
 DEFAULT_CONFIGS = ("/etc/sluice/qdrouterd.conf", "/etc/qpid-dispatch/qdrouterd.conf")
 
 
 class StartError(Exception):
-    """The router cannot start; the text is what stands behind the program's name in the last line on stderr."""
+    """The router cannot start; the text follows the program's name in the last line on stderr."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """What the command line asks for. `program` is the program's name as started; paths are as given."""
+    """The command line. `program` is the program's name as started; paths are as given.
+
+    user: of a daemon, from the beginning, as Dispatch has it. become_user, become_group: once the ports are open.
+    """
 
     program: str
     config: str
@@ -30,6 +33,8 @@ class StartOptions:
     daemon: bool = False
     pidfile: str | None = None
     user: str | None = None
+    become_user: str | None = None
+    become_group: str | None = None
     test_hooks: bool = False
 
 
@@ -63,7 +68,7 @@ def _foreground(options: StartOptions) -> int:
 
 
 def _wait(daemon: Daemon, program: str) -> int:
-    """Wait, as the parent, for what the daemon reports."""
+    """Wait, in the parent, for the daemon's report."""
     message = daemon.outcome()
     if message is None:
         return 0
@@ -72,7 +77,7 @@ def _wait(daemon: Daemon, program: str) -> int:
 
 
 def _detached(daemon: Daemon, options: StartOptions, config: str, include: str | None) -> int:
-    """Be the daemon: report to the parent, then run."""
+    """In the daemon: report to the parent, then run."""
     try:
         daemon.settle(options.pidfile, options.user)
         log = Log()
@@ -88,14 +93,15 @@ def _detached(daemon: Daemon, options: StartOptions, config: str, include: str |
 
 
 def _run(configuration: Configuration, log: Log, options: StartOptions) -> int:
-    from supervisor.main import run  # only a command that runs the router needs it
+    from supervisor.main import run  # not needed by other commands
 
-    code: int = run(configuration, log, program=options.program, test_hooks=options.test_hooks)
+    user = options.become_user, options.become_group
+    code: int = run(configuration, log, program=options.program, test_hooks=options.test_hooks, become=user)
     return code
 
 
 def _prepare(config: str, include: str | None, log: Log) -> Configuration:
-    """Load the configuration and set the log up; log what is wrong and raise StartError if that fails."""
+    """Load the configuration and set up the log; log errors and raise StartError if that fails."""
     if include is not None:
         _check_include(include)
     try:
@@ -119,13 +125,13 @@ def _prepare(config: str, include: str | None, log: Log) -> Configuration:
 
 
 def _log_warnings(warnings: Sequence[tuple[str, str]], log: Log) -> None:
-    """Log what else was found in a file that cannot be used."""
+    """Log the warnings of a file that cannot be used."""
     for module, text in warnings:
         log.warning(module, text)
 
 
 def _log_errors(error: ConfigError, log: Log) -> str:
-    """Log every error of a bad file; return the text of the first that Dispatch would have found."""
+    """Log every error of a bad file; return the text of the first one that Dispatch would report."""
     texts = []
     for each in error.errors:
         place = "" if each.line is None else f" (line {each.line})"
@@ -140,7 +146,7 @@ def _log_errors(error: ConfigError, log: Log) -> str:
 
 
 def _check_include(path: str) -> None:
-    """Refuse a library directory that is not there, as Dispatch did; this router has no use for it otherwise."""
+    """Refuse a library directory that does not exist, as Dispatch did; the router does not use it."""
     try:
         os.stat(path)
     except (OSError, ValueError) as error:

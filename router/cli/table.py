@@ -19,7 +19,7 @@ class Display:
         self._csv = csv
 
     def line(self, text: str = "") -> None:
-        """Print a line as it is."""
+        """Print a line."""
         print(text, file=self._out)
 
     def table(self, title: str, heads: Sequence[str], rows: Iterable[Cells]) -> None:

@@ -1,4 +1,4 @@
-"""`sluice top`: a live view of a router, from its management alone."""
+"""`sluice top`: a live view of a router, from management data."""
 
 import argparse
 import os
@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
             try:
                 _watch(client, before, options, keyboard)
             except KeyboardInterrupt:
-                pass  # one of the two ways to end it
+                pass  # Ctrl-C ends it
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What `sluice top` shows: two looks at a router, and the frame that they make."""
+"""The frames of `sluice top`, made of two samples."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -12,9 +12,9 @@ from rich.text import Text
 from router.cli.client import Client, Row
 from router.cli.stat.addresses import class_of, phase_of, text_of
 from router.cli.table import long_time, memory, short_time
-from router.latency import quantile
+from router.stats.latency import quantile
 
-# Addresses and links looked at in each frame: with more of them the view says so rather than burden the router.
+# Addresses and links read for each frame; with more of them the view says so.
 MAX_ROWS: Final = 2000
 BLOCKED_AFTER: Final = 10  # seconds without credit after which a link counts as blocked
 
@@ -40,7 +40,7 @@ _RATES: Final = [
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A look at a router. `at`: seconds of the monotonic clock. Rows by their identity."""
+    """A sample of a router. `at`: seconds of the monotonic clock. Rows by their identity."""
 
     at: float
     router: Row
@@ -50,7 +50,7 @@ class Sample:
 
 
 def take(client: Client) -> Sample:
-    """Look at the router."""
+    """Take a sample."""
     return Sample(
         time.monotonic(),
         client.rows("router")[0],
@@ -61,7 +61,7 @@ def take(client: Client) -> Sample:
 
 
 def frame(now: Sample, before: Sample, rows: int) -> RenderableType:
-    """One frame: what is now, with rates since the sample before."""
+    """One frame: present values, and rates since the previous sample."""
     seconds = now.at - before.at
     return Group(
         *_head(now, before, seconds),
@@ -73,7 +73,7 @@ def frame(now: Sample, before: Sample, rows: int) -> RenderableType:
 
 
 def rate(now: Row, before: Row | None, column: str, seconds: float) -> float | None:
-    """Events a second; None where there is nothing to compare with."""
+    """Events a second; None without a previous sample."""
     if before is None or seconds <= 0:
         return None
     return max((now[column] or 0) - (before[column] or 0), 0) / seconds
@@ -99,10 +99,10 @@ def _head(now: Sample, before: Sample, seconds: float) -> Iterable[RenderableTyp
 
 
 def _table(title: str, heads: Iterable[tuple[str, str]]) -> Table:
-    """A table; a head with `>` is of a column of numbers."""
+    """A table; a heading with `>` is of a column of numbers."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for head, side in heads:
-        # Where there is little room, texts give way.
+        # Without enough room texts are cut.
         table.add_column(head, justify="right" if side == ">" else "left", no_wrap=True, min_width=len(head))
     return table
 
@@ -141,7 +141,7 @@ def _workers(now: Sample, before: Sample, seconds: float) -> Table:
 
 
 def _p99(worker: Row, earlier: Row | None) -> float | None:
-    """Seconds within which nearly all deliveries were settled: those since the sample before, else all."""
+    """Seconds within which nearly all deliveries since the previous sample, else all deliveries, were settled."""
     counts = worker["latencyHistogram"]
     if earlier is not None:
         counts = [new - old for new, old in zip(counts, earlier["latencyHistogram"], strict=False)]
@@ -151,7 +151,7 @@ def _p99(worker: Row, earlier: Row | None) -> float | None:
 def _busiest(
     now: dict[str, Row], before: dict[str, Row], columns: tuple[str, ...], seconds: float, rows: int
 ) -> list[tuple[Row, Row | None]]:
-    """The rows with the most events since before, then those with the most ever; each with the row before."""
+    """The rows with the most events since the previous sample, then in all; each with its previous row."""
 
     def order(item: tuple[str, Row]) -> tuple[float, int]:
         name, row = item

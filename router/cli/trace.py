@@ -1,4 +1,4 @@
-"""`sluice trace CONNECTION`: the frames of a connection as they pass, in the words of the router's log."""
+"""`sluice trace CONNECTION`: the frames of a connection as they pass, in the format of the router's log."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 from router.cli.client import Client, guarded
 from router.cli.options import Parser, add_connection_options, add_target_options, target
 
-_CREDIT = 100  # messages of frames under way at most
+_CREDIT = 100  # messages with frames in flight
 
 
 def main(words: Sequence[str] | None = None, program: str = "sluice trace") -> int:

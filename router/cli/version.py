@@ -7,7 +7,7 @@ DISTRIBUTION = "sluice-router"
 
 
 def version() -> str:
-    """Return the version, such as `0.1.0`; a plain source tree has none and says so."""
+    """Return the version, such as `0.1.0`; a text says so for a plain source tree."""
     try:
         return installed_version(DISTRIBUTION)
     except PackageNotFoundError:

@@ -1,1 +1,1 @@
-"""The router's configuration: schema, grammar of the file, and what a file means."""
+"""The router's configuration: schema, grammar of the file, typed objects."""

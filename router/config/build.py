@@ -1,17 +1,16 @@
-"""Validated entities to typed objects, with the rules that the schema cannot express (management specification 2.6).
+"""Validated entities to typed objects, with the rules that the schema cannot express (management.md 2.6).
 
-Address, exchange and binding are the matter of `build_core`.
+`build_core` builds addresses, exchanges and bindings.
 """
 
 import os
 import re
 import secrets
-import socket
 import string
 import unicodedata
-from collections.abc import Sequence
 from typing import Any
 
+from router.config.build_auth import words
 from router.config.entities import (
     DEFAULT_LINK_CAPACITY,
     MAX_SESSIONS,
@@ -23,28 +22,28 @@ from router.config.entities import (
     ListenerConfig,
     LogConfig,
     PolicyConfig,
+    ProxyConfig,
     RouterConfig,
+    SslProfileConfig,
 )
 from router.config.errors import Problems
 from router.config.jsontext import JsonValue
+from router.config.password import NOT_IN_ENVIRONMENT, is_missing
+from router.config.ports import PORTS, port_number
+from router.config.roles import EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
 from router.config.validate import Entity
 from router.log import DEFAULT, Clock, ModuleSettings, parse_enable
 
 MAX_ROUTER_ID = 127  # characters; Dispatch's limit, which other routers rely on
 GENERATED_ID = 15  # random characters of a generated router id
-CLIENT_ROLES = ("normal", "route-container")  # listeners that work without a network of routers
-INTERIOR_ROLES = (*CLIENT_ROLES, "inter-router")
-PORTS = {"amqp": 5672, "amqps": 5671}  # IANA; known even where /etc/services is missing
-MAX_PORT = 65535
+CLIENT_ROLES = (NORMAL, ROUTE_CONTAINER)  # listeners that work without a network of routers
 INVALID = "ValidationError"  # kind of errors
 _SHOWN = 80  # characters of a host in a text
 MAX_WORKERS = 64  # workers that the shared memory has room for
-# Octets of what goes to a worker with each connection, in a message of limited size; nobody needs as much.
+# Octets of data that go to a worker with each connection, in a message of limited size.
 MAX_ENDPOINT_NAME = 1024
 MAX_HOST = 255  # of a name: RFC 1035
-MAX_USER = 400  # with all that goes along, a SASL frame has at most 512
-MECHANISMS = ("ANONYMOUS",)  # SASL mechanisms that listeners have in this version
-CONNECTOR_MECHANISMS = ("PLAIN", "ANONYMOUS")  # … and connectors, the better one first
+MAX_USER = 400  # a SASL frame has at most 512 in all
 RESERVED_PROPERTIES = frozenset({"product", "version", "failover-server-list", "network-host", "port"})
 RESERVED_PREFIXES = ("qd.", "x-opt-qd.")
 # Values of log module DEFAULT; the attributes of the other modules are absent and follow these.
@@ -59,7 +58,7 @@ LOG_DEFAULTS: dict[str, JsonValue] = {
 MESSAGE_COMPONENTS = frozenset({
     "message-id", "user-id", "to", "subject", "reply-to", "correlation-id", "content-type", "content-encoding",
     "absolute-expiry-time", "creation-time", "group-id", "group-sequence", "reply-to-group-id", "app-properties",
-    "all", "none",
+    "all", "none", "traceparent",
 })  # fmt: skip
 
 # [SCHEME://]HOST[:PORT]; an IPv6 address stands in brackets.
@@ -104,6 +103,10 @@ def build_router(entity: Entity, problems: Problems) -> RouterConfig:
         metadata=entity.optional_text("metadata"),
         timestamp_format=entity.optional_text("timestampFormat"),
         timestamps_in_utc=entity.flag("timestampsInUTC"),
+        sasl_config_dir=entity.optional_text("saslConfigDir") or None,
+        sasl_config_name=entity.text("saslConfigName"),
+        ready_without_uplink=entity.flag("readyWithoutUplink"),
+        all_uplinks=entity.text("uplinks") == "all",
     )
 
 
@@ -119,35 +122,107 @@ def _check_timestamp_format(entity: Entity, problems: Problems) -> None:
         problems.error(entity.line_of("timestampFormat"), f"Invalid timestampFormat {pattern!r}: {error}")
 
 
+def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
+    """Return an sslProfile. Its files are not looked at."""
+    name = entity.optional_text("name")
+    identity = f"sslProfile/{name}"
+    password = entity.optional_text("password")
+    file = entity.optional_text("passwordFile")
+    if password is None and file is not None:
+        password = f"file:{file}"
+        text = "Attribute passwordFile of entity sslProfile has been deprecated."
+        line = entity.line_of("passwordFile")
+        problems.warn("CONN_MGR", line, f"{text} Use password field with the file: prefix instead.")
+    if password is not None and is_missing(password):
+        problems.error(entity.line_of("password"), NOT_IN_ENVIRONMENT)
+    return SslProfileConfig(
+        name=name or identity,
+        identity=identity,
+        named=bool(name),
+        line=entity.line or None,
+        values=entity.values,
+        certificate_file=entity.optional_text("certFile"),
+        key_file=entity.optional_text("privateKeyFile"),
+        password=password,
+        trusted_file=entity.optional_text("caCertFile"),
+        ciphers=entity.optional_text("ciphers"),
+        protocols=tuple((entity.optional_text("protocols") or "").split()),
+        uid_format=entity.optional_text("uidFormat"),
+        uid_mapping_file=entity.optional_text("uidNameMappingFile"),
+        retires_old=entity.text("oldConnections") == "retire",
+        retired_per_second=entity.number("oldConnectionsPerSecond"),
+        lines=entity.lines,
+    )
+
+
 def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
-    """Return one listener. Its role is judged by `check_role`, whether its host exists when it is opened."""
+    """Return one listener. `check_role` checks its role; its host is looked up when it is opened."""
     _check_host(entity, problems)
+    if "trustedCertsFile" in entity.values:
+        text = "Configuration listener attribute 'trustedCertsFile' is not used. Specify sslProfile caCertFile instead."
+        problems.warn("CONN_MGR", entity.line_of("trustedCertsFile"), text)
+    root = entity.optional_text("httpRootDir") or None
     return ListenerConfig(
-        **_endpoint(entity, MECHANISMS, problems),
-        port=_port(entity.text("port").strip(), entity, problems),
+        **_endpoint(entity, problems),
+        port=port_number(entity.text("port").strip(), entity, problems),
         family=entity.optional_text("socketAddressFamily"),
         initial_handshake_timeout_seconds=entity.number("initialHandshakeTimeoutSeconds"),
+        authenticate_peer=entity.flag("authenticatePeer"),
+        require_encryption=entity.flag("requireSsl") or entity.flag("requireEncryption"),
         multi_tenant=entity.flag("multiTenant"),
         failover_servers=_failover_servers(entity, problems),
-        http=entity.flag("http"),
+        sasl_plugin=entity.optional_text("saslPlugin") or None,
+        sasl_users=entity.optional_text("saslUsers") or None,
+        token_issuers=words(entity.optional_text("tokenIssuers")),
+        http=entity.flag("http") or root is not None,
         healthz=entity.flag("healthz"),
         metrics=entity.flag("metrics"),
+        websockets=entity.flag("websockets"),
+        http_root=root,
     )
 
 
 def build_connector(entity: Entity, problems: Problems) -> ConnectorConfig:
-    """Return one connector. Its role is judged by `check_role`; whether its host and port exist shows at run time."""
+    """Return one connector. `check_role` checks its role; its host is looked up when it connects."""
     _check_length(entity, "saslUsername", MAX_USER, problems)
     return ConnectorConfig(
-        **_endpoint(entity, CONNECTOR_MECHANISMS, problems),
+        **_endpoint(entity, problems),
         family=entity.optional_text("protocolFamily"),
         sasl_username=entity.optional_text("saslUsername") or None,
         sasl_password=entity.optional_text("saslPassword"),
+        verify_hostname=entity.flag("verifyHostname"),
+        websockets=entity.flag("websockets"),
+        websocket_path=_websocket_path(entity, problems),
+        proxy=_proxy(entity, problems),
+        parallel_connections=entity.number("parallelConnections") if entity.text("role") == EDGE else 1,
     )
 
 
-def _endpoint(entity: Entity, mechanisms: Sequence[str], problems: Problems) -> dict[str, Any]:
-    """Return what listeners and connectors have in common; `mechanisms`: of SASL, those that are built."""
+def _websocket_path(entity: Entity, problems: Problems) -> str:
+    """Return what a connector asks an HTTP server for."""
+    path = entity.text("websocketPath")
+    if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
+        text = f"websocketPath '{path[:_SHOWN]}' is no path: it begins with '/', without blanks"
+        problems.error(entity.line_of("websocketPath"), f"{entity.type.long_name}: {text}")
+    return path
+
+
+def _proxy(entity: Entity, problems: Problems) -> ProxyConfig | None:
+    """Return the proxy of a connector."""
+    host = (entity.optional_text("proxyHost") or "").strip()
+    user = entity.optional_text("proxyUser") or None
+    if user is not None and ":" in user:
+        problems.error(entity.line_of("proxyUser"), f"{entity.type.long_name}: proxyUser may not have ':'")
+    for attribute in ("proxyPort", "proxyUser", "proxyPassword"):
+        if not host and attribute in entity.lines:
+            problems.warn("CONN_MGR", entity.line_of(attribute), f"{attribute} means nothing without proxyHost")
+    if not host:
+        return None
+    return ProxyConfig(host, entity.text("proxyPort").strip(), user, entity.optional_text("proxyPassword"))
+
+
+def _endpoint(entity: Entity, problems: Problems) -> dict[str, Any]:
+    """Return the attributes common to listeners and connectors."""
     host, port = entity.text("host").strip(), entity.text("port").strip()
     name = entity.optional_text("name")
     identity = f"{entity.type.name}/{host}:{port}" + (f":{name}" if name else "")
@@ -166,7 +241,8 @@ def _endpoint(entity: Entity, mechanisms: Sequence[str], problems: Problems) -> 
         "port_text": port,
         "role": entity.text("role"),
         "cost": entity.number("cost"),
-        "sasl_mechanisms": _mechanisms(entity, mechanisms, problems),
+        "ssl_profile": entity.optional_text("sslProfile") or None,
+        "sasl_mechanisms": _mechanisms(entity),
         "max_frame_size": max(entity.number("maxFrameSize"), MIN_FRAME_SIZE),
         "max_sessions": max_sessions if 0 < max_sessions <= MAX_SESSIONS else MAX_SESSIONS,
         "max_session_frames": entity.optional_number("maxSessionFrames") or None,
@@ -177,6 +253,7 @@ def _endpoint(entity: Entity, mechanisms: Sequence[str], problems: Problems) -> 
         "buffered_megabytes": entity.number("maxBufferedMegabytes"),
         "open_properties": entity.map("openProperties"),
         "message_components": _message_components(entity, problems),
+        "policy_vhost": entity.optional_text("policyVhost") or None,
     }
 
 
@@ -189,36 +266,36 @@ def _check_length(entity: Entity, attribute: str, most: int, problems: Problems)
 
 
 def check_role(listener: Entity, mode: str | None, problems: Problems, kind: str | None = None) -> None:
-    """Refuse a listener or connector for other routers in a router of `mode`; None: one not built, or not known.
+    """Refuse a listener or connector for other routers in a router of `mode`; None: the mode is not supported or
+    unknown.
 
     kind: of the error.
     """
     role = listener.text("role")
-    if role in (INTERIOR_ROLES if mode == "interior" else CLIENT_ROLES):
+    connects = listener.type.name == ConnectorConfig.type
+    if role in CLIENT_ROLES:
+        return
+    if mode == "interior" and (role == INTER_ROUTER or not connects):
+        return
+    if mode == "edge" and role == EDGE and connects:
         return
     if mode == "standalone":
         text = "role='standalone' not allowed to connect to or accept connections from other routers."
     else:
-        text = f"{listener.type.long_name}: value '{role}' of attribute 'role' is not supported yet"
+        # An interior router connects to others as inter-router; Dispatch lets it pose as an edge router, too.
+        allowed = "edge" if connects and role == EDGE else "interior"
+        what = f"{listener.type.long_name} {_shown(listener)}"
+        text = f"role='{role}' only allowed with router mode='{allowed}' for {what}"
     problems.error(listener.line_of("role"), text, kind)
 
 
-def _port(text: str, entity: Entity, problems: Problems) -> int:
-    """Return the number of a port given as number or service name; 0 after an error."""
-    if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PORT)) and int(text) <= MAX_PORT:
-        return int(text)
-    if text in PORTS:
-        return PORTS[text]
-    try:
-        return socket.getservbyname(text, "tcp")
-    except (OSError, ValueError):  # ValueError: a NUL in the name
-        line = entity.line_of("port")
-        problems.error(line, f"{entity.type.long_name}: port '{text}' is neither 0 to {MAX_PORT} nor a known service")
-        return 0
+def _shown(entity: Entity) -> str:
+    """An entity for the text of an error."""
+    return entity.optional_text("name") or f"{entity.text('host')}:{entity.text('port')}"
 
 
 def _check_host(entity: Entity, problems: Problems) -> None:
-    """Refuse what can be neither a name nor an address: nobody can be asked for it."""
+    """Refuse text that can be neither a name nor an address."""
     host = entity.text("host").strip()
     try:
         host.encode("idna")
@@ -230,26 +307,13 @@ def _check_host(entity: Entity, problems: Problems) -> None:
         problems.error(entity.line_of("host"), f"{entity.type.long_name}: {text}")
 
 
-def _mechanisms(entity: Entity, built: Sequence[str], problems: Problems) -> tuple[str, ...]:
-    """Return the SASL mechanisms to offer, or to use: those asked for, as far as they are `built`."""
-    text = entity.optional_text("saslMechanisms")
-    if text is None:
-        return tuple(built)
-    line = entity.line_of("saslMechanisms")
-    asked = text.replace(",", " ").split()
-    found = tuple(each for each in built if each in asked)
-    if not found:
-        needed = " or ".join(built)
-        text = f"value '{text}' of attribute 'saslMechanisms' is not supported yet (it must include {needed})"
-        problems.error(line, f"{entity.type.long_name}: {text}")
-    elif missing := [each for each in asked if each not in built]:
-        what = "offered" if entity.type.name == ListenerConfig.type else "used"
-        problems.warn("AUTHSERVICE", line, f"SASL mechanisms not supported yet, not {what}: {' '.join(missing)}")
-    return found
+def _mechanisms(entity: Entity) -> tuple[str, ...] | None:
+    """Return the SASL mechanisms that may be used, each once; None: all. Those that nobody has are left to be."""
+    return tuple(dict.fromkeys(words((entity.optional_text("saslMechanisms") or "").upper()))) or None
 
 
 def _message_components(entity: Entity, problems: Problems) -> str:
-    """Return the parts of messages to log, as given; parts that do not exist are told."""
+    """Return the parts of messages to log, as given; unknown parts give a warning."""
     text = entity.text("messageLoggingComponents")
     unknown = [each for each in text.split(",") if each not in MESSAGE_COMPONENTS]
     if unknown:
@@ -322,11 +386,16 @@ def build_policy(entity: Entity) -> PolicyConfig:
         line=entity.line or None,
         values=entity.values,
         max_connections=entity.number("maxConnections"),
+        max_message_size=entity.number("maxMessageSize"),
+        vhosts_enabled=entity.flag("enableVhostPolicy"),
+        vhost_patterns=entity.flag("enableVhostNamePatterns"),
+        directory=entity.text("policyDir"),
+        default_vhost=entity.text("defaultVhost"),
     )
 
 
 def build_console(entity: Entity, number: int, problems: Problems) -> ConsoleConfig:
-    """Return a console, of which nothing comes but the warning that Dispatch gives."""
+    """Return a console, which only gives the warning of Dispatch."""
     problems.warn("AGENT", entity.line, "Console entity is deprecated: Use http:yes on listener entity instead")
     identity = f"console/{number}"
     return ConsoleConfig(

@@ -1,18 +1,18 @@
 """Addresses, link routes, auto links, exchanges, bindings: entities to typed objects, by the rules of the core.
 
-A section of a file that breaks one of these rules does not stop the router: it is left out with a warning, as Dispatch
-did. A request is refused with the same reason (management specification 2.6 and 5.8).
+A section that breaks one of these rules is ignored with a warning, as in Dispatch. A request is refused with the same
+reason (management.md 2.6 and 5.8).
 """
 
 from collections.abc import Collection, Iterable
 
+from router.addressing.binding_keys import INVALID_KEY, SYNTAX
+from router.addressing.pattern import MAX_TOKENS, address_tokens
+from router.addressing.settings import PRIORITIES
 from router.config.entities import AddressConfig, AutoLinkConfig, BindingConfig, ExchangeConfig, LinkRouteConfig
 from router.config.validate import Entity
-from router.routing.exchange_keys import INVALID_KEY, SYNTAX
-from router.routing.pattern import MAX_TOKENS, address_tokens
 
 PHASES = range(10)
-PRIORITIES = range(10)
 
 
 class Refused(Exception):
@@ -48,9 +48,10 @@ def build_address(entity: Entity, number: int, others: Collection[tuple[str, ...
         waypoint=waypoint,
         ingress_phase=ingress or 0,
         egress_phase=egress if egress is not None else int(waypoint),
-        priority=priority if priority in PRIORITIES else None,
+        priority=priority if priority in range(PRIORITIES) else None,
         fallback=entity.flag("enableFallback"),
         presettled_overflow=entity.text("presettledOverflow"),
+        scope=entity.text("scope"),
     )
     if address.tokens in others:
         duplicate = f"Duplicate pattern '{'/'.join(address.tokens)}' not added to parse tree"
@@ -82,7 +83,7 @@ def _check_address(entity: Entity) -> None:
         refusal = f"{kind} invalid - more than {MAX_TOKENS} tokens"
     elif (ingress is None) != (egress is None) or any(each not in PHASES for each in (ingress or 0, egress or 0)):
         refusal = "Phase values must be between 0 and 9"
-    elif priority is not None and priority > PRIORITIES[-1]:
+    elif priority is not None and priority >= PRIORITIES:
         refusal = "Priority value, if present, must be between 0 and QDR_MAX_PRIORITY"
     if refusal is not None:
         raise Refused(refusal, f"Error configuring address: {refusal}")
@@ -157,7 +158,7 @@ def build_auto_link(entity: Entity, number: int) -> AutoLinkConfig:
     elif link.phase not in PHASES:
         refusal = "autoLink phase must be between 0 and 9"
     if refusal is not None:
-        # Dispatch says linkRoute here, too, and logs are searched for it.
+        # As in Dispatch, where the text says linkRoute, too.
         raise Refused(refusal, f"Error configuring linkRoute: {refusal}")
     return link
 
@@ -234,5 +235,5 @@ def _binding_refusal(
 
 
 def _way(binding: BindingConfig) -> tuple[str, str, str, int]:
-    """Return what must differ between any two bindings."""
+    """Return the key that no two bindings may share."""
     return binding.exchange_name, binding.binding_key, binding.next_hop_address, binding.next_hop_phase

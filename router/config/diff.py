@@ -1,8 +1,8 @@
-"""What must change to get from one configuration to another: a plan by entity and attribute.
+"""The plan from one configuration to another, by entity and attribute.
 
-Entities are matched by type and by what makes them what they are: the only one of its kind, the module of a log, the
-name that the user gave, the pattern of an address, host and port of a listener, and so on. Names and identities that
-the router numbered (`address/3`) do not count, so a section put in at the top of a file changes nothing else.
+Entities are matched by type and by what identifies them: a singleton by its type, a log by its module, others by the
+given name, the pattern of an address, host and port of a listener, and so on. Generated names and identities
+(`address/3`) do not count, so a new section at the top of a file changes nothing else.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +23,7 @@ from router.config.entities import (
     ListenerConfig,
     LogConfig,
     RouterConfig,
+    VhostConfig,
 )
 from router.config.errors import Problems
 from router.config.jsontext import JsonValue
@@ -35,11 +36,11 @@ Kind = Literal["create", "update", "delete"]
 _ORDER: tuple[ChangeClass, ...] = ("live", "reconnect", "restart")
 _EFFECTS = {
     "live": "at once",
-    "reconnect": "for connections opened from then on",
-    "restart": "after the router is started again",
+    "reconnect": "for connections opened later",
+    "restart": "after a restart",
 }
 _SIGNS = {"create": "+", "update": "~", "delete": "-"}
-_SINGLE = frozenset({"router", "policy", "console"})
+_SINGLE = frozenset({"router", "policy", "console", "telemetry"})
 _NUMBERED = frozenset(
     {
         *(AddressConfig.type, LinkRouteConfig.type, AutoLinkConfig.type),
@@ -56,8 +57,8 @@ class Change:
     """A change of one entity.
 
     `type` is the short name, `identity` that of the entity in force (for one to be created: of the new one),
-    `attributes` what changes: name to (old value, new value, class); None is no value. `effect` is the class of the
-    attribute that takes most. `old` and `new` are the entities; None where there is none.
+    `attributes` the changes: name to (old value, new value, class); None is no value. `effect` is the strongest class
+    of its attributes. `old` and `new` are the entities, or None.
     """
 
     kind: Kind
@@ -85,7 +86,7 @@ class Change:
         }
 
     def title(self) -> str:
-        """Return the entity as people know it: its type and its name, or what else makes it what it is."""
+        """Return the entity for texts: its type, and its name or what else identifies it."""
         entity = self._entity
         return f"{entity.entity_type.dump_key} {describe(entity)}".rstrip()
 
@@ -115,9 +116,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The way from `old` to `new`; the changes come in the order in which a router may make them.
+    """The plan from `old` to `new`; the changes are in the order in which a router can make them.
 
-    What is taken away comes first, in the opposite order of creation; what is new or different follows.
+    Removals come first, in reverse order of creation; new and changed entities follow.
     """
 
     old: Configuration
@@ -129,11 +130,11 @@ class Plan:
 
     @property
     def effect(self) -> ChangeClass | None:
-        """Return the class of the change that takes most; None when nothing changes."""
+        """Return the strongest class of the changes; None when nothing changes."""
         return max((change.effect for change in self.changes), key=_ORDER.index, default=None)
 
     def reached(self) -> Configuration:
-        """Return what is in force once a running router has made the changes: `new`, without what takes a restart."""
+        """Return the configuration in force after the changes: `new`, without changes that require a restart."""
         router = self.new.router
         for change in self.changes:
             if isinstance(change.old, RouterConfig):
@@ -157,7 +158,7 @@ class Plan:
         return [change.as_map() for change in self.changes]
 
     def render(self) -> str:
-        """Return the plan as text for people; no line end at the end."""
+        """Return the plan as text, without a final line end."""
         if not self.changes:
             return "Nothing changes."
         lines = [_count(len(self.changes), "change") + ":"]
@@ -176,8 +177,8 @@ class Plan:
 def diff(old: Configuration, new: Configuration) -> Plan:
     """Return the plan that leads from `old`, which a router runs with, to `new`.
 
-    The plan's `new` keeps what the router made up for `old` wherever the given `new` says nothing else: the id of a
-    router without one, and the numbers in identities and names, such as `address/3`.
+    The plan's `new` keeps values generated for `old` that the given `new` does not set: the id of a router, and the
+    numbers in identities and names, such as `address/3`.
     """
     new, pairs = _settled(old, new)
     partner = {id(theirs): mine for mine, theirs in pairs}
@@ -193,9 +194,9 @@ _Pairs = list[tuple[EntityConfig, EntityConfig]]
 
 
 def _settled(old: Configuration, new: Configuration) -> tuple[Configuration, _Pairs]:
-    """Return `new` with what the router made up for `old`, and the pairs of entities that are the same in both.
+    """Return `new` with the values generated for `old`, and the pairs of entities that are the same in both.
 
-    Bindings come last: they name exchanges, and what an exchange without name is called depends on `old`.
+    Bindings come last: they name exchanges, and generated names of exchanges depend on `old`.
     """
     router = new.router
     made_up = {name: old.router.values[name] for name in router.generated & old.router.generated}
@@ -222,7 +223,7 @@ def _settled(old: Configuration, new: Configuration) -> tuple[Configuration, _Pa
 
 
 def _bound(binding: BindingConfig, called: Mapping[str, EntityConfig]) -> BindingConfig:
-    """Return a binding of the same exchange by the name that this one has from now on."""
+    """Return the binding with the new name of its exchange."""
     name = called[binding.exchange_name].name
     return replace(binding, exchange_name=name, values={**binding.values, "exchangeName": name})
 
@@ -252,7 +253,7 @@ class _Numbers:
 
 
 def rebuilt(router: RouterConfig, values: Mapping[str, JsonValue]) -> RouterConfig:
-    """Return `router` with other values, which are known to be good."""
+    """Return `router` with other, valid values."""
     problems = Problems("")
     made = build_router(Entity(router.entity_type, router.line or 0, values, {}), problems)
     problems.raise_errors()
@@ -260,7 +261,7 @@ def rebuilt(router: RouterConfig, values: Mapping[str, JsonValue]) -> RouterConf
 
 
 def describe(entity: EntityConfig) -> str:
-    """Return what makes an entity what it is, as people know it; empty for the only one of its kind."""
+    """Return what identifies an entity, for texts; empty for a singleton."""
     if entity.type in _SINGLE:
         return ""
     if isinstance(entity, LogConfig):
@@ -280,6 +281,8 @@ def describe(entity: EntityConfig) -> str:
             return f"({entity.address})"
         case BindingConfig():
             return f"({entity.exchange_name}: {entity.binding_key} to {entity.next_hop_address})"
+        case VhostConfig():
+            return f"'{entity.hostname}'"
         case ListenerConfig():
             return f"{entity.host or '*'}:{entity.port_text}"
         case ConnectorConfig():
@@ -288,7 +291,7 @@ def describe(entity: EntityConfig) -> str:
 
 
 def _nature_key(entity: EntityConfig) -> _Key:
-    """Return what makes an entity what it is, whatever its name."""
+    """Return what identifies an entity, apart from its name."""
     match entity:
         case LogConfig():
             key: _Key = (entity.module,)
@@ -302,6 +305,8 @@ def _nature_key(entity: EntityConfig) -> _Key:
             key = (entity.address,)
         case BindingConfig():
             key = (entity.exchange_name, entity.binding_key, entity.next_hop_address, entity.next_hop_phase)
+        case VhostConfig():
+            key = (entity.hostname,)
         case ListenerConfig() | ConnectorConfig():
             key = (entity.host, entity.port_text)
         case _:
@@ -310,7 +315,7 @@ def _nature_key(entity: EntityConfig) -> _Key:
 
 
 def _matched(old: list[EntityConfig], new: list[EntityConfig]) -> _Pairs:
-    """Return the pairs of entities that are the same: by the name given, and by nature where names do not help."""
+    """Return the pairs of entities that are the same: by given name, else by nature."""
     pairs: _Pairs = []
     for key in (_name_key, _nature_key):
         taken = {id(entity) for pair in pairs for entity in pair}
@@ -348,7 +353,7 @@ def _change(kind: Kind, old: EntityConfig | None, new: EntityConfig | None) -> C
         mine, theirs = before.get(name), after.get(name)
         if type(mine) is type(theirs) and mine == theirs:
             continue
-        # Nobody gains from a list of defaults.
+        # Defaults are not listed.
         if kind == "update" or (mine if theirs is None else theirs) != attribute.default:
             attributes[name] = (mine, theirs, attribute.change)
     effect: ChangeClass = "live"

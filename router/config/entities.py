@@ -1,4 +1,4 @@
-"""What a configuration means: one immutable object for each section, all values typed and defaults filled in."""
+"""The typed configuration: an immutable object for each section, with defaults filled in."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,25 +6,26 @@ from itertools import compress, count, repeat
 from operator import is_
 from typing import ClassVar
 
+from router.addressing.pattern import canonical, from_prefix
 from router.config.jsontext import JsonValue
 from router.config.schema import SCHEMA, EntityType
 from router.log import LogSettings, ModuleSettings
-from router.routing.pattern import canonical, from_prefix
 
 DEFAULT_LINK_CAPACITY = 250  # deliveries; what a listener without linkCapacity grants
 MIN_FRAME_SIZE = 512  # octets; AMQP 1.0 section 2.4.1: every peer must take frames of this size
-SELF = "self"  # name and identity of the management entity, which no other may have
+SELF = "self"  # name and identity of the management entity, reserved for it
 MANAGEMENT = "ManagementEntity(name=self, identity=self)"  # it, as texts of errors show it
 MAX_SESSIONS = 32768  # sessions of one connection; Dispatch allowed as many
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntityConfig:
-    """What all entities have. Immutable after creation.
+    """Base of all entities. Immutable.
 
-    `type` is the short name of the type, `line` the line of the section (None: made by the router or a request),
-    `named` whether the user gave the name, `values` the attributes under their management names: those given,
-    converted, and those with a default; `generated` names those of them that the router made up.
+    `type` is the short name of the type, `line` the line of the section (None: made by the router or a request), `file`
+    the file that it is in (None: the configuration file itself), `named` whether the user gave the name, `values` the
+    attributes under their management names: those given, converted, and those with a default; `generated` names those
+    that the router generated.
     """
 
     type: ClassVar[str]
@@ -33,6 +34,7 @@ class EntityConfig:
     identity: str
     named: bool = False
     line: int | None = field(default=None, compare=False)
+    file: str | None = field(default=None, compare=False)
     values: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)
     generated: frozenset[str] = frozenset()
 
@@ -43,7 +45,7 @@ class EntityConfig:
 
     @property
     def given(self) -> dict[str, JsonValue]:
-        """Return `values` without what the router made up."""
+        """Return `values` without generated ones."""
         return {name: value for name, value in self.values.items() if name not in self.generated}
 
     @property
@@ -74,11 +76,34 @@ class RouterConfig(EntityConfig):
     metadata: str | None
     timestamp_format: str | None
     timestamps_in_utc: bool
+    sasl_config_dir: str | None  # of the SASL library; None: its own default
+    sasl_config_name: str
+    ready_without_uplink: bool = True  # of an edge router
+    all_uplinks: bool = False  # of an edge router: all connections to interior routers of ours are at work
+
+
+@dataclass(frozen=True, kw_only=True)
+class SslProfileConfig(EntityConfig):
+    """An sslProfile section. `password` as written: where the password is, or itself. `lines` of the attributes."""
+
+    type: ClassVar[str] = "sslProfile"
+
+    certificate_file: str | None
+    key_file: str | None
+    password: str | None = field(repr=False)
+    trusted_file: str | None
+    ciphers: str | None
+    protocols: tuple[str, ...]
+    uid_format: str | None
+    uid_mapping_file: str | None
+    retires_old: bool  # connections that were made with credentials before
+    retired_per_second: int
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class FailoverServer:
-    """Another router for clients, as told in the connection property `failover-server-list`."""
+    """Another router for clients, as in the connection property `failover-server-list`."""
 
     scheme: str | None
     host: str
@@ -87,14 +112,14 @@ class FailoverServer:
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointConfig(EntityConfig):
-    """What listeners and connectors have in common. `port_text` is the port as written."""
+    """Base of listeners and connectors. `port_text` is the port as written."""
 
     host: str
     port_text: str
     family: str | None  # IPv4, IPv6 or None
     role: str
     cost: int
-    sasl_mechanisms: tuple[str, ...]
+    sasl_mechanisms: tuple[str, ...] | None  # None: all
     max_frame_size: int  # octets, at least MIN_FRAME_SIZE
     max_sessions: int  # 1..MAX_SESSIONS
     max_session_frames: int | None  # None: practically unlimited
@@ -105,22 +130,45 @@ class EndpointConfig(EntityConfig):
     buffered_megabytes: int
     open_properties: Mapping[str, JsonValue]
     message_components: str  # parts of messages that log module MESSAGE writes: names by commas, `all` or `none`
+    ssl_profile: str | None
     multi_tenant: bool = False
+    policy_vhost: str | None = None  # instead of the host name that the open has
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyConfig:
+    """An HTTP proxy on the way of a connector. `password` as written: the password, or where it is."""
+
+    host: str
+    port: str
+    user: str | None
+    password: str | None = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectorConfig(EndpointConfig):
-    """A connector section. `sasl_password` as written: where the password is, or itself."""
+    """A connector section. `sasl_password` as written: the password, or where it is."""
 
     type: ClassVar[str] = "connector"
 
     sasl_username: str | None
     sasl_password: str | None = field(repr=False)
+    verify_hostname: bool
+    websockets: bool
+    websocket_path: str
+    proxy: ProxyConfig | None
+    parallel_connections: int = 1  # of role edge
 
     @property
     def place(self) -> str:
-        """Return what it connects to, as the log shows it."""
+        """Return its host and port, as in the log."""
         return f"{self.host}:{self.port_text}"
+
+
+def console_url(host: str, port: int | str, *, encrypted: bool) -> str:
+    """The address of a listener's first page."""
+    bracketed = f"[{host}]" if ":" in host else host
+    return f"{'https' if encrypted else 'http'}://{bracketed}:{port}/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,10 +179,37 @@ class ListenerConfig(EndpointConfig):
 
     port: int
     initial_handshake_timeout_seconds: int  # 0: never
+    authenticate_peer: bool
+    require_encryption: bool  # requireSsl or requireEncryption
     failover_servers: tuple[FailoverServer, ...]
+    sasl_plugin: str | None  # name of an authServicePlugin
+    sasl_users: str | None  # name of a saslUsers
+    token_issuers: tuple[str, ...]  # names of tokenIssuers
     http: bool  # speaks HTTP instead of AMQP
     healthz: bool  # with `http`: serves health checks
     metrics: bool  # with `http`: serves metrics
+    websockets: bool  # with `http`: AMQP over WebSocket
+    http_root: str | None  # with `http`: the directory whose files it serves
+
+    @property
+    def speaks_amqp(self) -> bool:
+        """Whether clients of AMQP connect here, over WebSocket if not directly."""
+        return not self.http or self.websockets
+
+    def console_url(self, port: int | str) -> str | None:
+        """Where a browser on this machine finds the console, on `port`; None: there is none on this listener."""
+        if not self.http or not self.websockets or self.http_root is not None:
+            return None
+        host = "localhost" if self.host in ("", "0.0.0.0", "::") else self.host
+        return console_url(host, port, encrypted=self.ssl_profile is not None)
+
+    @property
+    def verifies_peer(self) -> bool:
+        """Whether clients of TLS have to present a certificate (security.md T-10, brokers-and-edge.md H-6)."""
+        if self.http:
+            return self.authenticate_peer
+        asked = self.values.get("saslMechanisms")
+        return isinstance(asked, str) and "EXTERNAL" in asked.replace(",", " ").split()
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -160,10 +235,11 @@ class AddressConfig(EntityConfig):
     priority: int | None
     fallback: bool
     presettled_overflow: str
+    scope: str = "network"  # of an edge router
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Return the pattern in the form that equal prefixes and patterns share."""
+        """Return the canonical pattern of its prefix or pattern."""
         return tuple(canonical(from_prefix(self.prefix) if self.prefix is not None else self.pattern or ""))
 
 
@@ -219,7 +295,7 @@ class BindingConfig(EntityConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkRouteConfig(EntityConfig):
-    """A linkRoute section, or what a client makes for itself. Of prefix and pattern exactly one is there."""
+    """A linkRoute section, or a link route of a client. Has exactly one of prefix and pattern."""
 
     type: ClassVar[str] = "router.config.linkRoute"
 
@@ -238,7 +314,10 @@ class LinkRouteConfig(EntityConfig):
 
     @property
     def key(self) -> str:
-        """Return the key of the address in the table: a pattern that only ends in `#` is a prefix (LR-3, LR-4)."""
+        """Return the key of the address in the table: a pattern that only ends in `#` is a prefix.
+
+        brokers-and-edge.md LR-3, LR-4.
+        """
         text = (self.prefix if self.prefix is not None else self.pattern or "").strip("./")
         *head, last = canonical(self.whole_pattern)
         prefix = last == "#" and not {"*", "#"}.intersection(head) and bool(head)
@@ -248,17 +327,139 @@ class LinkRouteConfig(EntityConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SaslUsersConfig(EntityConfig):
+    """A saslUsers section: a file that `sluice passwd` writes."""
+
+    type: ClassVar[str] = "saslUsers"
+
+    users_file: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenIssuerConfig(EntityConfig):
+    """A tokenIssuer section. Of `jwks_file` and `jwks_url` exactly one is there."""
+
+    type: ClassVar[str] = "tokenIssuer"
+
+    issuer: str
+    audiences: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    jwks_file: str | None
+    jwks_url: str | None
+    ca_cert_file: str | None
+    refresh_seconds: int
+    leeway_seconds: int
+    user_claim: str
+    group_claim: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TelemetryConfig(EntityConfig):
+    """A telemetry section."""
+
+    type: ClassVar[str] = "telemetry"
+
+    path: str
+    interval_seconds: int
+    file_seconds: int
+    max_megabytes: int
+    keep_hours: int
+    live: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementConfig(EntityConfig):
+    """A placement section. Of `listener` and `host` at least one is there; `host` is an address or a network."""
+
+    type: ClassVar[str] = "placement"
+
+    listener: str | None
+    host: str | None
+    worker: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuthServiceConfig(EntityConfig):
+    """An authServicePlugin section."""
+
+    type: ClassVar[str] = "authServicePlugin"
+
+    host: str
+    port_text: str
+    port: int
+    realm: str | None
+    ssl_profile: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class PolicyConfig(EntityConfig):
-    """The policy section; of the rest only the defaults are built."""
+    """The policy section. `directory`: of further vhosts; empty: none."""
 
     type: ClassVar[str] = "policy"
 
     max_connections: int
+    max_message_size: int  # octets; 0: no limit
+    vhosts_enabled: bool
+    vhost_patterns: bool
+    directory: str
+    default_vhost: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupConfig:
+    """What one group of a vhost's users may do. None: as the vhost, or the listener, has it.
+
+    `lines`: those of its attributes in the file of the vhost; `line` that of its name; 0: in no file.
+    """
+
+    name: str
+    users: tuple[str, ...] = ()
+    remote_hosts: tuple[str, ...] = ()  # none: nobody
+    max_connections_per_user: int | None = None
+    max_connections_per_host: int | None = None
+    max_message_size: int | None = None  # octets; 0: no limit
+    max_frame_size: int | None = None
+    max_session_window: int | None = None  # octets
+    max_sessions: int | None = None
+    max_senders: int
+    max_receivers: int
+    allow_dynamic_source: bool
+    allow_anonymous_sender: bool
+    allow_user_id_proxy: bool
+    allow_waypoint_links: bool
+    allow_fallback_links: bool
+    allow_dynamic_link_routes: bool
+    allow_admin_status_update: bool
+    sources: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    source_pattern: tuple[str, ...] | None = None  # a tuple: instead of the list
+    target_pattern: tuple[str, ...] | None = None
+    line: int = field(default=0, compare=False)
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VhostConfig(EntityConfig):
+    """A vhost section. `addresses`: what host names in its groups stood for when it was read from a file."""
+
+    type: ClassVar[str] = "vhost"
+
+    hostname: str
+    aliases: tuple[str, ...]
+    max_connections: int
+    max_connections_per_user: int
+    max_connections_per_host: int
+    max_message_size: int | None  # octets; None: as the policy has it, 0: no limit
+    allow_unknown_user: bool
+    close_on_change: bool
+    groups: tuple[GroupConfig, ...]
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False)
+    addresses: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsoleConfig(EntityConfig):
-    """A console section, which nothing comes of."""
+    """A console section, without effect."""
 
     type: ClassVar[str] = "console"
 
@@ -280,6 +481,7 @@ class Configuration:
     path: str
     router: RouterConfig
     policy: PolicyConfig
+    ssl_profiles: tuple[SslProfileConfig, ...]
     connectors: tuple[ConnectorConfig, ...]
     listeners: tuple[ListenerConfig, ...]
     addresses: tuple[AddressConfig, ...]
@@ -288,6 +490,7 @@ class Configuration:
     auto_links: tuple[AutoLinkConfig, ...]
     exchanges: tuple[ExchangeConfig, ...]
     bindings: tuple[BindingConfig, ...]
+    vhosts: tuple[VhostConfig, ...]
     others: tuple[EntityConfig, ...]
     warnings: list[tuple[str, str]]
 
@@ -312,9 +515,10 @@ class Configuration:
         return tuple(each for each in found if each.type == kind) if name == "others" else found
 
     def changed(self, gone: Sequence[EntityConfig], made: Sequence[EntityConfig]) -> "Configuration":
-        """Return the configuration without some of its entities, and with others: in their places, as far as they go.
+        """Return the configuration with some entities removed and others added, in the places of removed ones as far as
+        possible.
 
-        Neither a router nor a policy can go or come. Only what has the types of the entities is copied.
+        Not for router and policy. Only lists of the types concerned are copied.
         """
         fields: dict[str, list[EntityConfig]] = {}
 
@@ -339,11 +543,13 @@ class Configuration:
         yield from self.logs
         yield self.router
         yield self.policy
+        yield from self.ssl_profiles
         yield from self.addresses
         yield from self.link_routes
         yield from self.auto_links
         yield from self.exchanges
         yield from self.bindings
+        yield from self.vhosts
         yield from self.others
         yield from self.connectors
         yield from self.listeners
@@ -357,16 +563,18 @@ class Configuration:
         )
 
 
-# Field of Configuration for each type of entity; all that is not named goes to the last.
+# Field of Configuration for each type of entity; other types are in the last one.
 _FIELDS = {
     "router": "router",
     "policy": "policy",
     "log": "logs",
+    "sslProfile": "ssl_profiles",
     "router.config.address": "addresses",
     "router.config.autoLink": "auto_links",
     "router.config.exchange": "exchanges",
     "router.config.binding": "bindings",
     "router.config.linkRoute": "link_routes",
+    "vhost": "vhosts",
     "connector": "connectors",
     "listener": "listeners",
     "": "others",

@@ -1,5 +1,7 @@
 """The two syntaxes of the configuration file, read into sections with a line number for everything.
 
+management.md 2.2 to 2.4.
+
 A path that ends in `.json` holds one JSON array of `["section", {attributes}]` pairs; any other path holds lines:
 
     listener {
@@ -9,8 +11,8 @@ A path that ends in `.json` holds one JSON array of `["section", {attributes}]` 
         }
     }
 
-Names are folded (`sasl-mechanisms` and `sasl_mechanisms` are `saslMechanisms`). Types and defaults are the matter of
-`schema` and `load`.
+Names are folded (`sasl-mechanisms` and `sasl_mechanisms` are `saslMechanisms`). `schema` and `load` handle types and
+defaults.
 """
 
 import json
@@ -30,7 +32,7 @@ _ATTRIBUTE = re.compile(r"([\w-]+)[ \t]*:[ \t]*([^\s{].*)")
 # Inside the unquoted form of a nested map, keys are free names such as `$default` or `x.y`.
 _INNER_MAP = re.compile(r"([\w$.-]+)[ \t]*:?[ \t]*\{")
 _INNER_ATTRIBUTE = re.compile(r"([\w$.-]+)[ \t]*:[ \t]*([^\s{].*)")
-# What JSON takes for a value is no name, quoted members may follow it.
+# A JSON value is no name; quoted members may follow it.
 _OTHER_KEY = re.compile(r"(null|true|false|-?[0-9]+(?:\.[0-9]+)?)[ \t]*[:{]")
 # There, values of these keys are lists of patterns; only a '#' behind a blank starts a comment.
 _INNER_PATTERNS = re.compile(r"((?:source|target)Pattern[ \t]*:.*?)(?:[ \t]+#.*)?")
@@ -38,10 +40,14 @@ _INNER_PATTERNS = re.compile(r"((?:source|target)Pattern[ \t]*:.*?)(?:[ \t]+#.*)
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One attribute as written: `value` before conversion, `line` where its name stands."""
+    """One attribute as written: `value` before conversion, `line` where its name stands.
+
+    `inner`: of a map, the lines of its members, by the keys that lead to them.
+    """
 
     value: JsonValue
     line: int
+    inner: Mapping[tuple[str, ...], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +75,10 @@ def fold(name: str) -> str:
 
 
 def parse(text: str, problems: Problems) -> list[Section]:
-    """Return the sections of `text`, in the syntax that the path named in `problems` asks for.
+    """Return the sections of `text`, in the syntax given by the path in `problems`.
 
-    Syntax errors are recorded in `problems`; what could be read in spite of them is returned, so that the caller can
-    look for more.
+    Syntax errors are recorded in `problems`; sections that could be read are returned, so that the caller can find more
+    errors.
     """
     text = text.removeprefix("\N{BYTE ORDER MARK}").replace("\r\n", "\n").replace("\r", "\n")
     if problems.path.endswith(".json"):
@@ -96,7 +102,7 @@ def _parse_json(text: str, problems: Problems) -> list[Section]:
 def _json_section(node: Node, problems: Problems) -> Section | None:
     match node.value:
         case [Node(value=str(name)), Node(value=dict(attributes))]:
-            items = {fold(key): Item(item.plain(), item.line) for key, item in attributes.items()}
+            items = {fold(key): Item(item.plain(), item.line, item.lines()) for key, item in attributes.items()}
             return Section(fold(name), node.line, items)
     problems.error(node.line, 'expected a pair ["section", {attributes}]')
     return None
@@ -130,7 +136,7 @@ class _LineParser:
         return self._sections
 
     def _line(self, line: str) -> None:
-        """Take one line that is neither empty nor a comment."""
+        """Read one line that is neither empty nor a comment."""
         number = self._next
         attribute = _ATTRIBUTE.fullmatch(line)
         if attribute is not None and fold(attribute.group(1)) in HASH_VALUES:
@@ -150,7 +156,7 @@ class _LineParser:
             self._recover(line)
 
     def _recover(self, line: str) -> None:
-        """After a line that was not understood: avoid errors that only follow from it."""
+        """After an invalid line: avoid consequential errors."""
         broken = re.match(r"([\w-]+)[ \t]*\{", line)
         if broken is not None and self._open is None:
             self._open = _Open(fold(broken.group(1)), self._next)
@@ -216,11 +222,11 @@ class _LineParser:
             return
         following = self._lines[self._next :]
         first = next((text.strip() for text in following if text.strip() and not text.strip().startswith("#")), "")
-        value = self._json_map(number) if first.startswith('"') else self._plain_map(name, number)
-        if value is not None:
-            self._open.attributes[name] = Item(value, number)
+        item = self._json_map(number) if first.startswith('"') else self._plain_map(name, number)
+        if item is not None:
+            self._open.attributes[name] = item
 
-    def _json_map(self, number: int) -> JsonValue:
+    def _json_map(self, number: int) -> Item | None:
         """Read a map written as JSON: its members start in the line after the header."""
         try:
             node, end = self._json.members(self._starts[self._next])
@@ -233,18 +239,20 @@ class _LineParser:
         if rest not in ("", ","):
             self._problems.error(last, f"text after the '}}' of the map opened in line {number}: {rest}")
         self._next = last
-        return node.plain()
+        return Item(node.plain(), number, node.lines())
 
     def _skip_to_section(self) -> None:
-        """Give the open section up and go on with the next one."""
+        """Drop the open section and continue with the next one."""
         self._close()
         while self._next < len(self._lines) and _SECTION.fullmatch(self._lines[self._next].strip()) is None:
             self._next += 1
 
-    def _plain_map(self, name: str, number: int) -> JsonValue:
+    def _plain_map(self, name: str, number: int) -> Item | None:
         """Read a map in the older form: unquoted keys and values, one member a line, `}` or `},`."""
         top: dict[str, JsonValue] = {}
         levels = [top]
+        keys: list[str] = []  # that lead to the last of the levels
+        lines: dict[tuple[str, ...], int] = {}
         while self._next < len(self._lines):
             line = self._lines[self._next].strip()
             if (patterns := _INNER_PATTERNS.fullmatch(line)) is not None:
@@ -259,19 +267,24 @@ class _LineParser:
             if line in ("}", "},"):
                 levels.pop()
                 if not levels:
-                    return top
+                    return Item(top, number, lines)
+                keys.pop()
             elif (other := _OTHER_KEY.match(line)) is not None:
                 self._problems.error(self._next, f"{NO_KEY}: {other.group(1)} is a value")
                 if line.endswith("{"):
                     levels.append({})
+                    keys.append(other.group(1))
             elif (inner := _INNER_MAP.fullmatch(line)) is not None:
                 child: dict[str, JsonValue] = {}
                 levels[-1][inner.group(1)] = child
                 levels.append(child)
+                keys.append(inner.group(1))
+                lines[tuple(keys)] = self._next
             elif (member := _INNER_ATTRIBUTE.fullmatch(line)) is not None:
                 value = self._unescape(member.group(2), self._next)
                 if value is not None:
                     levels[-1][member.group(1)] = value
+                    lines[*keys, member.group(1)] = self._next
             else:
                 self._problems.error(self._next, f"Invalid config file syntax: {_advice(line)}: {line}")
         self._problems.error(number, f"map '{name}' is not closed: no '}}' follows")
@@ -279,7 +292,7 @@ class _LineParser:
 
 
 def _advice(line: str) -> str:
-    """Say what is probably wrong with a line that fits no rule."""
+    """Return what is probably wrong with an invalid line."""
     if re.fullmatch(r"\$?[\w-]+[ \t]*:", line):
         return "the attribute has no value"
     if line == "{":

@@ -1,6 +1,6 @@
-"""A configuration that changes one entity at a time, with what entities must not share at hand.
+"""A configuration that changes one entity at a time, with indexes for uniqueness.
 
-A change costs what it is about: of the rest, only references are copied.
+The cost of a change depends on the change: of other entities only references are copied.
 """
 
 import heapq
@@ -10,18 +10,18 @@ from router.config.entities import AddressConfig, Configuration, EntityConfig
 
 
 class Inventory:
-    """A configuration and its indexes. Owner: whoever changes the configuration.
+    """A configuration and its indexes. Owner: the code that changes the configuration.
 
     tokens: the patterns of all addresses.
     """
 
     def __init__(self, configuration: Configuration) -> None:
-        """Index a configuration; it takes as long as that is large."""
+        """Index a configuration; takes time in proportion to its size."""
         self.configuration = configuration
         self.tokens: set[tuple[str, ...]] = set()
         self._by_name: dict[str, list[EntityConfig]] = {}
         self._by_identity: dict[str, list[EntityConfig]] = {}
-        # By type, the numbers in identities such as `address/3`, negative: a heap, with those of entities that went.
+        # By type, a heap of the negated numbers in identities such as `address/3`, including removed entities.
         self._numbers: dict[str, list[int]] = {}
         for entity in configuration.entities():
             self._enter(entity)
@@ -31,7 +31,7 @@ class Inventory:
         return self._by_name.get(name, [])
 
     def identified(self, identity: str) -> list[EntityConfig]:
-        """Return all entities with this identity; there is one at most, but for types of the routing core."""
+        """Return all entities with this identity; at most one, except for types of the routing core."""
         return self._by_identity.get(identity, [])
 
     def of_type(self, kind: str) -> tuple[EntityConfig, ...]:
@@ -52,7 +52,7 @@ class Inventory:
     def change(
         self, gone: Sequence[EntityConfig], made: Sequence[EntityConfig], reached: Configuration | None = None
     ) -> None:
-        """Have some entities no more, and others instead; `reached`: what `Configuration.changed` made of that."""
+        """Remove entities and add others; `reached`: the result of `Configuration.changed`."""
         self.configuration = reached or self.configuration.changed(gone, made)
         for entity in gone:
             _remove(self._by_name, entity.name, entity)

@@ -1,7 +1,7 @@
 """JSON (RFC 8259) read with the line of every value, which the standard library does not keep.
 
-Two liberties of the configuration file: a line whose first non-blank character is `#` counts as white space, and, where
-asked for, a spare comma may stand before `}` or `]`.
+Two extensions for the configuration file: a line whose first non-blank character is `#` counts as white space, and, as
+an option, a comma may precede `}` or `]`.
 """
 
 import json
@@ -14,7 +14,7 @@ JsonValue = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"
 MAX_DEPTH = 32  # nested arrays and objects; configurations use four
 MAX_NUMBER = 64  # characters of one number: beyond any 64-bit integer or double
 
-NO_KEY = "Expecting property name enclosed in double quotes"  # words that Dispatch's users know
+NO_KEY = "Expecting property name enclosed in double quotes"  # text of Dispatch
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
@@ -44,6 +44,15 @@ class Node:
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         return self.value
+
+    def lines(self) -> "dict[tuple[str, ...], int]":
+        """Return the lines of the members of objects, by the keys that lead to them."""
+        found: dict[tuple[str, ...], int] = {}
+        if isinstance(self.value, dict):
+            for key, node in self.value.items():
+                found[(key,)] = node.line
+                found |= {(key, *keys): line for keys, line in node.lines().items()}
+        return found
 
 
 class JsonReader:

@@ -1,5 +1,9 @@
-"""Reads a configuration file: `load(path)` returns a Configuration or raises a ConfigError that tells every error."""
+"""Reads a configuration file: `load(path)` returns a Configuration or raises a ConfigError with all errors.
 
+management.md 2, 2.10.
+"""
+
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -12,7 +16,15 @@ from router.config.build import (
     build_log,
     build_policy,
     build_router,
+    build_ssl_profile,
     check_role,
+)
+from router.config.build_auth import (
+    build_auth_service,
+    build_sasl_users,
+    build_token_issuer,
+    check_providers,
+    check_users_file,
 )
 from router.config.build_core import (
     Refused,
@@ -22,6 +34,7 @@ from router.config.build_core import (
     build_exchange,
     build_link_route,
 )
+from router.config.build_telemetry import build_placement, build_telemetry, check_placement
 from router.config.entities import (
     MANAGEMENT,
     SELF,
@@ -30,19 +43,26 @@ from router.config.entities import (
     EntityConfig,
     ExchangeConfig,
     LogConfig,
+    PolicyConfig,
+    VhostConfig,
 )
 from router.config.errors import ConfigError, ConfigFileError, Problems
 from router.config.grammar import Section, parse
 from router.config.schema import SCHEMA
 from router.config.validate import Entity, validate
+from router.config.vhosts import POLICY_ERROR, VhostNames, build_vhost
+from router.policy.hosts import Resolve, ask
+
+VHOST = VhostConfig.type
 
 
 def load(path: str) -> Configuration:
     """Return the configuration in the file at `path` (JSON syntax if it ends in `.json`).
 
-    Raises ConfigFileError if it cannot be read, ConfigError if it cannot be used.
+    Asks name servers for the hosts that vhosts name. Raises ConfigFileError if it cannot be read, ConfigError if it
+    cannot be used.
     """
-    return load_text(path, read(path))
+    return load_text(path, read(path), ask)
 
 
 def read(path: str) -> str:
@@ -62,8 +82,10 @@ def read(path: str) -> str:
         raise ConfigError(path, line, f"not UTF-8 text: octet 0x{octets[error.start]:02x}") from error
 
 
-def load_text(path: str, text: str) -> Configuration:
-    """Return the configuration in `text`; `path` names it in errors and chooses the syntax. Raises ConfigError."""
+def load_text(path: str, text: str, resolve: Resolve | None = None) -> Configuration:
+    """Return the configuration in `text`, and in the policyDir that it names; `path` names it in errors and chooses the
+    syntax. `resolve`: looks up host names in vhosts; None: that is done later. Raises ConfigError.
+    """
     problems = Problems(path)
     entities: dict[str, list[Entity]] = {}
     for section in parse(text, problems):
@@ -75,25 +97,41 @@ def load_text(path: str, text: str) -> Configuration:
     (router_entity,), (policy_entity,) = entities["router"], entities["policy"]
 
     router = build_router(router_entity, problems)
-    # A mode that was refused says nothing about the roles of listeners.
+    policy = build_policy(policy_entity)
+    # With a refused mode the roles of listeners cannot be checked.
     mode = None if "mode" in router_entity.refused else router.mode
     for entity in (*entities.get("connector", []), *entities.get("listener", [])):
-        # Before the router's section Dispatch does not know the mode, and judges when it makes the listener.
+        # Before the router section Dispatch does not have the mode, and checks when it creates the listener.
         known = 0 < router_entity.line < entity.line
         check_role(entity, mode, problems, None if known else INVALID)
     built: list[EntityConfig] = [
         *_logs(entities.get("log", []), problems),
         router,
-        build_policy(policy_entity),
+        policy,
+        *(build_ssl_profile(entity, problems) for entity in entities.get("sslProfile", [])),
         *_core_entities(entities, problems),
+        *_vhosts(entities.get(VHOST, []), policy, problems, resolve),
         *(build_console(entity, number, problems) for number, entity in enumerate(entities.get("console", []))),
         *(build_dummy(entity, number) for number, entity in enumerate(entities.get("dummy", []))),
+        *(build_sasl_users(entity) for entity in entities.get("saslUsers", [])),
+        *(build_token_issuer(entity, problems) for entity in entities.get("tokenIssuer", [])),
+        *(build_auth_service(entity, problems) for entity in entities.get("authServicePlugin", [])),
+        *(build_telemetry(entity, problems) for entity in entities.get("telemetry", [])),
         *(build_connector(entity, problems) for entity in entities.get("connector", [])),
-        *(build_listener(entity, problems) for entity in entities.get("listener", [])),
     ]
+    for entity in entities.get("saslUsers", []):
+        check_users_file(entity, problems)
+    for entity in entities.get("listener", []):
+        listener = build_listener(entity, problems)
+        check_providers(listener, built, entity, problems)
+        built.append(listener)
+    for entity in entities.get("placement", []):
+        placement = build_placement(entity, problems)
+        check_placement(placement, built, router.workers, entity, problems)
+        built.append(placement)
     unsound = {entity.line for same in entities.values() for entity in same if entity.refused}
-    for duplicate, reason in duplicates(each for each in built if each.line not in unsound):
-        problems.error(duplicate.line, reason)
+    for duplicate, reason in duplicates(each for each in built if each.file is not None or each.line not in unsound):
+        problems.error(duplicate.line, reason, file=duplicate.file)
     problems.raise_errors()
     return Configuration.of(path, built, problems.warnings)
 
@@ -117,7 +155,7 @@ def _logs(entities: list[Entity], problems: Problems) -> Iterator[LogConfig]:
 
 
 def _core_entities(entities: Mapping[str, list[Entity]], problems: Problems) -> Iterator[EntityConfig]:
-    """Yield the entities of the routing core; one that breaks a rule of it is left out with a warning."""
+    """Yield the entities of the routing core; one that breaks a rule is ignored with a warning."""
     exchanges: list[ExchangeConfig] = []
     bindings: list[BindingConfig] = []
     tokens: set[tuple[str, ...]] = set()
@@ -130,7 +168,7 @@ def _core_entities(entities: Mapping[str, list[Entity]], problems: Problems) -> 
             tokens.add(address.tokens)
             yield address
             if (priority := entity.optional_number("priority")) is not None and priority < 0:
-                text = f"Priority {priority} counts as absent"
+                text = f"Priority {priority} is ignored"
                 problems.warn("ROUTER_CORE", entity.line_of("priority"), text)
     for number, entity in enumerate(entities.get("router.config.linkRoute", [])):
         try:
@@ -156,6 +194,48 @@ def _core_entities(entities: Mapping[str, list[Entity]], problems: Problems) -> 
     yield from bindings
 
 
+def _vhosts(
+    entities: list[Entity], policy: PolicyConfig, problems: Problems, resolve: Resolve | None
+) -> Iterator[VhostConfig]:
+    """Yield the vhosts of a file, then those of policyDir (security.md P-6)."""
+    names = VhostNames(patterns=policy.vhost_patterns)
+    found = [build_vhost(entity, problems, resolve) for entity in entities]
+    for file in _policy_files(policy, problems):
+        inner = Problems(file)
+        found += [build_vhost(entity, inner, resolve, file) for entity in _read_vhosts(file, inner)]
+        problems.include(inner)
+    for vhost in found:
+        if (fault := names.add(vhost)) is not None:
+            problems.error(vhost.line, fault, POLICY_ERROR, vhost.file)
+        yield vhost
+
+
+def _policy_files(policy: PolicyConfig, problems: Problems) -> Iterator[str]:
+    """Yield the files of policyDir, by name, so that errors and results do not depend on the file system."""
+    if not policy.directory:
+        return
+    try:
+        names = sorted(os.listdir(policy.directory))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        problems.error(policy.line, f"policyDir '{policy.directory}' cannot be read: {reason}")
+        return
+    yield from (os.path.join(policy.directory, name) for name in names if name.endswith(".json"))
+
+
+def _read_vhosts(file: str, problems: Problems) -> Iterator[Entity]:
+    """Yield the vhosts of one file of policyDir; whatever else is in it is checked and left."""
+    try:
+        text = read(file)
+    except ConfigError as error:
+        problems.errors.append(error)
+        return
+    for section in parse(text, problems):
+        entity = validate(section, problems)
+        if entity is not None and entity.type.name == VHOST:
+            yield entity
+
+
 def _add(entity: Entity, entities: dict[str, list[Entity]], problems: Problems) -> None:
     """File `entity` under its type, unless it is the second of a singleton."""
     same = entities.setdefault(entity.type.name, [])
@@ -173,13 +253,13 @@ def _shown(entity: Entity) -> str:
 
 
 def duplicates(entities: Iterable[EntityConfig]) -> Iterator[tuple[EntityConfig, str]]:
-    """Yield each entity whose name or identity another one has, and what is wrong.
+    """Yield each entity whose name or identity another one has, with the error.
 
-    Both are unique over all entities, whatever their type. The one that comes later in the file, or was made by a
-    user, is the one at fault.
+    Both are unique over all entities, whatever their type. The error is that of the later one in the file, or of a
+    configured one against a generated one.
     """
     taken: dict[tuple[str, str], EntityConfig] = {}
-    for entity in sorted(entities, key=lambda each: each.line or 0):
+    for entity in sorted(entities, key=lambda each: (each.file or "", each.line or 0)):
         for attribute, value in (("name", entity.name), ("identity", entity.identity)):
             other = taken.setdefault((attribute, value), entity)
             if other is not entity or value == SELF:
@@ -191,4 +271,7 @@ def duplicates(entities: Iterable[EntityConfig]) -> Iterator[tuple[EntityConfig,
 
 def shown(entity: EntityConfig) -> str:
     """Return an entity as error texts show it."""
-    return f"{{{entity.identity}, line {entity.line}}}" if entity.line else f"{{{entity.identity}}}"
+    if not entity.line:
+        return f"{{{entity.identity}}}"
+    where = f"line {entity.line}" if entity.file is None else f"{entity.file}:{entity.line}"
+    return f"{{{entity.identity}, {where}}}"

@@ -1,14 +1,22 @@
 """Requests of management to create and change entities: attributes as they came over AMQP, to configuration.
 
-Two sets of rules, as in Dispatch (management specification 5.7 to 5.9): the types of the routing core take what they
-know and say what they miss; all others convert and check every attribute by the schema. Nothing here changes a router.
+Two sets of rules, as in Dispatch (management.md 5.7 to 5.9): types of the routing core take the attributes that they
+know and report missing ones; all others convert and check every attribute by the schema. Nothing here changes a router.
 """
 
 import uuid
 from collections.abc import Collection, Mapping
 
 from router.amqp.codec import Char, Described, Timestamp
-from router.config.build import build_connector, build_dummy, build_listener, build_log, check_role
+from router.config.build import (
+    build_connector,
+    build_dummy,
+    build_listener,
+    build_log,
+    build_ssl_profile,
+    check_role,
+)
+from router.config.build_auth import build_auth_service, build_sasl_users, build_token_issuer, check_providers
 from router.config.build_core import (
     Refused,
     build_address,
@@ -17,10 +25,12 @@ from router.config.build_core import (
     build_exchange,
     build_link_route,
 )
+from router.config.build_telemetry import build_placement, build_telemetry, check_placement
 from router.config.entities import (
     MANAGEMENT,
     SELF,
     AddressConfig,
+    AuthServiceConfig,
     AutoLinkConfig,
     BindingConfig,
     Configuration,
@@ -29,6 +39,12 @@ from router.config.entities import (
     ExchangeConfig,
     LinkRouteConfig,
     LogConfig,
+    PlacementConfig,
+    SaslUsersConfig,
+    SslProfileConfig,
+    TelemetryConfig,
+    TokenIssuerConfig,
+    VhostConfig,
 )
 from router.config.errors import Problems, RequestError
 from router.config.inventory import Inventory
@@ -36,18 +52,19 @@ from router.config.jsontext import JsonValue
 from router.config.schema import SCHEMA, Attribute, EntityType
 from router.config.validate import Entity, fill
 from router.config.values import InvalidValue
+from router.config.vhosts import POLICY_ERROR, VhostNames, build_vhost
 
 CORE = frozenset(
     {AddressConfig.type, LinkRouteConfig.type, AutoLinkConfig.type, ExchangeConfig.type, BindingConfig.type}
 )
 
-_LOST = (float, Char, uuid.UUID, Described)  # types whose values Dispatch does not take in
+_LOST = (float, Char, uuid.UUID, Described)  # types of values that Dispatch ignores
 
 
 def create(
     entity_type: EntityType, name: str | None, body: object, inventory: Inventory, number: int | None = None
 ) -> tuple[EntityConfig, list[tuple[str, str]]]:
-    """Return the entity that CREATE asks for beside those of `inventory`, and warnings as (log module, text).
+    """Return the entity of a CREATE request beside those of `inventory`, and warnings as (log module, text).
 
     `number` is for the generated identity; None: the first after those in use. Raises RequestError.
     """
@@ -69,7 +86,7 @@ def create(
     for key in given:
         _known(entity_type, key, "create", f"Cannot set attribute '{key}' in CREATE")
     entity = _validated(entity_type, given, given.keys(), problems)
-    config = _built(entity, inventory.configuration, number, problems)
+    config = _built(entity, inventory.configuration, number, problems, None)
     if clash := conflict(config, inventory):
         raise RequestError(400, clash)
     return config, problems.warnings
@@ -78,7 +95,7 @@ def create(
 def update(
     config: EntityConfig, body: object, configuration: Configuration
 ) -> tuple[EntityConfig, list[tuple[str, str]]]:
-    """Return `config` as UPDATE wants it, and warnings as (log module, text). Raises RequestError."""
+    """Return `config` changed by an UPDATE request, and warnings as (log module, text). Raises RequestError."""
     entity_type = config.entity_type
     if not isinstance(body, Mapping):
         raise RequestError(400, "Body of request must be a map")
@@ -94,11 +111,11 @@ def update(
             raise RequestError(400, f"Cannot update attribute '{key}' in UPDATE")
     entity = _validated(entity_type, merged, changed, problems)
     number = int(digits) if (digits := config.identity.rpartition("/")[2]).isdecimal() else 0
-    return _built(entity, configuration, number, problems), problems.warnings
+    return _built(entity, configuration, number, problems, config), problems.warnings
 
 
 def conflict(config: EntityConfig, inventory: Inventory) -> str | None:
-    """Return why `config` cannot stand beside the entities of `inventory`, or None."""
+    """Return why `config` conflicts with the entities of `inventory`, or None."""
     if config.entity_type.singleton:
         for other in inventory.of_type(config.type):
             return f"Adding {config.entity_type.long_name} singleton {shown(config)} when {shown(other)} already exists"
@@ -122,7 +139,7 @@ def shown(config: EntityConfig) -> str:
 
 
 def plain(value: object) -> JsonValue:
-    """Return a value that came over AMQP as a value of the configuration; what Dispatch does not take in is None.
+    """Return a value that came over AMQP as a value of the configuration; a value that Dispatch ignores is None.
 
     Raises InvalidValue.
     """
@@ -175,7 +192,7 @@ def _renamed(entity_type: EntityType, body: Mapping[str, object], problems: Prob
 
 
 def _same(name: str, value: object, config: EntityConfig) -> bool:
-    """Return whether `value` is what the entity has: equal, and of the same type."""
+    """Return whether `value` equals the value of the entity, in value and type."""
     if name == "type" and isinstance(value, str):
         return SCHEMA.find(value) is config.entity_type
     present = config.attributes.get(name)
@@ -218,29 +235,58 @@ def _validated(
             problems.warn("AGENT", 0, text)
     for text in fill(entity_type, values, values):
         raise RequestError(400, f"{entity_type.long_name}: {text}")
+    if entity_type.references and "name" not in values:
+        raise RequestError(400, f"{entity_type.long_name}: Missing required attribute 'name'")
     return Entity(entity_type, 0, values, {})
 
 
-def _built(entity: Entity, configuration: Configuration, number: int, problems: Problems) -> EntityConfig:
-    """Return a store entity as a typed object. Raises RequestError."""
+def _built(
+    entity: Entity, configuration: Configuration, number: int, problems: Problems, before: EntityConfig | None
+) -> EntityConfig:
+    """Return a store entity as a typed object; `before`: what it is to replace. Raises RequestError."""
     config: EntityConfig
     match entity.type.name:
         case "listener":
             check_role(entity, configuration.router.mode, problems)
-            config = build_listener(entity, problems)
+            config = listener = build_listener(entity, problems)
+            check_providers(listener, configuration.others, entity, problems)
         case "connector":
             check_role(entity, configuration.router.mode, problems)
             config = build_connector(entity, problems)
         case LogConfig.type:
             config = build_log(entity, problems)
+        case SslProfileConfig.type:
+            config = build_ssl_profile(entity, problems)
         case DummyConfig.type:
             config = build_dummy(entity, number)
+        case SaslUsersConfig.type:
+            config = build_sasl_users(entity)
+        case TokenIssuerConfig.type:
+            config = build_token_issuer(entity, problems)
+        case AuthServiceConfig.type:
+            config = build_auth_service(entity, problems)
+        case TelemetryConfig.type:
+            config = build_telemetry(entity, problems)
+        case PlacementConfig.type:
+            config = placement = build_placement(entity, problems)
+            workers = configuration.router.workers
+            check_placement(placement, configuration.listeners, workers, entity, problems)
+        case VhostConfig.type:
+            config = build_vhost(entity, problems)
+            others = (each for each in configuration.vhosts if each is not before)
+            clash = VhostNames(others, patterns=configuration.policy.vhost_patterns).add(config)
+            if clash is not None:
+                problems.error(None, clash, POLICY_ERROR)
         case name:
             raise RequestError(501, f"entity '{name}' is not supported yet")
     if problems.errors:
         text = problems.errors[0].message
-        if config.type == LogConfig.type:  # 1.19 looks at levels when it applies them: management.md 5.9
+        if problems.errors[0].kind == POLICY_ERROR:  # 1.19 looks at rules when it compiles them: management.md 5.7
+            raise RequestError(500, f"{POLICY_ERROR}: {text}")
+        if config.type == LogConfig.type:  # 1.19 checks levels when it applies them: management.md 5.9
             raise RequestError(500, f"CError: Configuration: {text}")
+        if config.type == SslProfileConfig.type:  # of a password that is not in the environment
+            raise RequestError(500, text)
         raise RequestError(400, text)
     return config
 
@@ -248,7 +294,7 @@ def _built(entity: Entity, configuration: Configuration, number: int, problems: 
 def _create_core(
     entity_type: EntityType, name: str | None, body: Mapping[object, object], inventory: Inventory, number: int
 ) -> EntityConfig:
-    """Return an entity of the routing core (management specification 5.8). Raises RequestError."""
+    """Return an entity of the routing core (management.md 5.8). Raises RequestError."""
     if name and entity_type.name in _NAMED and any(each.type == entity_type.name for each in inventory.named(name)):
         raise RequestError(400, "Name conflicts with an existing entity")
     entity = Entity(entity_type, 0, _core_values(entity_type, name, body), {})
@@ -301,7 +347,7 @@ def _core_values(entity_type: EntityType, name: str | None, body: Mapping[object
         if value is not None:
             values[attribute.name] = value
         elif attribute.required:
-            values[attribute.name] = ""  # the builder knows the text for it
+            values[attribute.name] = ""  # the builder has the text for it
     return values
 
 
@@ -329,7 +375,7 @@ def _core_value(entity_type: EntityType, attribute: Attribute, value: object) ->
             return str(value) if isinstance(value, str) else ""
 
 
-# Types of the core that tell in these words that a name is taken.
+# Types of the core with this text for a duplicate name.
 _NAMED = frozenset({AddressConfig.type, LinkRouteConfig.type, AutoLinkConfig.type})
 _ADDRESS_PHASE = "Phase values must be between 0 and 9"
 _PHASE = "phase must be in the range 0-9"

@@ -4,9 +4,10 @@
 Dispatch 1.19 in its order, with what this router adds. Keys of a type there (all but `about` may be absent):
 
 `about` one sentence for users; `extends` the type it is derived from; `section` its name in the configuration file;
-`singleton`, `deprecated`, `references`; `supported` (false: known, but not built in this version, so that creating one
-is refused); `operations` its own; `change` what a change of an attribute takes (see below); `columns` of a core query,
-as `name: AMQP type`, `?` for null; `attributes` its own, by name.
+`singleton`, `deprecated`, `references`; `supported` (false: not supported in this version, so that creating one is
+refused); `addition` (true: Dispatch does not have it); `operations` its own, `addedOperations` those of them that
+Dispatch lacks; `change` when a change of an attribute takes effect (see below); `columns` of a core query, as
+`name: AMQP type`, `?` for null; `attributes` its own, by name.
 
 Keys of an attribute: `type` (a name, or the list of an enumeration's texts), `default`, `shownDefault` (what
 GET-SCHEMA says instead, where the real one depends on the machine and tools know Dispatch's), `required`, `unique`,
@@ -16,8 +17,8 @@ version; any other is refused; the default needs no mention), `effect` (false: a
 (true: may be given in the file, whatever the flags say), `addition` (true: this router's own), `change` (instead of
 its type's) and `about`.
 
-A change of an attribute is `live` (it takes effect at once), `reconnect` (connections opened from then on have it) or
-`restart` (the router must be started again).
+A change of an attribute takes effect at once (`live`), with new connections (`reconnect`) or with a restart of the
+router (`restart`).
 """
 
 import json
@@ -78,7 +79,7 @@ class Attribute:
     def unsupported(self, value: JsonValue) -> str | None:
         """Return why a converted `value` cannot be used in this version, or None.
 
-        What leaving the attribute out means is never refused.
+        The value of an absent attribute is never refused.
         """
         if self.supported is None or value is None or value in self.supported or value == self.default:
             return None
@@ -127,13 +128,20 @@ class EntityType:
     section: str | None
     bases: tuple["EntityType", ...]
     own_operations: tuple[str, ...]
+    added_operations: tuple[str, ...]
     own_attributes: Mapping[str, Attribute]
     core_columns: tuple[Column, ...] | None
     singleton: bool
     deprecated: bool
     references: bool
     supported: bool
+    addition: bool
     about: str
+
+    @property
+    def listed_operations(self) -> tuple[str, ...]:
+        """Return those that Dispatch has."""
+        return tuple(name for name in self.operations if name not in self.added_operations)
 
     @cached_property
     def operations(self) -> tuple[str, ...]:
@@ -160,7 +168,7 @@ class EntityType:
         attributes: JsonValue = {name: each.dump() for name, each in self.attributes.items() if name != "type"}
         entries: dict[str, JsonValue] = {
             "attributes": attributes,
-            "operations": list(self.operations),
+            "operations": list(self.listed_operations),
             "description": self.about,
             "fullyQualifiedType": self.long_name,
             "deprecated": self.deprecated,
@@ -189,16 +197,21 @@ class Schema:
         return self._by_long_name.get(name) or self._by_long_name.get(f"{self.prefix}.{name}")
 
     def section(self, name: str) -> EntityType | None:
-        """Return the type that a section `name` of a file is about, or would be if files had such sections."""
+        """Return the type for a section `name` of a file, also for types without sections."""
         return self._by_dump_key.get(name)
 
+    @cached_property
+    def listed(self) -> tuple[EntityType, ...]:
+        """The types that Dispatch has: tools written for it may expect exactly these where nobody asks for one."""
+        return tuple(each for each in self.types.values() if not each.addition)
+
     def derived(self, base: EntityType) -> Iterator[EntityType]:
-        """Yield `base` and the types derived from it."""
-        return (each for each in self.types.values() if each.is_a(base))
+        """Yield `base` and the listed types derived from it."""
+        return (each for each in self.types.values() if each is base or (each.is_a(base) and not each.addition))
 
     def dump(self) -> dict[str, JsonValue]:
         """Return the body of GET-SCHEMA."""
-        return {"prefix": self.prefix, "entityTypes": {each.dump_key: each.dump() for each in self.types.values()}}
+        return {"prefix": self.prefix, "entityTypes": {each.dump_key: each.dump() for each in self.listed}}
 
     @cached_property
     def _by_long_name(self) -> Mapping[str, EntityType]:
@@ -254,12 +267,14 @@ def _entity_type(name: str, entry: Mapping[str, Any], prefix: str, types: Mappin
         section=entry.get("section"),
         bases=() if parent is None else (types[parent], *types[parent].bases),
         own_operations=tuple(entry.get("operations", ())),
+        added_operations=tuple(entry.get("addedOperations", ())),
         own_attributes={key: _attribute(key, value, change) for key, value in entry["attributes"].items()},
         core_columns=None if columns is None else tuple(_column(text) for text in columns),
         singleton=entry.get("singleton", False),
         deprecated=entry.get("deprecated", False),
         references=entry.get("references", False),
         supported=entry.get("supported", True),
+        addition=entry.get("addition", False),
         about=entry["about"],
     )
 

@@ -1,8 +1,11 @@
-"""Sections to entities: names, defaults, types and limits of the schema, each problem with its line."""
+"""Sections to entities: names, defaults, types and limits of the schema, each problem with its line.
+
+management.md 2.5, 2.6.
+"""
 
 import difflib
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from router.config.errors import Problems
 from router.config.grammar import Item, Section
@@ -11,15 +14,16 @@ from router.config.schema import SCHEMA, Attribute, EntityType
 from router.config.values import InvalidValue, written
 
 _MAX_GUESSED = 40  # characters of a name that is compared with the known ones
-MADE_BY_ROUTER = frozenset({"identity", "type"})  # attributes of every entity that no file may give
+MADE_BY_ROUTER = frozenset({"identity", "type"})  # attributes of every entity that files must not set
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
     """A section, or a request, after validation: converted values, defaults filled in, those without value left out.
 
-    `line` is the line of the section, `lines` those of its attributes; 0 and empty where there is no file. `refused`
-    names the attributes whose values could not be used: they have their defaults, for the rules to go on with.
+    `line` is the line of the section, `lines` those of its attributes, `inner` those of the members of its maps, by
+    attribute and keys; 0 and empty where there is no file. `refused` names the attributes whose values could not be
+    used: they have their defaults.
 
     The accessors raise KeyError or TypeError where schema and program disagree, never because of a file.
     """
@@ -29,10 +33,13 @@ class Entity:
     values: Mapping[str, JsonValue]
     lines: Mapping[str, int]
     refused: frozenset[str] = frozenset()
+    inner: Mapping[tuple[str, ...], int] = field(default_factory=dict)
 
-    def line_of(self, name: str) -> int:
-        """Return the line of an attribute, or that of the section where the file does not give it."""
-        return self.lines.get(name, self.line)
+    def line_of(self, name: str, *keys: str) -> int:
+        """Return the line of an attribute, or of the member of a map that keys lead to, or of what it is in."""
+        if keys and (line := self.inner.get((name, *keys))) is not None:
+            return line
+        return self.line_of(name, *keys[:-1]) if keys else self.lines.get(name, self.line)
 
     def text(self, name: str) -> str:
         """Return a text that has a value."""
@@ -69,7 +76,7 @@ class Entity:
 
 
 def validate(section: Section, problems: Problems) -> Entity | None:
-    """Return `section` as an entity, errors recorded; None where there can be none, or an attribute is missing."""
+    """Return `section` as an entity, errors recorded; None for an invalid section, or a missing attribute."""
     entity_type = _type(section, problems)
     if entity_type is None:
         return None
@@ -77,10 +84,12 @@ def validate(section: Section, problems: Problems) -> Entity | None:
     lines: dict[str, int] = {}
     refused: set[str] = set()
     given: set[str] = set()
+    inner: dict[tuple[str, ...], int] = {}
     for name, item in _renamed(section, entity_type, problems):
         before = len(problems.errors)
         value = _value(name, item, entity_type, problems)
         lines[name] = item.line
+        inner |= {(name, *keys): line for keys, line in item.inner.items()}
         if len(problems.errors) > before:
             refused.add(name)
         elif value is not None:
@@ -95,11 +104,11 @@ def validate(section: Section, problems: Problems) -> Entity | None:
     required = {each.name for each in entity_type.settable if each.required}
     if missing or required & refused or not entity_type.supported:
         return None
-    return Entity(entity_type, section.line, values, lines, frozenset(refused))
+    return Entity(entity_type, section.line, values, lines, frozenset(refused), inner)
 
 
 def _type(section: Section, problems: Problems) -> EntityType | None:
-    """Return the type of a section; None where there is none to configure. One that is not built is an error, too."""
+    """Return the type of a section; None if it cannot be configured. An unsupported one is an error, too."""
     entity_type = SCHEMA.section(section.name)
     if entity_type is None:
         known = [each.section for each in SCHEMA.types.values() if each.section is not None]
@@ -118,7 +127,7 @@ def _type(section: Section, problems: Problems) -> EntityType | None:
 
 
 def fill(entity_type: EntityType, values: dict[str, JsonValue], given: Container[str]) -> Iterator[str]:
-    """Give `values` the defaults that it lacks; yield a text for each required attribute that is not `given`."""
+    """Add missing defaults to `values`; yield a text for each required attribute that is not `given`."""
     for name, attribute in entity_type.attributes.items():
         if name in values or name in MADE_BY_ROUTER:
             continue
@@ -129,7 +138,7 @@ def fill(entity_type: EntityType, values: dict[str, JsonValue], given: Container
 
 
 def similar(name: str, known: Sequence[str]) -> str:
-    """Return ` (did you mean 'port'?)` for a `name` that looks like one of the known ones, else nothing."""
+    """Return ` (did you mean 'port'?)` for a `name` that resembles a known one, else nothing."""
     if len(name) > _MAX_GUESSED:
         return ""
     spelt = {each.lower(): each for each in known}

@@ -1,4 +1,4 @@
-"""Conversion of values, from a file or from management, to the types of the schema (management specification 2.6)."""
+"""Conversion of values, from a file or from management, to the types of the schema (management.md 2.6)."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _INT64 = range(-(2**63), 2**63)  # integers that AMQP can carry
 
 
 class InvalidValue(ValueError):
-    """A value that its attribute cannot have: the text of Dispatch, and a hint for people who write files."""
+    """An invalid value: the text of Dispatch, and a hint for files."""
 
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(text)

@@ -1,5 +1,5 @@
-"""Connectors: connections that the router opens itself, and opens again when they end.
+"""Connectors: connections that the router opens, and opens again when they end.
 
-`state` decides what is tried and when, `dial` opens a TCP connection, `password` finds out a password, and `connectors`
-is what runs: it hands open sockets over to workers, like those of listeners.
+`state` decides what to try and when, `dial` opens a TCP connection, and `connectors` runs the attempts and hands
+sockets over to workers, as listeners do.
 """

@@ -1,76 +1,118 @@
-"""The connectors of a running router: attempts, timers, and the connections that came of them."""
+"""The connectors of a running router: attempts, timers, connections.
+
+brokers-and-edge.md 2.3, 2.7.
+"""
+
 import asyncio
+import secrets
 import socket
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from router.config import password
 from router.config.build import MAX_USER
-from router.config.entities import ConnectorConfig
-from router.ipc.control import Initiate
+from router.config.entities import Configuration, ConnectorConfig
+from router.config.roles import EDGE, INTER_ROUTER
+from router.control.handover import Initiate
 from router.log import ERROR, WARNING, Log
-from supervisor.acceptor import Acceptor
-from supervisor.connections import Connection, Ending, describe_opened
-from supervisor.connectors import password
-from supervisor.connectors.dial import DialError, dial
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.connections.connections import Connection, Ending, describe_opened
+from supervisor.connections.registry import Connections
+from supervisor.connectors.dial import DialError, dial, port_number
+from supervisor.connectors.proxy import dial_through
 from supervisor.connectors.ring import Entry
 from supervisor.connectors.state import ConnectorState
-from supervisor.core import Core
-from supervisor.names import MAX_RESOLVERS
-from supervisor.neighbours import INTER_ROUTER
-from supervisor.threads import Threads
+from supervisor.listeners.acceptor import Acceptor
+from supervisor.listeners.profiles import ListenerProfiles
+from supervisor.processes.epochs import Epochs
+from supervisor.runtime.host_names import MAX_RESOLVERS
+from supervisor.runtime.threads import Threads
+from supervisor.runtime.waker import Waker
+from supervisor.subsystem import LiveAttributes, Subsystem
 
 MAX_LOGIN: Final = MAX_USER  # octets of user and password together
 MAX_PASSWORD_FILES: Final = 16  # that are read at a time
+BUNDLE_OCTETS: Final = 8  # of the text by which an interior router knows connections of one edge router
 PASSWORD_SECONDS: Final = 5.0  # for reading one
 _LEVELS: Final = {"error": ERROR, "warning": WARNING}
 
 
-class Connectors:
-    """All connectors. Owner: supervisor. changed(): called when there is something to send to workers."""
+class Connectors(Subsystem):
+    """All connectors. Owner: supervisor."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        core: Core,
+        connections: Connections,
+        profiles: ListenerProfiles,
+        epochs: Epochs[Any],
         acceptor: Acceptor,
+        waker: Waker,
         log: Log,
-        changed: Callable[[], object],
     ) -> None:
         self.loop: Final = loop
         self.resolvers: Final = Threads(loop, "resolver", MAX_RESOLVERS)
         self.files: Final = Threads(loop, "password", MAX_PASSWORD_FILES)
-        self.core: Final = core
+        self.connections: Final = connections
+        self.profiles: Final = profiles
+        self.epochs: Final = epochs
         self.acceptor: Final = acceptor
+        self.waker: Final = waker
         self.log: Final = log
-        self.changed: Final = changed
-        self._running: dict[str, _Connector] = {}  # by name
+        self.bundle: Final = secrets.token_hex(BUNDLE_OCTETS)
+        self.uplinks = False  # an edge router's: several are at work
+        self._running: dict[str, list[_Connector]] = {}  # by name: one for each of its connections
+
+    def start(self, configuration: Configuration) -> None:
+        self.uplinks = configuration.router.all_uplinks
+        self.replace(configuration.connectors)
+
+    def commit(self, change: ConfigurationChange) -> None:
+        if change.whole:
+            self.replace(change.new.connectors)
+        for connector in change.removed(ConnectorConfig):
+            self.remove(connector)
+        for connector in change.made(ConnectorConfig):
+            self.add(connector)
+
+    def live_attributes(self) -> Mapping[str, LiveAttributes]:
+        return {ConnectorConfig.type: self.shown}
 
     def replace(self, wanted: Iterable[ConnectorConfig]) -> None:
-        """Have these connectors, and no others. One that stays keeps its connection unless host or port change."""
+        """Replace all connectors by these. One that stays keeps its connection unless host or port change."""
         configs = {config.name: config for config in wanted}
-        for gone in [running.config for name, running in self._running.items() if name not in configs]:
+        for gone in [running[0].config for name, running in self._running.items() if name not in configs]:
             self.remove(gone)
         for name, config in configs.items():
             running = self._running.get(name)
             if running is None:
                 self.add(config)
-            elif running.config != config:
-                running.change(config)
-        self.changed()
+            elif running[0].config != config:
+                self._change(running, config)
+        self.waker.wake()
+
+    def _change(self, running: "list[_Connector]", config: ConnectorConfig) -> None:
+        while len(running) > config.parallel_connections:
+            running.pop().delete()
+        for connector in running:
+            connector.change(config)
+        while len(running) < config.parallel_connections:
+            running.append(_Connector(self, config, len(running)))
 
     def add(self, config: ConnectorConfig) -> None:
-        """Have a further one."""
-        self._running[config.name] = _Connector(self, config)
+        """Add a connector."""
+        self._running[config.name] = [_Connector(self, config, index) for index in range(config.parallel_connections)]
 
     def remove(self, config: ConnectorConfig) -> None:
-        """Have one no more."""
-        self._running.pop(config.name).delete()
+        """Remove a connector."""
+        for connector in self._running.pop(config.name):
+            connector.delete()
 
     def shown(self, config: ConnectorConfig) -> Mapping[str, Any]:
-        """The live attributes of a connector (management specification 6.6)."""
+        """The live attributes of a connector, of the first of its connections (management.md 6.6)."""
         running = self._running.get(config.name)
-        state = _state(config) if running is None else running.state
+        state = _state(config) if running is None else running[0].state
         return {
             "connectionStatus": state.status.value,
             "connectionMsg": state.message,
@@ -78,59 +120,62 @@ class Connectors:
         }
 
     def stop(self) -> None:
-        """The router ends: try nothing any more."""
         for running in self._running.values():
-            running.stop()
+            for connector in running:
+                connector.stop()
 
 
 class _LoginError(Exception):
-    """There is no logging in; the text says why."""
+    """The router cannot log in; the text is the reason."""
 
 
 class _Connector:
-    """One connector that runs. Owner: the connectors."""
+    """One connection of a connector that runs. Owner: the connectors."""
 
-    def __init__(self, owner: Connectors, config: ConnectorConfig) -> None:
+    def __init__(self, owner: Connectors, config: ConnectorConfig, index: int) -> None:
+        """index: of its connections, this one's; the first one speaks for the connector."""
         self.config = config
+        self._first = index == 0
         self.state = _state(config)
         self._owner = owner
-        self._offer: str | None = None  # what workers know its attributes by, once all of them do
+        self._profile: str | None = None  # key of its profile, once all workers have it
         self._connection: Connection | None = None  # the present one, open or not yet
         self._attempt: asyncio.Task[None] | None = None
         self._inquiry: asyncio.Task[None] | None = None  # about the file of the password
         self._timer: asyncio.TimerHandle | None = None
         self._configured()
-        self._make_offer()
+        self._make_profile()
 
     # Configuration
 
     def change(self, config: ConnectorConfig) -> None:
-        """Go by another configuration: at once where it is about host or port, else from the next connection on."""
+        """Use a new configuration: at once if host or port differ, else from the next connection on."""
         moved = config.place != self.config.place
         self.config = config
         self._configured()
         if moved:
             self._drop()
             self.state = _state(config)
-        self._make_offer()
+        self._make_profile()
 
     def delete(self) -> None:
-        """Close the connection, and try nothing any more."""
-        self._owner.log.info("CONN_MGR", f"Deleted Connector: {self.config.place}")
+        """Close the connection and stop trying."""
+        if self._first:
+            self._owner.log.info("CONN_MGR", f"Deleted Connector: {self.config.place}")
         self._drop()
-        if self._offer is not None:
-            self._owner.core.offers.retire(self._offer)
-            self._offer = None
+        if self._profile is not None:
+            self._owner.profiles.retire(self._profile)
+            self._profile = None
 
     def _drop(self) -> None:
         self.state.delete()
         self.stop()
         if self._connection is not None:
-            self._owner.core.close(self._connection)
+            self._owner.connections.close(self._connection)
             self._connection = None
 
     def stop(self) -> None:
-        """Try nothing any more."""
+        """Stop trying."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -142,9 +187,12 @@ class _Connector:
             self._inquiry = None
 
     def _configured(self) -> None:
+        if not self._first:
+            return
         config, log = self.config, self._owner.log
         family = config.family or "any"
-        log.info("CONN_MGR", f"Configured Connector: {config.place} proto={family}, role={config.role}")
+        tls = f", sslProfile={config.ssl_profile}" if config.ssl_profile else ""
+        log.info("CONN_MGR", f"Configured Connector: {config.place} proto={family}, role={config.role}{tls}")
         if config.sasl_password is None:
             return
         if password.in_file(config.sasl_password):
@@ -153,7 +201,7 @@ class _Connector:
             self._remark(password.find(config.sasl_password))
 
     async def _look_at(self, written: str) -> None:
-        """Say what is wrong with the file of the password, if anything."""
+        """Log an error of the password file, if any."""
         try:
             self._remark(await self._find(written))
         except Exception:  # noqa: BLE001 - logged with its trace
@@ -173,19 +221,19 @@ class _Connector:
             module, level, text = found.remark
             self._owner.log.write(_LEVELS[level], module, text)
 
-    def _make_offer(self) -> None:
-        """Tell the workers what the connection may do; when they know, it is used."""
-        core, config = self._owner.core, self.config
-        offer, epoch = core.offers.add(config)
-        core.epochs.call_when_all(epoch, lambda: self._offered(config, offer))
+    def _make_profile(self) -> None:
+        """Announce the profile; it is used once all workers have it."""
+        owner, config = self._owner, self.config
+        profile, epoch = owner.profiles.add(config)
+        owner.epochs.call_when_all(epoch, lambda: self._use_profile(config, profile))
 
-    def _offered(self, config: ConnectorConfig, offer: str) -> None:
+    def _use_profile(self, config: ConnectorConfig, profile: str) -> None:
         if self.config is not config or self.state.closing:
-            self._owner.core.offers.retire(offer)
+            self._owner.profiles.retire(profile)
             return
-        if self._offer is not None:
-            self._owner.core.offers.retire(self._offer)
-        self._offer = offer
+        if self._profile is not None:
+            self._owner.profiles.retire(self._profile)
+        self._profile = profile
         if self._connection is None and self._attempt is None and self._timer is None:
             self._begin()
 
@@ -193,15 +241,17 @@ class _Connector:
 
     def _begin(self) -> None:
         self._timer = None
-        number = self._owner.core.take_connection_number()
+        number = self._owner.connections.take_number()
         self._attempt = self._owner.loop.create_task(self._try(number, self.state.begin()))
 
     async def _try(self, number: int, entry: Entry) -> None:
-        """One attempt. Whatever comes of it, another one follows, unless the connection is handed over."""
+        """One attempt. Unless the connection is handed over, another one follows."""
         opened: socket.socket | None = None
         try:
             login = await self._login()
-            opened = await dial(entry, self._owner.resolvers)
+            if self.config.websockets:
+                login.port = str(port_number(entry.port))
+            opened = await self._dial(entry)
             self._attempt = None
             self._hand_over(number, entry, opened, login)
         except (DialError, _LoginError) as error:
@@ -215,13 +265,24 @@ class _Connector:
             self._owner.log.critical("SERVER", f"[C{number}] Connection to {self.config.place}: {trace}")
             self._failed(number, f"amqp:internal-error {error}")
 
+    async def _dial(self, entry: Entry) -> socket.socket:
+        """Raises DialError."""
+        proxy = self.config.proxy
+        if proxy is None:
+            return await dial(entry, self._owner.resolvers)
+        secret = "" if proxy.password is None else (await self._find(proxy.password)).text
+        return await dial_through(proxy, secret, entry, self._owner.resolvers)
+
     async def _login(self) -> Initiate:
-        """What the worker has to know to log in. Raises _LoginError."""
+        """What the worker needs to log in. Raises _LoginError."""
         config = self.config
-        initiate: Initiate = {"host": "", "user": config.sasl_username}
+        initiate = Initiate("", config.sasl_username)
+        if config.role == EDGE:
+            initiate.bundle = self._owner.bundle
+            initiate.uplinks = self._owner.uplinks
         if config.sasl_username is not None and config.sasl_password is not None:
-            initiate["password"] = (await self._find(config.sasl_password)).text
-            if len(f"{config.sasl_username}{initiate['password']}".encode()) > MAX_LOGIN:
+            initiate.password = (await self._find(config.sasl_password)).text
+            if len(f"{config.sasl_username}{initiate.password}".encode()) > MAX_LOGIN:
                 raise _LoginError("amqp:unauthorized-access user name and password are too long for SASL")
         return initiate
 
@@ -232,23 +293,23 @@ class _Connector:
 
     def _hand_over(self, number: int, entry: Entry, opened: socket.socket, login: Initiate) -> None:
         config, owner = self.config, self._owner
-        assert self._offer is not None
-        login["host"] = entry.host
-        self._connection = owner.core.initiate(number, config, self._offer, self, login)
+        assert self._profile is not None
+        login.host = entry.host
+        self._connection = owner.connections.initiate(number, config, self._profile, self, login)
         owner.acceptor.give(self._connection, opened)
 
     def _again(self, seconds: float) -> None:
         if not self.state.closing:
             self._timer = self._owner.loop.call_later(seconds, self._begin)
 
-    # What becomes of the connection
+    # Events of the connection
 
     def opened(self, connection: Connection) -> None:
         """It is open."""
         if connection is self._connection:
             self.state.opened(describe_opened(connection), connection.properties)
         else:
-            self._owner.core.close(connection)  # the worker had not got it yet when it was to be closed
+            self._owner.connections.close(connection)  # it was closed before the worker had it
 
     def ended(self, connection: Connection, ending: Ending, text: str) -> None:
         """It has ended, or failed to open."""
@@ -264,5 +325,5 @@ class _Connector:
 
 
 def _state(config: ConnectorConfig) -> ConnectorState:
-    """That of a connector that has done nothing yet."""
+    """The initial state."""
     return ConnectorState(config.host, config.port_text, to_router=config.role == INTER_ROUTER)

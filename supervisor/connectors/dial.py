@@ -1,4 +1,8 @@
-"""Opening a TCP connection: names are resolved in a thread, the connect does not block, and all of it has a limit."""
+"""Opening a TCP connection: names are resolved in a thread, the connect does not block, and all of it has a limit.
+
+brokers-and-edge.md C-3, C-8.
+"""
+
 import asyncio
 import errno
 import os
@@ -7,19 +11,19 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from supervisor.connectors.ring import Entry
-from supervisor.threads import Threads
+from supervisor.runtime.threads import Threads
 
 CONNECT_SECONDS: Final = 10.0  # for each address that a name stands for
 RESOLVE_SECONDS: Final = 30.0
 MAX_ADDRESSES: Final = 8  # of one name
-# Services that are known where /etc/services is missing (IANA).
+# Service names (IANA) for systems without /etc/services.
 _PORTS: Final = {"amqp": "5672", "amqps": "5671"}
 
 _Address = tuple[int, int, int, str, Any]
 
 
 class DialError(Exception):
-    """No connection; the text says why, in the words of Dispatch (brokers-and-edge.md, C-7)."""
+    """No connection; the text is the reason as Dispatch gives it (brokers-and-edge.md C-7)."""
 
 
 async def dial(entry: Entry, threads: Threads) -> socket.socket:
@@ -45,7 +49,7 @@ async def _connect(address: _Address) -> socket.socket:
         if is_connected_to_itself(opened):
             raise OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     except TimeoutError as error:
-        if _connected(opened):  # while this process did not run
+        if _connected(opened):  # connected while this process did not run
             return opened
         opened.close()
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from error
@@ -56,8 +60,8 @@ async def _connect(address: _Address) -> socket.socket:
 
 
 def is_connected_to_itself(opened: socket.socket) -> bool:
-    """Whether both ends are this one: the port was one of this host that nobody listens on, and that the kernel had
-    just chosen for our own end.
+    """Whether the socket is connected to itself: no process listens on the port, and the kernel chose the same one for
+    the local end.
     """
     return bool(opened.getsockname() == opened.getpeername())
 
@@ -70,13 +74,22 @@ def _connected(opened: socket.socket) -> bool:
     return True
 
 
+def port_number(text: str) -> int:
+    """What the port of an entry stands for. Raises DialError."""
+    number = _PORTS.get(text, text)
+    try:
+        return int(number) if number.isdecimal() else socket.getservbyname(number, "tcp")
+    except OSError as error:
+        raise DialError(f"proton:io Servname not supported for ai_socktype - port {text}") from error
+
+
 async def _resolve(entry: Entry, threads: Threads) -> Sequence[_Address]:
     """Addresses to try, in order. Raises DialError."""
     port = _PORTS.get(entry.port, entry.port)
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
     try:
         return _look_up(entry.host, port, flags)  # takes no time
-    except (OSError, ValueError):  # a name, then, and perhaps none that can be (ValueError)
+    except (OSError, ValueError):  # a name, perhaps an impossible one (ValueError)
         pass
     try:
         return await threads.run(lambda: _look_up(entry.host, port), RESOLVE_SECONDS)
@@ -85,7 +98,7 @@ async def _resolve(entry: Entry, threads: Threads) -> Sequence[_Address]:
     except OSError as error:
         reason = error.strerror or str(error)
     except ValueError:
-        reason = "Name or service not known"  # cannot be one
+        reason = "Name or service not known"  # impossible name
     raise DialError(f"proton:io {reason} - connect to  {entry.place}")
 
 

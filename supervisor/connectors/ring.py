@@ -1,13 +1,14 @@
-"""The addresses that a connector tries: the configured one, and those that the peer named (brokers-and-edge.md, 2.4).
+"""The addresses that a connector tries: the configured one, and those of the peer (brokers-and-edge.md 2.4).
 
 No input or output here.
 """
+
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 FAILOVER_PROPERTY: Final = "failover-server-list"
 TRIES: Final = 2  # transport errors in a row after which the next entry is tried
-MAX_LEARNED: Final = 64  # entries that a peer may name; more are ignored
+MAX_NAMED: Final = 64  # entries that a peer may name; more are ignored
 _DEFAULT_PORT: Final = "5672"
 _MOST: Final = 255  # characters of a host name
 
@@ -26,7 +27,7 @@ class Entry(NamedTuple):
 
 
 class Ring:
-    """Where to connect to, in turn. Owner: a connector's state."""
+    """Addresses to connect to, in turn. Owner: a connector's state."""
 
     __slots__ = ("_configured", "_entries", "_errors", "_index")
 
@@ -41,7 +42,7 @@ class Ring:
 
     @property
     def current(self) -> Entry:
-        """The entry that is connected to, or is tried next."""
+        """The entry in use, or the next to try."""
         return self._entries[self._index]
 
     @property
@@ -61,18 +62,16 @@ class Ring:
         """The current entry was reached."""
         self._errors = 0
 
-    def learn(self, properties: Mapping[str, Any] | None) -> None:
-        """Take over the list in a peer's connection properties, if there is one."""
+    def add_named(self, properties: Mapping[str, Any] | None) -> None:
+        """Add the addresses listed in a peer's connection properties."""
         listed = None if properties is None else properties.get(FAILOVER_PROPERTY)
         if not isinstance(listed, list):
             return
-        wanted = [entry for entry in map(_entry, listed[:MAX_LEARNED]) if entry is not None]
+        wanted = [entry for entry in map(_entry, listed[:MAX_NAMED]) if entry is not None]
         places = {entry.place for entry in wanted}
         current = self.current
         kept = [
-            entry
-            for entry in self._entries
-            if entry is self._configured or entry is current or entry.place in places
+            entry for entry in self._entries if entry is self._configured or entry is current or entry.place in places
         ]
         present = {entry.place for entry in kept}
         for entry in wanted:

@@ -1,7 +1,8 @@
-"""The life of one connector: what it tries and when, and what management shows of it (brokers-and-edge.md, 2.2 to 2.4).
+"""The life of one connector: its attempts, and what management shows (brokers-and-edge.md 2.2 to 2.4).
 
 No input or output here: events come in as method calls, which return in how many seconds to try again.
 """
+
 import random
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -11,16 +12,19 @@ from supervisor.connectors.ring import Entry, Ring
 
 AFTER_FAILURE: Final = 5.0  # seconds until the next attempt
 AFTER_END: Final = 2.0  # … when the connection was open
-# … to another router that is not there: routers that start together are to find each other soon. The last one repeats.
+# … to another router that does not answer: routers that start together find each other soon. The last one repeats.
 TO_ROUTERS: Final = (0.25, 0.5, 1.0, 2.0)
 WITH_FAILOVER: Final = 1.0  # … while there is more than one address
-AFTER_WORKER: Final = 0.05  # … when a worker died with the connection: the peer has nothing to do with it
+AFTER_WORKER: Final = 0.05  # … when the worker of the connection died: no fault of the peer
 # Part of the delay by which it varies, so that many routers do not come back to a broker all at once.
 JITTER: Final = 0.1
 
 
 class Status(Enum):
-    """What management shows. SUCCESS is set when an attempt starts, and no proof of an open connection (C-5)."""
+    """What management shows. SUCCESS is set when an attempt starts, and no proof of an open connection.
+
+    brokers-and-edge.md C-5.
+    """
 
     INITIALIZING = "INITIALIZING"
     CONNECTING = "CONNECTING"
@@ -55,12 +59,12 @@ class ConnectorState:
 
     @property
     def place(self) -> str:
-        """What is configured, whatever is tried now."""
+        """The configured address."""
         return f"{self.host}:{self.port}"
 
     @property
     def closing(self) -> bool:
-        """Whether it is being deleted: nothing is tried any more."""
+        """Whether it is being deleted."""
         return self.status is Status.CLOSING
 
     def begin(self) -> Entry:
@@ -75,7 +79,7 @@ class ConnectorState:
         self._failures = 0
         self.message = text
         self.ring.succeeded()
-        self.ring.learn(properties)
+        self.ring.add_named(properties)
 
     def failed(self, text: str) -> float:
         """The attempt failed, or the connection was lost; seconds until the next attempt."""
@@ -93,7 +97,7 @@ class ConnectorState:
         return self._vary(AFTER_WORKER)
 
     def delete(self) -> None:
-        """Nothing is tried any more."""
+        """Stop trying."""
         self.status = Status.CLOSING
 
     def _wait(self) -> float:

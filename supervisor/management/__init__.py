@@ -1,4 +1,4 @@
-"""The management agent: requests over AMQP, answered from the router's live state (management specification 5 and 6).
+"""The management agent: requests over AMQP, answered from the router's live state (management.md 5 and 6).
 
 `request` and `response` turn octets into requests and answers into octets. `agent` decides which half answers: `core`
 the types with columns (`links`, `addresses`, `connections`, `router`, `settings`), `store` all others (`entities`) and

@@ -1,21 +1,21 @@
-"""Type router.address: one row for each address in the table (management specification 6.3)."""
+"""Type router.address: one row for each address in the table (management.md 6.3)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
-from router.routing.address import CONTROL_KEYS, FLOODED, TOPOLOGICAL
-from router.routing.settings import BALANCED
-from supervisor.linkroutes import LinkAddress
+from router.addressing.address import CONTROL_KEYS, FLOODED, TOPOLOGICAL
+from router.addressing.settings import BALANCED
+from supervisor.addresses.record import Record
+from supervisor.linkroutes.local import LinkAddress
+from supervisor.linkroutes.remote import RemoteLinkAddress
 from supervisor.management import values
 from supervisor.management.context import Context
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant
 from supervisor.management.response import NOT_FOUND, StatusError
-from supervisor.remote_routes import RemoteLinkAddress
-from supervisor.table import Record
 
 
 class LinkKey(NamedTuple):
-    """An address of link routes: what is here of it, and what is at other routers."""
+    """A link-route address, here and at other routers."""
 
     key: str
     here: LinkAddress | None
@@ -44,7 +44,7 @@ def _link_record(key: str) -> Record:
 
 
 def _in_process(row: Row) -> bytes:
-    """Addresses of the protocol between routers are the router's own, too."""
+    """Addresses of the protocol between routers are in-process, too."""
     routers = row.context.core.routers
     return values.uint(int(row.record.inproc or (routers is not None and row.record.key in CONTROL_KEYS)))
 
@@ -70,7 +70,7 @@ def _outstanding(row: Row) -> dict[int, int] | None:
 
 
 def _transit(row: Row) -> bytes:
-    """Null until it is used, as in 1.19. No zeros at the end: there may be very many addresses."""
+    """Null until it is used, as in 1.19. Without zeros at the end: there may be very many addresses."""
     found = _outstanding(row)
     if not found or not (row.counters["transit"] or any(found.values())):
         return values.NULL

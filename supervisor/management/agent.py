@@ -1,7 +1,7 @@
-"""The agent: takes messages for the management addresses, has them answered, sends the answers.
+"""The agent: receives messages of the management addresses, and sends the answers.
 
-No input or output here: `handle` is called with each message, `send` with each answer, and `later` asks to be called
-when other events have had their turn. An answer that takes long is made in slices.
+No input or output here: `handle` is called with each message, `send` with each answer; `later` schedules a call after
+other events. A long answer is made in slices.
 """
 
 import asyncio
@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from router.amqp import codec
+from router.config.roles import EDGE, INTER_ROUTER
 from router.config.schema import SCHEMA
-from router.ipc.layout import Region
+from router.interworker.region import Region
 from router.log import CRITICAL, DEBUG, ERROR, Log
-from supervisor.core import Core
-from supervisor.inprocess import LocalMessage
+from supervisor.addresses.inprocess import LocalMessage
+from supervisor.composition import RouterCore
 from supervisor.management.addresses import Addresses
 from supervisor.management.connection_link_routes import ConnectionLinkRoutes
 from supervisor.management.connections import Connections
@@ -45,42 +46,40 @@ from supervisor.management.settings import (
 from supervisor.management.sheet import MOST_VALUES, count
 from supervisor.management.store import Store
 from supervisor.management.trace import trace as _trace  # noqa: F401 - registers the operation
-from supervisor.neighbours import INTER_ROUTER
 
 # Short names that mean the store's form, which differs from the rows of the core.
 STORED: Final = ("router", "console")
 
-SLICE: Final = 0.002  # seconds that an answer may take before other events have their turn
-MAX_UNFINISHED: Final = 16  # answers in the making; further ones wait as requests, each connection's in turn
-# Answers to requests of one connection that wait for something else, and octets kept for them; further requests of it
-# wait as such.
+SLICE: Final = 0.002  # seconds that an answer may take before other events are handled
+MAX_UNFINISHED: Final = 16  # unfinished answers; further requests wait, the connections in turn
+# Of one connection: answers that wait for something else, and the octets kept for them; further requests wait.
 MAX_WAITING: Final = 256
 MAX_WAITING_OCTETS: Final = 1 << 20
-# Operations whose success is told when all workers go by the change. A connection's may be to close it, which waits for
-# nobody; what else is changed of one is answered by `Connections` when it is in force.
+# Operations whose success is reported when all workers use the change. Those on connections are not among them: closing
+# waits for no worker, and `Connections` answers other changes when they are in force.
 CHANGING: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
 _SHOWN: Final = 500  # characters of an answer in the log
 
-# text of an address, octets of a message, worker to prefer -> whether somebody is there
+# address, octets of a message, preferred worker -> whether there is a receiver
 Send = Callable[[str, bytes, int], bool]
 
 
 class _Job(NamedTuple):
-    """An answer in the making."""
+    """An unfinished answer."""
 
     request: Request
     steps: Steps
 
 
 class _Waiting:
-    """Answers of one connection that wait."""
+    """Waiting answers of one connection."""
 
     __slots__ = ("changes", "count", "octets")
 
     def __init__(self) -> None:
         self.count = 0
         self.octets = 0
-        self.changes = 0  # of the configuration that are not made yet: what comes behind them meets what they made
+        self.changes = 0  # pending ones of the configuration: later requests wait for them
 
     @property
     def full(self) -> bool:
@@ -92,7 +91,7 @@ class Agent:
 
     def __init__(
         self,
-        core: Core,
+        core: RouterCore,
         region: Region,
         log: Log,
         changes: Changes,
@@ -101,8 +100,8 @@ class Agent:
         later: Callable[[Callable[[], None]], object],
         go_on: Callable[[], None],
     ) -> None:
-        """version: what the router says it is. later(function): calls it soon, after other events. go_on(): called when
-        `ready` is true again."""
+        """version: of the router. later(function): calls it after other events. go_on(): called when `ready` is true
+        again."""
         self._log = log
         self._send = send
         self._later = later
@@ -137,7 +136,7 @@ class Agent:
         return len(self._jobs) < MAX_UNFINISHED and (waiting is None or not waiting.full)
 
     def handle(self, message: LocalMessage) -> None:
-        """Answer a request, or begin to."""
+        """Answer a request, or begin to answer it."""
         request = decode(message.worker_index, message.connection_number, message.octets)
         if self._log.enabled("AGENT", DEBUG):
             self._log.debug("AGENT", f"Agent request {request}")
@@ -146,10 +145,10 @@ class Agent:
         self._begin(request)
 
     def _begin(self, request: Request) -> None:
-        """Dispatch a request; what is not answered within a slice goes on later."""
+        """Dispatch a request; an answer that takes more than a slice continues later."""
         kind = self._core_type(request)
         if request.reply_to is None and kind is None:
-            return  # nobody would hear of it (management specification 5.2)
+            return  # it could not be answered (management.md 5.2)
         try:
             outcome = self._dispatch(request, kind)
         except StatusError as error:
@@ -164,11 +163,11 @@ class Agent:
             self._run(_Job(request, outcome))
 
     def _changes(self, request: Request) -> bool:
-        """Whether a request is to change the configuration."""
+        """Whether a request changes the configuration."""
         return (request.operation or "").upper() in CHANGING and not isinstance(self._core_type(request), Connections)
 
     def _complete(self, request: Request, response: Response) -> None:
-        """The answer is there; that to a change waits until all workers go by it."""
+        """The answer is complete; for a change it waits until all workers use it."""
         if not self._changes(request):
             self._finish(request, response)
             return
@@ -179,10 +178,10 @@ class Agent:
             let_go()
             self._finish(request, response)
 
-        self.context.core.when_in_force(in_force)
+        self.context.core.settings.when_in_force(in_force)
 
     def _wait(self, request: Request, changes: int = 0) -> Callable[[], None]:
-        """Count an answer that waits; what is returned ends that."""
+        """Count a waiting answer; the returned function ends that."""
         connection, octets = request.connection, request.size
         waiting = self._waiting.setdefault(connection, _Waiting())
         waiting.count += 1
@@ -218,7 +217,7 @@ class Agent:
         return kind.delete(request)
 
     def _core_type(self, request: Request) -> CoreType | None:
-        """The core type that answers; None: the store does (management specification 5.2)."""
+        """The core type that answers; None: the store does (management.md 5.2)."""
         if request.operation not in ("QUERY", "READ", "CREATE", "UPDATE", "DELETE"):
             return None
         given = request.text("entityType") or request.text("type")
@@ -230,7 +229,7 @@ class Agent:
     # Answers that take long
 
     def _run(self, job: _Job) -> None:
-        """Work on an answer until it is there or a slice is over."""
+        """Work on an answer until it is complete or a slice is over."""
         until = time.monotonic() + SLICE
         awaited = None
         try:
@@ -254,20 +253,20 @@ class Agent:
             self._later(self._continue)
 
     def _park(self, job: _Job, awaited: "asyncio.Future[Any]") -> None:
-        """Go on with an answer when a future is done.
+        """Continue an answer when a future is done.
 
-        Behind a change that is not made yet no other request of its connection is answered. What other routers pass on
-        comes from many clients, and is not held up.
+        Until the change is made no other request of its connection is answered, except for connections between routers,
+        which carry requests of many clients.
         """
-        origin = self.context.core.opened.get(job.request.connection or 0)
-        passed_on = origin is not None and origin.origin.role == INTER_ROUTER
+        origin = self.context.core.connections.opened.get(job.request.connection or 0)
+        passed_on = origin is not None and origin.origin.role in (INTER_ROUTER, EDGE)
         let_go = self._wait(job.request, int(self._changes(job.request) and not passed_on))
 
         def go_on(done: "asyncio.Future[Any]") -> None:
             if not done.cancelled():  # the router ends
                 self._run(job)
             let_go()
-            self._later(_nothing)  # what came of it is sent
+            self._later(_nothing)  # sends the messages that resulted
 
         awaited.add_done_callback(go_on)
 
@@ -292,7 +291,7 @@ class Agent:
         self._finish(request, Response.failed(error))
 
     def _fault(self, request: Request) -> None:
-        """A fault of ours: the client hears of it too."""
+        """A fault of the router, which the client gets as an error."""
         text = f"Error performing {request.operation}: {traceback.format_exc()}".rstrip()
         self._log.repeated(CRITICAL, "AGENT", f"fault {request.operation}", text)
         self._finish(request, Response(INTERNAL_ERROR))
@@ -311,7 +310,7 @@ class Agent:
         self.answer(request, response)
 
     def answer(self, request: Request, response: Response) -> bool:
-        """Send an answer; False when nobody is there to get it."""
+        """Send an answer; False when there is no receiver."""
         if request.reply_to is None:
             return False
         octets = encode(response, request.reply_to, request.correlation_id)
@@ -319,4 +318,4 @@ class Agent:
 
 
 def _nothing() -> None:
-    """There is nothing else to do."""
+    """Do nothing."""

@@ -1,24 +1,24 @@
 """Type router.connection.linkRoute: link routes that a client makes for its own connection.
 
-Known to that connection alone: others neither see nor remove them (brokers-and-edge.md, chapter 6; management
-specification 5.5 to 5.10).
+Only that connection sees and removes them (brokers-and-edge.md 6; management.md
+5.5 to 5.10).
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
+from router.addressing.pattern import MAX_TOKENS, address_tokens
 from router.config.entities import LinkRouteConfig
-from router.routing.pattern import MAX_TOKENS, address_tokens
-from supervisor.connections import Connection
-from supervisor.linkroutes import IN, OUT, LinkRoute
+from router.config.roles import INTER_ROUTER
+from supervisor.connections.connections import Connection
+from supervisor.linkroutes.local import IN, OUT, LinkRoute
 from supervisor.management import values
 from supervisor.management.context import Context
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant, given
 from supervisor.management.request import Request
-from supervisor.management.response import BAD_REQUEST, CREATED, NO_CONTENT, NOT_FOUND, Response, StatusError
-from supervisor.neighbours import INTER_ROUTER
+from supervisor.management.response import BAD_REQUEST, CREATED, FORBIDDEN, NO_CONTENT, NOT_FOUND, Response, StatusError
 
-MAX_TEXT: Final = 1_024  # characters of a name or pattern that a client may have the router keep
+MAX_TEXT: Final = 1_024  # characters of a name or pattern, at most
 
 
 def _fits(pattern: str) -> bool:
@@ -47,8 +47,8 @@ class ConnectionLinkRoutes(CoreType):
         self._routes = context.core.link_routes
 
     def _connection(self, request: Request) -> Connection | None:
-        """The connection that a request came over; None: not over one, by way of another router, or it is gone."""
-        found = None if request.connection is None else self.context.core.opened.get(request.connection)
+        """The connection of a request; None: it came through another router, or the connection is gone."""
+        found = None if request.connection is None else self.context.core.connections.opened.get(request.connection)
         return None if found is None or found.origin.role == INTER_ROUTER else found
 
     def rows_for(self, request: Request) -> Iterable[LinkRoute]:
@@ -57,7 +57,7 @@ class ConnectionLinkRoutes(CoreType):
         return [] if connection is None else self._routes.own(connection)
 
     def _wanted_one(self, request: Request) -> LinkRoute:
-        """By identity, else by name, the first that has it; one without a name is not found by any."""
+        """By identity, else the first with the name."""
         identity, name = given(request)
         matches: Callable[[Any], bool] = (
             (lambda route: str(route.number) == identity)
@@ -75,6 +75,8 @@ class ConnectionLinkRoutes(CoreType):
 
     def create(self, request: Request) -> Response:
         """Make one for the connection that asks."""
+        if not self.context.core.policy.may_make_link_routes(request.connection):
+            raise StatusError(FORBIDDEN, body=values.NULL)
         connection = self._connection(request)
         if connection is None or connection.closing:
             raise _refused("Parent connection no longer exists")
@@ -82,19 +84,19 @@ class ConnectionLinkRoutes(CoreType):
         core = self.context.core
         route = None
         if len(config.name) <= MAX_TEXT and _fits(config.pattern or ""):
-            route = self._routes.create_own(connection, config, core.take_identity())
+            route = self._routes.create_for(connection, config, core.take_identity())
         if route is None:
             raise _refused("creation failed")
         return self.shown(route, CREATED)
 
     def delete(self, request: Request) -> Response:
         """Remove one; links that are attached stay."""
-        self._routes.delete_own(self._wanted_one(request))
+        self._routes.delete_for(self._wanted_one(request))
         return Response(NO_CONTENT)
 
 
 def _config(request: Request, connection: Connection) -> LinkRouteConfig:
-    """What a request asks for; the order of the checks is that of 1.19. Raises StatusError."""
+    """The link route that a request describes; the checks are in the order of 1.19. Raises StatusError."""
     body = request.body()
     if not isinstance(body, dict):
         raise _refused("Body of request must be a map")

@@ -1,21 +1,23 @@
-"""Type connection: one row for each open connection, and closing one (management specification 5.9, 6.5)."""
+"""Type connection: one row for each open connection, and closing one (management.md 5.9, 6.5)."""
 
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
-from supervisor.connections import Connection
+from router.config.roles import EDGE, INTER_ROUTER
+from supervisor.connections.connections import Connection
 from supervisor.management import values
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, FORBIDDEN, NOT_FOUND, Response, StatusError
+from supervisor.network.neighbour_connections import COST_PROPERTY
 
 FORCED: Final = "amqp:connection:forced"
 FORCED_TEXT: Final = "Connection forced-closed by management request"
 _IN: Final = values.string("in")
 _OUT: Final = values.string("out")
 # Connections that management does not close: those of other routers.
-_PROTECTED: Final = ("inter-router", "edge")
+_PROTECTED: Final = (INTER_ROUTER, EDGE)
 
 
 class Row(NamedTuple):
@@ -24,10 +26,13 @@ class Row(NamedTuple):
     connection: Connection
     now: int
     last_delivery: int  # 0: none yet
+    active: bool  # False: an edge router's connection to an interior router that waits to be its uplink
+    incoming: int  # deliveries of the links that it has now
+    outgoing: int
 
 
 def _tls(name: str) -> Any:
-    return lambda row: values.string((row.connection.tls or {}).get(name))
+    return lambda row: values.string(getattr(row.connection.tls, name, None))
 
 
 def _is_encrypted(row: Row) -> bytes:
@@ -36,6 +41,15 @@ def _is_encrypted(row: Row) -> bytes:
 
 def _last_delivery(row: Row) -> bytes:
     return values.uint(max(0, row.now - row.last_delivery) // 1_000_000_000 if row.last_delivery else None)
+
+
+def _cost(row: Row) -> bytes:
+    """Of a connection to another router: the higher one of both ends."""
+    connection = row.connection
+    if connection.origin.role != INTER_ROUTER:
+        return values.NULL
+    announced = (connection.properties or {}).get(COST_PROPERTY, 1)
+    return values.long(max(connection.origin.cost, announced if isinstance(announced, int) else 1))
 
 
 class Connections(CoreType):
@@ -57,36 +71,44 @@ class Connections(CoreType):
         "sslProto": _tls("protocol"),
         "sslCipher": _tls("cipher"),
         "properties": lambda row: values.properties(row.connection.properties or {}),
-        "sslSsf": lambda row: values.long((row.connection.tls or {}).get("ssf", 0)),
+        "sslSsf": lambda row: values.long(getattr(row.connection.tls, "ssf", 0)),
         "tenant": lambda row: values.string(row.connection.tenant),
         "type": constant(values.string(name)),
-        "ssl": _is_encrypted,
+        "ssl": lambda row: values.boolean(row.connection.origin.ssl_profile is not None),
         "opened": lambda row: values.boolean(row.connection.opened),
-        "active": constant(values.TRUE),
+        "active": lambda row: values.boolean(row.active),
         "adminStatus": lambda row: values.string("deleted" if row.connection.closing else "enabled"),
         "operStatus": lambda row: values.string("closing" if row.connection.closing else "up"),
         "uptimeSeconds": lambda row: values.uint(int(row.now / 1e9 - row.connection.opened_at)),
         "lastDlvSeconds": _last_delivery,
         "enableProtocolTrace": lambda row: values.boolean(bool(row.connection.trace)),
     }
+    more: ClassVar[Mapping[str, Column]] = {
+        "deliveriesIn": lambda row: values.ulong(row.incoming),
+        "deliveriesOut": lambda row: values.ulong(row.outgoing),
+        "cost": _cost,
+    }
 
     def rows(self) -> Iterable[Connection]:
         """All open connections."""
-        return self.context.core.opened.values()
+        return self.context.core.connections.opened.values()
 
     def row(self, item: Connection) -> Row | None:
-        """The connection with what its links tell; None when it is gone."""
-        if self.context.core.opened.get(item.number) is not item:
+        """The connection with data of its links; None when it is gone."""
+        if self.context.core.connections.opened.get(item.number) is not item:
             return None
-        return Row(item, time.monotonic_ns(), self._last_delivery(item))
-
-    def _last_delivery(self, connection: Connection) -> int:
-        last = connection.last_delivery
-        for link in connection.links.values():
+        uplink = self.context.core.uplink
+        active = uplink is None or item.origin.role != EDGE or uplink.uses(item)
+        last, incoming, outgoing = item.last_delivery, 0, 0
+        for link in item.links.values():
             counters = self.context.region.link_counters(link.worker, link.slot)
             if counters is not None and counters["generation"] == link.generation:
                 last = max(last, counters["last_delivery"])
-        return last
+                if link.consumer:
+                    outgoing += counters["deliveries"]
+                else:
+                    incoming += counters["deliveries"]
+        return Row(item, time.monotonic_ns(), last, active, incoming, outgoing)
 
     def find(self, identity: str | None, name: str | None) -> Connection:
         """By number only."""
@@ -99,16 +121,16 @@ class Connections(CoreType):
 
     def _by_number(self, identity: str | None) -> Connection | None:
         number = int(identity) if identity is not None and identity.isascii() and identity.isdigit() else None
-        return None if number is None else self.context.core.opened.get(number)
+        return None if number is None else self.context.core.connections.opened.get(number)
 
     def update(self, request: Request) -> Response | None:
-        """Close the connection, or switch the log of its frames: answered when its worker goes by that."""
+        """Close the connection, or switch the log of its frames; answered when its worker has applied it."""
         body = request.body()
         if not isinstance(body, dict):
             raise StatusError(BAD_REQUEST)
         connection = self._by_number(request.identity or _text(body.get("identity")))
         core = self.context.core
-        if connection is None or (request.connection is not None and request.connection not in core.opened):
+        if connection is None or (request.connection is not None and request.connection not in core.connections.opened):
             raise StatusError(BAD_REQUEST)
         status, trace = body.get("adminStatus"), body.get("enableProtocolTrace")
         if status is None and trace is None:
@@ -116,28 +138,28 @@ class Connections(CoreType):
         if status is not None:
             if status not in ("enabled", "deleted"):
                 raise StatusError(BAD_REQUEST)
-            if connection.origin.role in _PROTECTED:
+            if connection.origin.role in _PROTECTED or not core.policy.may_close_connections(request.connection):
                 raise StatusError(FORBIDDEN, "You are not allowed to perform this operation.")
         if trace is not None:
-            core.trace(connection, trace is True)
+            core.connections.trace(connection, trace is True)
         if status == "deleted" and not connection.closing:
             self._close(connection, request)
         response = self.shown(connection)
         if trace is None or connection.closing:
             return response
         request.shrink()
-        core.when_in_force(lambda: self.context.answer(request, response))
+        core.settings.when_in_force(lambda: self.context.answer(request, response))
         return None
 
     def _close(self, connection: Connection, request: Request) -> None:
-        """Behind the answer, which may have to take the same connection."""
+        """After the answer, which may use the same connection."""
         connection.closing = True
         by = "" if request.connection is None else f" from connection [C{request.connection}]"
         self.context.log.info("ROUTER_CORE", f"[C{connection.number}] Connection force-closed by request{by}")
-        self.context.later(lambda: self.context.core.close(connection, FORCED, FORCED_TEXT))
+        self.context.later(lambda: self.context.core.connections.close(connection, FORCED, FORCED_TEXT))
 
     def delete(self, request: Request) -> Response:
-        """Not this way: UPDATE closes connections."""
+        """Refused: UPDATE closes connections."""
         return forbidden(request)
 
 

@@ -1,6 +1,6 @@
-"""What the types with columns have in common: rows from live state, each column of a fixed AMQP type.
+"""Base of the types with columns: rows from live state, each column of a fixed AMQP type.
 
-Management specification 5.5 to 5.10 and the column lists of schema.json.
+management.md 5.5 to 5.10 and the column lists of schema.json.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,8 +28,8 @@ from supervisor.management.sheet import Sheet
 Column = Callable[[Any], bytes]
 
 PREFIX = "org.apache.qpid.dispatch."
-MAX_NAMES = 64  # so many attribute names, or more, mean all columns, as 1.19 has it
-ROWS_A_STEP = 20  # between two of them other events have their turn
+MAX_NAMES = 64  # this many attribute names, or more, mean all columns, as in 1.19
+ROWS_A_STEP = 20  # rows between which other events are handled
 
 
 class CoreType:
@@ -37,23 +37,23 @@ class CoreType:
 
     name: ClassVar[str]  # long
     columns: ClassVar[Mapping[str, Column]]  # those reported, in this order
-    more: ClassVar[Mapping[str, Column]] = {}  # given to who asks for them by name
+    more: ClassVar[Mapping[str, Column]] = {}  # reported only when requested by name
 
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    # What a type has to say
+    # To be overridden
 
     def rows(self) -> Iterable[Any]:
         """All objects, in order of creation. Not changed while it is iterated over."""
         raise NotImplementedError
 
     def rows_for(self, request: Request) -> Iterable[Any]:
-        """Those that the client who asks may see."""
+        """The objects that the requester may see."""
         return self.rows()
 
     def row(self, item: Any) -> Any:
-        """What the columns are taken from, of an object; None when it is gone by now."""
+        """The source of the columns of an object; None when it is gone."""
         return item
 
     def find(self, identity: str | None, name: str | None) -> Any:
@@ -65,7 +65,7 @@ class CoreType:
         raise StatusError(NOT_IMPLEMENTED, body=values.NULL)
 
     def update(self, request: Request) -> Outcome:
-        """Answer UPDATE; None: it will be answered. Raises StatusError."""
+        """Answer UPDATE; None: the answer follows. Raises StatusError."""
         raise StatusError(NOT_IMPLEMENTED)
 
     def delete(self, request: Request) -> Outcome:
@@ -99,7 +99,7 @@ class CoreType:
         return sheet.response(offset)
 
     def _wanted(self, body: Any) -> tuple[list[str], list[Column]]:
-        """Names and columns that a request asks for: all unless it lists some. An unknown name is null in each row."""
+        """Names and columns of a request: all unless it lists some. An unknown name is null in each row."""
         asked = body.get("attributeNames") if isinstance(body, dict) else None
         if not isinstance(asked, list) or not asked or len(asked) >= MAX_NAMES:
             return list(self.columns), list(self.columns.values())
@@ -133,12 +133,12 @@ def constant(encoded: bytes) -> Column:
 
 
 def given(request: Request, what: str = "name") -> tuple[str | None, str | None]:
-    """Identity and name of a request, one of which has to be there. Raises StatusError."""
+    """Identity and name of a request, at least one. Raises StatusError."""
     if request.identity is None and request.name is None:
         raise StatusError(BAD_REQUEST, f"No {what} or identity provided")
     return request.identity, request.name
 
 
 def forbidden(request: Request) -> Response:
-    """Refuse what nobody may do."""
+    """Refuse an operation that no client may use."""
     raise StatusError(FORBIDDEN)

@@ -1,6 +1,5 @@
-"""What the store knows: every entity with its attributes as plain values (management specification 1, 5.6, 6).
-
-Entities are made for each request from what is configured and what the router counts; nothing is kept.
+"""The entities of the store, with attributes as plain values (management.md 1, 5.6, 6). They are made for each request
+from the configuration and the counters; nothing is kept.
 """
 
 import socket
@@ -9,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from router.config.entities import SELF, EntityConfig
 from router.config.schema import SCHEMA, EntityType
-from supervisor.acceptor import MAX_CONNECTIONS
+from supervisor.listeners.acceptor import MAX_CONNECTIONS
 from supervisor.management.context import Context
 from supervisor.management.memory import pools
 from supervisor.management.nodes import nodes
@@ -19,7 +18,7 @@ _LEVELS: Final = ("trace", "debug", "info", "notice", "warning", "error", "criti
 
 
 class Entity(NamedTuple):
-    """An entity as the store shows it. `config`: what it is made of, when it is configured."""
+    """An entity of the store. `config`: its configuration, if it is configured."""
 
     type: EntityType
     attributes: Mapping[str, Any]
@@ -48,8 +47,10 @@ def entity(kind: str, name: str, identity: str, own: Mapping[str, Any], config: 
 
 
 def shown(config: EntityConfig, more: Mapping[str, Any] | None = None) -> Entity:
-    """A configured entity."""
-    return entity(config.type, config.name, config.identity, {**config.values, **(more or {})}, config)
+    """A configured entity, without its secrets."""
+    attributes = config.entity_type.attributes
+    open_to_all = {name: value for name, value in config.values.items() if not attributes[name].hidden}
+    return entity(config.type, config.name, config.identity, {**open_to_all, **(more or {})}, config)
 
 
 def entities(context: Context, kind: EntityType | None = None) -> Iterator[Entity]:
@@ -60,7 +61,7 @@ def entities(context: Context, kind: EntityType | None = None) -> Iterator[Entit
 
 
 def named(context: Context, name: str | None, identity: str | None) -> Iterator[Entity]:
-    """All entities with this name, else with this identity. Of what can be many only those are looked at."""
+    """All entities with this name, else with this identity. Types with many entities are not searched entirely."""
     for config in context.changes.find(name, identity):
         if config.type in _MANY and (config.line or config.type not in NUMBERED):
             yield shown(config)
@@ -72,16 +73,18 @@ def named(context: Context, name: str | None, identity: str | None) -> Iterator[
 
 
 def management(context: Context) -> Entity:
-    """The entity that operations without a target are for."""
+    """The target of operations without one."""
     return entity("management", SELF, SELF, {})
 
 
 def _configured(kind: str) -> Source:
-    return lambda context: map(shown, context.changes.entities(kind))
+    return lambda context: (
+        shown(config, context.core.live_attributes(config)) for config in context.changes.entities(kind)
+    )
 
 
 def _from_file(kind: str) -> Source:
-    """Core types: what requests have made is known to the core alone (management specification 1)."""
+    """Core types: entities that requests created are only in the core (management.md 1)."""
     return lambda context: (shown(config) for config in context.changes.entities(kind) if config.line)
 
 
@@ -106,20 +109,21 @@ def _router(context: Context) -> Iterator[Entity]:
 def _policy(context: Context) -> Iterator[Entity]:
     core = context.core
     live = {
-        "connectionsProcessed": core.accepted + core.denied,
-        "connectionsDenied": core.denied,
-        "connectionsCurrent": core.connections,
-        "linksDenied": 0,
-        "maxMessageSizeDenied": 0,
-        "totalDenials": core.denied,
+        "connectionsProcessed": core.connections.accepted + core.connections.denied,
+        "connectionsDenied": core.connections.denied,
+        "connectionsCurrent": core.connections.count,
+        "linksDenied": core.policy.links_denied,
+        "maxMessageSizeDenied": core.policy.message_size_denied,
+        "totalDenials": core.connections.denied + core.policy.total_denials,
     }
     for config in context.changes.entities("policy"):
         yield shown(config, {"maxConnections": MAX_CONNECTIONS, **live})
 
 
-def _connectors(context: Context) -> Iterator[Entity]:
-    for config in context.changes.configuration.connectors:
-        yield shown(config, context.changes.connectors.shown(config))
+def _vhost_stats(context: Context) -> Iterator[Entity]:
+    for vhost, stats in context.core.policy.stats().items():
+        identity = f"vhostStats/{vhost}"
+        yield entity("vhostStats", identity, identity, {"id": vhost, "hostname": vhost, **stats.shown()})
 
 
 def _allocator(context: Context) -> Iterator[Entity]:
@@ -140,19 +144,24 @@ def _log_stats(context: Context) -> Iterator[Entity]:
         yield entity("logStats", module, f"logStats/{module}", own)
 
 
-# Types of which there may be many, and of which all is known that is shown.
-_MANY: Final = frozenset({*NUMBERED, "dummy", "listener"})
+# Types with perhaps many entities, whose attributes need no further lookup.
+_MANY: Final = frozenset({*NUMBERED, "vhost", "dummy", "listener"})
 
-# By type, in the order in which a router creates them (management specification 2.7).
+# By type, in the order in which a router creates them (management.md 2.7).
 _SOURCES: Final[Mapping[str, Source]] = {
     "log": _configured("log"),
     "router": _router,
     "management": lambda context: (management(context),),
     "policy": _policy,
+    "sslProfile": _configured("sslProfile"),
     **{kind: _from_file(kind) for kind in NUMBERED},
-    **{kind: _configured(kind) for kind in ("console", "dummy")},
-    "connector": _connectors,
+    "vhost": _configured("vhost"),
+    **{kind: _configured(kind) for kind in ("console", "dummy", "saslUsers", "tokenIssuer", "authServicePlugin")},
+    "telemetry": _configured("telemetry"),
+    "connector": _configured("connector"),
     "listener": _configured("listener"),
+    "placement": _configured("placement"),
+    "vhostStats": _vhost_stats,
     "router.node": _nodes,
     "allocator": _allocator,
     "logStats": _log_stats,

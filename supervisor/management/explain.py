@@ -1,19 +1,19 @@
-"""EXPLAIN: what becomes of messages to an address, who takes and sends them, why it does not work. Our own operation.
+"""EXPLAIN: what happens to messages to an address, its users, and why it does not work. Not in Dispatch.
 
 Property `address`: the text as a client would write it (on a multi-tenant listener with the tenant in front); `limit`:
 links listed for each address and direction, 100 if absent. The body is a map:
 
-`address`, `class`, `name` (the significant part), `router` (the id of the one that answers), `setting` (what the
-configuration says, null for addresses that it is not about: `pattern` null where none matches), `records` (what is in
-the address table, see `_record`), `reachable` (whether a message sent to it now would be taken; by other routers as far
-as this one knows), `findings` (texts: the reasons, the most important first).
+`address`, `class`, `name` (the significant part), `router` (the id of the one that answers), `setting` (the address
+setting, null for addresses without settings; `pattern` null where none matches), `records` (what is in the address
+table, see `_record`), `reachable` (whether a message sent now would be delivered, as far as this router knows),
+`findings` (texts: the reasons, the most important first).
 """
 
 import time
 from collections.abc import Generator, Iterator
 from typing import Any, Final
 
-from router.routing.address import (
+from router.addressing.address import (
     AREA,
     EDGE,
     FALLBACK_PHASE,
@@ -25,18 +25,19 @@ from router.routing.address import (
     key,
     normalise,
 )
-from router.routing.pattern import PatternError
-from router.routing.settings import UNAVAILABLE, Setting
-from supervisor.configure import address_entry
-from supervisor.connections import Link
+from router.addressing.pattern import PatternError
+from router.addressing.settings import UNAVAILABLE, Setting
+from supervisor.addresses.record import Record
+from supervisor.configuration.ops import address_entry
+from supervisor.connections.connections import Link
 from supervisor.management.context import Context
+from supervisor.management.explain_uplink import add_uplink
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
-from supervisor.table import Record
 
 DEFAULT_LIMIT: Final = 100  # links listed for each record and direction
 MAX_LIMIT: Final = 10_000
-LINKS_A_STEP: Final = 500  # links looked at before other events have their turn
+LINKS_A_STEP: Final = 500  # links examined before other events are handled
 
 CLASSES: Final = {
     MOBILE: "mobile",
@@ -84,6 +85,10 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
     limit = DEFAULT_LIMIT if limit is None else limit
     found = {number: _record(context, record, limit) for number, record in records.items()}
     yield from _add_links(context, records, found, limit)
+    verdict = _verdict(cls, name, setting, list(found.values()), alone=context.core.routers is None)
+    if context.core.uplink is not None:
+        phase = 0 if setting is None else setting.ingress_phase
+        add_uplink(context.core.uplink, cls, name, phase, verdict)
     body = {
         "address": text,
         "class": CLASSES[cls],
@@ -91,7 +96,7 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
         "router": router.id,
         "setting": None if setting is None else _setting(context, setting),
         "records": list(found.values()),
-        **_verdict(cls, name, setting, list(found.values()), alone=context.core.routers is None),
+        **verdict,
     }
     return Response.of(OK, body)
 
@@ -105,7 +110,7 @@ def _records(context: Context, cls: str, name: str) -> Iterator[Record]:
 
 
 def _setting(context: Context, setting: Setting) -> dict[str, Any]:
-    """What the configuration says, and where."""
+    """The setting of the address, and the entity that has it."""
     pattern = context.core.settings.current.pattern_of(setting)
     entity = _entity(context, pattern)
     return {
@@ -129,12 +134,12 @@ def _entity(context: Context, pattern: str | None) -> str | None:
             if address_entry(address)[0] == pattern:
                 return address.name
         except PatternError:
-            continue  # it was refused, and said so in the log
+            continue  # it was refused, with a line in the log
     return None
 
 
 def _record(context: Context, record: Record, limit: int) -> dict[str, Any]:
-    """One record: its treatment, its users that are no links, its counters; lists for its links."""
+    """One record: its treatment, users other than links, counters; lists for its links."""
     counters = context.region.address_totals(record.id)
     return {
         "key": record.key,
@@ -160,8 +165,8 @@ def _record(context: Context, record: Record, limit: int) -> dict[str, Any]:
 
 
 def _remotes(context: Context, record: Record, limit: int) -> list[dict[str, Any]]:
-    """The routers that have destinations, nearest first: id, the next router on the way (None: no way), cost, what is
-    unsettled on the way to it."""
+    """The routers that have destinations, nearest first: id, next hop (None: no path), cost, unsettled deliveries to
+    it."""
     routers = context.core.routers
     if routers is None or not record.remotes:
         return []
@@ -186,7 +191,7 @@ def _add_links(
     """Go through all links and add those of the records."""
     if not records:
         return
-    for number, link in enumerate(list(context.core.links.values()), 1):
+    for number, link in enumerate(list(context.core.links.by_identity.values()), 1):
         if not number % LINKS_A_STEP:
             yield
         record = link.record
@@ -234,13 +239,14 @@ def _add_link(row: dict[str, Any], link: Link, counters: dict[str, Any], limit: 
 def _verdict(
     cls: str, name: str, setting: Setting | None, records: list[dict[str, Any]], *, alone: bool
 ) -> dict[str, Any]:
-    """Whether a message would be taken, and the texts that say why or why not."""
+    """Whether a message would be delivered, and the reasons."""
     if cls == ROUTER and records and records[0]["remotes"]:
         return _beyond(records[0])
-    if cls in (ROUTER, AREA, EDGE) and not (records and records[0]["remotes"]):
+    elsewhere = cls in (ROUTER, AREA, EDGE)
+    if elsewhere and not (records and (records[0]["remotes"] or records[0]["consumerCount"])):
         kind = {ROUTER: "router", AREA: "area", EDGE: "edge router"}[cls]
         why = ": it is not part of a network" if alone else ""
-        return _no(f"It is an address of {kind} '{name}', which this router does not know{why}")
+        return _no(f"It is an address of {kind} '{name}', unknown to this router{why}")
     phase = "0" if setting is None else str(setting.ingress_phase)
     by_phase = {record["phase"]: record for record in records}
     record = by_phase.get(phase if cls == MOBILE else None)
@@ -249,7 +255,7 @@ def _verdict(
     if record is None:
         return _no(*_unused(records, setting))
     if record["inProcess"]:
-        return _yes("The router itself takes its messages")
+        return _yes("The router itself consumes its messages")
     if record["exchange"] is not None:
         exchange = record["exchange"]
         return _yes(f"Messages go through exchange '{exchange['name']}' and its bindings ({exchange['bindingCount']})")
@@ -266,16 +272,16 @@ def _verdict(
 
 
 def _unused(records: list[dict[str, Any]], setting: Setting | None) -> list[str]:
-    """Why nobody takes messages of an address without consumers at its ingress phase."""
+    """Why an address without consumers at its ingress phase is not reachable."""
     phase = 0 if setting is None else setting.ingress_phase
     others = [record for record in records if record["consumerCount"] and record["phase"] != FALLBACK_PHASE]
     if not any(record["consumerCount"] or record["producerCount"] for record in records):
-        return ["Nobody uses it: no consumer, no producer. A producer may attach, and gets credit with a consumer"]
+        return ["Not in use: no consumer, no producer. A producer may attach; it gets credit when a consumer attaches"]
     if others:
         phases = ", ".join(record["phase"] for record in others)
-        return [f"Messages go in at phase {phase}, where nobody consumes; there are consumers at phase {phases}"]
+        return [f"Messages enter at phase {phase}, which has no consumers; there are consumers at phase {phases}"]
     producers = sum(record["producerCount"] for record in records)
-    return [f"No consumer: its producers ({producers}) get no credit, and what is sent on anonymous links is released"]
+    return [f"No consumer: its producers ({producers}) get no credit; messages sent on anonymous links are released"]
 
 
 def _taken(record: dict[str, Any]) -> dict[str, Any]:
@@ -291,20 +297,20 @@ def _taken(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _beyond(record: dict[str, Any]) -> dict[str, Any]:
-    """The verdict for what is at other routers."""
+    """The verdict for consumers at other routers."""
     ways = []
     for remote in record["remotes"][:_WAYS]:
         if remote["nextHop"] is None:
-            ways.append(f"{remote['router']} (no way there)")
+            ways.append(f"{remote['router']} (no path)")
         else:
-            by = "" if remote["nextHop"] == remote["router"] else f" by way of {remote['nextHop']}"
+            by = "" if remote["nextHop"] == remote["router"] else f" through {remote['nextHop']}"
             ways.append(f"{remote['router']}{by} (cost {remote['cost']})")
     count = record["remoteCount"]
     more = f" and {count - len(ways)} more" if count > len(ways) else ""
     routers = "another router" if count == 1 else f"{count} other routers"
-    text = f"Taken at {routers}: {', '.join(ways)}{more}"
+    text = f"Consumers at {routers}: {', '.join(ways)}{more}"
     reachable = any(remote["nextHop"] is not None for remote in record["remotes"])
-    return _yes(text) if reachable else _no(f"No way to where it is taken. {text}")
+    return _yes(text) if reachable else _no(f"No path to its consumers. {text}")
 
 
 def _consumed(record: dict[str, Any]) -> dict[str, Any]:

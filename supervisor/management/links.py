@@ -1,11 +1,12 @@
-"""Type router.link: one row for each attached link (management specification 6.2)."""
+"""Type router.link: one row for each attached link (management.md 6.2)."""
 
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from router.amqp import codec
-from supervisor.connections import Link
+from router.config.roles import INTER_ROUTER
+from supervisor.connections.connections import Link
 from supervisor.management import values
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant
 from supervisor.management.request import Request
@@ -34,8 +35,8 @@ def _counter(name: str) -> Column:
 
 
 def _histogram(row: Row) -> bytes:
-    """Finished deliveries of an outgoing link by the router where they came in: all of them here."""
-    if not row.link.consumer or row.link.connection.origin.role == "inter-router":
+    """Finished deliveries of an outgoing link by ingress router: all of them this one."""
+    if not row.link.consumer or row.link.connection.origin.role == INTER_ROUTER:
         return values.NULL
     encoded: bytes = codec.encode_list([values.ulong(row.counters["finished"]), *_OTHER_ROUTERS])
     return encoded
@@ -94,7 +95,7 @@ class Links(CoreType):
 
     def rows(self) -> Iterable[Link]:
         """All links."""
-        return self.context.core.links.values()
+        return self.context.core.links.by_identity.values()
 
     def row(self, item: Link) -> Row | None:
         """The link's counters; None when it is gone, or its slot another's."""
@@ -107,7 +108,7 @@ class Links(CoreType):
 
     def find(self, identity: str | None, name: str | None) -> Link:
         """By number, else the first with the name."""
-        links = self.context.core.links
+        links = self.context.core.links.by_identity
         found: Link | None = None
         if identity is not None:
             found = links.get(int(identity)) if identity.isascii() and identity.isdigit() else None
@@ -120,7 +121,7 @@ class Links(CoreType):
         return found
 
     def update(self, request: Request) -> Response:
-        """Accepted, and without effect, as 1.19 has it (routing semantics O-5)."""
+        """Accepted, and without effect, as 1.19 has it (routing-semantics.md O-5)."""
         body = request.body()
         if not isinstance(body, dict) or "adminStatus" not in body:
             raise StatusError(BAD_REQUEST)

@@ -1,12 +1,12 @@
-"""Memory that the router has for its own objects: rows of type allocator (management specification 6.8).
+"""Memory for the router's objects: rows of type allocator (management.md 6.8).
 
-All of it is shared memory, reserved at the start and real once it is used: what is used is what counts here. Pools that
-have a counterpart in Dispatch are called as there, because scripts look for the names.
+All of it is shared memory, reserved at the start; the rows count what is used. Pools with a counterpart in Dispatch
+have its name, because scripts look for it.
 """
 
 from typing import Any, Final
 
-from router.ipc.layout import Region
+from router.interworker.region import Region
 
 _PAGE: Final = 4096  # octets
 _ADDRESS_SLOT: Final = 64  # octets of an address's counters in one worker

@@ -1,4 +1,4 @@
-"""Type router.node: the routers of the network as this one sees them (management specification 6.4)."""
+"""Type router.node: the routers of the network as this one sees them (management.md 6.4)."""
 
 from collections.abc import Iterator
 from typing import Any

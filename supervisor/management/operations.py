@@ -1,4 +1,4 @@
-"""Operations of the management entity by name: those of 1.19 and our own (management specification 5.11)."""
+"""Operations of the management entity by name: those of 1.19 and additional ones (management.md 5.11)."""
 
 import cProfile
 import functools
@@ -12,6 +12,7 @@ from router.config.schema import SCHEMA, EntityType
 from supervisor.management import values
 from supervisor.management.context import Context
 from supervisor.management.explain import explain
+from supervisor.management.explain_policy import explain_policy
 from supervisor.management.nodes import management_address
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, OK, Outcome, Response, StatusError
@@ -19,7 +20,7 @@ from supervisor.management.workers_view import get_workers
 
 Operation = Callable[[Request, Context], Outcome]
 
-# By name, in capitals; requests may write them as they like.
+# By name in capitals; the case in requests does not matter.
 OPERATIONS: Final[dict[str, Operation]] = {}
 _PROFILE_LINES: Final = 40
 
@@ -32,7 +33,7 @@ def register(name: str, function: Operation) -> None:
 def _types(request: Request) -> Iterator[EntityType]:
     """The type that `entityType` names, or all. Raises StatusError."""
     kind = _asked(request)
-    yield from SCHEMA.types.values() if kind is None else (kind,)
+    yield from SCHEMA.listed if kind is None else (kind,)
 
 
 def _asked(request: Request) -> EntityType | None:
@@ -46,7 +47,7 @@ def _asked(request: Request) -> EntityType | None:
 def get_types(request: Request, context: Context) -> Response:
     """Types with their bases, nearest first."""
     kind = _asked(request)
-    found = SCHEMA.types.values() if kind is None else SCHEMA.derived(kind)
+    found = SCHEMA.listed if kind is None else SCHEMA.derived(kind)
     return Response.of(OK, {each.long_name: [base.long_name for base in each.bases] for each in found})
 
 
@@ -57,7 +58,9 @@ def get_attributes(request: Request, context: Context) -> Response:
 
 def get_operations(request: Request, context: Context) -> Response:
     """Types with the names of their operations."""
-    return Response.of(OK, {each.long_name: list(each.operations) for each in _types(request)})
+    if (kind := _asked(request)) is not None:
+        return Response.of(OK, {kind.long_name: list(kind.operations)})
+    return Response.of(OK, {each.long_name: list(each.listed_operations) for each in SCHEMA.listed})
 
 
 def get_annotations(request: Request, context: Context) -> Response:
@@ -66,7 +69,7 @@ def get_annotations(request: Request, context: Context) -> Response:
 
 
 def get_management_nodes(request: Request, context: Context) -> Response:
-    """Management addresses of all routers of the network, the own one first; none without a network."""
+    """Management addresses of all routers of the network, this one's first; none without a network."""
     routers = context.core.routers
     own = context.changes.configuration.router.id
     return Response.of(OK, [] if routers is None else [management_address(each) for each in (own, *routers.ids())])
@@ -110,13 +113,13 @@ def get_log(request: Request, context: Context) -> Response:
 
 
 class _Profiler:
-    """The profile of the supervisor while it is taken."""
+    """The running profiler of the supervisor."""
 
     running: cProfile.Profile | None = None
 
 
 def profile(request: Request, context: Context) -> Response:
-    """Start to measure where the supervisor spends its time, or stop and report."""
+    """Start to profile the supervisor, or stop and report."""
     if request.properties.get("start") is not None:
         if _Profiler.running is None:
             _Profiler.running = cProfile.Profile()
@@ -145,3 +148,4 @@ register("GET-LOG", get_log)
 register("PROFILE", profile)
 register("GET-WORKERS", get_workers)
 register("EXPLAIN", explain)
+register("EXPLAIN-POLICY", explain_policy)

@@ -1,7 +1,7 @@
-"""Requests: what the agent needs of a message, taken from its octets (management specification 5.2).
+"""Requests: what the agent needs, decoded from a message (management.md 5.2).
 
-Nothing here trusts the message. `decode` never raises: a message that cannot be understood becomes a request with a
-`fault`, which is answered when there is a reply-to, and dropped otherwise.
+Nothing here trusts the message. `decode` never raises: an invalid message becomes a request with a `fault`, which is
+answered when there is a reply-to, and dropped otherwise.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ _KEPT: Final = frozenset({"operation", "type", "entityType", "name", "identity"}
 class Request:
     """One request. `worker` and `connection`: where it came from; `octets`: the message, for its body.
 
-    `correlation_id` is the value as it was encoded. `fault` tells why the message is no request.
+    `correlation_id` is the value as it was encoded. `fault`: why the message is no request.
     """
 
     worker: int
@@ -47,7 +47,7 @@ class Request:
 
     @property
     def size(self) -> int:
-        """Octets that are kept for it."""
+        """Octets kept for it."""
         return len(self.octets) + len(self.reply_to or "") + len(self.correlation_id or b"")
 
     def shrink(self) -> None:
@@ -92,7 +92,7 @@ class Request:
         return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
     def body(self) -> Any:
-        """The value of the body, or None when it is none or cannot be read. Decoded at each call."""
+        """The value of the body; None: it has none or is invalid. Decoded at each call."""
         if self._body_at is None:
             return None
         try:
@@ -109,7 +109,7 @@ class Request:
         return {str(key): value for key, value in body.items() if isinstance(key, str)}
 
     def __str__(self) -> str:
-        """As the log shows it (management specification 4.7)."""
+        """As the log shows it (management.md 4.7)."""
         text = (
             f"Message(address={self.to!r}, properties={self.properties!r}, body={self.body()!r}, "
             f"reply_to={self.reply_to!r}, correlation_id={self.correlation_text()}, content_type=None)"
@@ -150,7 +150,7 @@ def _scan(request: Request) -> None:
 
 
 def _section(octets: bytes, at: int) -> tuple[int | None, int]:
-    """Descriptor of the section at `at` as a number, None for one that is not known, and where its value begins."""
+    """Descriptor of the section at `at` (None: unknown), and where its value begins."""
     if octets[at] != 0:
         raise RemoteError("message", "amqp:decode-error", f"no section at octet {at}")
     descriptor, behind = codec.decode(octets, at + 1)

@@ -1,4 +1,4 @@
-"""Answers: status, description and body, and the message that they become (management specification 5.3, 5.12)."""
+"""Answers: status, description, body, and the message (management.md 5.3, 5.12)."""
 
 import asyncio
 from collections.abc import Generator
@@ -46,7 +46,7 @@ class StatusError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer; `body` is encoded. `subject`: of the message, for answers that are not the only one."""
+    """An answer; `body` is encoded. `subject`: of the message, where a request has several answers."""
 
     status: int = OK
     body: bytes = values.EMPTY_MAP
@@ -69,8 +69,8 @@ class Response:
         return cls(error.status, error.body, error.description)
 
 
-# What an operation gives: its answer, the steps that lead to it (between two of them other events have their turn, and
-# nothing happens before a future that it yields is done), or None: it answers later by itself.
+# Result of an operation: its answer; or steps that lead to it (other events are handled between steps, and a yielded
+# future is awaited); or None: it answers later by itself.
 Steps = Generator["asyncio.Future[Any] | None", None, Response]
 Outcome = Response | Steps | None
 

@@ -1,11 +1,11 @@
-"""Type router: the one row about this router (management specification 6.1), and what is refused for it."""
+"""Type router: its single row (management.md 6.1)."""
 
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from supervisor.core import Core
+from supervisor.composition import RouterCore
 from supervisor.management import values
 from supervisor.management.context import Context
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden
@@ -52,13 +52,13 @@ def _memory(row: Row) -> bytes:
     return values.NULL if size is None else values.ulong(size)
 
 
-def uptime(core: Core) -> int:
+def uptime(core: RouterCore) -> int:
     """Whole seconds since the start."""
     return int(time.monotonic() - core.started_at)
 
 
-def memory_used(core: Core) -> int | None:
-    """Octets that all processes of the router use; pages that they share are counted once. None if unknown."""
+def memory_used(core: RouterCore) -> int | None:
+    """Octets of memory of all processes of the router, with shared pages counted once. None if unknown."""
     own = _pages("self")
     if own is None:
         return None
@@ -89,11 +89,11 @@ class RouterType(CoreType):
         "version": lambda row: values.string(row.context.version),
         "metadata": lambda row: values.string(row.router.metadata),
         "addrCount": lambda row: values.ulong(row.core.addresses),
-        "linkCount": lambda row: values.ulong(len(row.core.links)),
+        "linkCount": lambda row: values.ulong(len(row.core.links.by_identity)),
         "nodeCount": lambda row: values.ulong(0 if row.core.routers is None else row.core.routers.count),
         "linkRouteCount": lambda row: values.ulong(len(row.core.link_routes)),
-        "autoLinkCount": lambda row: values.ulong(row.core.auto_links),
-        "connectionCount": lambda row: values.ulong(len(row.core.opened)),
+        "autoLinkCount": lambda row: values.ulong(len(row.core.auto_links)),
+        "connectionCount": lambda row: values.ulong(len(row.core.connections.opened)),
         **{column: _counter(name) for column, name in COUNTERS.items()},
         "deliveriesIngressRouteContainer": _counter("ingress_container"),
         "deliveriesEgressRouteContainer": _counter("egress_container"),
@@ -123,7 +123,7 @@ class RouterType(CoreType):
 
 
 class Console(CoreType):
-    """Type console, of which nothing is ever shown (management specification 5.5 to 5.10)."""
+    """Type console, which never has rows (management.md 5.5 to 5.10)."""
 
     name = PREFIX + "console"
     columns: ClassVar[Mapping[str, Column]] = {}

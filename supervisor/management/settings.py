@@ -1,12 +1,12 @@
-"""Types router.config.*: addresses, exchanges and bindings as they are configured (management specification 6.7)."""
+"""Types router.config.*: configured addresses, exchanges and bindings (management.md 6.7)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
+from router.addressing.settings import UNAVAILABLE
 from router.config.entities import EntityConfig
-from router.routing.settings import UNAVAILABLE
-from supervisor.autolinks import Shown as AutoLinkShown
-from supervisor.live.errors import ChangeError
+from supervisor.configuration.errors import ChangeError
+from supervisor.links.auto import Shown as AutoLinkShown
 from supervisor.management import values
 from supervisor.management.context import Context
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant
@@ -26,7 +26,7 @@ LINK_ROUTE: Final = "router.config.linkRoute"
 AUTO_LINK: Final = "router.config.autoLink"
 EXCHANGE: Final = "router.config.exchange"
 BINDING: Final = "router.config.binding"
-# Types whose objects have numbers out of the same counter as links, in the order in which a router creates them.
+# Types whose objects are numbered by the same counter as links, in the order in which a router creates them.
 NUMBERED: Final = (ADDRESS, LINK_ROUTE, AUTO_LINK, EXCHANGE, BINDING)
 
 
@@ -37,7 +37,7 @@ class Identities:
     """The numbers of configured objects. Owner: the agent."""
 
     def __init__(self, context: Context) -> None:
-        """Number what the configuration has at the start: the first numbers are kept for it."""
+        """Number the initial configuration; the first numbers are reserved for it."""
         self._context = context
         self._numbers: dict[str, tuple[int, EntityConfig]] = {}  # by store identity
         self._store: dict[int, str] = {}  # store identity by number
@@ -55,7 +55,7 @@ class Identities:
         self._store[number] = entity.identity
 
     def of(self, entity: EntityConfig) -> int:
-        """The number of an object; a new one gets the next. What was changed keeps its number."""
+        """The number of an object; a new one gets the next. A changed one keeps its number."""
         number, known = self._numbers.get(entity.identity, (0, None))
         if known is not entity:
             if known is None or _what(known) != _what(entity):
@@ -64,18 +64,18 @@ class Identities:
         return number
 
     def store_identity(self, number: str) -> str | None:
-        """The identity that the store knows an object by whose number this is."""
+        """The store identity of the object with this number."""
         if not (number.isascii() and number.isdecimal() and len(number) <= _MAX_DIGITS):
             return None
         found = self._store.get(int(number))
-        if found is None and len(self._numbers) != self._count():  # some have no number yet: nobody has seen them
+        if found is None and len(self._numbers) != self._count():  # some were never shown and have no number yet
             for entity in self._entities():
                 self.of(entity)
             found = self._store.get(int(number))
         return found
 
     def forget(self, entity: EntityConfig) -> None:
-        """An object is gone, perhaps with others; their store identities may become those of others."""
+        """An object is gone, perhaps with others; their store identities may be used again."""
         number, _ = self._numbers.pop(entity.identity, (0, None))
         self._store.pop(number, None)
         if len(self._numbers) > self._count():
@@ -89,7 +89,7 @@ class Identities:
 
 
 def _what(entity: Any) -> tuple[Any, ...]:
-    """What an object is about: another one of the same store identity has something else."""
+    """What distinguishes objects with the same store identity."""
     return entity.name, getattr(entity, "prefix", None), getattr(entity, "pattern", None)
 
 
@@ -103,10 +103,10 @@ class Row(NamedTuple):
 
 
 class ConfiguredType(CoreType):
-    """What the types have in common."""
+    """Base of the types."""
 
     kind: ClassVar[str]  # short name of the type
-    needs: ClassVar[str] = "name"  # word in the answer to a request that names nothing
+    needs: ClassVar[str] = "name"  # word in the answer to a request without target
 
     def __init__(self, context: Context, identities: Identities) -> None:
         super().__init__(context)
@@ -125,11 +125,11 @@ class ConfiguredType(CoreType):
         return Row(item, self._identities.of(item), self.context, self.counters(item))
 
     def counters(self, item: EntityConfig) -> Mapping[str, int]:
-        """What is counted about the object."""
+        """The counters of the object."""
         return {}
 
     def find(self, identity: str | None, name: str | None) -> EntityConfig:
-        """By number (or the identity that the store knows), else by name."""
+        """By number (or store identity), else by name."""
         if identity is None and name is None:
             raise StatusError(BAD_REQUEST, f"No {self.needs} or identity provided")
         store_identity = None if identity is None else self._identities.store_identity(identity)
@@ -146,7 +146,7 @@ class ConfiguredType(CoreType):
         return next((each for each in found if each.type == self.kind), None)
 
     def create(self, request: Request) -> Steps:
-        """Have an object made. Raises StatusError."""
+        """Create an object. Raises StatusError."""
         try:
             entity = yield from self.context.changes.create(self.kind, request.name, request.body())
         except ChangeError as error:
@@ -202,6 +202,7 @@ class ConfiguredAddresses(ConfiguredType):
     more: ClassVar[Mapping[str, Column]] = {
         "enableFallback": columns["fallback"],
         "presettledOverflow": lambda row: values.string(row.entity.presettled_overflow),
+        "scope": lambda row: values.string(row.entity.scope),
     }
 
 
@@ -274,7 +275,7 @@ class ConfiguredAutoLinks(ConfiguredType):
 
     def row(self, item: Any) -> AutoLinkRow:
         """The auto link with its number and state."""
-        return AutoLinkRow(item, self._identities.of(item), self.context.changes.autolinks.shown(item))
+        return AutoLinkRow(item, self._identities.of(item), self.context.core.auto_links.shown(item))
 
 
 class ConfiguredExchanges(ConfiguredType):
@@ -301,7 +302,7 @@ class ConfiguredExchanges(ConfiguredType):
     more: ClassVar[Mapping[str, Column]] = {"type": constant(values.string(name))}
 
     def counters(self, item: EntityConfig) -> Mapping[str, int]:
-        """Messages that came, and what became of them."""
+        """Messages received, and what happened to them."""
         number = self.context.core.exchanges.exchange_counters(item.name)
         if number is None:
             return {}

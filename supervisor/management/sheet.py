@@ -1,8 +1,10 @@
-"""Rows of an answer to QUERY, no more than clients decode.
+"""Rows of an answer to QUERY, limited to what clients decode.
+
+management.md 5.6.
 
 Proton's decoders keep at most 65,535 values of a message and leave out the rest without an error, so that tools would
-show some of the rows as if they were all. They ask for pages of 500 rows, and take one with fewer for the last. What
-does not fit is therefore made smaller first, in ways that lose no row, and the answer says what it lacks.
+show some of the rows as if they were all. They ask for pages of 500 rows, and take one with fewer for the last. So an
+answer that is too large is first reduced in ways that lose no row, and it says what is missing.
 """
 
 from typing import Final
@@ -26,12 +28,12 @@ class Sheet:
         self._listed = listed
         self._rows: list[list[bytes]] = []
         room = MOST_VALUES - _AROUND - len(names)
-        # What is left when rows are whole; without nulls at their ends; without those and without lists and maps.
+        # Room left: with whole rows; without nulls at their ends; also without lists and maps.
         self._whole = self._trimmed = self._slim = room
         self._cut = False
 
     def add(self, cells: list[bytes]) -> bool:
-        """A row. False: it does not fit, and none behind it is wanted. Raises StatusError."""
+        """Add a row. False: it does not fit; stop adding. Raises StatusError."""
         inner = sum(_inner(cell) for cell in cells if cell[0] in _COMPOUND)
         used = 1 + (len(cells) if self._listed else _used(cells))
         whole, trimmed, slim = self._whole - 1 - len(cells) - inner, self._trimmed - used - inner, self._slim - used

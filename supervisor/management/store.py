@@ -1,10 +1,10 @@
-"""The store half: finding the entity that a request is for, and what is done with it (management spec. 5.4 to 5.10)."""
+"""The store half: finds the entity of a request and executes its operation (management.md 5.4 to 5.10)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from router.config.schema import SCHEMA, EntityType
-from supervisor.live.errors import ChangeError
+from supervisor.configuration.errors import ChangeError
 from supervisor.management import operations, values
 from supervisor.management.context import Context
 from supervisor.management.entities import Entity, entities, management, named, shown
@@ -30,7 +30,7 @@ _SHOWN: Final = 200  # characters of what a client sent, in a text
 
 
 class Store:
-    """All types that are not core types, and all requests that name none. Owner: the agent."""
+    """Requests for types that are not core types, and requests without type. Owner: the agent."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -61,7 +61,7 @@ class Store:
         raise not_implemented(request.operation, target.type)
 
     def _target(self, request: Request, kind: EntityType | None) -> Entity:
-        """The entity that a request is for. Raises StatusError."""
+        """The entity of a request. Raises StatusError."""
         name, identity = request.name, request.identity
         own = management(self.context)
         if name is None and identity is None:
@@ -176,11 +176,9 @@ def _columns(body: Any, kind: EntityType | None) -> list[str]:
     return names
 
 
-# Attributes of the types that there may be many of come first: rows that are cut behind their last value are short.
+# Attributes of types with perhaps many entities come first: rows are cut after their last value.
 _MANY: Final = (*NUMBERED, "router.node", "listener", "connector", "dummy", "sslProfile", "vhost")
 _ALL: Final = dict.fromkeys(["name", "identity", "type"]) | {
-    name: None
-    for kind in (*(SCHEMA.types[name] for name in _MANY), *SCHEMA.types.values())
-    for name in kind.attributes
+    name: None for kind in (*(SCHEMA.types[name] for name in _MANY), *SCHEMA.types.values()) for name in kind.attributes
 }
 _ALL_NAMES: Final = list(_ALL)

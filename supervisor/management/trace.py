@@ -1,13 +1,13 @@
-"""Operation TRACE: the frames of a connection, told to the requester as they pass. Our own operation."""
+"""Operation TRACE: sends the frames of a connection to the requester as they pass. Not in Dispatch."""
 
 from typing import Final
 
+from supervisor.connections.watches import MAX_WATCHES, Lines, WatchesFullError
 from supervisor.management import values
 from supervisor.management.context import Context
 from supervisor.management.operations import register
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, NOT_FOUND, OK, Response, StatusError
-from supervisor.watches import MAX_WATCHES, Lines, WatchesFullError
 
 SUBJECT: Final = "trace"
 MAX_SECONDS: Final = 7 * 24 * 3600
@@ -22,16 +22,16 @@ def trace(request: Request, context: Context) -> Response:
     identity = str(request.properties.get("connection"))
     short = identity[:MAX_DIGITS]
     number = int(identity) if short == identity and identity.isascii() and identity.isdigit() else None
-    connection = context.core.opened.get(number) if number is not None else None
+    connection = context.core.connections.opened.get(number) if number is not None else None
     if connection is None:
         raise StatusError(NOT_FOUND, f"No connection with identity '{short}'")
 
-    def hear(lines: Lines) -> bool:
+    def send_lines(lines: Lines) -> bool:
         body = [[float(seconds), text] for seconds, text in lines]
         return context.answer(request, Response(OK, values.value(body), subject=SUBJECT))
 
     try:
-        context.core.watches.add(connection, hear, _seconds(request), _lines(request))
+        context.core.watches.add(connection, send_lines, _seconds(request), _lines(request))
     except WatchesFullError:
         text = f"{MAX_WATCHES} connections are being traced already"
         raise StatusError(INTERNAL_ERROR, text) from None

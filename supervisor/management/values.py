@@ -1,4 +1,7 @@
-"""AMQP encodings of what the agent says, each of the type that 1.19 used."""
+"""AMQP encodings of values in answers, with the types of 1.19.
+
+management.md 5.3.
+"""
 
 import struct
 import uuid
@@ -22,7 +25,7 @@ _UINTS: Final[list[bytes]] = [codec.encode_uint(number) for number in range(_COM
 
 
 def string(text: str | None) -> bytes:
-    """A string, or null. What is no Unicode (a path, say) is shown with replacement characters."""
+    """A string, or null. Invalid Unicode (in a path, for example) is replaced."""
     if text is None:
         return NULL
     try:
@@ -33,7 +36,7 @@ def string(text: str | None) -> bytes:
 
 
 def ulong(number: int) -> bytes:
-    """A ulong; what does not fit is the nearest that does."""
+    """A ulong; limited to its range."""
     if 0 <= number < _COMMON:
         return _ULONGS[number]
     encoded: bytes = codec.encode_ulong(min(max(number, 0), _ULONG_MAX))
@@ -41,7 +44,7 @@ def ulong(number: int) -> bytes:
 
 
 def uint(number: int | None) -> bytes:
-    """A uint, or null; what does not fit is the nearest that does."""
+    """A uint, or null; limited to its range."""
     if number is None:
         return NULL
     if 0 <= number < _COMMON:
@@ -73,7 +76,7 @@ def strings(texts: Iterable[str]) -> bytes:
 
 
 def value(given: Any) -> bytes:
-    """Any value of the store (management specification 5.3), or one that a client sent, in its own AMQP type."""
+    """Any value of the store (management.md 5.3), or one that a client sent, in its own AMQP type."""
     if given is None or isinstance(given, bool):
         return NULL if given is None else boolean(given)
     if isinstance(given, str):
@@ -99,7 +102,7 @@ def mapping(pairs: Mapping[Any, Any]) -> bytes:
 
 
 def properties(pairs: Mapping[str, Any]) -> bytes:
-    """The properties of a connection, keys as symbols where they can be."""
+    """The properties of a connection, with symbols as keys where possible."""
     items = []
     for key, item in pairs.items():
         items += [_symbol(key), value(item)]
@@ -124,7 +127,7 @@ def _integer(number: int) -> bytes:
 
 
 def _rare(given: Any) -> bytes:
-    """What only clients send."""
+    """A value of a type that only clients send."""
     if isinstance(given, uuid.UUID):
         return b"\x98" + given.bytes
     if isinstance(given, bytes):

@@ -1,7 +1,7 @@
-"""GET-WORKERS: each worker as shared memory and the system show it. Our own operation.
+"""GET-WORKERS: each worker, from shared memory and the operating system. Not in Dispatch.
 
 The body is a list of maps, one for each worker, in order of their numbers. Octets, seconds and counts are those of the
-worker's present process, except counters of deliveries and the histogram, which go on through its generations.
+worker's present process, except counters of deliveries and the histogram, which continue over generations.
 """
 
 import time
@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import psutil
 
-from router.ipc.layout import DROP_NAMES, Region, WorkerState
-from router.latency import quantile
+from router.interworker.layout import DROP_NAMES, WorkerState
+from router.interworker.region import Region
+from router.stats.latency import quantile
 from supervisor.management.context import Context
 from supervisor.management.request import Request
 from supervisor.management.response import OK, Response
@@ -19,12 +20,12 @@ QUANTILES: Final = (("latencyP50Seconds", 0.5), ("latencyP90Seconds", 0.9), ("la
 
 
 def get_workers(request: Request, context: Context) -> Response:
-    """One map for each worker: what it is, what it holds and how it is doing."""
+    """One map for each worker."""
     return Response.of(OK, [worker(context, index) for index in sorted(context.core.workers)])
 
 
 def worker(context: Context, index: int) -> dict[str, Any]:
-    """What there is to say about one worker."""
+    """The map of one worker."""
     counters = context.region.worker_counters(index)
     cpu, resident = process(counters["pid"])
     beat = counters["heartbeat"]
@@ -55,7 +56,7 @@ def worker(context: Context, index: int) -> dict[str, Any]:
 
 
 def rings(region: Region, index: int) -> list[dict[str, int]]:
-    """What waits in the rings from a worker to each other one."""
+    """Octets that wait in the rings from a worker to each other one."""
     found = []
     for other in range(region.workers):
         if other != index:

@@ -1,1 +1,1 @@
-"""The protocol between interior routers: HELLO, link states, paths, mobile addresses (inter-router.md 4 to 10)."""
+"""The network of routers: the protocol, inter-router connections, and changes of the address table."""

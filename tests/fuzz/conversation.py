@@ -1,6 +1,6 @@
 """Makes conversations of several clients with a router: mostly valid AMQP, with everything a peer may do at any time.
 
-The clients do not listen: what the router will have said (handles, delivery-ids) is guessed well enough by counting.
+The clients ignore input: handles and delivery-ids of the router are guessed well enough by counting.
 """
 
 from collections.abc import Callable
@@ -73,7 +73,7 @@ class SessionModel:
 
 
 class ClientModel:
-    """One client: what it says next."""
+    """One client: generates its next frames."""
 
     CHANNEL_MAXES: ClassVar[tuple[int | None, ...]] = (None, 0, 3, 100)
 
@@ -171,7 +171,7 @@ class ClientModel:
         return octets + (self.grant(channel, handle, link) if receives and rng.random() < 0.8 else b"")
 
     def answer(self) -> bytes:
-        """What a broker says to the router's session and to links that it may have attached there."""
+        """Frames of a broker for the router's session and links."""
         rng = self.rng
         session = self.sessions.get(ANSWERS)
         if session is None or rng.random() < 0.02:

@@ -1,4 +1,4 @@
-"""What another router may say on an inter-router connection: links of any number, deliveries of any address."""
+"""Input of another router on an inter-router connection: links of any number, deliveries of any address."""
 
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ KEYS = ("M0balanced.a", "M0balanced.b", "M0closest.a", "M0multicast.a", "MFspare
 
 
 class RouterModel(ClientModel):
-    """A neighbour: it says what it likes, and answers the links that are attached for streams (`Answers`)."""
+    """A neighbour: it sends anything, and answers the links that are attached for streams (`Answers`)."""
 
     CHANNEL_MAXES: ClassVar = (None, None, 100, 4)
 

@@ -11,6 +11,25 @@ from tests.peer.frames import source, target
 from tests.unit.engine.host import configuration
 
 Case = dict[str, Any]
+VHOST = """vhost {
+    hostname: v
+    aliases: a, b
+    maxConnections: 3
+    allowUnknownUser: yes
+    groups: {
+        g: {
+            users: u, w
+            remoteHosts: 10.0.0.1-10.0.0.3, ::1
+            sources: a*, b-${user}
+            targetPattern: ${user}.#, #.x
+            maxSenders: 1
+        },
+        $default: {
+            remoteHosts: *
+        }
+    }
+}
+"""
 PERFORMATIVE_HEAD = 8 + 3  # octets of a frame's header and of a small descriptor
 
 
@@ -64,11 +83,23 @@ def config(rng: Random) -> Case:
     text = configuration()
     if rng.random() < 0.3:
         text = '[["router", {"mode": "standalone", "id": "X"}], ["listener", {"port": 0, "cost": "1"}]]'
+    elif rng.random() < 0.3:
+        text = VHOST
     lines = text.splitlines()
     for _ in range(rng.choice((0, 1, 3))):
         at = rng.randrange(len(lines) + 1)
         lines[at : at + rng.choice((0, 1, 2))] = [rng.choice(lines)] if lines and rng.random() < 0.5 else []
     return damaged(rng, "\n".join(lines).encode())
+
+
+def policy(rng: Random) -> Case:
+    """Lines: a user, an address, then what rules say: items of lists, or hosts."""
+    pieces = ["a", "b", "ab", "*", "#", ".", "/", "${user}", "${", "}", "-", "10.0.0.1", "::", "ä", "\x00", ",", " "]
+    lines = ["".join(rng.choice(pieces) for _ in range(rng.randrange(0, 9))) for _ in range(rng.randrange(2, 12))]
+    lines[0] = lines[0] if rng.random() < 0.5 else rng.choice(("", "a", "a.b", "*"))
+    if len(lines) > 2 and rng.random() < 0.5:
+        lines[1] = lines[2].replace("${user}", lines[0])
+    return damaged(rng, "\n".join(lines).encode()) if rng.random() < 0.2 else case("\n".join(lines).encode())
 
 
 def address(rng: Random) -> Case:

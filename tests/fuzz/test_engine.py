@@ -2,20 +2,12 @@
 
 import pytest
 
-from tests.fuzz.conversation import conversation
 from tests.fuzz.harness import fuzz
-from tests.fuzz.routers import RouterModel, about_routers
-from tests.unit.engine.replay import play
+from tests.fuzz.targets import ENGINE, NETWORK
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_conversations(workers, fuzz_seconds):
-    fuzz(f"engine-{workers}", lambda rng: conversation(rng, workers), play, fuzz_seconds)
-
-
-@pytest.mark.timeout(0)
-@pytest.mark.parametrize("workers", [1, 2])
-def test_conversations_with_routers(workers, fuzz_seconds):
-    router = (RouterModel, about_routers)
-    fuzz(f"network-{workers}", lambda rng: conversation(rng, workers, router), play, fuzz_seconds)
+@pytest.mark.parametrize("name", [*ENGINE, *NETWORK])
+def test_conversations(name, fuzz_seconds):
+    target = {**ENGINE, **NETWORK}[name]
+    fuzz(name, target.generate, target.run, fuzz_seconds)

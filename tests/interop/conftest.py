@@ -17,19 +17,27 @@ import pytest
 from tests.interop.brokers import Artemis, Broker, RabbitMQ, Unavailable
 from tests.interop.brokers.process import TOOLS, require
 from tests.system.router import SETTINGS, Router, listener
+from tests.worker_counts import pytest_collection_modifyitems, pytest_generate_tests
+
+__all__ = ["pytest_collection_modifyitems", "pytest_generate_tests"]
 
 HERE = Path(__file__).resolve().parent
 #: Seconds a client may take; a client that waits for something that never comes ends here.
 CLIENT_TIMEOUT = 40.0
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
-def router(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    """A router with the usual address settings."""
+@pytest.fixture(scope="module")
+def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     router = Router(tmp_path_factory.mktemp(f"interop{request.param}-"), [listener(), *SETTINGS], request.param)
     router.start()
     yield router
     router.stop()
+
+
+@pytest.fixture
+def router(_shared: Router) -> Router:
+    """A router with the usual address settings, shared by a test module."""
+    return _shared
 
 
 class Client:
@@ -68,6 +76,17 @@ class Client:
         self._reader.join()
         assert code == 0, f"{self.arguments} ended with {code}: {self.errors}"
         return json.loads(output)
+
+    def failure(self) -> str:
+        """Wait for the end, which has to be an error; gives what it said."""
+        try:
+            code = self.process.wait(CLIENT_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise AssertionError(f"{self.arguments} did not finish: {self.errors}") from None
+        self._reader.join()
+        assert code != 0, f"{self.arguments} has not failed: {self.errors}"
+        return "\n".join(self.errors)
 
     def stop(self) -> None:
         """End it if it still runs."""

@@ -13,6 +13,9 @@ from tests.peer.management import Management
 from tests.peer.peer import Peer
 from tests.system.router import Router, Section, listener, poll
 
+#: The brokers take half a minute of processor time to start.
+pytestmark = pytest.mark.long
+
 ADDRESS = "queue.orders"
 
 

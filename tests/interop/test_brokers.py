@@ -7,6 +7,9 @@ import pytest
 from tests.interop.brokers import Broker
 from tests.interop.conftest import Clients
 
+#: The brokers take half a minute of processor time to start.
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(params=["rabbitmq", "artemis"])
 def broker(request: pytest.FixtureRequest) -> Broker:
@@ -22,6 +25,7 @@ def test_send_and_receive(broker: Broker, proton: Clients) -> None:
 
 def test_durable_messages_outlive_a_killed_broker(broker: Broker, proton: Clients, go: Clients) -> None:
     proton("durable_queue", broker.port, "alone.durable").result()
+    broker.wait_until_kept("alone.durable")
     address = broker.existing("alone.durable")
     assert go("send", broker.port, address, 5).result() == 5
     broker.restart()

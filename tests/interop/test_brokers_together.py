@@ -15,6 +15,9 @@ from tests.peer.management import Management
 from tests.peer.peer import Peer
 from tests.system.router import Router, Section, listener
 
+#: The brokers take half a minute of processor time to start.
+pytestmark = pytest.mark.long
+
 COUNT = 40
 ACTIVE_LIMIT = 30.0  # seconds until a broker that is back is connected again
 AUTO_LINK = "router.config.autoLink"

@@ -14,6 +14,9 @@ from tests.peer.management import Management
 from tests.peer.peer import Peer
 from tests.system.router import SETTINGS, Router, listener
 
+#: The brokers take half a minute of processor time to start.
+pytestmark = pytest.mark.long
+
 COUNT = 50
 #: Messages that are sent while a broker is killed and comes back.
 UNDER_LOAD = 2000

@@ -15,6 +15,9 @@ from tests.interop.brokers import Broker
 from tests.interop.conftest import Clients
 from tests.system.router import ROOT, Router, command
 
+#: The brokers take half a minute of processor time to start.
+pytestmark = pytest.mark.long
+
 PAGE = ROOT / "docs" / "user" / "gateway.md"
 CLIENTS_PORT = "5772"  # of the router, in file and page
 

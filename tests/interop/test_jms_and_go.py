@@ -8,8 +8,6 @@ from tests.interop.conftest import Clients
 from tests.system.router import Router
 
 COUNT = 50
-#: The clients take their time to start; one number of workers will do.
-pytestmark = pytest.mark.parametrize("router", [3], indirect=True, ids=["3-workers"])
 
 
 @pytest.fixture(params=["jms", "go"])

@@ -7,6 +7,9 @@ import pytest
 from loadtests.killed import make_queues, run
 from tests.interop.brokers import Broker
 
+#: The brokers take half a minute of processor time to start.
+pytestmark = pytest.mark.long
+
 SECONDS = 8.0  # of ends at random, each broker's at least once
 SEED = 20
 

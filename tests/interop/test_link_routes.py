@@ -11,6 +11,9 @@ from tests.interop.conftest import Clients
 from tests.interop.gateway import connector, coordinator, routed
 from tests.system.router import SETTINGS, Router, listener
 
+#: The brokers take half a minute of processor time to start.
+pytestmark = pytest.mark.long
+
 COUNT = 50
 #: Messages that are sent while a broker is killed and comes back.
 UNDER_LOAD = 2000
@@ -120,6 +123,7 @@ def test_broker_killed_under_load(gateway: Router, broker: Broker, proton: Clien
     """A client of a routed link loses its link with the broker, attaches again, and finds what was accepted."""
     name = f"{broker.name}.durable.killed"
     assert proton("durable_queue", broker.port, name).result() is True
+    broker.wait_until_kept(name)
     collect = proton("collect", gateway.port, name, UNDER_LOAD, "again")
     steady = proton("steady", gateway.port, name, UNDER_LOAD, "again")
     steady.wait_for("begun")

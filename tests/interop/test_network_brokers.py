@@ -18,6 +18,9 @@ from tests.system.network import View, interior
 from tests.system.network import connector as to_router
 from tests.system.router import SETTINGS, Router, Section
 
+#: The brokers take half a minute of processor time to start.
+pytestmark = pytest.mark.long
+
 COUNT = 50
 UNDER_LOAD = 1000
 WAYPOINT: Section = ("address", {"prefix": "store", "waypoint": True})
@@ -89,9 +92,7 @@ def test_selectors(
     assert jms("receive", entry.port, name, 3, "parity = 'odd'").result() == ["1", "3", "5"]
 
 
-def test_durable_subscription(
-    entry: Router, artemis: Broker, proton: Clients, request: pytest.FixtureRequest
-) -> None:
+def test_durable_subscription(entry: Router, artemis: Broker, proton: Clients, request: pytest.FixtureRequest) -> None:
     name = fresh(artemis, request)
     subscribe = partial(proton, "subscribe", "me", entry.port, name, "sub")
     lost = entry.log.count("Link lost")

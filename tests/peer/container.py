@@ -1,11 +1,12 @@
 """The other end of a connector, under the test's control: a listening socket, and a peer that answers.
 
-Sessions and links that the router begins are answered only when the test says so.
+Sessions and links that the router begins are answered only by calls of the test.
 """
 
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from tests.peer.peer import WIDE, Peer, Receiver, Sender, Session
 from tests.peer.types import Array, Symbol
 from tests.peer.wire import TIMEOUT
 
-#: What an answering open says when the test says nothing else.
+#: Default fields of an answering open.
 NAME = "broker"
 
 
@@ -32,8 +33,10 @@ class Container(Peer):
         """Headers, SASL and open as a broker does them; a `code` other than 0 refuses. Keywords are open fields."""
         self.offer(mechanisms)
         self.frame("sasl-outcome", code=code)
-        if code:
-            return self
+        return self if code else self.let_in(**fields)
+
+    def let_in(self, **fields: Any) -> Container:
+        """Header and open, after SASL. Keywords are open fields."""
         self._expect_header(AMQP_HEADER)
         self.raw(AMQP_HEADER)
         self.remote_open = self.expect("open")
@@ -59,7 +62,7 @@ class Container(Peer):
         return session
 
     def link_attached(self, answer: bool = True, timeout: float = TIMEOUT, **where: Any) -> Sender | Receiver:
-        """Wait for a link that the router attaches, and answer with its own termini (`accept`) unless told not to. A
+        """Wait for a link that the router attaches, and answer with its own termini (unless `accept` is false). A
         session that it begins for the link is answered first."""
         attach = self.expect("attach", timeout, **where)
         if any(frame.name == "begin" and frame.channel == attach.channel for frame in self.inbox):
@@ -88,7 +91,7 @@ def accept(link: Sender | Receiver, **fields: Any) -> None:
 
 
 def refuse(link: Sender | Receiver, condition: str, description: str) -> None:
-    """Answer the router's attach with no terminus of ours, then detach with an error."""
+    """Answer the router's attach with a null terminus, then detach with an error."""
     accept(link, **{"source" if isinstance(link, Sender) else "target": None})
     link.send_detach(error=frames.error(condition, description))
 
@@ -96,10 +99,12 @@ def refuse(link: Sender | Receiver, condition: str, description: str) -> None:
 class Broker:
     """A listening socket where a connector may come. It can be closed and opened again on the same port."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        """tls: each connection begins with it."""
         self.port = 0
         self.accepted: list[Container] = []
         self._socket: socket.socket | None = None
+        self.tls = tls
         self.listen()
 
     def listen(self) -> None:
@@ -114,10 +119,14 @@ class Broker:
             self._socket = None
 
     def accept(self, timeout: float = TIMEOUT) -> Container:
-        """The next connection, nothing said yet. Raises TimeoutError."""
+        """The next connection, before any output. Raises TimeoutError, and what TLS does."""
         assert self._socket is not None
         self._socket.settimeout(timeout)
-        container = Container(self._socket.accept()[0])
+        transport = self._socket.accept()[0]
+        if self.tls is not None:
+            transport.settimeout(timeout)
+            transport = self.tls.wrap_socket(transport, server_side=True)
+        container = Container(transport)
         self.accepted.append(container)
         return container
 
@@ -126,7 +135,7 @@ class Broker:
         return self.accept(timeout).serve(**fields)
 
     def quiet(self, seconds: float) -> bool:
-        """Whether nobody connects for a while."""
+        """Whether no connection comes for a while."""
         deadline = time.monotonic() + seconds
         try:
             self.accept(max(0.01, deadline - time.monotonic()))

@@ -37,9 +37,7 @@ def properties(cost: int = 1, **more: Any) -> Map:
 
 def terminus(kind: Any, capability: Any) -> Any:
     """A source or target as routers attach them."""
-    return kind(
-        None, durable=0, expiry_policy="link-detach", timeout=0, dynamic=False, capabilities=Symbol(capability)
-    )
+    return kind(None, durable=0, expiry_policy="link-detach", timeout=0, dynamic=False, capabilities=Symbol(capability))
 
 
 class RouterPeer:

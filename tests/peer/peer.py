@@ -13,6 +13,7 @@ from typing import Any
 from tests.peer import frames
 from tests.peer.frames import AMQP_HEADER, FRAME_HEADER, SASL_HEADER, Frame, Performative, frame_octets
 from tests.peer.types import Described
+from tests.peer.websocket import WebSocket
 from tests.peer.wire import TIMEOUT, PeerError, PeerTimeout, Wire
 
 #: A session window that never closes.
@@ -107,14 +108,14 @@ class Link:
 
 
 class Outcome:
-    """What the router has told about one of our deliveries: `steps` in order, the last state and whether settled."""
+    """The dispositions for one sent delivery: `steps` in order, the last state and whether settled."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[Described | None, bool]] = []
 
     @property
     def state(self) -> Described | None:
-        """The last state that was told."""
+        """The last state received."""
         states = [state for state, _settled in self.steps if state is not None]
         return states[-1] if states else None
 
@@ -411,9 +412,9 @@ class Session:
             link.flow(credit)
         return link
 
-    def end(self) -> None:
+    def end(self, error: Any = None) -> None:
         """Send end and wait for the answer."""
-        self.frame("end")
+        self.frame("end", error=error)
         self.peer.expect("end", channel=self.remote_channel)
 
 
@@ -421,7 +422,7 @@ class Peer(Wire):
     """A connection. `Peer(port)` only connects; `Peer.opened(port)` also does headers, SASL and open."""
 
     def __init__(
-        self, port: int | socket.socket, host: str = "127.0.0.1", receive_buffer: int | None = None
+        self, port: int | socket.socket | WebSocket, host: str = "127.0.0.1", receive_buffer: int | None = None
     ) -> None:
         super().__init__(port, host, receive_buffer)
         self.on_frame = self._track
@@ -454,11 +455,11 @@ class Peer(Wire):
         self._names += 1
         return f"{prefix}{self._names}"
 
-    def open(self, sasl: bool = True, **fields: Any) -> Frame:
-        """Headers, SASL ANONYMOUS in one go, open; gives the router's open. max_frame_size defaults to 65536."""
+    def open(self, sasl: bool = True, *, mechanism: str = "ANONYMOUS", **fields: Any) -> Frame:
+        """Headers, SASL in one go, open; gives the router's open. max_frame_size defaults to 65536."""
         hello = Performative("open", **{"container_id": "peer", "max_frame_size": 65536, **fields}).encode()
         if sasl:
-            init = Performative("sasl-init", mechanism="ANONYMOUS", initial_response=b"").encode()
+            init = Performative("sasl-init", mechanism=mechanism, initial_response=b"").encode()
             self.raw(SASL_HEADER + frame_octets(init, kind=1) + AMQP_HEADER + frame_octets(hello))
             self._expect_header(SASL_HEADER)
             self.expect("sasl-mechanisms")

@@ -8,7 +8,7 @@ from tests.peer.container import Container
 
 
 class RouteContainer(Container):
-    """A connection to a listener; sessions and links of the router are answered only when the test says so."""
+    """A connection to a listener; sessions and links of the router are answered only by calls of the test."""
 
     @classmethod
     def connected(cls, port: int, container_id: str = "broker", **fields: Any) -> RouteContainer:

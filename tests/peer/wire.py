@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER, Frame, Performative, frame_octets, parse_frame
+from tests.peer.websocket import WebSocket
 
 #: Seconds to wait for something that should come at once; generous because test machines are busy.
 TIMEOUT = float(os.environ.get("SLUICE_TEST_TIMEOUT", "10"))
@@ -28,7 +29,7 @@ class PeerTimeout(PeerError):
 
 
 class StreamEnd(PeerError):
-    """The other side ended the stream (`reset` tells how) while something was waited for."""
+    """The other side ended the stream (`reset`: by a reset) while something was waited for."""
 
     def __init__(self, text: str, reset: bool) -> None:
         super().__init__(text)
@@ -39,10 +40,12 @@ class Wire:
     """A blocking socket that speaks frames. `frames` keeps everything received, `inbox` what no `expect` has taken."""
 
     def __init__(
-        self, port: int | socket.socket, host: str = "127.0.0.1", receive_buffer: int | None = None
+        self, port: int | socket.socket | WebSocket, host: str = "127.0.0.1", receive_buffer: int | None = None
     ) -> None:
         """Connect to `port`, or speak over a socket that is connected."""
-        self.socket = port if isinstance(port, socket.socket) else socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.socket: Any = port
+        if isinstance(port, int):
+            self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(TIMEOUT)

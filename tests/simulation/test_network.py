@@ -10,8 +10,8 @@ import pytest
 from loadtests.network.scenario import COLD, FOREIGN, Network
 from loadtests.network.topologies import TOPOLOGIES
 from loadtests.network.world import World
-from supervisor.network.outputs import Unreachable
-from supervisor.network.timers import Limits
+from supervisor.network.protocol.outputs import Unreachable
+from supervisor.network.protocol.timers import Limits
 
 EVENTS = 12
 
@@ -37,7 +37,7 @@ def test_a_network_of_ours_always_converges(topology: str, seed: int) -> None:
 @pytest.mark.parametrize("foreign", [4, 16])
 @pytest.mark.parametrize("topology", ["random", "ring"])
 def test_a_network_with_routers_of_1_19_converges(topology: str, foreign: int) -> None:
-    """What is said to them and among them is what 1.19 says: asked for through the network, hops counted."""
+    """What is sent to them and among them is what 1.19 says: asked for through the network, hops counted."""
     play(Network(16, 64, topology, 3, mirrors=16, foreign=foreign), 6)
 
 

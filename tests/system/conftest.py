@@ -1,8 +1,9 @@
 """Fixtures of the system tests.
 
-`router` is shared by a test module, once with one worker and once with three; a module adds to its configuration with
-`SECTIONS`, to its command line with `OPTIONS`. Tests that need a router to themselves use `start`. `connect` opens a
-scripted peer to the shared router.
+`router` is shared by a test module; the module adds to its configuration with `SECTIONS`, to its command line with
+`OPTIONS`. Tests that need a router to themselves use `start`. `connect` opens a scripted peer to the shared router.
+
+How many workers routers have: tests/worker_counts.py.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from tests.peer.peer import Peer
 from tests.system.fixtures import Connect, Fresh, Start
 from tests.system.network import Two, interior, ports
 from tests.system.router import SETTINGS, Router, Section, listener
+from tests.worker_counts import pytest_collection_modifyitems, pytest_generate_tests
+
+__all__ = ["pytest_collection_modifyitems", "pytest_generate_tests"]
 
 #: Lines of a router's log shown with a failed test.
 SHOWN_LINES = 80
 
 
-@pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
+@pytest.fixture
 def workers(request: pytest.FixtureRequest) -> int:
-    """Number of workers for private routers; a test may parametrize it itself."""
+    """Number of workers for private routers."""
     return int(request.param)
 
 
@@ -40,7 +44,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             report.sections.append((f"log of the router in {router.directory.name}", router.tail(SHOWN_LINES)))
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
+@pytest.fixture(scope="module")
 def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     sections: list[Section] = [listener(), *SETTINGS, *getattr(request.module, "SECTIONS", [])]
     options = getattr(request.module, "OPTIONS", ())
@@ -144,7 +148,7 @@ def fresh() -> Fresh:
     return address
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
+@pytest.fixture(scope="module")
 def _two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
     """Routers A and B that are a network."""
     (port,) = ports(1)
@@ -166,7 +170,7 @@ def _two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def two(_two: Two, request: pytest.FixtureRequest) -> Iterator[Two]:
-    """Two routers that are a network, shared by a test module, each once with one worker and once with three."""
+    """Two routers that are a network, shared by a test module."""
     request.node.routers = [_two.a, _two.b]
     yield _two
     _two.drop()

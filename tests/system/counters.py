@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from router.ipc.layout import DROP_NAMES, MEMFD_NAME, Region
+from router.interworker.layout import DROP_NAMES
+from router.interworker.region import MEMFD_NAME, Region
 from tests.system.router import Router, poll
 
 #: How a delivery that a client sent may end, each counted once (drops of presettled ones are counted besides).

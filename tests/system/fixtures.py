@@ -12,7 +12,7 @@ from tests.system.router import Router
 Connect = Callable[..., Peer]
 Fresh = Callable[..., str]
 Start = Callable[..., Router]
-#: Credit of a producer link when the listener says nothing else.
+#: Default credit of a producer link.
 CAPACITY = 250
 
 
@@ -33,7 +33,7 @@ def pass_one(sender: Sender, receiver: Receiver, body: Any = "message", **fields
 
 
 def table_known(connect: Connect, fresh: Fresh) -> None:
-    """Wait until every worker knows the address table as it is now, the loss of a consumer included.
+    """Wait until every worker has the present address table, including the loss of a consumer.
 
     An attach of a consumer is answered when all workers route by a table that is later than all changes before it.
     """

@@ -11,7 +11,7 @@ from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import Start
 from tests.system.router import Router, Section, listener, poll
 
-#: Seconds for a network to know of a change everywhere.
+#: Seconds for a change to reach the whole network.
 CONVERGED = 20.0
 
 
@@ -59,8 +59,8 @@ class Network:
         rows = self.management(name).query("router.node")
         return {row["id"] for row in rows if row["id"] == name or row["cost"] is not None}
 
-    def knows(self, name: str, key: str, *routers: str) -> None:
-        """Wait until a router knows which other routers have a key."""
+    def wait_announced(self, name: str, key: str, *routers: str) -> None:
+        """Wait until these, and no other routers, are known to have a key."""
 
         def known() -> bool:
             rows = self.management(name).query("router.address")
@@ -68,7 +68,7 @@ class Network:
                 not routers and not any(row["key"] == key and row["remoteCount"] for row in rows)
             )
 
-        poll(known, f"{name} knows {key} at {routers}", CONVERGED)
+        poll(known, f"{name} has {key} at {routers}", CONVERGED)
 
     def management(self, name: str) -> Management:
         """A management client of a router."""
@@ -90,6 +90,13 @@ class Network:
         broker = RouteContainer.connected(port, container_id)
         self._add(broker)
         return broker
+
+    def leave(self) -> None:
+        """All clients and containers go."""
+        for peer in self.peers:
+            peer.drop()
+        self.peers.clear()
+        self._management.clear()
 
     def _add(self, peer: Peer) -> Peer:
         self.peers.append(peer)

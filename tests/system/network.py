@@ -1,10 +1,13 @@
-"""Several routers that are a network: their configuration, and waiting for what they come to know of each other."""
+"""A network of routers: their configuration, waiting for convergence, and messages that go on while it changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
+from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.peer import Peer
 from tests.system.router import Router, Section, free_port, listener, poll
@@ -42,7 +45,7 @@ def ports(count: int) -> list[int]:
 
 
 class View:
-    """What a router says of the network; each question on a connection of its own, which tests may keep waiting."""
+    """The network as one router reports it; each query uses its own connection, because tests may block."""
 
     def __init__(self, router: Router, address: str = "$management") -> None:
         self.router = router
@@ -108,3 +111,77 @@ class Two:
         for peer in self._peers:
             peer.drop()
         self._peers.clear()
+
+
+class Flow:
+    """A sender and a receiver of an address at two routers; messages go one after the other until it is stopped."""
+
+    def __init__(self, into: Router, out: Router, address: str) -> None:
+        self.receiver_peer = Peer.opened(out.port)
+        self.receiver = self.receiver_peer.receiver(address, 100)
+        self.sender_peer = Peer.opened(into.port)
+        self.sender = self.sender_peer.sender(address, credit=False)
+        self.sender.wait_credit(timeout=CONVERGENCE)
+        self.accepted: list[int] = []
+        self.others: list[tuple[int, str | None]] = []
+        self.received: list[int] = []
+        self._stop = threading.Event()
+        self._over = threading.Event()  # all has been sent
+        self._error: BaseException | None = None
+        self._threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._send, self._receive)]
+        for thread in self._threads:
+            thread.start()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised again where the test waits
+            self._error = error
+            self._stop.set()
+        finally:
+            if work == self._send:
+                self._over.set()
+
+    def _send(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self.sender.wait_credit(timeout=CONVERGENCE)
+            outcome = self.sender.outcome(self.sender.send(message.message(number)), timeout=CONVERGENCE)
+            if outcome.name == "accepted":
+                self.accepted.append(number)
+            else:
+                self.others.append((number, outcome.name))
+            number += 1
+        self.sender_peer.drop()
+
+    def _receive(self) -> None:
+        while not self._over.is_set():
+            try:
+                delivery = self.receiver.next(timeout=0.2)
+            except AssertionError:
+                continue  # nothing for a while: look whether to stop
+            self.received.append(message.body(delivery.payload))
+            delivery.settle()
+            self.receiver.flow(100)
+
+    def wait_more(self, count: int = 20) -> None:
+        """Wait until so many further messages were accepted."""
+        goal = len(self.accepted) + count
+        poll(lambda: self._error is not None or len(self.accepted) >= goal, f"{count} more messages", CONVERGENCE)
+        assert self._error is None, self._error
+
+    def stop(self, *, late: bool = False) -> None:
+        """End it; what was accepted has arrived, each message once and in order. late: what was not accepted may still
+        be on its way by the old path, and come behind others that take the new one."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(CONVERGENCE)
+        self.receiver_peer.drop()
+        assert self._error is None, self._error
+        assert set(self.accepted) <= set(self.received)
+        assert len(set(self.received)) == len(self.received), "some have come twice"
+        accepted = set(self.accepted)
+        kept = [number for number in self.received if not late or number in accepted]
+        wrong = [pair for pair in pairwise(kept) if pair[0] >= pair[1]]
+        assert not wrong, f"{wrong} have come out of order; not accepted: {self.others}"
+        assert {name for _, name in self.others} <= {"modified", "released"}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -25,6 +27,8 @@ START_TIMEOUT = 30.0
 STOP_TIMEOUT = 15.0
 #: Seconds between looks at what the kernel offers no event for (another program's processes, counters in /proc).
 POLL = 0.02
+#: Below are those of well-known services.
+LOWEST_PORT = 11000
 #: Environment variable that marks every process of one router.
 MARK = "SLUICE_TEST_MARK"
 
@@ -38,9 +42,14 @@ SETTINGS: list[Section] = [
 
 
 def listener(name: str | None = None, **attributes: Any) -> Section:
-    """A listener on a free loopback port; its name is how tests find the port."""
+    """A listener on a free loopback port; its name is how tests find the port. None: that attribute is left out.
+
+    Peers of the tests send no empty frames, and a busy machine holds some up for longer than the usual idle time-out.
+    """
     named = {"name": name} if name else {}
-    return "listener", {"host": "127.0.0.1", "port": 0, **named, **attributes}
+    patient = {} if "role" in attributes else {"idleTimeoutSeconds": 120}
+    given = {"host": "127.0.0.1", "port": 0, **named, **patient, **attributes}
+    return "listener", {key: value for key, value in given.items() if value is not None}
 
 
 def render(sections: Iterable[Section]) -> str:
@@ -114,7 +123,7 @@ class Router:
         self._sockets: dict[str, str] = {}
 
     def configure(self, sections: Iterable[Section]) -> None:
-        """Write the configuration file; a router that runs does not see it before it is told."""
+        """Write the configuration file; a running router reads it only on reload."""
         given = list(sections)
         own: dict[str, Any] = {"id": "QDR", "workerThreads": self.workers}
         for name, attributes in given:
@@ -156,7 +165,7 @@ class Router:
         wanted = self.config.read_text().count("listener {")
         before = len(self.lines)
         self.spawn()
-        seen = re.compile(r"Listening on \S*?:(\d+)(?: \((\w+)\))?")
+        seen = re.compile(r"Listening on \S*?:(\d+)(?: \(([\w-]+)\))?")
 
         def listening() -> bool:
             found = [match for line in self.lines[before:] if (match := seen.search(line))]
@@ -282,13 +291,28 @@ class Router:
     def family(self) -> list[psutil.Process]:
         """All living processes of this router, the supervisor included, by the mark in their environment."""
         found = []
-        for process in psutil.process_iter():
+        mark = f"{MARK}={self._mark}".encode()
+        for name in os.listdir("/proc"):
+            if not name.isdigit():
+                continue
             try:
-                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == self._mark:
+                # Tests look often, and a machine has many processes: psutil is asked about the router's own only.
+                if not self._is_own(int(name), mark):
+                    continue
+                process = psutil.Process(int(name))
+                if process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
+            except (psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError, PermissionError):
                 continue
         return found
+
+    def _is_own(self, pid: int, mark: bytes) -> bool:
+        """Whether a process has the mark. Only root sees the environment of those that hold keys: they are known by
+        their session, which the router began."""
+        try:
+            return mark in Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
+        except PermissionError:
+            return self._process is not None and os.getsid(pid) == self._process.pid
 
     def worker_pids(self) -> list[int]:
         """Processes that hold TCP connections or could: the leaves of the family tree."""
@@ -302,7 +326,7 @@ class Router:
         return sorted(pid for pid in family if pid not in parents and pid != self.pid)
 
     def worker_of(self, local_port: int) -> int:
-        """Pid of the process that owns the router's end of the connection from `local_port` of ours."""
+        """Pid of the process that owns the router's end of the connection from the test's `local_port`."""
 
         def owner() -> int | None:
             for process in self.family():
@@ -352,7 +376,15 @@ def _unix_table() -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free loopback port, below those that the kernel gives to outgoing connections."""
+    highest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(LOWEST_PORT, highest) if highest > 2 * LOWEST_PORT else 0
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+            return int(probe.getsockname()[1])

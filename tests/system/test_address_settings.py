@@ -1,4 +1,4 @@
-"""Matching of address settings (routing-semantics 14)."""
+"""Matching of address settings (routing-semantics.md 14)."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def distribution_of(connect: Connect, management: Management, address: str) -> s
 @pytest.mark.parametrize(
     ("address", "expected"),
     [
-        # N-7
+        # routing-semantics.md N-7
         ("a.b.c.d", "closest"),
         ("b.c.d", "multicast"),
         ("f.a.b.c.d", "multicast"),
@@ -47,20 +47,20 @@ def distribution_of(connect: Connect, management: Management, address: str) -> s
         ("a/x/d", "closest"),
         ("a.x.e", "balanced"),
         ("m.b.c.d", "multicast"),
-        # N-1
+        # routing-semantics.md N-1
         ("P", "multicast"),
         ("P/x", "multicast"),
         ("P.x", "multicast"),
         ("P/x/y", "multicast"),
         ("Px", "balanced"),
         ("p", "balanced"),
-        # N-2
+        # routing-semantics.md N-2
         ("p.a/x", "multicast"),
         ("p//x", "multicast"),
         ("p/a/b/x", "balanced"),
         ("lead/trail/x", "closest"),
         ("lead.trail", "closest"),
-        # N-3
+        # routing-semantics.md N-3
         ("deep.er", "closest"),
         ("deep.er.x", "closest"),
         ("deep.eg", "multicast"),
@@ -83,7 +83,7 @@ def test_settings_do_what_they_say(connect: Connect) -> None:
 
 
 def test_local_addresses_have_no_settings(connect: Connect, management: Management) -> None:
-    """N-6: `_local/multicast/...` is balanced like any without setting."""
+    """routing-semantics.md N-6: `_local/multicast/...` is balanced like any without setting."""
     address = "_local/multicast/x"
     first, second = connect().receiver(address, 5), connect().receiver(address, 5)
     sender = connect().sender(address)
@@ -136,7 +136,7 @@ def test_fallback_by_either_name(management: Management, fresh: Fresh, name: str
 
 
 def test_settings_apply_to_all_addresses(connect: Connect, management: Management, fresh: Fresh) -> None:
-    """At once, to addresses in use as well; 1.19 (A-10) changed only those made afterwards."""
+    """At once, to addresses in use as well; 1.19 (routing-semantics.md A-10) changed only those made afterwards."""
     prefix = fresh("live").replace("/", "")
     earlier, _receiver = pair(connect, f"{prefix}/earlier")
     management.create(CREATE, prefix, prefix=prefix, distribution="multicast")

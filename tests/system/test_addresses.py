@@ -1,4 +1,4 @@
-"""Address text and classes (routing-semantics 3)."""
+"""Address text and classes (routing-semantics.md 3)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Message annotations and stripAnnotations (routing-semantics 11.1, 11.3, 11.4)."""
+"""Message annotations and stripAnnotations (routing-semantics.md 11.1, 11.3, 11.4)."""
 
 from typing import Any
 
@@ -136,7 +136,7 @@ def test_string_keys_are_user_annotations(connect: Connect, fresh: Fresh, into: 
 def test_user_annotations_after_router_annotations_are_kept(
     connect: Connect, fresh: Fresh, into: str, out: str
 ) -> None:
-    """M-4: wherever they stand, in order."""
+    """routing-semantics.md M-4: wherever they stand, in order."""
     sender, receiver = pair(connect, fresh(), into=f"strip_{into}", out=f"strip_{out}")
     mixed = [USER[0], (INGRESS, "0/FAR"), (Symbol("third"), [1, "x"]), (TRACE, ["0/FAR"]), USER[1]]
     sender.send(message.annotations(mixed) + message.message("x"), settled=True)

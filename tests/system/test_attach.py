@@ -1,4 +1,4 @@
-"""Attach: what is echoed, who is refused, generated addresses, phases, detach (routing-semantics 4)."""
+"""Attach: what is echoed, who is refused, generated addresses, phases, detach (routing-semantics.md 4)."""
 
 import re
 from typing import Any

@@ -190,7 +190,7 @@ def test_peer_that_asks_and_never_reads(connect: Connect, router: Router) -> Non
 
 
 def test_endless_stream_without_consumer_credit(connect: Connect, router: Router, fresh: Fresh) -> None:
-    """S-3 improved: one never-ending delivery without taker stays within bounds."""
+    """routing-semantics.md S-3 improved: one never-ending delivery without taker stays within bounds."""
     sender, _receiver = pair(connect, fresh(), credit=0)
     before = router.memory()
     chunk = bytes(1 << 20)

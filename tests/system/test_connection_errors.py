@@ -1,4 +1,4 @@
-"""Errors that close the connection (routing-semantics 1.5)."""
+"""Errors that close the connection (routing-semantics.md 1.5)."""
 
 from typing import Any
 

@@ -1,8 +1,10 @@
-"""Credit from consumers and drain (routing-semantics 6)."""
+"""Credit from consumers and drain (routing-semantics.md 6)."""
 
 from tests.peer import message
 from tests.peer.peer import Receiver, Sender
 from tests.system.fixtures import Connect, Fresh, bodies, pair
+
+WORKER_COUNTS = (1, 3)
 
 
 def queue(sender: Sender, count: int, start: int = 0) -> None:
@@ -43,7 +45,7 @@ def test_credit_is_absolute(connect: Connect, fresh: Fresh) -> None:
 
 
 def test_lowered_credit_is_obeyed_and_the_next_credit_works(connect: Connect, fresh: Fresh) -> None:
-    """K-18: after flow(5), flow(0) a queued message moves with flow(1)."""
+    """routing-semantics.md K-18: after flow(5), flow(0) a queued message moves with flow(1)."""
     sender, receiver = pair(connect, fresh(), credit=5)
     receiver.flow(0)
     receiver.peer.barrier()

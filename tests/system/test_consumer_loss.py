@@ -1,4 +1,4 @@
-"""Loss of a consumer (routing-semantics 9.3)."""
+"""Loss of a consumer (routing-semantics.md 9.3)."""
 
 from collections.abc import Callable
 
@@ -9,6 +9,7 @@ from tests.peer.management import Management
 from tests.peer.peer import Receiver
 from tests.system.fixtures import Connect, Fresh, pair, pass_one, table_known
 
+WORKER_COUNTS = (1, 3)
 WAYS: dict[str, Callable[[Receiver], object]] = {
     "detach": lambda receiver: receiver.detach(),
     "detach-not-closed": lambda receiver: receiver.detach(closed=False),

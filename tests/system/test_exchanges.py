@@ -1,4 +1,4 @@
-"""Exchanges and bindings (routing-semantics 15)."""
+"""Exchanges and bindings (routing-semantics.md 15)."""
 
 import pytest
 
@@ -8,6 +8,8 @@ from tests.peer.message import annotations_of
 from tests.peer.peer import Receiver, Sender
 from tests.system.fixtures import Connect, bodies, pass_one
 from tests.system.router import Section, listener
+
+WORKER_COUNTS = (1, 3)
 
 
 def exchange(name: str, bindings: list[tuple[str | None, str]], **attributes: object) -> list[Section]:

@@ -1,4 +1,4 @@
-"""Fallback destinations (routing-semantics 8.8, A-14)."""
+"""Fallback destinations (routing-semantics.md 8.8, A-14)."""
 
 from tests.peer import message
 from tests.peer.frames import source, target
@@ -8,6 +8,7 @@ from tests.peer.peer import Receiver
 from tests.system.fixtures import CAPACITY, Connect, Fresh, pair, pass_one
 from tests.system.router import Section, listener
 
+WORKER_COUNTS = (1, 3)
 SECTIONS: list[Section] = [
     listener("open", stripAnnotations="no"),
     ("address", {"prefix": "spare", "enableFallback": True}),
@@ -60,7 +61,7 @@ def test_annotations_of_a_redirected_message(connect: Connect, fresh: Fresh) -> 
 
 
 def test_anonymous_uses_the_fallback_too(connect: Connect, fresh: Fresh) -> None:
-    """F-16: whenever a fallback consumer and the setting exist, also without any link on the primary address."""
+    """routing-semantics.md F-16: with a fallback consumer and the setting, without a link on the primary address."""
     address = fresh("spare")
     spare = fallback(connect, address)
     pass_one(connect().sender(), spare, to=address)

@@ -1,8 +1,10 @@
-"""Balanced distribution (routing-semantics 8.3)."""
+"""Balanced distribution (routing-semantics.md 8.3)."""
 
 from tests.peer import message
 from tests.peer.peer import Receiver, Sender
 from tests.system.fixtures import Connect, Fresh, bodies
+
+WORKER_COUNTS = (1, 3)
 
 
 def send(sender: Sender, count: int, start: int = 0, settled: bool | None = None) -> list[int]:

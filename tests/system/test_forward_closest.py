@@ -1,7 +1,9 @@
-"""Closest distribution and what all distributions share (routing-semantics 8.1, 8.2)."""
+"""Closest distribution and what all distributions share (routing-semantics.md 8.1, 8.2)."""
 
 from tests.peer import message
 from tests.system.fixtures import Connect, Fresh, bodies, pair
+
+WORKER_COUNTS = (1, 3)
 
 
 def test_strict_round_robin_over_consumers(connect: Connect, fresh: Fresh) -> None:

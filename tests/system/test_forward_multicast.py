@@ -1,7 +1,9 @@
-"""Multicast and unavailable distribution (routing-semantics 8.4, 8.5)."""
+"""Multicast and unavailable distribution (routing-semantics.md 8.4, 8.5)."""
 
 from tests.peer import message
 from tests.system.fixtures import Connect, Fresh, bodies
+
+WORKER_COUNTS = (1, 3)
 
 
 def test_every_consumer_gets_a_copy_in_order(connect: Connect, fresh: Fresh) -> None:

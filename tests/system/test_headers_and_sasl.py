@@ -1,4 +1,4 @@
-"""Protocol headers and SASL (routing-semantics 1.1 and 1.2)."""
+"""Protocol headers and SASL (routing-semantics.md 1.1 and 1.2)."""
 
 import time
 

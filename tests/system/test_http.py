@@ -61,7 +61,7 @@ def test_head_has_no_body(router: Router) -> None:
     assert (reply.status, reply.headers["Content-Length"], reply.body) == (200, "3", b"")
 
 
-@pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/../etc/passwd", "/%00", "//healthz"])
+@pytest.mark.parametrize("path", ["/metric", "/metrics/", "/../etc/passwd", "/%00", "//healthz"])
 def test_unknown_paths(router: Router, path: str) -> None:
     assert get(router.ports["web"], path).status == 404
 
@@ -78,21 +78,13 @@ def test_parts_that_are_turned_off(router: Router, path: str) -> None:
     assert get(router.ports["bare"], path).status == 404
 
 
-def test_websocket_is_refused_by_name(router: Router) -> None:
-    headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Protocol": "amqp"}
-    headers |= {"Sec-WebSocket-Key": "x3JJHMbDL1EzLkh9GBhXDw==", "Sec-WebSocket-Version": "13"}
-    reply = get(router.ports["web"], "/", **headers)
-    assert reply.status == 501
-    assert "AMQP over WebSocket is not supported" in reply.text
-
-
 def test_the_listener_is_announced_as_http(router: Router) -> None:
     line = r"CONN_MGR \(info\) Configured Listener: 127\.0\.0\.1:0 proto=any, role=normal, http$"
     assert re.search(line, router.log, re.MULTILINE)
 
 
 def test_port_taken(tmp_path: Path) -> None:
-    """HTTP listeners of the file are required, each (management 3.5)."""
+    """HTTP listeners of the file are required, each (management.md 3.5)."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -160,7 +152,6 @@ def test_connections_that_ask_nothing_do_not_keep_others_out(router: Router, soc
     assert everything(sockets[0]) == b""  # the oldest went first
 
 
-@pytest.mark.slow
 def test_slow_requests_end(router: Router, sockets: list[socket.socket]) -> None:
     web = router.ports["web"]
     slow = scrape(web).sum("sluice_http_refused_total", reason="slow")

@@ -1,4 +1,4 @@
-"""Idle time-out and heartbeats (routing-semantics 1.4)."""
+"""Idle time-out and heartbeats (routing-semantics.md 1.4)."""
 
 import time
 

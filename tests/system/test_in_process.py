@@ -1,4 +1,4 @@
-"""Messages for and from the router itself (routing-semantics 10), by way of the endpoints for tests (option -T)."""
+"""Messages for and from the router itself (routing-semantics.md 10), by way of the endpoints for tests (option -T)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_source_does_not_take(connect: Connect, name: str, settled: bool) -> N
 
 @pytest.mark.parametrize("address", [ECHO, "$management", "_local/$management"])
 def test_a_reply_to_the_router_itself_ends_there(connect: Connect, address: str) -> None:
-    """Also with a consumer on the address: the router is served first (A-9), and says nothing to itself."""
+    """With a consumer on the address: the router is served first (routing-semantics.md A-9), says nothing to itself."""
     deaf = connect().receiver(address, 10)
     replies = reply_link(connect)
     sender = connect().sender(ECHO)

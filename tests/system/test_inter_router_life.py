@@ -308,12 +308,17 @@ def test_several_connections_are_a_bundle(start: Start, workers: int) -> None:
         View(dials).wait_remote("M0closest/x", "A")
         poll(lambda: len(ways(management)) == 3, "three connections")
         senders = [sending.sender("closest/x") for _ in range(12)]
-        exchange(senders, receiver, 5)
-        assert sum(count > 0 for count in ways(management).values()) == 3
+        poll(lambda: all_used(senders, receiver, management), "all three are used")
         management.delete("connector", name="way1")
         poll(lambda: len(ways(management)) == 2, "one connection less")
         exchange(senders, receiver, 5)
         assert View(dials).nodes()["A"]["cost"] == 1
+
+
+def all_used(senders: list[Sender], receiver: Receiver, management: Management) -> bool:
+    """After some more messages: a worker may hear of the last connection later than management."""
+    exchange(senders, receiver, 5)
+    return all(count > 0 for count in ways(management).values())
 
 
 def ways(management: Management) -> dict[str, int]:
@@ -416,7 +421,7 @@ def test_a_thousand_data_links(router: Router) -> None:
     most = 1034
     attached = [met.links.sender(session, DATA) for _ in range(most - 1)]
     beyond = met.links.sender(session, DATA, credit=False)
-    assert beyond.wait_detached() == ("amqp:resource-limit-exceeded", "too many links between routers")
+    assert beyond.wait_detached() == ("amqp:resource-limit-exceeded", "too many inter-router links")
     attached[-1].detach()
     assert met.links.sender(session, DATA).credit == 250
     assert neighbours(router) == ["P"]
@@ -457,6 +462,7 @@ def test_malformed_attaches_end_only_their_connection(router: Router) -> None:
 # --- limits -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "attributes",
     [

@@ -143,9 +143,7 @@ def test_sessions_and_links_of_a_connector(dialled: Callable[..., Router], broke
     assert len(names) == 22
 
 
-def test_links_of_a_connector_are_attached_before_they_are_used(
-    dialled: Callable[..., Router], broker: Broker
-) -> None:
+def test_links_of_a_connector_are_attached_before_they_are_used(dialled: Callable[..., Router], broker: Broker) -> None:
     router = dialled()
     container = serve(broker)
     links = RouterPeer.served(container)
@@ -203,7 +201,7 @@ def test_a_peer_that_is_no_router(dialled: Callable[..., Router], broker: Broker
         container.session_begun()
     for _ in range(22):
         refuse(container.link_attached(answer=False), "qd:forbidden", "Connectivity to the node is forbidden")
-    router.wait_log("ROUTER .warning. .*The peer refuses links between routers: qd:forbidden Connectivity to the node")
+    router.wait_log("ROUTER .warning. .*The peer refuses inter-router links: qd:forbidden Connectivity to the node")
     assert rows_of(router, 0) == []
 
 
@@ -284,9 +282,7 @@ FORBIDDEN = ("qd:forbidden", "Connectivity to the node is forbidden")
 
 
 @pytest.mark.parametrize("capability", [CONTROL, DATA])
-def test_links_between_routers_on_a_connection_of_clients(
-    listening: Callable[..., Router], capability: str
-) -> None:
+def test_links_between_routers_on_a_connection_of_clients(listening: Callable[..., Router], capability: str) -> None:
     router = listening()
     links = RouterPeer(Peer.opened(router.port))
     session = links.peer.begin()
@@ -334,7 +330,7 @@ def test_a_second_control_link_is_refused(listening: Callable[..., Router]) -> N
     router = listening()
     links = RouterPeer.connected(router.ports["net"], links=1)
     second = links.receiver(links.peer.sessions[0], CONTROL, credit=0)
-    assert second.wait_detached() == ("amqp:resource-limit-exceeded", "too many links between routers")
+    assert second.wait_detached() == ("amqp:resource-limit-exceeded", "too many inter-router links")
     assert links.control_in is not None
     assert links.control_in.detached is None
     links.control_in.detach()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from router.ipc.layout import WorkerState
+from router.interworker.layout import WorkerState
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, modified
 from tests.peer.peer import Peer, Receiver, Sender
@@ -25,9 +25,9 @@ WORKERS = 3
 #: Sender and receiver pairs; each link on a connection of its own, so that all combinations of workers occur.
 PAIRS = 8
 #: Seconds within which a killed worker must have been replaced (architecture: milliseconds; the machine is busy).
-REPLACED_WITHIN = 2.0
+REPLACED_WITHIN = 10.0
 #: Seconds within which what remains must have an outcome, and flow.
-SETTLED_WITHIN = 5.0
+SETTLED_WITHIN = 10.0
 #: Sender's messages under way at most; far below the router's credit, so that its credit is never what they wait for.
 UNDER_WAY = 50
 #: Seconds of load before, between and after kills.
@@ -266,6 +266,7 @@ def strike(router: Router, flows: list[Flow], count: int, choose: random.Random)
     goes_on(staying)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_killed_at_once(start: Start, running: list[Flow], count: int) -> None:
     router = start([listener(), *SETTINGS], WORKERS)
@@ -278,6 +279,7 @@ def test_killed_at_once(start: Start, running: list[Flow], count: int) -> None:
     at_rest(router)
 
 
+@pytest.mark.long
 def test_several_kills_in_a_row(start: Start, running: list[Flow]) -> None:
     """Five, with new flows each time; the rings and slots of the dead are used again."""
     router = start([listener(), *SETTINGS], WORKERS)
@@ -343,7 +345,7 @@ class Mixed(threading.Thread):
         sender.peer.read_available()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(60 + 2 * KILLS)
 def test_counters_after_many_kills(start: Start) -> None:
     """Whatever was on its way: all that came in has ended, or was dropped."""

@@ -1,4 +1,4 @@
-"""Large, streaming, aborted and truncated messages (routing-semantics 11.6, 11.7)."""
+"""Large, streaming, aborted and truncated messages (routing-semantics.md 11.6, 11.7)."""
 
 import socket
 import threading
@@ -10,6 +10,7 @@ from tests.peer.peer import Receiver, Sender
 from tests.system.fixtures import Connect, Fresh, pair
 from tests.system.router import Section, listener
 
+WORKER_COUNTS = (1, 3)
 SECTIONS: list[Section] = [listener("open", stripAnnotations="no")]
 #: Octets of a body that is far above what is held back before a message streams.
 LARGE = 600_000
@@ -164,7 +165,7 @@ def test_abort_of_a_multicast_stream(connect: Connect, fresh: Fresh) -> None:
 
 @pytest.mark.parametrize("way", ["detach", "close", "drop"])
 def test_complete_message_then_gone(connect: Connect, fresh: Fresh, way: str) -> None:
-    """M-14: all octets already sent count, however fast the producer goes."""
+    """routing-semantics.md M-14: all octets already sent count, however fast the producer goes."""
     sender, receiver = pair(connect, fresh())
     sender.send(CONTENT, settled=True)
     if way == "detach":
@@ -202,7 +203,7 @@ def test_stream_of_a_presettled_message(connect: Connect, fresh: Fresh) -> None:
 
 @pytest.mark.parametrize("anonymous", [True, False], ids=["anonymous", "targeted"])
 def test_no_destination_for_a_stream(connect: Connect, fresh: Fresh, anonymous: bool) -> None:
-    """M-11: released at once, the rest is read and discarded, then settled."""
+    """routing-semantics.md M-11: released at once, the rest is read and discarded, then settled."""
     address = fresh()
     if anonymous:
         sender = connect().sender()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.peer import message
+from tests.peer import frames, message
 from tests.peer.container import Container, accept, refuse
 from tests.peer.frames import ACCEPTED
 from tests.peer.management import Management, ManagementError
@@ -23,6 +23,7 @@ from tests.peer.types import Described, Symbol, ULong
 from tests.system.fixtures import Start
 from tests.system.router import Router, Section, listener, poll
 
+WORKER_COUNTS = (1, 3)
 KIND = "router.config.linkRoute"
 LOST = ("qd:routed-link-lost", "Connectivity to the peer container was lost")
 NO_ROUTE = ("qd:no-route-to-dest", "No route to the destination node")
@@ -252,6 +253,17 @@ def test_the_broker_is_lost_with_its_worker(rig: Callable[..., Rig], workers: in
         assert sender.wait_detached() == LOST
 
 
+def test_the_log_has_the_error_of_a_session_that_the_broker_ends(rig: Callable[..., Rig]) -> None:
+    rig_ = rig(*BOTH)
+    broker = rig_.serving()
+    for number, client in enumerate(rig_.clients()):
+        sender, end = sending(broker, client)
+        end.session.end(frames.error("amqp:not-found", f"no queue {number}"))
+        assert sender.wait_detached() == LOST
+        said = rf"SERVER \(warning\) \[C\d+\] The peer has ended a session: amqp:not-found no queue {number}$"
+        rig_.router.wait_log(said)
+
+
 def test_loss_of_broker_and_client(rig: Callable[..., Rig]) -> None:
     rig_ = rig(*BOTH)
     for _ in range(rig_.count):
@@ -270,9 +282,7 @@ def test_loss_of_broker_and_client(rig: Callable[..., Rig]) -> None:
 
 
 def test_rows_and_lines(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(
-        link_route("in"), link_route("out", "p", pattern="a.*.b"), link_route("in", "n", connection="brokers")
-    )
+    rig_ = rig(link_route("in"), link_route("out", "p", pattern="a.*.b"), link_route("in", "n", connection="brokers"))
     before = {row["key"]: row for row in rig_.management.query("router.address")}
     assert (before["Cq"]["containerCount"], before["Cq"]["distribution"]) == (0, "linkBalanced")
     broker = rig_.serving()

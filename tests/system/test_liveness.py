@@ -32,6 +32,7 @@ def run() -> Iterator[Run]:
         yield Run(stack, PATIENCE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("hop", "workers"), list(zip(HOPS, (3, 1, 1), strict=True)))
 def test_everything_comes_to_rest(run: Run, hop: str, workers: int, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in range(1, ROUNDS + 1):

@@ -15,8 +15,7 @@ import pytest
 from tests.system.router import ROOT, Router
 
 SECONDS = 3
-#: How many workers the router has makes no difference to what is tested here.
-pytestmark = pytest.mark.parametrize("_shared", [3], indirect=True, ids=["3-workers"])
+pytestmark = pytest.mark.long
 
 
 def run(router: Router, where: Path, *more: str) -> tuple[int, dict[tuple[str, str], int]]:

@@ -1,4 +1,4 @@
-"""Finding the address of a message (routing-semantics 7)."""
+"""Finding the address of a message (routing-semantics.md 7)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where the agent is reached, and where its answers go (management specification 5.1, 5.2)."""
+"""Where the agent is reached, and where its answers go (management.md 5.1, 5.2)."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""CREATE, UPDATE and DELETE of configured entities while the router runs (management specification 5.7 to 5.10)."""
+"""CREATE, UPDATE and DELETE of configured entities while the router runs (management.md 5.7 to 5.10)."""
 
 import os
 from pathlib import Path
@@ -71,15 +71,8 @@ def test_bad_listeners(management: Management, body: dict[str, object], status: 
     assert management.ask("READ", name="bad").status == 404
 
 
-@pytest.mark.parametrize("kind", ["sslProfile", "authServicePlugin", "vhost"])
-def test_types_that_are_not_built(management: Management, kind: str) -> None:
-    answer = management.ask("CREATE", {"host": "h", "port": "1"}, type=kind, name="x")
-    assert answer.status == 501
-    assert "not supported yet" in answer.description
-
-
 def test_log_levels(router: Router, management: Management) -> None:
-    """At once; what cannot be leaves everything as it was (management specification 4.4)."""
+    """At once; what cannot be leaves everything as it was (management.md 4.4)."""
     body = management.call("UPDATE", {"enable": "debug+"}, name="log/AGENT", type="log")
     assert (body["module"], body["enable"]) == ("AGENT", "debug+")
     management.call("GET-ANNOTATIONS")

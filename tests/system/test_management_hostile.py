@@ -1,4 +1,4 @@
-"""Requests that mean harm or mean nothing: the right status or silence, and the agent goes on (management 5.2, 5.3)."""
+"""Requests that mean harm or nothing: the right status or silence, and the agent goes on (management.md 5.2, 5.3)."""
 
 import random
 import uuid

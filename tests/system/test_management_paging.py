@@ -1,4 +1,4 @@
-"""Tables of many rows: in pages, in one message, while they change and while there is traffic (management 5.3, 5.6)."""
+"""Tables of many rows: in pages, in one message, while they change, with traffic (management.md 5.3, 5.6)."""
 
 import threading
 import time
@@ -58,9 +58,7 @@ def test_pages_of_the_store(management: Management) -> None:
     names = [row["identity"] for row in management.query("entity", "identity")]
     found: list[str] = []
     for offset in range(0, len(names), 10):
-        body = management.call(
-            "QUERY", {"attributeNames": ["identity"]}, entityType="entity", offset=offset, count=10
-        )
+        body = management.call("QUERY", {"attributeNames": ["identity"]}, entityType="entity", offset=offset, count=10)
         found += [row[0] for row in body["results"]]
     assert found == names
 

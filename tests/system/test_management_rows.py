@@ -1,4 +1,4 @@
-"""What management shows is what clients did, whatever workers they are connected to (management specification 6, 7)."""
+"""What management shows is what clients did, whatever workers they are connected to (management.md 6, 7)."""
 
 import time
 from typing import Any
@@ -49,6 +49,18 @@ def test_uptime(management: Management) -> None:
     began = time.monotonic()
     poll(lambda: management.one("router")["uptimeSeconds"] > first, "the uptime grows")
     assert time.monotonic() - began < 5
+
+
+def test_what_a_connection_moves(connect: Connect, management: Management, fresh: Fresh) -> None:
+    """Told when it is asked for by name, and then only."""
+    sender, receiver = pair(connect, fresh())
+    for _ in range(3):
+        pass_one(sender, receiver)
+    names = ["identity", "deliveriesIn", "deliveriesOut", "cost"]
+    by_identity = {row["identity"]: row for row in management.query("connection", *names)}
+    rows = [by_identity[identity_of(end.peer)] for end in (sender, receiver)]
+    assert [(row["deliveriesIn"], row["deliveriesOut"], row["cost"]) for row in rows] == [(3, 0, None), (0, 3, None)]
+    assert "deliveriesIn" not in management.query("connection")[0]
 
 
 def test_links(connect: Connect, management: Management, fresh: Fresh) -> None:
@@ -155,7 +167,7 @@ def test_connections(connect: Connect, management: Management) -> None:
 def test_without_sasl(connect: Connect, management: Management) -> None:
     connect(sasl=False, container_id="bare")
     row = management.one("connection", container="bare")
-    assert (row["sasl"], row["user"], row["isAuthenticated"]) == (None, None, False)
+    assert (row["sasl"], row["user"], row["isAuthenticated"]) == (None, "anonymous", False)
 
 
 def test_the_last_delivery(connect: Connect, management: Management, fresh: Fresh) -> None:
@@ -172,8 +184,10 @@ def test_order_of_opening(connect: Connect, management: Management) -> None:
     assert rows == [identity_of(peer) for peer in peers]
     peers[2].close()
     poll(
-        lambda: [row["identity"] for row in management.query("connection") if row["container"] == "ordered"]
-        == [identity_of(peer) for peer in peers if peer is not peers[2]],
+        lambda: (
+            [row["identity"] for row in management.query("connection") if row["container"] == "ordered"]
+            == [identity_of(peer) for peer in peers if peer is not peers[2]]
+        ),
         "the closed one is not shown",
     )
 

@@ -1,7 +1,11 @@
-"""What a connection may hold (maxBufferedMegabytes), and what happens when others wait at that bound."""
+"""What a connection and a worker may hold (maxBufferedMegabytes), and what happens when others wait at that bound."""
+
+from __future__ import annotations
 
 from tests.peer import message
-from tests.system.fixtures import Connect, Fresh
+from tests.peer.peer import Link, Peer
+from tests.system.fixtures import Connect, Fresh, Start
+from tests.system.http import WEB, scrape, wait_page
 from tests.system.router import Router, Section, listener, poll
 
 SECTIONS: list[Section] = [listener("bounded", maxBufferedMegabytes=1)]
@@ -9,6 +13,13 @@ SECTIONS: list[Section] = [listener("bounded", maxBufferedMegabytes=1)]
 ENDLESS = 40_000_000
 #: Seconds until a sender that is not let on counts as such.
 SHUT = 1.0
+#: Of a worker: the least that can be configured.
+LIMIT = 16 << 20
+#: Octets of a message in one frame, and how many each producer sends: together more than the limit.
+PART = 15_000
+FILL = (440, 240, 240, 240)
+#: Seconds that are enough for the last resort, and what it makes room for.
+PATIENCE = 30.0
 
 
 def test_at_the_bound_the_link_that_fills_it_ends_and_others_go_on(
@@ -27,4 +38,59 @@ def test_at_the_bound_the_link_that_fills_it_ends_and_others_go_on(
     number = sender.send(message.message("goes on"))
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted"
-    poll(lambda: "nothing else could go on" in router.log, "a line in the log says so")
+    poll(lambda: "that no receiver took: the link was closed" in router.log, "a line in the log says so")
+
+
+class Workers:
+    """Connections to workers that the test chooses."""
+
+    def __init__(self, router: Router, peers: list[Peer]) -> None:
+        self.router = router
+        self.peers = peers
+        self.all = router.worker_pids()
+
+    def connect(self, pid: int, listener: str = "") -> Peer:
+        """Each new connection goes to the worker that has the fewest."""
+        for _ in range(2 * len(self.all)):
+            peer = Peer.opened(self.router.ports[listener])
+            self.peers.append(peer)
+            if self.router.worker_of(peer.socket.getsockname()[1]) == pid:
+                return peer
+        raise AssertionError(f"no connection has come to worker {pid}")
+
+
+def test_at_the_bound_of_a_worker_a_link_that_fills_it_ends_and_others_go_on(
+    start: Start, workers: int, peers: list[Peer]
+) -> None:
+    """Several connections hold what consumers of one worker do not take. With more workers the senders are on another
+    one, so that what is held came from there."""
+    router = start(
+        [("router", {"maxBufferedMegabytes": LIMIT >> 20}), WEB, listener(), listener("small", maxSessionFrames=20)],
+        workers,
+    )
+    placed = Workers(router, peers)
+    crowded, other = placed.all[0], placed.all[-1]
+    deaf = placed.connect(crowded).begin(incoming_window=0)
+    consumers = [deaf.receiver(f"deaf{number}", credit=5) for number in range(len(FILL))]
+    deaf.receiver("little", credit=5)
+    receiver = placed.connect(crowded).receiver("taken", 5)
+    innocent = placed.connect(crowded, "small")
+    little, sender = innocent.sender("little"), innocent.sender("taken")
+    assert little.send_some(message.data(bytes(10 * PART)), PATIENCE)
+    producers = [placed.connect(other).sender(f"deaf{number}") for number in range(len(FILL))]
+    for producer, messages in zip(producers, FILL, strict=True):
+        for _ in range(messages):
+            producer.send(message.data(bytes(PART)))
+    web = router.ports["web"]
+    poll(lambda: scrape(web).sum("sluice_worker_buffered_bytes") >= LIMIT, "the worker is full")
+    assert sender.send_some(message.data(bytes(40 * PART)), PATIENCE)
+    receiver.next(PATIENCE).settle()
+    ended: Link = (producers if crowded == other else consumers)[0]
+    condition = ended.wait_detached()
+    assert condition is not None
+    assert condition[0] == "amqp:resource-limit-exceeded"
+    page = wait_page(web, "one link was given up", sluice_worker_given_up_total=1, sluice_worker_windows_shut=0)
+    assert page.sum("sluice_worker_buffered_bytes") < LIMIT
+    for link in [little, sender, *producers[1:], *consumers[1:]]:
+        link.session.peer.read_available()
+        assert not link.detached

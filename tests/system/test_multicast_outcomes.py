@@ -1,4 +1,4 @@
-"""Outcomes of multicast deliveries (routing-semantics 9.4)."""
+"""Outcomes of multicast deliveries (routing-semantics.md 9.4)."""
 
 import itertools
 
@@ -10,6 +10,7 @@ from tests.peer.peer import Delivery, Receiver, Sender
 from tests.peer.types import Described, ULong
 from tests.system.fixtures import Connect, Fresh
 
+WORKER_COUNTS = (1, 3)
 STATES: dict[str, Described] = {
     "rejected": rejected("my:condition", "mine"),
     "accepted": ACCEPTED,
@@ -81,7 +82,7 @@ def test_a_lost_copy(connect: Connect, fresh: Fresh, sent: bool, other: str) -> 
 
 
 def test_settled_without_state_by_one(connect: Connect, fresh: Fresh) -> None:
-    """D-9: accepted because the other accepted, in either order."""
+    """routing-semantics.md D-9: accepted because the other accepted, in either order."""
     for order in ((0, 1), (1, 0)):
         sender, number, receivers, deliveries = copies(connect, fresh)
         states = {0: None, 1: ACCEPTED}

@@ -1,4 +1,4 @@
-"""Multi-tenancy (routing-semantics 12)."""
+"""Multi-tenancy (routing-semantics.md 12)."""
 
 from tests.peer import message
 from tests.peer.frames import target

@@ -41,7 +41,7 @@ def test_what_a_link_route_sends_to_a_router_is_transit(network: Network, counte
     broker = network.broker("C")
     for name in "AB":
         for key in ("Cq", "Dq"):
-            network.knows(name, key, "C")
+            network.wait_announced(name, key, "C")
     client = network.client("A")
     sender, end = sending(broker, client)
     receiver, back = receiving(broker, client)
@@ -80,7 +80,7 @@ def test_each_router_counts_what_entered_the_network_there(
     network.chain("AB")
     receiver = network.client("B").receiver("a", 100)
     sender = network.client("A").sender("a", wait=True)
-    network.knows("A", "M0a", "B")
+    network.wait_announced("A", "M0a", "B")
     counters = {name: counted(name) for name in "AB"}
     before = {name: counters[name].totals() for name in "AB"}
     numbers = [sender.send(message.message(number)) for number in range(2 * COUNT)]

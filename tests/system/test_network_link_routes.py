@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from tests.peer.peer import Link, Peer
 from tests.peer.types import Described, Map, Symbol, ULong
 from tests.system.fixtures import Start
 from tests.system.gateways import Network
-from tests.system.router import listener
+from tests.system.router import Router, listener
 from tests.system.test_link_routes import (
     BOTH,
     LARGE,
@@ -40,24 +40,60 @@ def network(start: Start, workers: int, peers: list[Peer]) -> Network:
     return Network(start, workers, peers)
 
 
-def three(network: Network, *sections: Any) -> Any:
-    """Routers A - B - C with a container at C, which all know of."""
-    network.chain("ABC", {"C": [*BOTH, *sections]})
+@pytest.fixture(scope="module")
+def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """Routers A - B - C, where C has the link routes."""
+    started: list[Router] = []
+
+    def start(sections: Any, workers: int) -> Router:
+        router = Router(tmp_path_factory.mktemp("router"), sections, workers)
+        started.append(router)
+        router.start()
+        return router
+
+    try:
+        network = Network(start, request.param, [])
+        network.chain("ABC", {"C": BOTH})
+        yield network
+    finally:
+        for router in started:
+            router.stop()
+
+
+@pytest.fixture
+def shared(_shared: Network, request: pytest.FixtureRequest) -> Iterator[Network]:
+    """Those three, shared by tests that leave them as they were."""
+    request.node.routers = list(_shared.routers.values())
+    yield _shared
+    for router in _shared.routers.values():
+        assert router.alive, f"the router died during this test; log:\n{router.tail()}"
+    _shared.leave()
+    known(_shared, "AB")
+
+
+def with_broker(network: Network) -> Any:
+    """A container at C, which all know of."""
     broker = network.broker("C")
     known(network, "AB", "C")
     return broker
 
 
+def three(network: Network, *sections: Any) -> Any:
+    """Routers A - B - C of this test alone with a container at C, which all know of."""
+    network.chain("ABC", {"C": [*BOTH, *sections]})
+    return with_broker(network)
+
+
 def known(network: Network, names: str, *routers: str) -> None:
     for name in names:
         for key in ("Cq", "Dq"):
-            network.knows(name, key, *routers)
+            network.wait_announced(name, key, *routers)
 
 
-def test_messages_go_over_three_routers_and_come_back(network: Network) -> None:
-    broker = three(network)
+def test_messages_go_over_three_routers_and_come_back(shared: Network) -> None:
+    broker = with_broker(shared)
     for name in "ABC":
-        for client in network.clients(name):
+        for client in shared.clients(name):
             sender, end = sending(broker, client)
             for number in range(3):
                 sent = sender.send(message.message(f"there {number}"), tag=b"tag %d" % number)
@@ -74,11 +110,11 @@ def test_messages_go_over_three_routers_and_come_back(network: Network) -> None:
             assert back.outcome(sent).name == "accepted"
 
 
-def test_everything_about_a_link_passes_between_our_routers(network: Network) -> None:
-    broker = three(network)
+def test_everything_about_a_link_passes_between_our_routers(shared: Network) -> None:
+    broker = with_broker(shared)
     filters = {Symbol("selector"): Described(ULong(0x468C00000004), "colour = 'green'")}
     source = Described(ULong(0x28), ["q.a", ULong(0), None, None, None, None, None, filters])
-    receiver = network.client("A").receiver(
+    receiver = shared.client("A").receiver(
         wait=False, name="sub", source=source, snd_settle_mode=0, rcv_settle_mode=1,
         properties=Map([(Symbol("key"), "value")]), desired_capabilities=[Symbol("shared")],
     )  # fmt: skip
@@ -95,7 +131,7 @@ def test_everything_about_a_link_passes_between_our_routers(network: Network) ->
     answer = receiver.wait_attached()
     assert (answer.fields["name"], answer.max_message_size, answer.properties) == ("sub", 1000, {"a": 1})
     assert (answer.source.value[7], answer.offered_capabilities) == (filters, ["shared"])
-    rows = {name: network.management(name).query("router.link") for name in "ABC"}
+    rows = {name: shared.management(name).query("router.link") for name in "ABC"}
     for name in "ABC":
         pair = [row for row in rows[name] if row["owningAddr"] == "M0q.a"]
         assert [row["linkDir"] for row in pair] == ["out", "in"], name
@@ -104,9 +140,9 @@ def test_everything_about_a_link_passes_between_our_routers(network: Network) ->
         assert [row["linkName"] for row in pair] == names
 
 
-def test_flow_drain_detach_and_refusal(network: Network) -> None:
-    broker = three(network)
-    for client in network.clients("A"):
+def test_flow_drain_detach_and_refusal(shared: Network) -> None:
+    broker = with_broker(shared)
+    for client in shared.clients("A"):
         receiver, end = receiving(broker, client, credit=0)
         receiver.flow(3, drain=True)
         broker.until(partial(drains, end), "the drain")
@@ -128,7 +164,7 @@ def test_flow_drain_detach_and_refusal(network: Network) -> None:
 
 def test_transactions_pass(network: Network) -> None:
     broker = three(network, link_route("in", "$coordinator"))
-    network.knows("A", "C$coordinator", "C")
+    network.wait_announced("A", "C$coordinator", "C")
     for client in network.clients("A"):
         coordinator = Described(ULong(0x30), [Symbol("amqp:local-transactions")])
         control = client.sender(wait=False, target=coordinator)
@@ -151,9 +187,9 @@ def test_transactions_pass(network: Network) -> None:
         assert sender.outcome(number).state == outcome
 
 
-def test_a_message_without_octets_is_rejected_where_it_comes_in(network: Network) -> None:
-    broker = three(network)
-    for client in network.clients("A"):
+def test_a_message_without_octets_is_rejected_where_it_comes_in(shared: Network) -> None:
+    broker = with_broker(shared)
+    for client in shared.clients("A"):
         sender, end = sending(broker, client)
         outcome = sender.request(b"")
         assert outcome.name == "rejected"
@@ -169,11 +205,11 @@ def test_a_message_without_octets_is_rejected_where_it_comes_in(network: Network
         assert message.body(receiver.next().payload) == "y"
 
 
-def test_dynamic_nodes(network: Network) -> None:
-    broker = three(network)
+def test_dynamic_nodes(shared: Network) -> None:
+    broker = with_broker(shared)
     wanted = Map([(Symbol("x-opt-qd.address"), "q.new")])
     source = Described(ULong(0x28), [None, None, None, None, True, wanted])
-    receiver = network.client("A").receiver(wait=False, source=source)
+    receiver = shared.client("A").receiver(wait=False, source=source)
     broker.session_begun()
     end = broker.link_attached(answer=False)
     assert end.remote is not None
@@ -187,8 +223,8 @@ def test_a_dynamic_node_of_a_tenant(network: Network) -> None:
     routes = [link_route(way, "acme.com") for way in ("in", "out")]
     network.chain("AB", {"A": [listener("tenants", multiTenant=True)], "B": routes})
     broker = network.broker("B")
-    network.knows("A", "Cacme.com", "B")
-    network.knows("A", "Dacme.com", "B")
+    network.wait_announced("A", "Cacme.com", "B")
+    network.wait_announced("A", "Dacme.com", "B")
     asked = Map([(Symbol("x-opt-qd.address"), "new"), (Symbol("other"), 1)])
     node = [None, None, None, None, True, asked]
     for code, field in ((0x28, "source"), (0x29, "target")):
@@ -213,7 +249,7 @@ def test_a_dynamic_node_of_a_tenant(network: Network) -> None:
 def test_prefixes_are_of_the_router_with_the_container(network: Network) -> None:
     network.chain("AB", {"B": [link_route("in", delExternalPrefix="q.")]})
     broker = network.broker("B")
-    network.knows("A", "Cq", "B")
+    network.wait_announced("A", "Cq", "B")
     sender = network.client("A").sender("q.a", wait=False)
     assert attached(broker, sender).target["address"] == "a"
     assert sender.target["address"] == "q.a"
@@ -227,7 +263,7 @@ def test_announced_while_a_container_is_there(network: Network) -> None:
     first, second = network.broker("C"), network.broker("C")
     known(network, "AB", "C")
     other = network.broker("A")
-    network.knows("C", "Ep.*.x", "A")
+    network.wait_announced("C", "Ep.*.x", "A")
     sending(other, network.client("C"), "p.1.x")
     second.drop()
     sender, _ = sending(first, network.client("A"))
@@ -256,7 +292,7 @@ def test_links_spread_over_routers_and_stay_where_containers_are(network: Networ
     near.drop()
     known(network, "B", "C")
     known(network, "C")
-    network.knows("A", "Cq", "C")
+    network.wait_announced("A", "Cq", "C")
     attached(far, client.sender("q.a", wait=False))
 
 
@@ -273,9 +309,9 @@ def test_links_go_where_the_first_router_sends_them(network: Network) -> None:
 
 
 @pytest.mark.parametrize("expiry", ["never", None])
-def test_loss_of_client_and_broker(network: Network, expiry: str | None) -> None:
-    broker = three(network)
-    client, other = network.client("A"), network.client("A")
+def test_loss_of_client_and_broker(shared: Network, expiry: str | None) -> None:
+    broker = with_broker(shared)
+    client, other = shared.client("A"), shared.client("A")
     source = Described(ULong(0x28), ["q.a", None, Symbol(expiry) if expiry else None])
     receiver = client.receiver(wait=False, source=source)
     end = attached(broker, receiver)
@@ -287,15 +323,15 @@ def test_loss_of_client_and_broker(network: Network, expiry: str | None) -> None
     assert sender.wait_detached() == LOST
     assert sender.detached is not None
     assert sender.detached.closed
-    known(network, "AB")
+    known(shared, "AB")
 
 
 def test_who_does_not_read_holds_up_no_other(network: Network) -> None:
     other = [link_route(direction, "r", containerId="other") for direction in ("in", "out")]
     broker = three(network, *other)
     second = network.broker("C", "other")
-    network.knows("A", "Dr", "C")
-    network.knows("A", "Cr", "C")
+    network.wait_announced("A", "Dr", "C")
+    network.wait_announced("A", "Cr", "C")
     stuck = network.client("A")
     _, flooding = receiving(broker, stuck, credit=10)
     assert not flooding.send_some(message.message(bytes(LARGE)), 2.0), "nowhere is room for all of it"

@@ -226,7 +226,7 @@ def test_explain_goes_after_an_address(two: Two) -> None:
     pass_one(sender, receiver)
     done = run("explain", two.a.port, address)
     assert done.code == 0, done
-    for text in ("Taken at another router: B (cost 1)", "Way: A -> B", "--- Router B", "1 consumer with credit"):
+    for text in ("Consumers at another router: B (cost 1)", "Path: A -> B", "--- Router B", "1 consumer with credit"):
         assert text in done.out
     answer = json.loads(run("explain", two.a.port, address, "--json").out)
     assert answer["ways"] == [["A", "B"]]

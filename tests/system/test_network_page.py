@@ -92,6 +92,7 @@ def count(output: Path) -> int:
     return sum(line.isdigit() for line in output.read_text().splitlines())
 
 
+@pytest.mark.long
 def test_the_page(walk: Walk) -> None:
     runs, others = walk.commands[:3], walk.commands[3:]
     look, explain, delete, look_again, create, ask_c, ask_all = others
@@ -104,13 +105,13 @@ def test_the_page(walk: Walk) -> None:
     output = walk.script(receiving)
     walk.script(sending)
     poll(lambda: count(output) > 3, "messages arrive", CONVERGENCE)
-    assert "Way: A -> B\n" in walk.run(explain).out
+    assert "Path: A -> B\n" in walk.run(explain).out
 
     assert walk.run(delete).code == 0
     poll(lambda: walk.nodes(look_again) == {**direct, "B": "C"}, "A reaches B by way of C", CONVERGENCE)
     before = count(output)
     poll(lambda: count(output) > before + 3, "messages arrive by way of C", CONVERGENCE)
-    assert "Way: A -> C -> B\n" in walk.run(explain).out
+    assert "Path: A -> C -> B\n" in walk.run(explain).out
 
     assert walk.run(create).code == 0
     poll(lambda: walk.nodes(look) == direct, "the direct way is taken again", CONVERGENCE)

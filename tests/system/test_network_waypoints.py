@@ -50,9 +50,9 @@ def test_a_queue_at_another_router(network: Network) -> None:
         found = links(broker)
         found["out"].flow(100)
         for name in "AB":
-            network.knows(name, "M0q.1", "C")
+            network.wait_announced(name, "M0q.1", "C")
             receiver = network.client(name).receiver("q.1", credit=10)
-            network.knows("C", "M1q.1", name)
+            network.wait_announced("C", "M1q.1", name)
             for number in range(3):
                 stored = pass_on(sender, found["out"], f"message {number}")
                 receiver.peer.barrier()
@@ -61,9 +61,9 @@ def test_a_queue_at_another_router(network: Network) -> None:
             for number in range(3):
                 pass_on(found["in"], receiver, f"back {number}")
             receiver.peer.drop()
-            network.knows("C", "M1q.1")
+            network.wait_announced("C", "M1q.1")
         broker.drop()
-        network.knows("A", "M0q.1")
+        network.wait_announced("A", "M0q.1")
         client.drop()
 
 
@@ -81,11 +81,11 @@ def test_a_chain_of_three_brokers_at_three_routers(network: Network) -> None:
         stage_["out"].flow(100)
     for key, there, others in (("M0q.1", "C", "AB"), ("M1q.1", "A", "BC"), ("M2q.1", "B", "AC")):
         for name in others:
-            network.knows(name, key, there)
+            network.wait_announced(name, key, there)
     for name in "ABC":
         receiver = network.client(name).receiver("q.1", credit=10)
         for other in "ABC".replace(name, ""):
-            network.knows(other, "M3q.1", name)
+            network.wait_announced(other, "M3q.1", name)
         for producing in "ABC":
             sender: Any = network.client(producing).sender("q.1")
             for number, stage_ in enumerate(stages):
@@ -94,7 +94,7 @@ def test_a_chain_of_three_brokers_at_three_routers(network: Network) -> None:
             pass_on(sender, receiver, f"{producing} to {name}")
         receiver.peer.drop()
         for other in "ABC".replace(name, ""):
-            network.knows(other, "M3q.1")
+            network.wait_announced(other, "M3q.1")
 
 
 def test_a_queue_with_shards_at_two_routers(network: Network) -> None:
@@ -102,11 +102,11 @@ def test_a_queue_with_shards_at_two_routers(network: Network) -> None:
     shards = [links(network.broker(name)) for name in "AC"]
     for shard in shards:
         shard["out"].flow(100)
-    network.knows("B", "M0q.1", "A", "C")
+    network.wait_announced("B", "M0q.1", "A", "C")
     client = network.client("B")
     receiver = client.receiver("q.1", credit=100)
-    network.knows("A", "M1q.1", "B")
-    network.knows("C", "M1q.1", "B")
+    network.wait_announced("A", "M1q.1", "B")
+    network.wait_announced("C", "M1q.1", "B")
     sender = client.sender("q.1")
     sent = [sender.send(message.message(number)) for number in range(20)]
     taken = [shard["out"].receive(10) for shard in shards]
@@ -138,20 +138,20 @@ def test_fallback_at_another_router(network: Network) -> None:
     out = links(network.broker("C"), 1)["out"]
     out.flow(100)
     for name in "AB":
-        network.knows(name, "MFq.1", "C")
+        network.wait_announced(name, "MFq.1", "C")
     sender = network.client("A").sender("q.1")
     pass_on(sender, out, "to the spare")
     primary = network.client("B").receiver("q.1", credit=10)
-    network.knows("A", "M0q.1", "B")
+    network.wait_announced("A", "M0q.1", "B")
     pass_on(sender, primary, "to the primary")
     here = network.client("A").receiver("q.1", credit=10)
     primary.detach()
-    network.knows("A", "M0q.1")
+    network.wait_announced("A", "M0q.1")
     pass_on(sender, here, "to the primary here")
     here.detach()
     pass_on(sender, out, "to the spare again")
     other = network.client("B").receiver(source=source("q.1", capabilities="qd.fallback"), credit=10)
-    network.knows("A", "MFq.1", "B", "C")
+    network.wait_announced("A", "MFq.1", "B", "C")
     pass_on(network.client("B").sender("q.1"), other, "to the spare that is near")
 
 
@@ -168,10 +168,10 @@ def test_connectors_of_an_interior_router(network: Network) -> None:
     found = links(container)
     found["out"].flow(10)
     network.converged()
-    network.knows("A", "M0q.1", "B")
-    network.knows("A", "Cr", "B")
+    network.wait_announced("A", "M0q.1", "B")
+    network.wait_announced("A", "Cr", "B")
     receiver = network.client("A").receiver("q.1", credit=10)
-    network.knows("B", "M1q.1", "A")
+    network.wait_announced("B", "M1q.1", "A")
     pass_on(network.client("A").sender("q.1"), found["out"], "there")
     pass_on(found["in"], receiver, "back")
     sender = network.client("A").sender("r.x", wait=False)

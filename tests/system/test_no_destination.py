@@ -1,4 +1,4 @@
-"""Messages without destination (routing-semantics 8.7)."""
+"""Messages without destination (routing-semantics.md 8.7)."""
 
 import pytest
 
@@ -7,6 +7,7 @@ from tests.peer.management import Management
 from tests.system.fixtures import CAPACITY, Connect, Fresh, pair
 from tests.system.router import Section, listener
 
+WORKER_COUNTS = (1, 3)
 SECTIONS: list[Section] = [listener("open", stripAnnotations="no")]
 
 

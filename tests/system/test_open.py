@@ -1,4 +1,4 @@
-"""The router's open (routing-semantics 1.3)."""
+"""The router's open (routing-semantics.md 1.3)."""
 
 import re
 
@@ -9,6 +9,7 @@ from tests.system.fixtures import Connect, Fresh
 from tests.system.router import Section, listener
 
 SECTIONS: list[Section] = [
+    listener("usual", idleTimeoutSeconds=None),
     listener("small", maxFrameSize=100, maxSessions=10, idleTimeoutSeconds=0),
     listener("frames", maxFrameSize=4096, idleTimeoutSeconds=7),
     listener(
@@ -20,7 +21,7 @@ SECTIONS: list[Section] = [
 
 
 def test_fields(connect: Connect) -> None:
-    answer = connect().remote_open
+    answer = connect(listener="usual").remote_open
     assert answer is not None
     assert answer.container_id == "QDR"
     assert answer.hostname is None
@@ -105,7 +106,7 @@ def test_string_keys_in_properties_are_accepted(connect: Connect, management: Ma
 
 
 def test_client_of_streaming_links_is_an_ordinary_client(connect: Connect, fresh: Fresh) -> None:
-    """C-12: the capability means nothing outside router roles; streaming messages reach such a client too."""
+    """routing-semantics.md C-12: outside router roles it means nothing; streaming messages reach such a client too."""
     address = fresh()
     receiver = connect(offered_capabilities=["qd.streaming-links"]).receiver(address, 1)
     sender = connect().sender(address)

@@ -1,4 +1,4 @@
-"""Outcomes between one producer and one consumer (routing-semantics 9.1, 9.2, 9.6)."""
+"""Outcomes between one producer and one consumer (routing-semantics.md 9.1, 9.2, 9.6)."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from tests.peer.peer import Delivery, Receiver, Sender
 from tests.peer.types import Described, Map, Symbol, ULong
 from tests.system.fixtures import Connect, Fresh, pair
 
+WORKER_COUNTS = (1, 3)
 TRANSACTIONAL = Described(ULong(0x34), [b"txn-1", Described(ULong(0x24), [])])
 
 

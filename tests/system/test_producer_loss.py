@@ -1,4 +1,4 @@
-"""Loss of a producer (routing-semantics 9.5)."""
+"""Loss of a producer (routing-semantics.md 9.5)."""
 
 from collections.abc import Callable
 
@@ -9,6 +9,7 @@ from tests.peer.frames import state_name
 from tests.peer.peer import Sender
 from tests.system.fixtures import Connect, Fresh, bodies, pair
 
+WORKER_COUNTS = (1, 3)
 WAYS: dict[str, Callable[[Sender], object]] = {
     "detach": lambda sender: sender.detach(),
     "end": lambda sender: sender.session.end(),

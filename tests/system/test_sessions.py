@@ -1,4 +1,4 @@
-"""Sessions (routing-semantics 2)."""
+"""Sessions (routing-semantics.md 2)."""
 
 from tests.peer import message
 from tests.peer.peer import WIDE

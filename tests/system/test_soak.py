@@ -13,6 +13,7 @@ from tests.system.router import SETTINGS, Router, listener, poll
 from tests.system.traffic import Actor, ReceiverActor, Record, SenderActor
 from tests.system.traffic_checks import check
 
+WORKER_COUNTS = (1, 3)
 #: Another run of the same kind: SLUICE_SOAK_SEED=7.
 SEED = int(os.environ.get("SLUICE_SOAK_SEED", "1"))
 #: Seconds of traffic; also SLUICE_SOAK_SECONDS.
@@ -70,6 +71,7 @@ def run(router: Router, seconds: float, seed: int) -> Record:
     return record
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120 + 2 * SECONDS)
 def test_soak(start: Start, workers: int) -> None:
     router = start([listener(), *SETTINGS], workers)

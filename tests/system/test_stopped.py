@@ -23,9 +23,12 @@ from tests.system.router import Router, listener, poll
 IDLE = 1
 #: Seconds that the router is stopped for: longer than these, and than any slack.
 STOPPED = 2.5
-#: Seconds within which a worker that hangs has to be known, and replaced (supervisor/probes.py), on a busy machine.
+#: Seconds within which a worker that hangs has to be known, and replaced (supervisor/processes/probes.py), on a busy
+#: machine.
 KNOWN_WITHIN = 6.0
 REPLACED_WITHIN = 18.0
+#: A group of a vhost that may do everything.
+ALL = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "*"}
 
 
 def send_all(processes: Iterable[psutil.Process], number: int) -> None:
@@ -69,6 +72,27 @@ def test_a_handshake_that_was_held_up_has_its_time_anew(start: Start, peers: lis
     peer.expect("open")
 
 
+def test_clients_that_open_while_the_supervisor_is_stopped(start: Start, workers: int, peers: list[Peer]) -> None:
+    """They wait for its decision; messages of others go on."""
+    sections = [("policy", {"enableVhostPolicy": True}), ("vhost", {"hostname": "$default", "groups": {"all": ALL}})]
+    router = start([listener(), *sections], workers)
+    receiver, sender = Peer.opened(router.port).receiver("a", 20), Peer.opened(router.port).sender("a")
+    late = [Peer(router.port) for _ in range(50)]
+    peers += [receiver.peer, sender.peer, *late]
+    for peer in late:
+        assert peer.header(AMQP_HEADER) == AMQP_HEADER  # a worker has it
+    os.kill(router.pid, signal.SIGSTOP)
+    try:
+        for peer in late:
+            peer.frame("open", container_id="late")
+        for _ in range(10):
+            pass_one(sender, receiver)
+    finally:
+        os.kill(router.pid, signal.SIGCONT)
+    for peer in late:
+        peer.expect("open")
+
+
 def test_neighbours_stay(start: Start) -> None:
     """Neither the idle time nor the age of HELLO runs while this router does not."""
     (port,) = ports(1)
@@ -104,7 +128,7 @@ def test_a_supervisor_that_was_stopped_alone_judges_nobody(start: Start, peers: 
     assert a.worker_pids() == pids
     said = "\n".join(a.lines[lines:])
     assert "Lost" not in said, said
-    assert "reacted" not in said, said
+    assert "responded" not in said, said
     peers[0].barrier()
 
 
@@ -129,7 +153,7 @@ def test_a_worker_that_hangs_is_known_given_nothing_and_replaced(start: Start, p
         peer.raw(AMQP_HEADER)
     poll(lambda: get(web, "/readyz").status == 503, "not ready", KNOWN_WITHIN)
     assert time.monotonic() - begun < KNOWN_WITHIN
-    assert "has not reacted for" in get(web, "/readyz").text
+    assert "has not responded for" in get(web, "/readyz").text
     assert get(web, "/livez").status == 200
     assert scrape(web).sum("sluice_worker_up") == 2
     assert scrape(web).sum("sluice_worker_silent_seconds") >= 2
@@ -140,7 +164,7 @@ def test_a_worker_that_hangs_is_known_given_nothing_and_replaced(start: Start, p
         assert router.worker_of(local_port(peers[-1])) != victim
     poll(lambda: victim not in router.worker_pids(), "it is killed", REPLACED_WITHIN)
     poll(lambda: get(web, "/readyz").status == 200, "ready again")
-    router.wait_log(rf"SERVER \(error\) Worker \d \(process {victim}\) has not reacted for 10 seconds and is killed")
+    router.wait_log(rf"SERVER \(error\) Worker \d \(process {victim}\) has not responded for 10 seconds and is killed")
     for peer in others:
         peer.barrier()
     with pytest.raises((StreamEnd, OSError)):
@@ -158,9 +182,9 @@ def test_connections_wait_for_a_worker_that_reacts_again(start: Start, workers: 
     peers += crowd
     for peer in crowd:
         peer.raw(AMQP_HEADER)
-    router.wait_log(r"SERVER \(warning\) Worker 0 .* has not reacted for 2 seconds and is given nothing meanwhile")
+    router.wait_log(r"SERVER \(warning\) Worker 0 .* has not responded for 2 seconds and gets no connections meanwhile")
     os.kill(worker, signal.SIGCONT)
-    router.wait_log(r"SERVER \(notice\) Worker 0 .* reacts again")
+    router.wait_log(r"SERVER \(notice\) Worker 0 .* responds again")
     for peer in crowd:
         assert peer.read_octets(FRAME_HEADER) == AMQP_HEADER
     peers[0].barrier()

@@ -108,8 +108,6 @@ def test_close_of_a_connection(router: Router, connect: Connect) -> None:
         (["read", "--type=router", "--identity=1"], "ForbiddenStatus: Forbidden\n"),
         (["read", "--name=no-such-entity"], "NotFoundStatus: No entity with name=no-such-entity\n"),
         (["read", "--type=nonsense", "--name=x"], f"BadRequestStatus: No such entity type '{LONG}nonsense'\n"),
-        (["create", "--type=sslProfile", "name=x"],
-         "NotImplementedStatus: entity 'sslProfile' is not supported yet\n"),
         (["delete", "--type=router.link", "--identity=1"], "NotImplementedStatus: "),
         (["create", "--type=address", "prefix=a", "pattern=b"],
          "BadRequestStatus: Cannot specify both a 'prefix' and a 'pattern' attribute\n"),

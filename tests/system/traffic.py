@@ -1,6 +1,6 @@
-"""Random, seeded traffic: connections of their own thread that send and receive until they are told to end.
+"""Random, seeded traffic: connections, each with a thread, that send and receive until they are stopped.
 
-A sender connection records what it sent and was told, a receiver connection what it got; `traffic_checks` compares them
+A sender connection records messages and outcomes, a receiver connection what it got; `traffic_checks` compares them
 afterwards. Nothing here fails because of what the router does, except for content that is not what was sent.
 """
 
@@ -31,7 +31,7 @@ FINISH_CREDIT = 1000
 
 @dataclass(frozen=True)
 class Sent:
-    """One message as its sender knows it. `link` names the sender link, unique in a run; `number` counts on it."""
+    """One message, for its sender. `link` names the sender link, unique in a run; `number` counts on it."""
 
     link: str
     number: int
@@ -40,11 +40,11 @@ class Sent:
 
 
 @dataclass
-class Told:
+class SendState:
     """What became of a message, as its sender saw it: the settled outcome, and whether there was one."""
 
     outcome: str | None = None
-    told: bool = False
+    settled: bool = False
     #: the link or connection went first, or the message was aborted
     orphaned: bool = False
 
@@ -63,7 +63,7 @@ class Got:
 class Record:
     """What all connections of a run have written down. Each list and map has one writing thread per entry."""
 
-    sent: dict[Sent, Told] = field(default_factory=dict)
+    sent: dict[Sent, SendState] = field(default_factory=dict)
     got: list[Got] = field(default_factory=list)
     #: what receivers answered to unsettled messages: (link, number) -> names
     answered: dict[tuple[str, int], list[str]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Record:
 
 
 def content(link: str, number: int, size: int, to: str | None) -> bytes:
-    """A message that says whose it is, with a checksum over its filling of `size` octets."""
+    """A message with the identity of its sender, and a checksum over its filling of `size` octets."""
     filling = random.Random(f"{link}/{number}").randbytes(min(size, SMALL)) * (size // SMALL + 1)
     filling = filling[:size]
     identity = f"{link}/{number}"
@@ -91,7 +91,7 @@ def read_content(payload: bytes) -> tuple[str, int]:
 
 
 class Actor(threading.Thread):
-    """A connection with a thread of its own. Subclasses say what it does in `step` and how it comes to rest."""
+    """A connection with a thread of its own. Subclasses define `step` and how it comes to rest."""
 
     def __init__(self, name: str, port: int, seed: int, record: Record) -> None:
         super().__init__(name=name, daemon=True)
@@ -203,12 +203,12 @@ class _Link:
         address = self.address or choose.choice(self.actor.names)
         sent = Sent(self.identity, self.count, address, choose.random() < 0.5)
         payload = content(self.identity, self.count, size, None if self.address else address)
-        told = Told()
+        state = SendState()
         with self.actor.record.lock:
-            self.actor.record.sent[sent] = told
+            self.actor.record.sent[sent] = state
         self.count += 1
         if large and not self.actor.calm and choose.random() < 0.2:
-            told.orphaned = True
+            state.orphaned = True
             self.sender.send(payload[: choose.randint(1, len(payload) - 1)], settled=sent.settled, more=True)
             self.sender.send(b"", aborted=True)
             return
@@ -222,13 +222,13 @@ class _Link:
         for delivery in [one for one in self.open if one in outcomes and outcomes[one].settled]:
             sent = self.open.pop(delivery)
             outcome = outcomes.pop(delivery)
-            told = self.actor.record.sent[sent]
-            if told.told:
+            state = self.actor.record.sent[sent]
+            if state.settled:
                 self.actor.record.faults.append(f"{sent} was settled twice")
-            told.told, told.outcome = True, outcome.name
+            state.settled, state.outcome = True, outcome.name
 
     def orphan(self) -> None:
-        """The link goes: nobody will hear of what is open."""
+        """The link ends: outcomes of unsettled messages are lost."""
         for sent in self.open.values():
             self.actor.record.sent[sent].orphaned = True
         self.open = {}
@@ -345,4 +345,3 @@ class _Inlet:
         """Detach and attach anew; what is held comes to its sender as modified."""
         self.receiver.detach()
         self._attach()
-

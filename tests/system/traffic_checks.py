@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tests.system.traffic import Got, Record, Sent, Told
+from tests.system.traffic import Got, Record, SendState, Sent
 
 #: Breaches shown of each kind.
 SHOWN = 3
@@ -40,32 +40,32 @@ def _some(what: str, found: list[str]) -> list[str]:
 
 
 def _untold(record: Record) -> list[str]:
-    return [f"{sent}" for sent, told in record.sent.items() if not (sent.settled or told.orphaned or told.told)]
+    return [f"{sent}" for sent, state in record.sent.items() if not (sent.settled or state.orphaned or state.settled)]
 
 
 def _missing(record: Record, arrived: dict[tuple[str, int], list[Got]]) -> list[str]:
     return [
         f"{sent}"
-        for sent, told in record.sent.items()
-        if told.outcome == "accepted" and (sent.link, sent.number) not in arrived
+        for sent, state in record.sent.items()
+        if state.outcome == "accepted" and (sent.link, sent.number) not in arrived
     ]
 
 
 def _mistold(record: Record, multicast: str) -> list[str]:
-    """An anycast outcome is the receiver's; the router itself says released (not sent) or modified (receiver lost)."""
+    """An anycast outcome is the receiver's; the router itself gives released (not sent) or modified (receiver lost)."""
 
-    def wrong(sent: Sent, told: Told) -> bool:
+    def wrong(sent: Sent, state: SendState) -> bool:
         answers = record.answered.get((sent.link, sent.number), [])
-        if not told.told or sent.address.startswith(multicast):
+        if not state.settled or sent.address.startswith(multicast):
             return False
-        if told.outcome == "released":
+        if state.outcome == "released":
             return bool(answers) and answers != ["released"]
-        return told.outcome != "modified" and answers != [told.outcome]
+        return state.outcome != "modified" and answers != [state.outcome]
 
     return [
-        f"{sent}: {told.outcome}, answered {record.answered.get((sent.link, sent.number))}"
-        for sent, told in record.sent.items()
-        if wrong(sent, told)
+        f"{sent}: {state.outcome}, answered {record.answered.get((sent.link, sent.number))}"
+        for sent, state in record.sent.items()
+        if wrong(sent, state)
     ]
 
 
@@ -92,6 +92,6 @@ def _disordered(record: Record) -> list[str]:
 def _lost(record: Record, arrived: dict[tuple[str, int], list[Got]], calm: tuple[str, ...]) -> list[str]:
     return [
         f"{sent}"
-        for sent, told in record.sent.items()
-        if sent.address.startswith(calm) and (sent.link, sent.number) not in arrived and not told.orphaned
+        for sent, state in record.sent.items()
+        if sent.address.startswith(calm) and (sent.link, sent.number) not in arrived and not state.orphaned
     ]

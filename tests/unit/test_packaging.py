@@ -1,6 +1,9 @@
 """The files that decide what is built and installed agree with the tree."""
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,24 @@ def test_each_folder_of_code_is_a_package(package: str) -> None:
     """A folder without __init__.py works in a checkout and is missing from the wheel."""
     code = [path for suffix in ("*.py", "*.pyx") for path in (ROOT / package).rglob(suffix)]
     assert [path.parent for path in code if not (path.parent / "__init__.py").exists()] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_package_has_its_line_in_the_page_about_the_tree(package: str) -> None:
+    page = (ROOT / "docs" / "internals" / "tree.md").read_text("utf-8")
+    packages = [path.parent.relative_to(ROOT) for path in (ROOT / package).rglob("__init__.py")]
+    named = {"router", "router/cli/stat"}  # in the text
+    assert [str(path) for path in packages if f"| `{path}` |" not in page and str(path) not in named] == []
+
+
+@pytest.mark.starts
+def test_what_only_tests_need_is_not_installed(tmp_path: Path) -> None:
+    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if name != "SLUICE_TESTING"}
+    subprocess.run(command, cwd=ROOT, check=True, env={**environment, "SLUICE_EXTENSIONS": "0"})
+    installed = list(tmp_path.rglob("*"))
+    assert tmp_path / "router" / "amqp" / "sasl.py" in installed
+    assert [path for path in installed if path.stem == "testing"] == []
 
 
 def test_commands_lead_to_functions(project: dict[str, Any]) -> None:

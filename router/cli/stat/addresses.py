@@ -1,4 +1,4 @@
-"""`qdstat -a`: addresses; and what the keys of the address table mean (management.md 6.3)."""
+"""`qdstat -a`: addresses, from the keys of the address table (management.md 6.3)."""
 
 from router.cli.client import Row
 from router.cli.stat.context import Context, sorted_by
@@ -25,7 +25,7 @@ _COLUMNS = [
 
 
 def class_of(key: str | None) -> str:
-    """What kind of address a key stands for; empty without a key."""
+    """The class of the address with a key; empty without a key."""
     return _CLASSES.get(key[0], f"unknown: {key[0]}") if key else ""
 
 

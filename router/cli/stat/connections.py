@@ -68,7 +68,7 @@ def security(connection: Row) -> str:
 
 
 def authentication(connection: Row) -> str:
-    """Who the peer is, and how it proved that."""
+    """The user, and the authentication."""
     if not connection["isAuthenticated"]:
         return "no-auth"
     mechanism = connection["sasl"]
@@ -79,7 +79,7 @@ def authentication(connection: Row) -> str:
 
 
 def tenant(text: str | None) -> str:
-    """A tenant, or a host name, without the slash behind it."""
+    """A tenant or host name without the trailing slash."""
     return (text or "").removesuffix("/")
 
 

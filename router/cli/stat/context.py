@@ -1,4 +1,4 @@
-"""What every display works with: the router asked, the options, where to print."""
+"""The context of a display: router, options, output."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ class Context:
         return self.client.node_call(operation, properties, self.at)
 
     def heading(self) -> None:
-        """Time, router, empty line: above the output, once the router has shown that it answers."""
+        """Time, router, empty line: above the output, once the router has answered."""
         router = self.router()["id"]
         self.time()
         self.display.line(router)

@@ -11,7 +11,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-# Shown only if the router has the column; a block of them stands or falls with its first one.
+# Shown only if the router has the column; a block is shown if its first column exists.
 _OPTIONAL = {"workerThreads", "uptimeSeconds", "memoryUsage", "linksBlocked"}
 _BLOCK = "presettledDeliveries"
 

@@ -5,7 +5,7 @@ from router.cli.stat.addresses import class_of, phase_of, text_of
 from router.cli.stat.context import Context
 from router.cli.table import Cells, short_time
 
-# Head of a column and the attribute in it; those without one are made up from others.
+# Heading of a column and its attribute; columns without one are computed.
 _PLAIN = [
     ("cap", "capacity"),
     ("pri", "priority"),

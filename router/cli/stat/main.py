@@ -47,7 +47,7 @@ _ALL_ENTITIES: list[Show] = [
 
 
 def show_all_entities(context: Context) -> None:
-    """Show, one below the other, what a report about a router needs."""
+    """Show several displays, for a report about a router."""
     for show in _ALL_ENTITIES:
         show(context)
         context.display.line()
@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show_routers(context: Context, show: Show, nodes: list[str]) -> None:
-    """Show the same of several routers; `nodes` are their management addresses."""
+    """Show the same display of several routers; `nodes` are their management addresses."""
     context.time()
     for node in nodes:
         address = node.removeprefix("amqp:/")

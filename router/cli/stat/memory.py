@@ -12,7 +12,7 @@ _BATCH = "transferBatchSize"
 
 
 def show(context: Context) -> None:
-    """Show the pools that say everything about themselves."""
+    """Show the pools with complete data."""
     pools = [
         pool for pool in context.rows("allocator", _COLUMNS) if all(pool.get(column) is not None for column in _COLUMNS)
     ]

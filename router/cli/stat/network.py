@@ -16,7 +16,7 @@ _LINK_ROUTE_COLUMNS = [
 
 
 def show_nodes(context: Context) -> None:
-    """Show the routers of the network, and the way to each."""
+    """Show the routers of the network, and the next hop to each."""
     nodes = context.rows("router.node", limited=True)
     if not nodes:
         context.display.line("Router is Standalone - No Router List")

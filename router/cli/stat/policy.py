@@ -55,7 +55,7 @@ def show(context: Context) -> None:
 
 
 def show_vhosts(context: Context) -> None:
-    """Show the vhosts; of their groups the number."""
+    """Show the vhosts, with the number of their groups."""
     vhosts = context.rows("vhost")
     if not vhosts:
         context.display.line("No Vhosts")
@@ -81,7 +81,7 @@ def show_vhost_groups(context: Context) -> None:
     ]
 
     def setting(settings: Row, name: str) -> Any:
-        """The value in force, as far as the schema tells."""
+        """The value in force, as far as the schema has it."""
         value = settings.get(name)
         if value is None:
             value = defaults.get(name, {}).get("default")
@@ -102,7 +102,7 @@ def show_vhost_groups(context: Context) -> None:
 
 
 def show_vhost_stats(context: Context) -> None:
-    """Show what was counted for each vhost, and who is connected to it from where."""
+    """Show the counters of each vhost, and its users with their hosts."""
     stats = context.rows("vhostStats")
     if not stats:
         context.display.line("No Vhost Stats")

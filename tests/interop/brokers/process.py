@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.system.router import free_port
+
 ROOT = Path(__file__).resolve().parents[3]
 #: Where scripts/interop-tools puts what it fetches.
 TOOLS = ROOT / "build" / "interop"
@@ -39,14 +41,6 @@ def require(path: Path, name: str) -> Path:
     )
 
 
-def free_port() -> int:
-    """A loopback port nobody listens on. The broker keeps it when it restarts, so it cannot choose one itself."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 class Broker(ABC):
     """A broker with its files in `directory`. Names of its queues are made on attach."""
 
@@ -58,7 +52,7 @@ class Broker(ABC):
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.port = free_port()
+        self.port = free_port()  # kept over restarts, so the broker cannot choose one itself
         self._process: subprocess.Popen[bytes] | None = None
         self.prepare()
 
@@ -83,6 +77,9 @@ class Broker(ABC):
     def existing(self, queue: str) -> str:
         """The address of a queue that exists already; attaching to it declares nothing."""
         return queue
+
+    def wait_until_kept(self, queue: str) -> None:  # noqa: B027 - most brokers have nothing to wait for
+        """Wait until a durable queue outlives `kill`. Raises BrokerError."""
 
     @property
     def log(self) -> Path:

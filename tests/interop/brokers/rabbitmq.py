@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
-from tests.interop.brokers.process import STOP_LIMIT, TOOLS, Broker, free_port, require
+from tests.interop.brokers.process import START_LIMIT, STOP_LIMIT, TOOLS, Broker, BrokerError, require
+from tests.system.router import free_port
 
+#: Milliseconds until a change of its database goes from Mnesia's log, of which a kill may cost the last, into a table.
+DUMP_AFTER = 500
+TABLES = ("rabbit_durable_queue.DCD", "rabbit_durable_queue.DCL")
 CONFIGURATION = """\
 listeners.tcp.1 = 127.0.0.1:{port}
 loopback_users.guest = true
@@ -43,6 +48,17 @@ class RabbitMQ(Broker):
         """See Broker. By its plain name the queue is declared anew, which fails when it is durable and the link not."""
         return f"/amq/queue/{queue}"
 
+    def wait_until_kept(self, queue: str) -> None:
+        """See Broker. It forgets a queue that it made just before it was killed, and accepts what is sent there."""
+        deadline = time.monotonic() + START_LIMIT
+        while not self._has_stored(queue.encode()):
+            if time.monotonic() > deadline:
+                raise BrokerError(f"{self.name} did not store {queue} within {START_LIMIT:g} s:\n{self.tail()}")
+            time.sleep(0.05)
+
+    def _has_stored(self, queue: bytes) -> bool:
+        return any(queue in path.read_bytes() for name in TABLES for path in self.directory.glob(f"mnesia/*/{name}"))
+
     def command(self) -> list[str]:
         """See Broker."""
         return [str(self._scripts / "rabbitmq-server")]
@@ -64,6 +80,7 @@ class RabbitMQ(Broker):
             "RABBITMQ_CONFIG_FILE": str(here / "rabbitmq"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(here / "enabled_plugins"),
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-mnesia dump_log_time_threshold {DUMP_AFTER}",
             "RABBITMQ_GENERATED_CONFIG_DIR": str(here / "generated"),
         }
 

@@ -1,6 +1,6 @@
 """Fixtures: one router a module and worker count, with everything logged as Dispatch's own tests have it.
 
-A module sets `SECTIONS` (added to the configuration) and `WORKERS` (worker counts; default 1 and 3).
+A module sets `SECTIONS` (added to the configuration).
 """
 
 from __future__ import annotations
@@ -18,14 +18,6 @@ from tests.system.router import SETTINGS, Router, Section, listener
 
 #: What Dispatch's tests configure for every router.
 LOG: Section = ("log", {"module": "DEFAULT", "enable": "trace+", "includeSource": True, "outputFile": "stderr"})
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests of the shared router with each worker count of their module."""
-    if "site" in metafunc.fixturenames:
-        counts = getattr(metafunc.module, "WORKERS", [1, 3])
-        ids = [f"{count}-worker{'s' if count > 1 else ''}" for count in counts]
-        metafunc.parametrize("site", counts, ids=ids, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -148,5 +148,3 @@ class Load(MessagingHandler):
     def on_link_closing(self, event: Any) -> None:
         """The router detached a link."""
         self._fault(f"link detached: {event.link.remote_condition}", event)
-
-

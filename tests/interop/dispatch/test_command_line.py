@@ -1,4 +1,4 @@
-"""qdrouterd's options, exit codes, detaching and signals (management specification, chapter 3)."""
+"""qdrouterd's options, exit codes, detaching and signals (management.md 3)."""
 
 from __future__ import annotations
 

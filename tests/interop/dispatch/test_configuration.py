@@ -109,7 +109,7 @@ BAD: dict[str, tuple[str, str]] = {
         LOADING + "Expecting property name enclosed in double quotes: ",
     ),
     "number-as-key": (
-        'listener {\n    port: 0\n    openProperties: {\n        9: 9\n    }\n}\n',
+        "listener {\n    port: 0\n    openProperties: {\n        9: 9\n    }\n}\n",
         LOADING + "Expecting property name enclosed in double quotes: ",
     ),
     "number-as-second-key": (

@@ -168,7 +168,7 @@ def test_connection_lines(traced: Router) -> None:
     number = traced.wait_log(r"SERVER \(info\) \[C(\d+)\] Accepted connection to 127.0.0.1:\d+ from 127.0.0.1:\d+")[1]
     opened = traced.wait_log(
         rf"ROUTER_CORE \(info\) \[C{number}\] Connection Opened: dir=in host=127.0.0.1:\d+ vhost= encrypted=no auth=no "
-        rf"user=\(null\) container_id={re.escape(client.container.container_id)} props="
+        rf"user=anonymous container_id={re.escape(client.container.container_id)} props="
     )
     assert opened
     link = traced.wait_log(

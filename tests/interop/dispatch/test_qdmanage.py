@@ -13,7 +13,6 @@ from tests.interop.dispatch.node import PREFIX
 from tests.interop.dispatch.programs import Manage, run
 from tests.system.router import Router, free_port
 
-WORKERS = [3]
 DUMMY = PREFIX + "dummy"
 
 

@@ -14,7 +14,6 @@ from proton.utils import BlockingConnection
 from tests.interop.dispatch.programs import Stat, run
 from tests.system.router import Router, Section, free_port, poll
 
-WORKERS = [3]
 SECTIONS: list[Section] = [("router", {"metadata": "m"}), ("address", {"prefix": "urgent", "priority": 7})]
 
 HEADING = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} UTC")
@@ -100,7 +99,16 @@ TABLES: dict[str, tuple[str, list[str]]] = {
     "-c": (
         "Connections",
         [
-            "id", "host", "container", "role", "proto", "dir", "security", "authentication", "tenant", "last dlv",
+            "id",
+            "host",
+            "container",
+            "role",
+            "proto",
+            "dir",
+            "security",
+            "authentication",
+            "tenant",
+            "last dlv",
             "uptime",
         ],
     ),

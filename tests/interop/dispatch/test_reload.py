@@ -17,7 +17,7 @@ from tests.system.router import Router, Section, free_port, listener, poll
 Start = Callable[..., Router]
 
 #: Sizes of the test under load: pairs of clients, addresses whose treatment changes, reloads.
-SIZES = [(15, 100, 10)]
+SIZES = [pytest.param((5, 100, 4), id="few"), pytest.param((15, 100, 10), id="many", marks=pytest.mark.long)]
 
 
 def reload(router: Router, *options: str) -> Ran:
@@ -159,7 +159,7 @@ def wait_for_messages(load: Load, count: int) -> None:
     poll(lambda: load.delivered > count, "messages go on")
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: "-".join(map(str, size)))
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("workers", [1, 3])
 def test_reload_under_load(workers: int, size: tuple[int, int, int], start: Start) -> None:
     """No connection closes, nothing is lost, doubled, refused or out of order."""

@@ -1,13 +1,18 @@
-// A client with go-amqp: client send|receive|server|request PORT ADDRESS [COUNT | TEXT...]
+// A client with go-amqp: client send|receive|server|request WHERE ADDRESS [COUNT | TEXT...]
 //
+// WHERE is a port, or amqps://USER:PASSWORD@HOST:PORT?mechanism=M&ca=FILE&certificate=FILE&key=FILE.
 // Prints one JSON value on standard output; "attached" on standard error when messages can come.
 package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -36,10 +41,11 @@ func show(value any) {
 }
 
 func main() {
-	command, port, address, more := os.Args[1], os.Args[2], os.Args[3], os.Args[4:]
+	command, where, address, more := os.Args[1], os.Args[2], os.Args[3], os.Args[4:]
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := amqp.Dial(ctx, "amqp://127.0.0.1:"+port, &amqp.ConnOptions{SASLType: amqp.SASLTypeAnonymous()})
+	place, options := settings(where)
+	conn, err := amqp.Dial(ctx, place, options)
 	if err != nil {
 		fail("dial", err)
 	}
@@ -59,9 +65,53 @@ func main() {
 	default:
 		fail(command, errors.New("expected send, receive, server or request"))
 	}
-	if err := conn.Close(); err != nil {
+	// go-amqp does not wait for the peer's close: over TLS it may see the end of the stream while it closes the socket.
+	if err := conn.Close(); err != nil && err.Error() != io.EOF.Error() {
 		fail("close", err)
 	}
+}
+
+// settings says how to connect.
+func settings(where string) (string, *amqp.ConnOptions) {
+	if !strings.Contains(where, "://") {
+		return "amqp://127.0.0.1:" + where, &amqp.ConnOptions{SASLType: amqp.SASLTypeAnonymous()}
+	}
+	place, err := url.Parse(where)
+	if err != nil {
+		fail("url", err)
+	}
+	query := place.Query()
+	authorities, err := os.ReadFile(query.Get("ca"))
+	if err != nil {
+		fail("ca", err)
+	}
+	security := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: place.Hostname()}
+	if !security.RootCAs.AppendCertsFromPEM(authorities) {
+		fail("ca", errors.New("no certificate"))
+	}
+	if query.Has("certificate") {
+		own, err := tls.LoadX509KeyPair(query.Get("certificate"), query.Get("key"))
+		if err != nil {
+			fail("certificate", err)
+		}
+		security.Certificates = []tls.Certificate{own}
+	}
+	options := &amqp.ConnOptions{TLSConfig: security}
+	user := place.User.Username()
+	secret, _ := place.User.Password()
+	switch mechanism := query.Get("mechanism"); mechanism {
+	case "PLAIN":
+		options.SASLType = amqp.SASLTypePlain(user, secret)
+	case "EXTERNAL":
+		options.SASLType = amqp.SASLTypeExternal("")
+	case "XOAUTH2":
+		options.SASLType = amqp.SASLTypeXOAUTH2(user, secret, 0)
+	case "ANONYMOUS":
+		options.SASLType = amqp.SASLTypeAnonymous()
+	default:
+		fail("mechanism", errors.New(mechanism))
+	}
+	return "amqps://" + place.Host, options
 }
 
 func number(words []string) int {

@@ -11,10 +11,15 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Enumeration;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.apache.qpid.jms.JmsConnectionFactory;
 
 /**
  * A client with Qpid JMS: Client send|receive|server|request|browse|transact PORT ADDRESS [COUNT [SELECTOR] | TEXT...]
+ *
+ * <p>Client each ADDRESS COUNT URI... sends and receives over connections to URIs of Qpid JMS, one after another, and
+ * prints the count or the error of each.
  *
  * <p>Prints one JSON array of strings, or a number, on standard output; "attached" on standard error when messages can
  * come.
@@ -32,6 +37,10 @@ public final class Client {
 
     public static void main(String[] words) throws JMSException {
         String command = words[0];
+        if (command.equals("each")) {
+            show(List.of(words).subList(3, words.length).stream().map(uri -> loop(uri, words[1], words[2])).toList());
+            return;
+        }
         List<String> more = List.of(words).subList(3, words.length);
         var factory = new JmsConnectionFactory("amqp://127.0.0.1:" + words[1] + "?amqp.saslMechanisms=ANONYMOUS");
         try (Connection connection = factory.createConnection()) {
@@ -49,6 +58,29 @@ public final class Client {
                 case "request" -> client.request(more);
                 default -> throw new IllegalArgumentException(command);
             }
+        }
+    }
+
+    private static String loop(String uri, String address, String count) {
+        try (Connection connection = new JmsConnectionFactory(uri).createConnection()) {
+            // Sending waits until the message is accepted, so receiving has a session, and with it a thread, of its own.
+            Session taking = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            CountDownLatch left = new CountDownLatch(Integer.parseInt(count));
+            taking.createConsumer(taking.createQueue(address)).setMessageListener(message -> left.countDown());
+            connection.start();
+            Session giving = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            Client client = new Client(giving, giving.createQueue(address));
+            MessageProducer producer = giving.createProducer(client.queue);
+            for (int n = 0; n < Integer.parseInt(count); n++) {
+                producer.send(client.numbered(n));
+            }
+            return left.await(PATIENCE, TimeUnit.MILLISECONDS) ? count : "messages are missing";
+        } catch (JMSException | InterruptedException error) {
+            StringBuilder why = new StringBuilder();
+            for (Throwable one = error; one != null; one = one.getCause()) {
+                why.append(one.getMessage()).append("; ");
+            }
+            return why.toString().replaceAll("[^\\w .,;:()\\[\\]=-]", " ");
         }
     }
 

@@ -92,7 +92,7 @@ def world() -> Iterator[World]:
     world.close()
 
 
-@pytest.fixture(scope="session", params=[1, 3], ids=["1-worker", "3-workers"])
+@pytest.fixture(scope="session")
 def workers(request: pytest.FixtureRequest) -> int:
     """Workers of each router under test."""
     return int(request.param)

@@ -89,6 +89,7 @@ class Load:
                 self.waiting.append(number)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(110)
 def test_nothing_acknowledged_is_lost(network: Network) -> None:
     choice = random.Random(7)

@@ -15,6 +15,7 @@ from tests.peer.router19.keys import FALLBACK_PHASE
 from tests.peer.router19.router import Consumer
 from tests.system.router import poll
 
+WORKER_COUNTS = (1, 3)
 Fresh = Callable[..., str]
 
 
@@ -142,7 +143,7 @@ def all_arrived(local: Receiver, consumers: list[Consumer], count: int) -> bool:
 
 @pytest.mark.timeout(90)
 def test_balanced_weighs_costs_and_what_is_outstanding(network: Network, workers: int, fresh: Fresh) -> None:
-    """routing-semantics F-12: a line A -10- B -20- C, 100 messages that nobody settles."""
+    """routing-semantics.md F-12: a line A -10- B -20- C, 100 messages that nobody settles."""
     network.workers = workers
     b, c = network.original("B"), network.original("C")
     b.connect(c.listen(), 20)

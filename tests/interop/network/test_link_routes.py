@@ -12,6 +12,7 @@ from tests.peer.container import Container, accept, refuse
 from tests.peer.peer import Peer, Receiver, Sender
 from tests.peer.types import Symbol
 
+WORKER_COUNTS = (1, 3)
 Fresh = Callable[..., str]
 LOST = ("qd:routed-link-lost", "Connectivity to the peer container was lost")
 NO_ROUTE = ("qd:no-route-to-dest", "No route to the destination node")

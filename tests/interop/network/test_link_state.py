@@ -159,7 +159,7 @@ def test_state_that_is_not_refreshed_ages_out(network: Network) -> None:
     view.wait_remotes("M0aged", "far")
     one.ra(2)
     one.lsu(2, {"S": 1})
-    view.wait_node("far", lambda row: row["linkState"] == [], "its link state is dropped by age")
+    # The moment in which it is known without link state may be shorter than a look at it.
     view.wait_gone("far")
     view.wait_remotes("M0aged")
     # The neighbour, not refreshed either, stays: it says HELLO.

@@ -15,6 +15,7 @@ from tests.peer.router19.connection import InterRouter
 from tests.peer.router19.router import Router19
 from tests.system.router import poll
 
+WORKER_COUNTS = (1, 3)
 Fresh = Callable[..., str]
 
 
@@ -99,7 +100,7 @@ def test_a_stream_from_a_lost_neighbour_is_aborted(pair: Pair, fresh: Fresh) -> 
 
 
 def test_a_stream_to_a_lost_neighbour_is_released(pair: Pair, fresh: Fresh) -> None:
-    """routing-semantics 9.3: queued, or sent in part: released, settled when its last octet has come."""
+    """routing-semantics.md 9.3: queued, or sent in part: released, settled when its last octet has come."""
     address = fresh("closest")
     consumer = pair.x.consumer(address)
     pair.sluice.wait_remote(consumer.key, pair.x.id)

@@ -1,4 +1,4 @@
-"""Settlement and outcomes from end to end over three routers, and credit (inter-router.md 2.7, routing-semantics 9)."""
+"""Settlement, outcomes and credit from end to end over three routers (inter-router.md 2.7, routing-semantics.md 9)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.peer import frames, message
 from tests.peer.peer import Receiver, Sender
 from tests.peer.types import Described, Symbol
 
+WORKER_COUNTS = (1, 3)
 Fresh = Callable[..., str]
 INFO = {Symbol("detail"): "of it", Symbol("number"): 7}
 STATES: dict[str, tuple[Described, Described]] = {

@@ -8,6 +8,7 @@ from tests.interop.network.conftest import Chain, Middle
 from tests.peer import frames, message
 from tests.peer.router19.connection import InterRouter
 
+WORKER_COUNTS = (1, 3)
 Fresh = Callable[..., str]
 #: More than what is collected before forwarding begins.
 PART = 200_000

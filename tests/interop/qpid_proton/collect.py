@@ -46,6 +46,7 @@ class Collect(MessagingHandler):
             self.connection.close()
 
     def on_link_error(self, event: Event) -> None:
+        print(f"detached: {event.link and event.link.remote_condition}", file=sys.stderr, flush=True)
         if not self.again:
             sys.exit(f"link: {self.receiver.remote_condition}")
         self.container.schedule(ATTACH_AGAIN, self)

@@ -6,18 +6,19 @@ import sys
 from proton import Event
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
+from settings import settings  # type: ignore[import-not-found]
 
 
 class Recv(MessagingHandler):
     """The published example; accepts automatically, grants ten credits at a time."""
 
-    def __init__(self, port: str, address: str, count: int) -> None:
+    def __init__(self, where: str, address: str, count: int) -> None:
         super().__init__()
-        self.url, self.address, self.expected = f"amqp://127.0.0.1:{port}", address, count
+        self.where, self.address, self.expected = where, address, count
         self.bodies: list[object] = []
 
     def on_start(self, event: Event) -> None:
-        self.connection = event.container.connect(self.url, reconnect=False, allowed_mechs="ANONYMOUS")
+        self.connection = event.container.connect(**settings(self.where))
         self.receiver = event.container.create_receiver(self.connection, self.address)
 
     def on_link_opened(self, event: Event) -> None:

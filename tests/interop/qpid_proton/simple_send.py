@@ -6,18 +6,19 @@ import sys
 from proton import Event, Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
+from settings import settings  # type: ignore[import-not-found]
 
 
 class Send(MessagingHandler):
     """The published example, with an address of its own."""
 
-    def __init__(self, port: str, address: str, total: int) -> None:
+    def __init__(self, where: str, address: str, total: int) -> None:
         super().__init__()
-        self.url, self.address, self.total = f"amqp://127.0.0.1:{port}", address, total
+        self.where, self.address, self.total = where, address, total
         self.sent = self.confirmed = 0
 
     def on_start(self, event: Event) -> None:
-        self.connection = event.container.connect(self.url, reconnect=False, allowed_mechs="ANONYMOUS")
+        self.connection = event.container.connect(**settings(self.where))
         self.sender = event.container.create_sender(self.connection, self.address)
 
     def on_sendable(self, event: Event) -> None:

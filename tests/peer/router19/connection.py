@@ -28,8 +28,10 @@ FORBIDDEN = ("qd:connection-role", "Link attach forbidden on inter-router connec
 class InterRouter(Endpoint):
     """A connection to another router."""
 
-    def __init__(self, router: Router19, connector: bool, hostname: str | None, cost: int, number: int) -> None:
-        super().__init__(connector, hostname)
+    def __init__(
+        self, router: Router19, connector: bool, hostname: str | None, cost: int, number: int, mechanism: str
+    ) -> None:
+        super().__init__(connector, hostname, mechanism)
         self.router = router
         self.own_cost = cost
         self.cost = cost

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -223,31 +224,33 @@ class Router19:
         if self._running:
             self._ticking = self.world.loop.call_later(self.timers.tick, self._tick)
 
-    def listen(self, port: int = 0, cost: int = 1) -> int:
-        """Listen for routers; gives the port."""
+    def listen(self, port: int = 0, cost: int = 1, tls: ssl.SSLContext | None = None) -> int:
+        """Listen for routers; gives the port. With `tls` they log in by certificate."""
 
         async def start() -> int:
             self._server = await self.world.loop.create_server(
-                lambda: self._connection(False, None, cost), "127.0.0.1", port
+                lambda: self._connection(False, None, cost, tls), "127.0.0.1", port, ssl=tls
             )
             return int(self._server.sockets[0].getsockname()[1])
 
         return asyncio.run_coroutine_threadsafe(start(), self.world.loop).result(TIMEOUT)
 
-    def connect(self, port: int, cost: int = 1) -> InterRouter:
-        """Connect once, as a connector does."""
+    def connect(self, port: int, cost: int = 1, tls: ssl.SSLContext | None = None) -> InterRouter:
+        """Connect once, as a connector does; with `tls` to host `localhost`, by certificate."""
+        host = "127.0.0.1" if tls is None else "localhost"
 
         async def start() -> InterRouter:
             _transport, made = await self.world.loop.create_connection(
-                lambda: self._connection(True, "127.0.0.1", cost), "127.0.0.1", port
+                lambda: self._connection(True, host, cost, tls), host, port, ssl=tls
             )
             return made
 
         return asyncio.run_coroutine_threadsafe(start(), self.world.loop).result(TIMEOUT)
 
-    def _connection(self, connector: bool, hostname: str | None, cost: int) -> InterRouter:
+    def _connection(self, connector: bool, hostname: str | None, cost: int, tls: ssl.SSLContext | None) -> InterRouter:
         self._numbers += 1
-        connection = InterRouter(self, connector, hostname, cost, self._numbers)
+        mechanism = "ANONYMOUS" if tls is None else "EXTERNAL"
+        connection = InterRouter(self, connector, hostname, cost, self._numbers, mechanism)
         self.connections.append(connection)
         return connection
 

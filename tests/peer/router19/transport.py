@@ -199,9 +199,10 @@ class Session:
 class Endpoint(asyncio.Protocol):
     """One connection. Subclasses say what it is for: the methods that begin with `on_`."""
 
-    def __init__(self, connector: bool, hostname: str | None = None) -> None:
+    def __init__(self, connector: bool, hostname: str | None = None, mechanism: str = "ANONYMOUS") -> None:
         self.connector = connector
         self.hostname = hostname
+        self.mechanism = mechanism
         self.transport: asyncio.Transport | None = None
         self.remote_open: Frame | None = None
         self.opened = False
@@ -322,14 +323,14 @@ class Endpoint(asyncio.Protocol):
             return
         if header == SASL_HEADER:
             self._write(SASL_HEADER)
-            mechanisms = Array([Symbol("ANONYMOUS")])
+            mechanisms = Array([Symbol(self.mechanism)])
             self.send(Performative("sasl-mechanisms", sasl_server_mechanisms=mechanisms).encode(), kind=1)
         else:
             self._write(AMQP_HEADER)
 
     def _on_sasl_mechanisms(self, _frame: Frame) -> None:
-        response = f"anonymous@{self.hostname}".encode()
-        self.send(Performative("sasl-init", mechanism="ANONYMOUS", initial_response=response).encode(), kind=1)
+        response = f"anonymous@{self.hostname}".encode() if self.mechanism == "ANONYMOUS" else b""
+        self.send(Performative("sasl-init", mechanism=self.mechanism, initial_response=response).encode(), kind=1)
 
     def _on_sasl_init(self, _frame: Frame) -> None:
         self.send(Performative("sasl-outcome", code=0).encode(), kind=1)

@@ -364,8 +364,6 @@ class Actor:
     def stop(self, stopped: bool = True) -> None:
         """Neither reads nor writes, as a process that is held up."""
         self.stopped = self.peer.blocked = stopped
-        if not stopped:
-            self.peer.collect()
 
     def feed(self, octets: int | None = None) -> int:
         """So many octets of what was written reach the router; how many there were."""

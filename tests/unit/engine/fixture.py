@@ -2,7 +2,7 @@
 
 import pytest
 
-import router.routing.testing as engine
+import router.testing.engine as engine
 from tests.unit.engine.host import Router
 from tests.unit.engine.network import Network
 

@@ -1,35 +1,34 @@
-"""A router in this process: real engine, tables, ports and supervisor's core; octets are fed and taken by hand.
+"""A router in this process: workers with their event loops and the supervisor's core are the real ones. Time, the
+octets of connections, and what workers and the supervisor say to each other are in memory.
 
-Nothing here waits: `Router.settle` runs wakes of all workers, and the supervisor's reactions, until nothing is left
-to do.
+A loop runs until it would sleep, and again when it would be woken: by an event, by another worker, by a timer. Nothing
+here waits: `Router.settle` goes on until all loops sleep and the supervisor has nothing to say.
 """
 
-import heapq
-import itertools
+import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
-from router.amqp.connection import Connection, Pause, Scheduler
-from router.amqp.message import use_node
-from router.routing.port import WorkerPort
-from router.routing.table import Table
-from workers.slots import SlotPool
+import zmq
+from router.links.consumer_link import set_tag_space
+from router.links.pause import RouterPause
+from router.message.annotations import use_node
+from workers.testing import Asleep, MemoryPoller, MemoryTransport, count_in
 
-import router.routing.testing as engine
+import router.testing.engine as engine
 from router.config.load import load_text
-from router.ipc import control
-from router.ipc.layout import Region
+from router.control import messages as control
+from router.control.codec import decode_events, encode, encode_delta, encode_handover
+from router.control.handover import Handover, Initiate
+from router.control.setup import RouterFacts, WorkerSetup
+from router.interworker.region import Region
 from router.log import Log, LogSettings, ModuleSettings
-from supervisor.core import Core
-from supervisor.worker import Stage
-from supervisor.worker import Worker as Known
-from workers.client import Client
-from workers.inprocess import InProcess
-from workers.routed import RoutedEnd, RoutedEnds
-from workers.stuck import StuckScan
-from workers.tracing import Tracing
+from supervisor.composition import RouterCore
+from supervisor.processes.worker import Stage
+from supervisor.processes.worker import Worker as Known
+from workers.links.routed import RoutedEnd
 from workers.worker import Worker
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
@@ -37,7 +36,8 @@ RING_OCTETS = 1 << 18
 LINKS = 256
 ADDRESSES = 256
 MS = 1_000_000  # nanoseconds
-ROUNDS = 10_000  # wakes of one `settle`: more is a loop without end
+ROUNDS = 10_000  # of one `settle`: more is a conversation without end
+FIRST_DESCRIPTOR = 1_000_000  # of connections in memory: nothing is open by such a number
 LISTENER = "main"
 CONFIGURATION = """
 router { mode: standalone; id: QDR }
@@ -67,59 +67,112 @@ def configuration(listener: str = "", more: str = "") -> str:
     return text.replace("; ", "\n").replace(" {", " {\n").replace(" }", "\n}")
 
 
+def facts(identity: str = "QDR", *, test_hooks: bool = False) -> RouterFacts:
+    """What workers of a test know of their router."""
+    return RouterFacts(
+        id=identity,
+        mode="standalone",
+        product="sluice",
+        version="0",
+        allow_unsettled_multicast=False,
+        test_hooks=test_hooks,
+        buffered_megabytes=1024,
+        stuck_scan_seconds=30,
+        stuck_age_seconds=10,
+        scrub_seconds=5 if test_hooks else 30,
+        streams_kept=2 if test_hooks else 128,
+    )
+
+
 class FaultError(AssertionError):
     """The engine ended a connection by a fault of the router."""
 
 
-class Control:
-    """Keeps what a worker tells the supervisor, as it would be on the wire."""
+class MemoryChannels:
+    """Between a worker and the supervisor: what is said is encoded, as on the wire, and kept until it is taken."""
 
     def __init__(self) -> None:
-        self.told: deque[tuple[bytes, bytes | None]] = deque()
+        self.announcer = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.handover = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.deltas: deque[bytes] = deque()
+        self.orders: deque[list[bytes]] = deque()
+        self.given: deque[tuple[bytes, list[int]]] = deque()
+        self.events: deque[list[bytes]] = deque()
 
-    def tell(self, message: control.Message, raw: bytes | None = None) -> None:
-        self.told.append((control.encode([message]), raw))
+    # -- the supervisor's end ------------------------------------------------------------------------------------------
 
+    def announce_delta(self, octets: bytes) -> None:
+        self.deltas.append(octets)
+        os.eventfd_write(self.announcer, 1)
 
-class Clock:
-    """In the place of the worker's event loop."""
+    def order(self, orders: list[control.Order], raw: bytes | None = None) -> None:
+        self.orders.append([encode(orders)] if raw is None else [encode(orders), raw])
+        os.eventfd_write(self.announcer, 1)
 
-    def __init__(self) -> None:
-        self.scheduler = Scheduler()
-        self.timers: list[tuple[int, int, Callable[[], None]]] = []
-        self.numbers = itertools.count()
-        self.scheduler.set_time(1000 * MS)
+    def hand_over(self, message: Handover, descriptor: int) -> None:
+        self.given.append((encode_handover(message), [descriptor]))
+        os.eventfd_write(self.handover, 1)
 
-    def call_at(self, due: int, what: Callable[[], None], connection: Connection | None = None) -> None:
-        """As the loop's; `Router.pass_time` lets it come true, and a fault ends the test."""
-        heapq.heappush(self.timers, (due, next(self.numbers), what))
+    # -- the worker's end: what its Control asks of channels -----------------------------------------------------------
 
-    def beat(self) -> None:
-        """As the loop's: nobody looks whether a worker without process hangs."""
+    def announcers(self) -> list[int]:
+        return [self.announcer]
 
-    def used_memory(self) -> None:
-        """As the loop's: nothing is given back here."""
+    def connections(self) -> int:
+        return self.handover
 
-    def advance(self, milliseconds: int) -> None:
-        """Move on, timer by timer."""
-        end = self.scheduler.now_ns + milliseconds * MS
-        while self.timers and self.timers[0][0] * MS <= end:
-            due, _, what = heapq.heappop(self.timers)
-            self.scheduler.set_time(max(due * MS, self.scheduler.now_ns))
-            what()
-        self.scheduler.set_time(end)
+    def receive_delta(self) -> bytes:
+        self._empty(self.announcer, self.deltas or self.orders)
+        if not self.deltas:
+            raise zmq.Again
+        return self.deltas.popleft()
+
+    def receive(self) -> list[bytes]:
+        self._empty(self.announcer, self.deltas or self.orders)
+        if not self.orders:
+            raise zmq.Again
+        return self.orders.popleft()
+
+    def receive_connection(self) -> tuple[bytes, list[int]]:
+        self._empty(self.handover, self.given)
+        if not self.given:
+            raise BlockingIOError
+        return self.given.popleft()
+
+    def send(self, parts: list[bytes]) -> None:
+        self.events.append(parts)
+
+    def send_page_request(self, data: bytes, descriptor: int) -> None:
+        raise AssertionError("there is no HTTPS in memory")
+
+    def close(self) -> None:
+        os.close(self.announcer)
+        os.close(self.handover)
+
+    @staticmethod
+    def _empty(descriptor: int, kept: object) -> None:
+        """It announces no more when nothing is kept."""
+        if not kept:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(descriptor)
 
 
 class InProcessWorker(Worker):
-    """A worker without process, sockets and channels; every handler is the real one."""
+    """A worker without process and sockets."""
+
+    transport = MemoryTransport
 
     def __init__(self, router: "Router", number: int) -> None:
         workers = len(router.eventfds)
-        self.setup = control.WorkerSetup(
+        self.faults: list[BaseException] = []
+        self.awake = False  # it is between two wakes
+        self.poller = self.make_poller()
+        self.channels = MemoryChannels()
+        setup = WorkerSetup(
             worker=number,
             generation=1,
             workers=workers,
-            region_fd=-1,
+            region_fd=os.dup(router.region.fd),
             eventfds=router.eventfds,
             handover_fd=-1,
             pub_endpoint="",
@@ -128,70 +181,14 @@ class InProcessWorker(Worker):
             client_public=b"",
             client_secret=b"",
             cpu=None,
-            router={
-                "id": router.identity,
-                "product": "sluice",
-                "version": "0",
-                "maxBufferedMegabytes": 1024,
-                "testHooks": router.test_hooks,
-                "scrubSeconds": 5 if router.test_hooks else 30,
-                "streamsKept": 2 if router.test_hooks else 128,
-                "stuckScanSeconds": 30,
-                "stuckAgeSeconds": 10,
-            },
-            log={},
+            router=facts(router.identity, test_hooks=router.test_hooks),
+            log=router.log.settings.to_dict(),
         )
-        self.log = Log(router.log.settings)
-        self.log_opened = None
-        self.router = self.setup.router
-        self.region = router.region
-        self.clock: Any = self.make_clock()
-        self.loop = self.clock
-        self.links = {}
-        self.slots = SlotPool(self.region, number, 1)
-        self.ports = [
-            WorkerPort(self.region, number, peer, router.eventfds[peer], self.links, self.clock.scheduler)
-            if peer != number
-            else None
-            for peer in range(workers)
-        ]
-        self.routed = RoutedEnds(self)
-        for port in self.peers:
-            port.routed = self.routed.by_slot
-        self.in_process = InProcess(self)
-        self.table = Table(self.region, number, router.identity, self.ports, self.links, self.in_process.accept)
-        self.offers = {}
-        self.clients = {}
-        self.stuck = StuckScan(self)
-        self.tracing = Tracing(self)
-        self.live = False
-        self.early = []
-        self.sent = Control()
-        self.control = self.sent  # type: ignore[assignment]
-        self.fed: list[Any] = []
-        self.faults: list[BaseException] = []
-        self.handlers = {
-            control.SNAPSHOT: self.on_snapshot,
-            control.ATTACHED: self.on_answer,
-            control.REFUSED: self.on_answer,
-            control.DECIDED: self.on_answer,
-            control.DETACHED: self.on_answer,
-            control.GONE: self.on_gone,
-            control.LINK: self.on_link,
-            control.UNLINK: self.on_unlink,
-            control.CLOSE: self.on_close,
-            control.SEND: self.on_send,
-            control.CONTROL: self.on_control,
-            control.TAKEN: self.on_taken,
-            control.PAIR: self.routed.pair,
-            control.PAIRED: self.on_paired,
-            control.UNPAIR: self.routed.unpair,
-            control.WATCH: self.on_watch,
-        }
+        super().__init__(setup, self.poller, self.channels)
 
-    def make_clock(self) -> Any:
-        """What stands for the event loop."""
-        return Clock()
+    def make_poller(self) -> Any:
+        """Where events and time come from."""
+        return MemoryPoller()
 
     @property
     def peers(self) -> list[Any]:
@@ -199,76 +196,66 @@ class InProcessWorker(Worker):
         return [port for port in self.ports if port is not None]
 
     def report_fault(self, what: str, fault: BaseException) -> None:
+        super().report_fault(what, fault)
         self.faults.append(fault)
 
-    def crash(self) -> None:
-        """Forget everything, as a process does that dies."""
-        self.live = False
-        self.clients = {}
+    def close(self) -> None:
+        self.control.close()
+        self.region.close()
 
 
 class Peer:
-    """A client of the router: octets go in by `feed`, what the router says is in `output`."""
+    """The other end of a connection of the router."""
 
-    def __init__(self, host: "Router", worker: InProcessWorker, known: Any, offer: str, initiate: Any = None) -> None:
-        self.host = host
+    def __init__(self, router: "Router", worker: InProcessWorker, known: Any) -> None:
+        self.host = router
         self.worker = worker
         self.known = known
-        self.client = Client(worker, known.number, worker.offers[offer], initiate)
+        self.client = worker.clients[known.number]
         self.connection = self.client.connection
-        self.connection.owner = self
-        self.client.transport = self
-        worker.clients[known.number] = self.client
-        self.output = bytearray()
-        self.rest = b""
-        self.blocked = False  # does not read: nothing leaves the router
-        self.gone = False
+        self.transport = worker.poller.memory[FIRST_DESCRIPTOR + known.number]
 
-    def schedule(self) -> None:
-        """The connection wants to be ticked; the host has no time of its own."""
+    def put(self, octets: bytes) -> None:
+        """Octets arrive, and lie there until the worker wakes."""
+        self.transport.put(bytes(octets))
 
     def feed(self, octets: bytes) -> None:
-        """Octets arrive; what is not taken now is offered again with what follows."""
-        self.rest += octets
-        if self.gone or self.connection.paused:
-            return
-        self.host.enter()
-        self.worker.fed.append(self.connection)
-        self.rest = self.rest[self.connection.feed(self.rest) :]
+        """Octets arrive, and wake the worker; what it does not take now it takes later."""
+        self.put(octets)
+        self.host.wake(self.worker)
+        while self.transport.readable_now():
+            self.host.wake(self.worker)
 
     def lose(self) -> None:
-        """The socket is gone."""
+        """The connection is reset: nothing is read any more."""
         if not self.gone:
-            self.connection.transport_lost()
-            self.end()
+            self.transport.lose()
+            self.host.wake(self.worker)
 
-    def collect(self) -> None:
-        """What the router has to say now."""
-        if self.gone or self.blocked:
-            return
-        while octets := self.connection.take_output():
-            if self.connection.silent:
-                break
-            self.output += octets
-        if self.connection.finished:
-            self.end()
+    @property
+    def gone(self) -> bool:
+        """The router has closed its end."""
+        return bool(self.transport.fd < 0)
 
-    def end(self) -> None:
-        """As the transport does when its socket is closed."""
-        self.gone = True
-        self.rest = b""
-        self.connection.owner = None
-        self.connection.release()
+    @property
+    def blocked(self) -> bool:
+        """It does not read: nothing leaves the router."""
+        return bool(self.transport.blocked)
+
+    @blocked.setter
+    def blocked(self, blocked: bool) -> None:
+        self.transport.blocked = blocked
 
     def take(self) -> bytes:
         """What has come since the last call."""
-        octets = bytes(self.output)
-        self.output.clear()
+        octets: bytes = self.transport.take()
         return octets
 
 
 class Router:
-    """A whole router. `close` it: it holds descriptors."""
+    """A whole router. It holds descriptors: one that a test has not closed is abandoned at the end of the test."""
+
+    all_open: ClassVar[set["Router"]] = set()
 
     worker_type = InProcessWorker
 
@@ -283,8 +270,10 @@ class Router:
         links: int = LINKS,
         addresses: int = ADDRESSES,
         worker_types: Sequence[type[InProcessWorker]] = (),
+        content_limit: int | None = None,
     ) -> None:
-        """worker_types: of the first workers, where they are others."""
+        """worker_types: of the first workers, where they are others. content_limit: octets of messages that this
+        process may hold, where the configuration cannot say so little."""
         self.log = Log(log)
         self.links = links
         self.test_hooks = test_hooks
@@ -292,12 +281,19 @@ class Router:
         self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
         self.configuration = load_text("router.conf", text or configuration())
         self.identity = self.configuration.router.id
-        self.core = Core(self.configuration, self.log, addresses, self.region.reset_address, test_hooks=test_hooks)
+        self.core = RouterCore(
+            self.configuration, self.log, addresses, self.region.reset_address, test_hooks=test_hooks
+        )
         self.listeners = {listener.name: listener for listener in self.configuration.listeners}
         self.peers: list[Peer] = []
         self.work = True  # messages for the router itself are handled
         types = [*worker_types, *[self.worker_type] * workers][:workers]
         self.workers = [kind(self, number) for number, kind in enumerate(types)]
+        Router.all_open.add(self)
+        for worker in self.workers:
+            worker.loop.scheduler.memory.content_limit = (
+                content_limit or self.configuration.router.buffered_megabytes << 20
+            )
         for worker in self.workers:
             known = Known(worker.setup.worker, 1)
             known.stage = Stage.STARTING
@@ -309,116 +305,165 @@ class Router:
         for peer in self.peers:
             peer.lose()
         self.settle()
+        Router.all_open.remove(self)
+        count_in(None)
+        for worker in self.workers:
+            worker.close()
         self.region.close()
+        for descriptor in self.eventfds:
+            os.close(descriptor)
+
+    def abandon(self) -> None:
+        """A worker has ended by a fault: nobody takes apart what it leaves."""
+        Router.all_open.remove(self)
+        count_in(None)
+        for worker in self.workers:
+            worker.channels.close()
         for descriptor in self.eventfds:
             os.close(descriptor)
 
     def connect(self, worker: int = 0, listener: str = LISTENER) -> Peer:
         """A new connection to a worker."""
         known = self.core.workers[worker]
-        adopted = self.core.adopt(known, self.listeners[listener], "127.0.0.1:0", "127.0.0.1:1")
-        peer = Peer(self, self.workers[worker], adopted, listener)
+        adopted = self.core.connections.adopt(known, self.listeners[listener], "127.0.0.1:0", "127.0.0.1:1")
+        return self.hand_over(worker, Handover(adopted.number, listener, adopted.peer), adopted)
+
+    def initiate(self, worker: int, config: Any, watching: Any) -> Peer:
+        """A connection that the router opens from a worker, of a connector. watching: who hears what becomes of it."""
+        offer, _ = self.core.profiles.add(config)
+        self.settle()
+        to = Initiate(config.host, None)
+        number = self.core.connections.take_number()
+        known = self.core.connections.initiate(number, config, offer, watching, to)
+        self.core.connections.move(known, self.core.workers[worker])
+        return self.hand_over(worker, Handover(number, offer, known.peer, initiate=to), known)
+
+    def hand_over(self, worker: int, message: Handover, known: Any) -> Peer:
+        own = self.workers[worker]
+        own.channels.hand_over(message, FIRST_DESCRIPTOR + message.conn)
+        self.wake(own)
+        peer = Peer(self, own, known)
         self.peers.append(peer)
         return peer
 
-    def enter(self) -> None:
-        """What the engine writes from now on is this router's."""
+    def lose_worker(self) -> None:
+        """The last worker dies, and its connections with it."""
+        worker = self.workers.pop()
+        worker.channels.close()
+        self.peers = [peer for peer in self.peers if peer.worker is not worker]
+        self.core.lost(self.core.workers[worker.setup.worker], lambda: None)
+
+    def enter(self, worker: InProcessWorker | None = None) -> None:
+        """What compiled code keeps for a process is that of this worker from now on."""
+        worker = worker or self.workers[0]
         use_node(f"0/{self.identity}")
+        set_tag_space(worker.setup.worker)
+        count_in(worker.loop)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
+    def wake(self, worker: InProcessWorker) -> None:
+        """One wake of a worker, whether it has a reason or not."""
+        self.enter(worker)
+        worker.awake = True
+        worker.loop.step()
+
+    def run(self, worker: InProcessWorker) -> None:
+        """Until the worker would sleep."""
+        self.enter(worker)
+        worker.awake = False
+        with contextlib.suppress(Asleep):
+            worker.loop.run()
+
     def settle(self) -> None:
         """Until nothing moves. Raises FaultError."""
-        self.enter()
-        for _ in range(ROUNDS):
-            moved = self.decide()
-            for worker in self.workers:
-                moved |= self.wake(worker)
-            moved |= any(engine.waiting(port) for worker in self.workers for port in worker.peers)
-            if not moved:
-                break
-        else:
-            raise FaultError(f"still not quiet after {ROUNDS} wakes")
-        self.peers = [peer for peer in self.peers if not peer.gone]
+        self.settle_with_faults()
+        self._check_faults()
+
+    def _check_faults(self) -> None:
         for worker in self.workers:
             if worker.faults:
                 raise FaultError(f"worker {worker.setup.worker}: {worker.faults[0]!r}") from worker.faults[0]
 
-    def wake(self, worker: InProcessWorker) -> bool:
-        """One wake of a worker, in the order of its loop. True: something happened."""
-        if not isinstance(worker.clock, Clock):
-            worker.clock.step()  # the real one
-            return False
-        moved = False
-        for port in worker.peers:
-            if port.alive:
-                moved |= engine.receive(port) > 0
-        moved |= self.collect(worker)
-        for port in worker.peers:
-            if port.alive and engine.flush(port):
-                for connection in worker.fed:
-                    port.throttle(connection)
-        worker.fed.clear()
-        for connection in engine.take_resumed(worker.clock.scheduler):
-            if connection.owner is not None and not connection.paused and not connection.finished:
-                connection.owner.feed(b"")
-                moved = True
-        return moved | self.collect(worker)
+    def settle_with_faults(self) -> None:
+        """The same where faults are expected: they are kept by the worker that reported them."""
+        for worker in self.workers:
+            if not worker.awake and not worker.poller.awaited():
+                self.wake(worker)  # the test may have done something behind its back
+        self._run_all()
 
-    def collect(self, worker: InProcessWorker) -> bool:
-        dirty = engine.take_dirty(worker.clock.scheduler)
-        for connection in dirty:
-            if connection.owner is not None:
-                connection.owner.collect()
-        return bool(dirty)
+    def _run_all(self) -> None:
+        for _ in range(ROUNDS):
+            moved = self.supervise()
+            for worker in self.workers:
+                if worker.awake or worker.poller.awaited():
+                    self.run(worker)
+                    moved = True
+            if not moved:
+                break
+        else:
+            raise FaultError(f"still not quiet after {ROUNDS} rounds")
+        self.peers = [peer for peer in self.peers if not peer.gone]
 
     def decide(self) -> bool:
-        """The supervisor takes what workers told, and they what it answers. True: something was said."""
+        """The supervisor's turn, and workers hear at once what it says. True: something was said."""
+        moved = self.supervise()
+        for worker in self.workers:
+            self.enter(worker)
+            worker.control.poll()
+            worker.awake = False
+        return moved
+
+    def supervise(self) -> bool:
+        """The supervisor takes what workers have said, and answers. True: something was said."""
         moved = False
         for worker in self.workers:
             known = self.core.workers[worker.setup.worker]
-            while worker.sent.told:
-                octets, raw = worker.sent.told.popleft()
-                for message in control.decode(octets):
-                    self.core.receive(known, message, raw)
+            events = worker.channels.events
+            while events:
+                octets, *raw = events.popleft()
+                *before, last = decode_events(octets)
+                for message in before:
+                    self.core.receive(known, message, None)
+                self.core.receive(known, last, raw[0] if raw else None)
                 moved = True
         if self.work:
-            moved |= self.core.in_process.work()
+            moved |= self.core.work()
         while (delta := self.core.take_delta()) is not None:
-            decoded = control.decode_delta(control.encode_delta(*delta))
+            octets = encode_delta(*delta)
             for worker in self.workers:
-                worker.on_delta(decoded["epoch"], decoded["ops"])
+                worker.channels.announce_delta(octets)
             moved = True
         for worker in self.workers:
             known = self.core.workers[worker.setup.worker]
             answers, known.outbox = known.outbox, []
-            for message in control.decode(control.encode(answers)):
-                worker.on_message(message, None)
+            if answers:
+                worker.channels.order(answers)
                 moved = True
             while known.sends:
                 order, octets = known.sends.popleft()
-                worker.on_message(control.decode(control.encode([order]))[0], octets)
+                worker.channels.order([order], octets)
                 moved = True
         return moved
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def pass_time(self, milliseconds: int) -> None:
-        """Clocks move on; heartbeats, time-outs and starved links get their turn."""
-        for worker in self.workers:
-            scheduler = worker.clock.scheduler
-            worker.clock.advance(milliseconds)
-            for peer in self.peers:
-                if peer.worker is worker and not peer.gone:
-                    peer.connection.tick(scheduler.now)
-            for link in engine.take_starved(scheduler):
-                if link.check_starved():
-                    engine.starve(scheduler, link)
+        """Time passes from one timer of a worker to the next."""
         self.settle()
+        now = self.workers[0].poller.time_ns
+        end = now + milliseconds * MS
+        while now < end:
+            dues = [worker.poller.until * MS for worker in self.workers if worker.poller.until is not None]
+            now = min(end, max(now, min(dues, default=end)))
+            for worker in self.workers:
+                worker.poller.time_ns = now
+            self._run_all()
+            self._check_faults()
 
-    def pause_reasons(self, peer: Peer) -> Pause:
+    def pause_reasons(self, peer: Peer) -> RouterPause:
         """Why the peer's frames wait."""
-        return Pause(peer.connection.paused)
+        return RouterPause(peer.connection.paused)
 
     # -- what must hold ------------------------------------------------------------------------------------------------
 

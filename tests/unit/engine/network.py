@@ -5,10 +5,11 @@ real; octets are moved by hand, and time is what the test says.
 from collections.abc import Callable
 from typing import Any
 
-import router.routing.testing as engine
-import supervisor.routers
-from supervisor.connections import Ending
+import router.testing.engine as engine
+import supervisor.network.adapter
+from supervisor.connections.connections import Ending
 from tests.unit.engine.host import FaultError, Peer, Router
+from tests.unit.engine.talk import frames, start
 
 ROUNDS = 1000
 SECONDS = 60  # until a network must know itself
@@ -140,7 +141,6 @@ class Joint:
     def cut(self) -> None:
         """The socket is gone, for both."""
         for end in self.ends:
-            end.host.enter()
             end.lose()
 
 
@@ -150,7 +150,7 @@ class Network:
     def __init__(self, ids: str, workers: int = 1, *, monkeypatch: Any, **options: str) -> None:
         self.time = VirtualTime()
         self.on_octets: Callable[[Router, bytes], None] | None = None  # what a router says to another one
-        monkeypatch.setattr(supervisor.routers, "time", self.time)
+        monkeypatch.setattr(supervisor.network.adapter, "time", self.time)
         fields = {"listener": "", "between": "", "more": "", **options}
         self.before = engine.alive()
         self.routers = {one: Router(workers, CONFIGURATION % {"id": one, **fields}) for one in ids}
@@ -163,16 +163,7 @@ class Network:
         """A connection from `first` to `second`, on these workers of theirs."""
         a, b = self[first], self[second]
         config = next(one for one in a.configuration.connectors if one.name == connector)
-        offer, _ = a.core.offers.add(config)
-        a.settle()
-        initiate: Any = {"host": "peer.example", "user": None}
-        known = a.core.initiate(a.core.take_connection_number(), config, offer, Quiet(), initiate)
-        a.core.move(known, a.core.workers[workers[0]])
-        one = Peer(a, a.workers[workers[0]], known, offer, initiate)
-        a.peers.append(one)
-        a.enter()
-        one.connection.start()
-        joint = Joint(self, one, b.connect(workers[1], "between"))
+        joint = Joint(self, a.initiate(workers[0], config, Quiet()), b.connect(workers[1], "between"))
         self.joints.append(joint)
         self.settle()
         return joint
@@ -221,7 +212,6 @@ class Network:
             router.check_quiet()
         for router in self.routers.values():
             for peer in list(router.peers):
-                router.enter()
                 peer.lose()
         self.settle()
         self.pass_seconds(70)  # until routers are forgotten
@@ -241,3 +231,12 @@ def remotes(router: Router, key: str) -> set[str]:
     record = router.core.table.records.get(key)
     found = record.remotes if record is not None else None
     return {protocol(router).id_of(index) for index in found or ()}
+
+
+def client(network: Network, router_id: str, *octets: bytes, worker: int = 0, listener: str = "main") -> Peer:
+    """A client that says this at once."""
+    peer = network[router_id].connect(worker, listener)
+    peer.feed(start() + b"".join(octets))
+    network.settle()
+    frames(peer)
+    return peer

@@ -2,19 +2,26 @@
 anything else is a fault. Cases: `{"octets": hex}`.
 """
 
+from array import array
 from typing import Any
 
+from pipeline.decode import COLUMNS
+from pipeline.decode import decode as decode_columns
 from router.amqp.codec import decode, described_list, equal_span, fields
 from router.amqp.frames import disposition_dict, flow_dict, transfer_dict
-from router.amqp.message import rewritten, scan_dict
+from router.message.annotations import rewritten
+from router.message.sections import scan_dict
 
+from router.addressing.address import classify, key, normalise
+from router.addressing.pattern import PatternError, PatternTree, from_prefix
 from router.amqp.errors import RemoteError
 from router.amqp.sasl import Anonymous, SaslServer
 from router.config.errors import ConfigError
 from router.config.load import load_text
-from router.routing.address import classify, key, normalise
-from router.routing.pattern import PatternError, PatternTree, from_prefix
-from workers.terminus import Terminus
+from router.policy.hosts import HostError, HostRules, known
+from router.policy.names import NameList, NamePatterns
+from tests.unit.router.policy.naive import listed, matched
+from workers.links.terminus import Terminus
 
 Case = dict[str, Any]
 ANNOTATED = 2  # SCAN_TRUNCATED: results above are refusals
@@ -62,6 +69,15 @@ def message(case: Case) -> None:
             assert again is not None, f"what we wrote cannot be read: {out.hex()}"
 
 
+def columns(case: Case) -> None:
+    """The octets, and parts of them, as messages of a table."""
+    octets = octets_of(case)
+    size = len(octets)
+    ends = array("i", [0, size // 3, size // 3, size])
+    found = decode_columns(ends, octets, 0, len(ends) - 1, list(COLUMNS))
+    assert set(found) == set(COLUMNS)
+
+
 def sasl(case: Case) -> None:
     octets = octets_of(case)
     server = SaslServer({"ANONYMOUS": Anonymous})
@@ -101,3 +117,19 @@ def address(case: Case) -> None:
     for pattern, _ in list(tree.items()):
         tree.remove(pattern)
     assert len(tree) == 0
+
+
+def policy(case: Case) -> None:
+    """What is compiled says what the rules say, read one by one; hosts that cannot be used are refused."""
+    user, address, *items = [*octets_of(case).decode("utf-8", "replace").split("\n"), "", ""]
+    assert NameList(items).permits(address, user) == listed(items, address, user)
+    assert NamePatterns(items).permits(address, user) == matched(items, address, user)
+    hosts = []
+    for item in items:
+        try:
+            HostRules([item], known({}))
+        except HostError:
+            continue
+        hosts.append(item)
+    alone = [HostRules([host], known({})).allows(address) for host in hosts]
+    assert HostRules(hosts, known({})).allows(address) == any(alone)

@@ -8,10 +8,11 @@ With "network" the router is an interior one, of which other routers are told by
 cost, origins] (a neighbour, behind an inter-router connection), ["announce", index, key], ["withdraw", index, key].
 """
 
+import math
 from typing import Any
 
-import router.routing.testing as engine
-from supervisor.neighbours import Nobody
+import router.testing.engine as engine
+from router.control.ops import RouterOp
 from tests.unit.engine.answers import Answers
 from tests.unit.engine.host import Peer, Router, configuration
 from tests.unit.engine.watch import Watcher
@@ -32,9 +33,9 @@ class Play:
         self.before = engine.alive()
         self.router = Router(workers, INTERIOR if network else None, ring_octets, test_hooks=True)
         if network:
-            # The network is what the events say.
-            self.router.core.routers = None
-            self.router.core.neighbours.network = Nobody()
+            # The network is what the events say; the router's own protocol never begins.
+            assert self.router.core.routers is not None
+            self.router.core.routers._begins = math.inf
         self.answers: dict[int, Answers] = {}
         self.peers: dict[int, Peer] = {}
         self.watchers: dict[int, Watcher] = {}
@@ -58,7 +59,7 @@ class Play:
             number, index, cost, origins = rest
             if number in self.peers:
                 conn = self.peers[number].known.number
-                self.router.core.table.change(["router", index, f"N{index}", [conn], cost, origins])
+                self.router.core.table.change(RouterOp(index, f"N{index}", [conn], cost, origins))
         elif rest[0] in self.peers:  # a shortened conversation may lack its beginning
             self.of_peer(kind, rest[0], rest[1:])
 
@@ -85,7 +86,6 @@ class Play:
             peer.blocked = True
         elif kind == "unblock":
             peer.blocked = False
-            peer.collect()
         elif kind == "spoiled":
             self.spoiled.add(number)
 
@@ -101,7 +101,6 @@ class Play:
         """Everybody leaves: nothing may stay behind."""
         for peer in self.peers.values():
             peer.blocked = False
-            peer.collect()
         self.settle()
         for peer in self.peers.values():
             peer.lose()

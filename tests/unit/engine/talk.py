@@ -1,11 +1,10 @@
 """What a client says, as octets, and what it hears, as frames and messages."""
 
-from typing import Any
+from typing import Any, Protocol
 
 from tests.peer.codec import decode, encode
 from tests.peer.frames import AMQP_HEADER, FRAME_HEADER, Frame, Performative, frame_octets, parse_frame, source, target
 from tests.peer.types import Described, Map, Symbol, ULong
-from tests.unit.engine.host import Peer
 
 MANY = 0x7FFFFFFF  # a window, or credit, that never matters
 PART = 16000  # octets of payload in one frame: below the 16384 that the router takes
@@ -109,7 +108,13 @@ def sections(octets: bytes) -> list[tuple[int, Any]]:
     return found
 
 
-def frames(peer: Peer) -> list[Frame]:
+class Hearing(Protocol):
+    """The end of a connection that a test has."""
+
+    def take(self) -> bytes: ...
+
+
+def frames(peer: Hearing) -> list[Frame]:
     """What came since the last call, protocol headers left out."""
     octets, at, found = peer.take(), 0, []
     while len(octets) - at >= FRAME_HEADER:

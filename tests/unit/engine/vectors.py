@@ -1,10 +1,11 @@
-"""Cases that once failed: tests/vectors/TARGET/NAME.json, as the fuzz harness writes them."""
+"""Cases that once failed, and some of each kind: tests/vectors/TARGET/NAME.json, as the fuzz harness writes them."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from tests.fuzz import logins, rules
 from tests.unit.engine import parsers
 from tests.unit.engine.replay import play
 
@@ -17,6 +18,12 @@ RUN: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
     "sasl": parsers.sasl,
     "config": parsers.config,
     "address": parsers.address,
+    "login": logins.run_login,
+    "token": logins.run_token,
+    "service": logins.run_service_open,
+    "users": logins.run_users_file,
+    "policy": parsers.policy,
+    "rules": rules.run_rules,
 }
 
 

@@ -71,6 +71,10 @@ def test_a_chain_carries_messages_and_outcomes(world: World) -> None:
 def test_a_triangle_duplicates_multicast_as_the_original_does(world: World) -> None:
     net = Net(world, "ABC")
     net.link("AB", "BC", "CA")
+    world.wait(
+        lambda: all(node.cost == 1 for router in net.routers.values() for node in router.engine.nodes.values()),
+        "every router is a neighbour of every other",
+    )
     consumers = {name: net[name].consumer("multicast/x") for name in "ABC"}
     for name in "ABC":
         net[name].wait_key("M0multicast/x", *(set("ABC") - {name}))

@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "choose-python"
+pytestmark = pytest.mark.starts
 
 # Says that it is 3.10, whatever runs it.
 OLD_PYTHON = f"""#!/bin/sh

@@ -11,7 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import router
+from router.control.messages import Attach
 
 ROOT = Path(str(router.__file__)).parent.parent
 LAUNCH = Path(__file__).with_name("launch.py")
@@ -110,11 +113,12 @@ class Client:
         """Ask for a link; returns its number."""
         link = self._next_link
         self._next_link += 1
-        self.send(**attach(link, direction, address, **more))
+        self.send(**attach_fields(link, direction, address, **more))
         return link
 
     def opened(self) -> None:
         self.send(t="opened", container="c", hostname=None, user="anonymous", properties={}, tls=None)
+        self.receive("admitted")
 
     def table(self) -> "Table":
         self.send(t="table")
@@ -160,8 +164,13 @@ class Table:
         return next((self.consumers[number] for number, own in self.addresses.items() if own == key), None)
 
 
-def attach(link: int, direction: str, address: str | None, **more: object) -> dict[str, Any]:
-    """An attach message without the connection's number."""
+def attach(link: int, direction: str, address: str | None, **more: object) -> Attach:
+    """An attach message; of connection 0 if `more` does not say which."""
+    return msgspec.convert({"conn": 0, **attach_fields(link, direction, address, **more)}, Attach)
+
+
+def attach_fields(link: int, direction: str, address: str | None, **more: object) -> dict[str, Any]:
+    """The fields of an attach message, without the connection's number."""
     return {
         "t": "attach",
         "link": link,

@@ -1,16 +1,19 @@
 """Runs a supervisor whose workers are stand-ins: `launch.py CONFIGURATION`.
 
 Environment: WORKER_MODULE runs instead of the stand-in; DEADLINE is the seconds after which workers are taken for hung,
-PROBE those between two probes, a fifth of those after which one that does not react is killed.
+PROBE those between two probes, a fifth of those after which one that does not react is killed; the supervisor fails at
+attaches to FAULTY_ADDRESS.
 """
 
 import os
 import sys
 
-import supervisor.probes
-import supervisor.workers
+import supervisor.processes.pool
+import supervisor.processes.probes
 from router.config.load import load
+from router.control.messages import Attach
 from router.log import Log
+from supervisor.links.attach import Accepted, Attaching, Refused, Routed
 from supervisor.main import run
 
 
@@ -19,12 +22,25 @@ def main() -> int:
     log = Log(configuration.log_settings())
     if "DEADLINE" in os.environ:
         deadline = float(os.environ["DEADLINE"])
-        supervisor.workers.START_DEADLINE = supervisor.workers.ACKNOWLEDGE_DEADLINE = deadline  # type: ignore[misc]
+        supervisor.processes.pool.START_DEADLINE = supervisor.processes.pool.ACKNOWLEDGE_DEADLINE = deadline  # type: ignore[misc]
     if "PROBE" in os.environ:
-        supervisor.probes.PROBE_EVERY = float(os.environ["PROBE"])  # type: ignore[misc]
-        supervisor.probes.KILL_AFTER = 5 * supervisor.probes.PROBE_EVERY  # type: ignore[misc]
+        supervisor.processes.probes.PROBE_EVERY = float(os.environ["PROBE"])  # type: ignore[misc]
+        supervisor.processes.probes.KILL_AFTER = 5 * supervisor.processes.probes.PROBE_EVERY  # type: ignore[misc]
+    if "FAULTY_ADDRESS" in os.environ:
+        fail_at(os.environ["FAULTY_ADDRESS"])
     module = os.environ.get("WORKER_MODULE", "tests.unit.supervisor.standin")
     return run(configuration, log, program="sluice", test_hooks=False, worker_module=module)
+
+
+def fail_at(address: str) -> None:
+    decide = Attaching.decide
+
+    def fail(self: Attaching, message: Attach, role: str, usable: bool = False) -> Accepted | Refused | Routed:
+        if message.address == address:
+            raise LookupError(address)
+        return decide(self, message, role, usable)
+
+    Attaching.decide = fail  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

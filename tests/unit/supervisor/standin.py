@@ -14,13 +14,18 @@ import signal
 import socket
 import threading
 import time
+from typing import Any
 
+import msgspec
 import zmq
 
-from router.ipc.control import Message, Op, WorkerSetup, decode_delta, decode_handover, encode, identity
-from router.ipc.control import decode as decode_messages
-from router.ipc.layout import Region
-from router.ipc.testing import set_worker
+from router.control.codec import decode_delta, decode_handover, decode_orders
+from router.control.messages import Ack, Closed, Drain, Message, Order, Ready, Snapshot
+from router.control.names import identity
+from router.control.ops import Op
+from router.control.setup import WorkerSetup
+from router.interworker.region import Region
+from router.testing.interworker import set_worker
 
 MAX_MESSAGE = 4096
 
@@ -36,7 +41,7 @@ class StandIn:
         self.epoch = -1  # no snapshot yet
         self.clients: dict[int, socket.socket] = {}
         self.received: dict[int, bytes] = {}
-        self.outbox: list[Message] = []
+        self.outbox: list[Message | dict[str, Any]] = []  # also messages that no worker would send
         self.ended = False
         self.context = zmq.Context()
         self.sub = self.connect(zmq.SUB, setup.pub_endpoint)
@@ -59,7 +64,7 @@ class StandIn:
         opened.connect(endpoint)
         return opened
 
-    def tell(self, message: Message) -> None:
+    def tell(self, message: Message | dict[str, Any]) -> None:
         """Send a message at the end of this wake, with all others."""
         self.outbox.append(message)
 
@@ -70,7 +75,7 @@ class StandIn:
             if self.eventfd in ready:
                 os.eventfd_read(self.eventfd)
             if self.ctl in ready:
-                for message in decode_messages(self.ctl.recv()):
+                for message in decode_orders(self.ctl.recv()):
                     self.answer(message)
             if self.sub in ready and self.epoch >= 0:  # deltas wait for the snapshot
                 self.apply(self.sub.recv())
@@ -80,27 +85,27 @@ class StandIn:
                 if client.fileno() in ready:
                     self.read(number, client)
             if self.outbox:
-                self.ctl.send(encode(self.outbox))
+                self.ctl.send(msgspec.json.encode(self.outbox))
                 self.outbox.clear()
         return 0
 
-    def answer(self, message: Message) -> None:
-        if message["t"] == "snapshot":
-            self.ops, self.epoch = message["ops"], message["epoch"]
-            self.tell({"t": "ready", "epoch": self.epoch})
-        elif message["t"] == "drain":
+    def answer(self, message: Order) -> None:
+        if isinstance(message, Snapshot):
+            self.ops, self.epoch = message.ops, message.epoch
+            self.tell(Ready(self.epoch))
+        elif isinstance(message, Drain):
             self.ended = True
-        elif message["conn"] in self.clients:
-            self.write(self.clients[message["conn"]], message)
+        elif (conn := getattr(message, "conn", None)) in self.clients:
+            self.write(self.clients[conn], with_defaults(message))
 
     def apply(self, data: bytes) -> None:
         delta = decode_delta(data)
-        if delta["epoch"] <= self.epoch:
+        if delta.epoch <= self.epoch:
             return
-        assert delta["epoch"] == self.epoch + 1, "a delta is missing"
-        self.epoch = delta["epoch"]
-        self.ops += delta["ops"]
-        self.tell({"t": "ack", "epoch": self.epoch})
+        assert delta.epoch == self.epoch + 1, "a delta is missing"
+        self.epoch = delta.epoch
+        self.ops += delta.ops
+        self.tell(Ack(self.epoch))
 
     def adopt(self) -> None:
         data, fds, _, _ = socket.recv_fds(self.handover, MAX_MESSAGE, 1)
@@ -109,10 +114,10 @@ class StandIn:
             return
         message = decode_handover(data)
         client = socket.socket(fileno=fds[0])
-        self.clients[message["conn"]] = client
-        self.received[message["conn"]] = b""
+        self.clients[message.conn] = client
+        self.received[message.conn] = b""
         self.poller.register(client, zmq.POLLIN)
-        self.write(client, {"t": "adopted", "worker": self.setup.worker, "pid": os.getpid(), **message})
+        self.write(client, {"t": "adopted", "worker": self.setup.worker, "pid": os.getpid(), "conn": message.conn})
 
     def read(self, number: int, client: socket.socket) -> None:
         try:
@@ -123,13 +128,13 @@ class StandIn:
             self.poller.unregister(client)
             del self.clients[number]
             client.close()
-            self.tell({"t": "closed", "conn": number, "error": None})
+            self.tell(Closed(conn=number, error=None))
             return
         *lines, self.received[number] = (self.received[number] + data).split(b"\n")
         for line in lines:
             self.command(number, client, json.loads(line))
 
-    def command(self, number: int, client: socket.socket, message: Message) -> None:
+    def command(self, number: int, client: socket.socket, message: dict[str, Any]) -> None:
         if message["t"] == "table":
             self.write(client, {"t": "table", "epoch": self.epoch, "ops": self.ops})
         elif message["t"] == "die":
@@ -138,8 +143,13 @@ class StandIn:
             self.tell({"conn": number, **message})
 
     @staticmethod
-    def write(client: socket.socket, message: Message) -> None:
-        client.sendall(json.dumps(message).encode() + b"\n")
+    def write(client: socket.socket, message: dict[str, Any]) -> None:
+        client.sendall(msgspec.json.encode(message) + b"\n")
+
+
+def with_defaults(message: Message) -> dict[str, Any]:
+    """All fields of a message, also those that are left out on the wire."""
+    return {"t": message.kind_name, **msgspec.structs.asdict(message)}
 
 
 def run(setup: WorkerSetup) -> int:

@@ -5,9 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.config.load import load_text
+from router.control import messages
 from router.log import Log, LogSettings, ModuleSettings
-from supervisor.core import Core
-from supervisor.worker import Stage, Worker, WorkerFaultError
+from supervisor.composition import RouterCore
+from supervisor.processes.worker import Stage, Worker, WorkerFaultError
+from tests.unit.engine.ops import wire
 from tests.unit.supervisor.harness import Table, attach, configuration_text
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
@@ -37,7 +39,7 @@ class Router:
     def __init__(self, workers=3, text=None):
         self.reset: list[int] = []
         self.configuration = load_text("router.conf", text or configuration_text(workers))
-        self.core = Core(self.configuration, Log(QUIET), 40, self.reset.append)
+        self.core = RouterCore(self.configuration, Log(QUIET), 40, self.reset.append)
         self.replicas = {}
         self.respawned = 0
         for index in range(workers):
@@ -55,9 +57,9 @@ class Router:
 
     def flush(self):
         while (delta := self.core.take_delta()) is not None:
-            self.check_ids(delta[1])
+            self.check_ids(wire(delta[1]))
             for replica in self.replicas.values():
-                replica.queue.append(delta)
+                replica.queue.append((delta[0], wire(delta[1])))
         for replica in list(self.replicas.values()):
             outbox, replica.worker.outbox = replica.worker.outbox, []
             for message in outbox:
@@ -72,22 +74,22 @@ class Router:
                         assert replica.table.addresses.get(op[1], op[2]) == op[2]
 
     def deliver(self, replica, message):
-        if message["t"] == "snapshot":
-            replica.ops, replica.epoch = message["ops"], message["epoch"]
+        if isinstance(message, messages.Snapshot):
+            replica.ops, replica.epoch = wire(message.ops), message.epoch
             replica.queue = [delta for delta in replica.queue if delta[0] > replica.epoch]
-            self.core.receive(replica.worker, {"t": "ready", "epoch": replica.epoch})
+            self.core.receive(replica.worker, messages.Ready(replica.epoch))
             return self.flush()
         replica.answers.append(message)
-        if message["t"] != "attached" or message["kind"] == "anonymous":
+        if not isinstance(message, messages.Attached) or message.kind == "anonymous":
             return None
-        key = (message["conn"], message["link"])
+        key = (message.conn, message.link)
         assert key in replica.links, "an answer for a link that is gone"
-        assert message["addr"] in replica.table.addresses
+        assert message.addr in replica.table.addresses
         if replica.links[key] == "out":
-            wanted = (replica.worker.index, message["link"], (replica.worker.generation << 20) + message["link"])
+            wanted = (replica.worker.index, message.link, (replica.worker.generation << 20) + message.link)
             for other in self.replicas.values():
                 if other.worker.live:
-                    assert wanted in other.table.consumers[message["addr"]]
+                    assert wanted in other.table.consumers[message.addr]
         return None
 
     def take(self, index, everything=False):
@@ -98,14 +100,14 @@ class Router:
             assert epoch == replica.epoch + 1
             replica.ops = replica.ops + ops
             replica.epoch = epoch
-            self.core.receive(replica.worker, {"t": "ack", "epoch": epoch})
+            self.core.receive(replica.worker, messages.Ack(epoch))
             self.flush()
             if not everything:
                 return
 
     def connect(self, index):
         worker = self.replicas[index].worker
-        return self.core.adopt(worker, self.configuration.listeners[0], "host:1", "peer:2").number
+        return self.core.connections.adopt(worker, self.configuration.listeners[0], "host:1", "peer:2").number
 
     def attach(self, index, conn, direction, address, **more):
         replica = self.replicas[index]
@@ -119,12 +121,12 @@ class Router:
 
     def detach(self, index, conn, link):
         del self.replicas[index].links[conn, link]
-        self.core.receive(self.replicas[index].worker, {"t": "detach", "conn": conn, "link": link})
+        self.core.receive(self.replicas[index].worker, messages.Detach(conn=conn, link=link))
 
     def close(self, index, conn):
         replica = self.replicas[index]
         replica.links = {key: direction for key, direction in replica.links.items() if key[0] != conn}
-        self.core.receive(replica.worker, {"t": "closed", "conn": conn, "error": None})
+        self.core.receive(replica.worker, messages.Closed(conn=conn, error=None))
 
     def kill(self, index):
         worker = self.replicas.pop(index).worker
@@ -159,11 +161,11 @@ def test_a_consumer_waits_for_all_and_a_producer_for_its_own(router):
     own = router.replicas[0]
     assert own.answers == []
     router.take(0)
-    assert [answer["link"] for answer in own.answers] == [1]
+    assert [answer.link for answer in own.answers] == [1]
     router.take(1)
     assert len(own.answers) == 1
     router.take(2)
-    assert [answer["link"] for answer in own.answers] == [1, 0]
+    assert [answer.link for answer in own.answers] == [1, 0]
 
 
 def test_a_producer_of_a_known_address_need_not_wait(router):
@@ -173,7 +175,7 @@ def test_a_producer_of_a_known_address_need_not_wait(router):
     router.attach(0, conn, "in", "a")
     router.attach(0, conn, "in", None)
     router.flush()
-    assert [answer["kind"] for answer in router.replicas[0].answers] == ["address", "address", "anonymous"]
+    assert [answer.kind for answer in router.replicas[0].answers] == ["address", "address", "anonymous"]
 
 
 def test_one_delta_for_all_changes_of_a_wake(router):
@@ -190,8 +192,7 @@ def test_refusals_are_answered_at_once(router):
     router.attach(1, conn, "out", None)
     router.flush()
     (answer,) = router.replicas[1].answers
-    assert answer == {"t": "refused", "conn": conn, "link": 0, "condition": "qd:no-route-to-dest",
-                      "description": "No route to the destination node"}  # fmt: skip
+    assert answer == messages.Refused(conn, 0, "qd:no-route-to-dest", "No route to the destination node")
 
 
 def test_a_link_that_is_gone_gets_no_answer(router):
@@ -244,7 +245,7 @@ def test_the_dead_are_in_no_snapshot():
     router = Router(2)
     router.kill(0)
     router.flush()  # settled only when the other one has heard of it
-    router.core.receive(router.replicas[1].worker, {"t": "resync"})
+    router.core.receive(router.replicas[1].worker, messages.Resync())
     router.flush()
     assert router.replicas[1].table.workers == {1: (1, "up")}
 
@@ -282,7 +283,7 @@ def test_resync_replaces_what_a_worker_holds(router):
     lagging = router.replicas[2]
     lagging.queue.clear()
     lagging.ops = []
-    router.core.receive(lagging.worker, {"t": "resync"})
+    router.core.receive(lagging.worker, messages.Resync())
     router.flush()
     router.settle()
     assert lagging.epoch == router.core.table.epoch
@@ -298,20 +299,20 @@ def test_a_worker_whose_first_delta_was_lost_serves_after_a_resync(router):
     fresh = router.replicas[2]
     assert fresh.worker.stage.name == "LIVE"
     fresh.queue.clear()
-    router.core.receive(fresh.worker, {"t": "resync"})
+    router.core.receive(fresh.worker, messages.Resync())
     router.flush()
     assert fresh.worker.stage.name == "SERVING"
 
 
 def test_in_process_addresses_are_in_every_snapshot(router):
     for replica in router.replicas.values():
-        attributes = {op[2]: op[3]["inproc"] for op in replica.ops if op[0] == "addr"}
+        attributes = {op[2]: op[3].get("inproc") for op in replica.ops if op[0] == "addr"}
         assert attributes == dict.fromkeys(reversed(IN_PROCESS), True)
 
 
 def test_a_local_message_without_octets_is_a_fault(router):
     with pytest.raises(WorkerFaultError, match="the octets of the message are missing"):
-        router.core.receive(router.replicas[0].worker, {"t": "local", "key": "M0$management", "conn": 1})
+        router.core.receive(router.replicas[0].worker, messages.Local("M0$management", 1))
 
 
 def test_snapshot_holds_listeners_settings_and_exchanges():
@@ -322,7 +323,7 @@ def test_snapshot_holds_listeners_settings_and_exchanges():
     )
     router = Router(2, text)
     ops = router.replicas[0].ops
-    (listener,) = [op for op in ops if op[0] == "offer"]
+    (listener,) = [op for op in ops if op[0] == "profile"]
     assert (listener[1], listener[2]["linkCapacity"], listener[2]["role"]) == ("main", 250, "normal")
     (patterns,) = [op[1:] for op in ops if op[0] == "settings"]
     assert patterns[0][0][0] == "fallback/#"
@@ -337,15 +338,16 @@ def test_identities_count_links_after_configured_objects():
     router.attach(0, conn, "in", None)
     router.attach(0, conn, "in", None)
     router.flush()
-    assert [answer["identity"] for answer in router.replicas[0].answers] == [2, 3]
+    assert [answer.identity for answer in router.replicas[0].answers] == [2, 3]
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        {"t": "snapshot", "epoch": 1, "ops": []},
-        {"t": "log", "module": "NOWHERE", "level": "info", "text": ""},
-        {"t": "log", "module": "SERVER", "level": "loud", "text": ""},
+        messages.Log("NOWHERE", "info", ""),
+        messages.Log("SERVER", "loud", ""),
+        messages.Logged({"NOWHERE": [0] * 7}, []),
+        messages.Logged({"SERVER": [0] * 6}, []),
     ],
 )
 def test_nonsense_is_refused(router, message):
@@ -406,9 +408,9 @@ def test_any_order_of_events(actions):
     for replica in router.replicas.values():
         assert replica.table.addresses == reference.addresses
         assert replica.table.consumers == reference.consumers
-        answered = {(answer["conn"], answer["link"]) for answer in replica.answers}
+        answered = {(answer.conn, answer.link) for answer in replica.answers}
         assert answered >= set(replica.links), "a link without an answer"
-    snapshot = Table(router.core.snapshot())
+    snapshot = Table(wire(router.core.snapshot()))
     assert (snapshot.addresses, snapshot.consumers) == (reference.addresses, reference.consumers)
     for index, replica in list(router.replicas.items()):
         for conn in list(replica.worker.connections):

@@ -11,7 +11,9 @@ from random import Random
 import psutil
 import pytest
 
-from tests.unit.supervisor.harness import PATIENCE, Client, Supervisor, attach, configuration_text, until
+from tests.unit.supervisor.harness import PATIENCE, Client, Supervisor, attach_fields, configuration_text, until
+
+pytestmark = pytest.mark.starts
 
 
 @pytest.fixture
@@ -207,7 +209,7 @@ def test_all_workers_die_at_once(start, clients):
     assert first.closed_by_peer()
     assert second.closed_by_peer()
     assert reconnect(supervisor, clients).pid not in (first.pid, second.pid)
-    supervisor.wait_for("another takes its place", 2)
+    supervisor.wait_for("a new one replaces it", 2)
 
 
 def test_the_only_worker_dies(start, clients):
@@ -264,15 +266,16 @@ def test_a_bad_message_costs_the_worker_its_life(start, clients):
     client = clients(supervisor)
     client.send(t="detach")  # without a link
     assert client.closed_by_peer()
-    supervisor.wait_for(r"SERVER \(critical\) Worker \d .* sent a bad message: .*no link")
+    said = r"SERVER \(critical\) Worker \d .* sent a bad message: "
+    supervisor.wait_for(said + r"events of a worker: .*missing required field `link` .*'detach'")
     reconnect(supervisor, clients)
 
 
 def test_a_message_that_the_supervisor_fails_at_takes_no_other_with_it(start, clients):
-    supervisor = start()
+    supervisor = start(FAULTY_ADDRESS="x")
     client = clients(supervisor)
     client.opened()
-    lines = [attach(7, "in", "x", caps=5), attach(8, "in", "y")]
+    lines = [attach_fields(7, "in", "x"), attach_fields(8, "in", "y")]
     client.socket.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))  # they go in one message
     assert client.receive("attached")["link"] == 8
     supervisor.wait_for("SERVER .critical. Internal error: message attach of worker")
@@ -362,9 +365,9 @@ def test_a_worker_that_hangs_is_given_nothing_and_replaced_while_nothing_changes
     for client in sockets:  # those given to it are taken back
         with client, client.makefile("r") as lines:
             assert json.loads(lines.readline())["worker"] == other.worker
-    supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) has not reacted for \d+ seconds and is given")
+    supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) has not responded for \d+ seconds and gets")
     assert clients(supervisor).worker == other.worker
-    supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) has not reacted for \d+ seconds and is killed")
+    supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) has not responded for \d+ seconds and is killed")
     supervisor.wait_for(rf"Worker {hung.worker} \(process {hung.pid}\) died with 1 connections")
     until(lambda: other.table().workers[hung.worker] == (2, "up"), "not replaced")
 
@@ -373,10 +376,10 @@ def test_a_worker_that_hung_for_a_while_is_used_again(start, clients):
     supervisor = start(workers=1, PROBE="0.4")
     only = clients(supervisor)
     os.kill(only.pid, signal.SIGSTOP)
-    supervisor.wait_for("is given nothing meanwhile")
+    supervisor.wait_for("gets no connections meanwhile")
     waiting = socket.create_connection(("127.0.0.1", supervisor.port()), PATIENCE)
     os.kill(only.pid, signal.SIGCONT)
-    supervisor.wait_for(rf"Worker 0 \(process {only.pid}\) reacts again")
+    supervisor.wait_for(rf"Worker 0 \(process {only.pid}\) responds again")
     with waiting, waiting.makefile("r") as lines:
         assert json.loads(lines.readline())["pid"] == only.pid
     assert only.table().workers[0] == (1, "up")
@@ -395,7 +398,7 @@ def test_a_router_that_was_stopped_kills_no_worker(start, clients):
     first.attach("out", "queue")
     assert first.receive("attached")["kind"] == "address"
     time.sleep(1)  # two probes
-    assert not [line for line in supervisor.lines if "reacted" in line]
+    assert not [line for line in supervisor.lines if "responded" in line]
     assert second.table().workers[first.worker] == (1, "up")
 
 

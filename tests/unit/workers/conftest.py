@@ -1,5 +1,5 @@
 """Routers without sockets for these tests."""
 
-from tests.unit.engine.fixture import routers
+from tests.unit.engine.fixture import networks, routers
 
-__all__ = ["routers"]
+__all__ = ["networks", "routers"]

@@ -1,27 +1,37 @@
-"""A router in this process whose workers run the real event loop, on real sockets."""
+"""Routers in this process whose connections are real sockets."""
 
 import socket
 from typing import Any
 
-from workers.loop import Loop
-from workers.testing import FaultyTransport, count_privately
+from workers.testing import FaultyTransport, MemoryPoller
+from workers.transport.tcp import TcpTransport
 
-import workers.worker
-from router.ipc import control
-from tests.unit.engine.host import LISTENER, InProcessWorker, Peer, Router
+from router.control.handover import Handover
+from tests.unit.engine.host import InProcessWorker, Router
 
 
 class LoopWorker(InProcessWorker):
-    """A worker without process and channels, with its loop."""
+    """A worker without process. The transports of its connections fail where they are told to."""
 
-    def make_clock(self) -> Any:
-        return Loop(self.region, self.setup.worker)
+    transport = FaultyTransport
+
+    def make_poller(self) -> Any:
+        return None
+
+
+class SocketWorker(InProcessWorker):
+    """A worker without process. Only its time is the test's: it runs until it would sleep."""
+
+    transport = TcpTransport
+
+    def make_poller(self) -> Any:
+        return MemoryPoller()
 
 
 class SocketPeer:
     """A client at the other end of a socket: `feed`, `take` and `gone` as of the host's peer."""
 
-    def __init__(self, router: "LoopRouter", ours: socket.socket, number: int, worker: InProcessWorker) -> None:
+    def __init__(self, router: "SocketRouter", ours: socket.socket, number: int, worker: InProcessWorker) -> None:
         self.router = router
         self.socket = ours
         self.number = number
@@ -33,7 +43,7 @@ class SocketPeer:
         return self.worker.clients[self.number]
 
     def feed(self, octets: bytes) -> None:
-        """Octets arrive."""
+        """Octets arrive; the worker has not read them yet."""
         self.socket.sendall(octets)
 
     def take(self) -> bytes:
@@ -55,48 +65,33 @@ class SocketPeer:
         self.socket.close()
 
 
-class LoopRouter(Router):
-    """A whole router, with loops. The transports of its connections fail where they are told to."""
+class SocketRouter(Router):
+    """A whole router of workers with sockets."""
 
-    worker_type = LoopWorker
+    worker_type: type[InProcessWorker] = SocketWorker
 
-    def __init__(self, monkeypatch: Any, workers_number: int = 1, text: str | None = None) -> None:
-        monkeypatch.setattr(workers.worker, "Transport", FaultyTransport)
-        super().__init__(workers_number, text)
-        for worker in self.workers:
-            worker.loop.use_ports(worker.ports)
-
-    def connect(self, worker: int = 0, listener: str = LISTENER) -> Any:
-        known = self.core.workers[worker]
-        adopted = self.core.adopt(known, self.listeners[listener], "127.0.0.1:0", "127.0.0.1:1")
+    def hand_over(self, worker: int, message: Handover, known: Any) -> Any:
+        own = self.workers[worker]
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        message = {"conn": adopted.number, "offer": listener, "peer": "127.0.0.1:1"}
-        self.workers[worker].adopt(message, theirs.detach())
-        peer = SocketPeer(self, ours, adopted.number, self.workers[worker])
+        own.channels.hand_over(message, theirs.detach())
+        self.wake(own)
+        peer = SocketPeer(self, ours, known.number, own)
         self.peers.append(peer)  # type: ignore[arg-type]
         return peer
 
-    def wake(self, worker: Any) -> bool:
-        before = len(worker.sent.told)
-        self.enter()
-        worker.loop.step()
-        return len(worker.sent.told) > before
+
+class LoopRouter(SocketRouter):
+    """One whose workers have the system's clock and epoll. Faults are left with the worker that reported them."""
+
+    worker_type = LoopWorker
 
     def settle(self) -> None:
-        """Until the supervisor hears nothing any more; a fault is left in `faults` of its worker."""
+        """Until the supervisor hears nothing any more."""
         quiet = 0
         while quiet < 3:  # what one worker has written, others take in their next wake
-            moved = self.decide()
+            moved = self.supervise()
             for worker in self.workers:
-                moved |= self.wake(worker)
+                self.wake(worker)
+                moved |= bool(worker.channels.events or worker.loop.entering)
             quiet = 0 if moved else quiet + 1
-
-    def close(self) -> None:
-        super().close()
-        for worker in self.workers:
-            worker.loop = worker.clock = None
-        count_privately()
-
-
-__all__ = ["LoopRouter", "Peer", "SocketPeer", "control"]

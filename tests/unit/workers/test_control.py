@@ -1,14 +1,43 @@
-"""The worker's end of the channel that connections are handed over by."""
+"""The worker's end of the channels to the supervisor: connections that are handed over, and turns of what it says."""
 
 import os
 import socket
 from typing import Any
 
+import msgspec
 import pytest
+import zmq
 
-from router.ipc.control import WorkerSetup, encode_handover
-from supervisor.control import make_endpoints, make_keys
-from workers.control import HANDOVER_OCTETS, Control
+from router.control.codec import decode_events, encode, encode_delta, encode_handover
+from router.control.handover import MOST_READ_BEFORE, Handover, Initiate
+from router.control.messages import MESSAGES_A_PART, Ack, Closed, Gone, Log
+from router.control.ops import AddressGone
+from router.control.setup import WorkerSetup
+from supervisor.processes.channels import make_endpoints, make_keys
+from tests.unit.engine.host import facts
+from tests.unit.engine.talk import frames, producer, start
+from tests.unit.workers.loops import LoopRouter, SocketPeer
+from workers.control import HANDOVER_OCTETS, MESSAGES_A_WAKE, OPS_A_WAKE, Control, SocketChannels
+
+
+def worker_setup(far, keys, endpoints):
+    """far: the worker's end of the hand-over pair."""
+    return WorkerSetup(
+        worker=0,
+        generation=1,
+        workers=1,
+        region_fd=-1,
+        eventfds=[],
+        handover_fd=far.detach(),
+        pub_endpoint=endpoints.pub,
+        ctl_endpoint=endpoints.ctl,
+        server_public=keys.server_public,
+        client_public=keys.client_public,
+        client_secret=keys.client_secret,
+        cpu=None,
+        router=facts(),
+        log={},
+    )
 
 
 class Setup:
@@ -17,25 +46,13 @@ class Setup:
     def __init__(self):
         self.near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         keys, endpoints = make_keys(), make_endpoints()
-        setup = WorkerSetup(
-            worker=0,
-            generation=1,
-            workers=1,
-            region_fd=-1,
-            eventfds=[],
-            handover_fd=far.detach(),
-            pub_endpoint=endpoints.pub,
-            ctl_endpoint=endpoints.ctl,
-            server_public=keys.server_public,
-            client_public=keys.client_public,
-            client_secret=keys.client_secret,
-            cpu=None,
-            router={},
-            log={},
-        )
+        setup = worker_setup(far, keys, endpoints)
         self.adopted: list[tuple[Any, int]] = []
         self.control = Control(
-            setup, lambda message, raw: None, lambda epoch, ops: None, lambda *given: self.adopted.append(given)
+            SocketChannels(setup),
+            lambda message, raw: None,
+            lambda epoch, ops: None,
+            lambda *given: self.adopted.append(given),
         )
 
     def give(self, data):
@@ -59,14 +76,13 @@ def setup():
 
 
 def handover(**more):
-    message: Any = {"conn": 7, "offer": "main", "peer": "127.0.0.1:1", **more}
-    return encode_handover(message)
+    return encode_handover(Handover(7, "main", "127.0.0.1:1", **more))
 
 
 def test_a_connection_that_can_be_read(setup):
     with setup.give(handover()) as client:
         ((message, descriptor),) = setup.adopted
-        assert message == {"conn": 7, "offer": "main", "peer": "127.0.0.1:1"}
+        assert message == Handover(7, "main", "127.0.0.1:1")
         os.close(descriptor)
         assert client.recv(1) == b""
     assert setup.control.pending == []
@@ -74,14 +90,16 @@ def test_a_connection_that_can_be_read(setup):
 
 @pytest.mark.parametrize(
     "data",
-    [handover(initiate={"host": "h", "user": "u" * HANDOVER_OCTETS}), handover()[:-1], b'{"conn":7,"offer":1}'],
+    [handover(initiate=Initiate("h", "u" * HANDOVER_OCTETS)), handover()[:-1], b'{"conn":7,"profile":1}'],
     ids=["too long", "cut", "incomplete"],
 )
 def test_a_connection_that_cannot_be_read_is_closed(setup, data):
     with setup.give(data) as client:
         assert client.recv(1) == b"", "its descriptor is closed"
     ((message, _),) = setup.control.pending
-    assert (message["t"], message["conn"], message["error"][0]) == ("closed", 7, "amqp:internal-error")
+    assert isinstance(message, Closed)
+    assert message.error is not None
+    assert (message.conn, message.error[0]) == (7, "amqp:internal-error")
     assert setup.adopted == []
     setup.give(handover()).close()
     assert len(setup.adopted) == 1
@@ -92,4 +110,138 @@ def test_a_hand_over_without_a_number_is_told(setup):
     with setup.give(b"\xff") as client:
         assert client.recv(1) == b""
     ((message, _),) = setup.control.pending
-    assert (message["t"], message["level"]) == ("log", "error")
+    assert isinstance(message, Log)
+    assert message.level == "error"
+
+
+def test_octets_that_were_read_before_come_first(monkeypatch, setup):
+    """A worker takes them from the hand-over, then reads the socket: cut at every point of an opening."""
+    router = LoopRouter()
+    worker = router.workers[0]
+    setup.control.on_connection = worker.adopt
+    opening = start() + producer(0, "balanced.a")
+    try:
+        for cut in range(len(opening) + 1):
+            known = router.core.connections.adopt(
+                router.core.workers[0], router.listeners["main"], "127.0.0.1:0", "127.0.0.1:1"
+            )
+            read = Handover(known.number, "main", known.peer, octets=opening[:cut])
+            with setup.give(encode_handover(read)) as client:
+                client.setblocking(False)
+                peer: Any = SocketPeer(router, client, known.number, worker)
+                client.send(opening[cut:])
+                router.settle()
+                assert [frame.name for frame in frames(peer)] == ["open", "begin", "attach"], cut
+                assert worker.faults == []
+            router.settle()
+        assert not worker.clients
+    finally:
+        router.close()
+
+
+def test_too_many_octets_that_were_read_before(setup):
+    data = msgspec.json.encode(Handover(7, "main", "127.0.0.1:1", octets=bytes(MOST_READ_BEFORE + 1)))
+    with setup.give(data) as client:
+        assert client.recv(1) == b""
+    ((message, _),) = setup.control.pending
+    assert isinstance(message, Closed)
+    assert message.error == ("amqp:internal-error", "hand-over: 32769 octets that were read before, at most 32768")
+
+
+class Supervising:
+    """A control, and the other ends of its sockets."""
+
+    def __init__(self):
+        keys, endpoints = make_keys(), make_endpoints()
+        self.context = zmq.Context()
+        self.deltas = self.bind(zmq.XPUB, endpoints.pub, keys)
+        self.channel = self.bind(zmq.ROUTER, endpoints.ctl, keys)
+        self.near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        setup = worker_setup(far, keys, endpoints)
+        self.messages: list[Any] = []
+        self.epochs: list[int] = []
+        self.control = Control(
+            SocketChannels(setup),
+            self.on_message,
+            lambda epoch, ops: self.epochs.append(epoch),
+            lambda *given: None,
+        )
+        for _ in range(2):  # subscriptions
+            self.deltas.recv()
+        self.control.send_event(Ack(0))
+        self.control.flush()
+        self.identity = self.channel.recv_multipart()[0]
+
+    def on_message(self, message, raw):
+        assert isinstance(message, Gone)
+        self.messages.append((message.conn, raw))
+
+    def bind(self, kind, endpoint, keys):
+        bound = self.context.socket(kind)
+        bound.setsockopt(zmq.LINGER, 0)
+        bound.curve_server = True
+        bound.curve_secretkey = keys.server_secret
+        bound.bind(endpoint)
+        return bound
+
+    def answers(self, first, count, raw=()):
+        messages: Any = [Gone(number) for number in range(first, first + count)]
+        self.channel.send_multipart([self.identity, encode(messages), *raw])
+
+    def wakes(self, done):
+        """What each wake takes, until `done`: (messages, epochs)."""
+        taken = []
+        while not done():
+            before = len(self.messages), len(self.epochs)
+            self.control.go_on()
+            self.control.poll()  # the descriptor says that there is something
+            self.control.poll()
+            assert self.control.busy
+            taken.append((len(self.messages) - before[0], len(self.epochs) - before[1]))
+        return taken
+
+    def close(self):
+        self.near.close()
+        self.control.close()
+        self.deltas.close()
+        self.channel.close()
+        self.context.term()
+
+
+@pytest.fixture
+def supervising():
+    made = Supervising()
+    yield made
+    made.close()
+
+
+def test_answers_are_taken_in_turns(supervising):
+    supervising.answers(0, 3 * MESSAGES_A_WAKE)
+    supervising.answers(3 * MESSAGES_A_WAKE, 1, [b"octets"])
+    taken = supervising.wakes(lambda: len(supervising.messages) > 3 * MESSAGES_A_WAKE)
+    assert max(messages for messages, _ in taken) == MESSAGES_A_WAKE
+    assert [number for number, _ in supervising.messages] == list(range(3 * MESSAGES_A_WAKE + 1))
+    assert [raw for _, raw in supervising.messages if raw is not None] == [b"octets"]
+    supervising.wakes(lambda: not supervising.control.more)
+
+
+def test_deltas_are_taken_in_turns(supervising):
+    """And do not keep answers from being taken."""
+    ops: Any = [AddressGone(number) for number in range(OPS_A_WAKE // 2)]
+    for epoch in range(10):
+        supervising.deltas.send(encode_delta(epoch, ops))
+    supervising.answers(0, 1)
+    taken = supervising.wakes(lambda: len(supervising.epochs) == 10 and supervising.messages)
+    assert max(epochs for _, epochs in taken) == 2
+    assert supervising.epochs == list(range(10))
+
+
+def test_questions_are_told_in_parts(supervising):
+    for number in range(2 * MESSAGES_A_PART + 1):
+        supervising.control.send_event(Ack(number))
+    supervising.control.flush()
+    parts = [decode_events(supervising.channel.recv_multipart()[1]) for _ in range(3)]
+    assert [len(part) for part in parts] == [MESSAGES_A_PART, MESSAGES_A_PART, 1]
+    assert [message.epoch for part in parts for message in part if isinstance(message, Ack)] == list(
+        range(2 * MESSAGES_A_PART + 1)
+    )

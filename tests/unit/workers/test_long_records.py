@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-import router.routing.testing as engine
-from router.routing.address import LONGEST
+import router.testing.engine as engine
+from router.addressing.address import LONGEST
 from tests.peer.frames import ACCEPTED, rejected
 from tests.peer.types import Described, Symbol, ULong
 from tests.unit.engine.host import configuration

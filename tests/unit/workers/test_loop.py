@@ -8,16 +8,16 @@ import threading
 import time
 
 import pytest
-from router.amqp.connection import Connection
-from workers.loop import Loop, Transport
+import workers.testing as testing
+from router.amqp.connection import Connection, Pause
+from workers.loop import Loop
+from workers.transport.tcp import TcpTransport
 
-import router.routing.testing as engine
-from router.ipc.layout import Region
-from router.ipc.testing import Sleeper
+import router.testing.engine as engine
+from router.interworker.region import Region
 from tests.peer.frames import AMQP_HEADER, frame_octets
-from tests.unit.engine.host import LINKS, RING_OCTETS, InProcessWorker, Router
+from tests.unit.engine.host import LINKS, RING_OCTETS
 from tests.unit.engine.talk import consumer, message, producer, say, start, transfer
-from workers.client import Client
 
 # The process keeps a pointer to the slot of the last loop: the region is never given back.
 REGION = Region.create(1, LINKS, 16, RING_OCTETS)
@@ -25,6 +25,7 @@ EMPTY = frame_octets(b"")
 EVENTS_A_WAKE = 256
 PATIENCE = 10.0
 SOCKET_OCTETS = 50_000
+STOP = 1000  # a descriptor of a poller that only a test knows
 
 
 class Handler:
@@ -33,8 +34,8 @@ class Handler:
     def __init__(self):
         self.closed = False
 
-    def allow_plain(self, connection):
-        return True
+    def refusal(self, connection):
+        return None
 
     def on_open(self, connection, remote):
         connection.send_open("router")
@@ -70,7 +71,7 @@ class Crowd:
         near.setblocking(False)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_OCTETS)  # Linux takes twice that
         handler = Handler()
-        transport = Transport(self.loop, near.detach(), Connection(self.loop.scheduler, handler))
+        transport = TcpTransport(self.loop, near.detach(), Connection(self.loop.scheduler, handler))
         self.loop.add(transport.fd, transport)
         far.send(AMQP_HEADER + say("open", container_id="test"))
         self.far.append(far)
@@ -79,6 +80,9 @@ class Crowd:
         return transport
 
     def steps(self, count=4):
+        """So many wakes, behind those in which all open: a wake takes few that come in."""
+        while any(each.fd >= 0 and each.connection.remote_open is None for each in self.transports):
+            self.loop.step()
         for _ in range(count):
             self.loop.step()
 
@@ -90,8 +94,8 @@ class Crowd:
     def close(self):
         for far in self.far:
             far.close()
-        self.steps()
-        assert all(transport.fd < 0 for transport in self.transports)
+        while any(transport.fd >= 0 for transport in self.transports):
+            self.loop.step()
 
 
 @pytest.fixture
@@ -99,6 +103,20 @@ def crowd():
     made = Crowd()
     yield made
     made.close()
+
+
+def test_what_the_protocol_counts_is_in_the_slot_after_a_wake(crowd):
+    before = REGION.worker_counters(0)["given_up"]
+    scheduler = crowd.loop.scheduler
+    for shut, given_up in ((3, 2), (1, 0)):
+        scheduler.memory.windows_shut = shut
+        scheduler.memory.given_up = given_up
+        crowd.connect()  # a wake with something to do
+        crowd.steps()
+        assert REGION.worker_counters(0)["windows_shut"] == shut
+        assert scheduler.memory.given_up == 0
+    assert REGION.worker_counters(0)["given_up"] == before + 2
+    scheduler.memory.windows_shut = 0
 
 
 def test_who_has_said_something_unread_is_not_called_silent(crowd):
@@ -141,9 +159,120 @@ def test_a_long_wake_ends_before_all_have_had_their_turn(crowd):
     assert len(opened) == 1
     assert crowd.far[opened[0]].recv(1000)  # it did not wait for the others
     crowd.far[opened[0]].send(EMPTY)
-    for _ in range(3):
-        crowd.loop.step()
+    crowd.steps(0)
     assert sorted(opened) == [0, 1, 2, 3]
+
+
+class Entrance(Crowd):
+    """One client that is in and is heard in each wake, and others that come in, by the clock of a test: each takes
+    `STEP_NS`."""
+
+    STEP_NS = 200_000
+    WAKE_NS = 50_000
+
+    def __init__(self):
+        self.poller = testing.ManualPoller()
+        self.loop = Loop(REGION, 0, self.poller)
+        self.far, self.handlers, self.transports = [], [], []
+        self.connect()
+        self.wake()
+        self.wake()
+        self.opened: list[int] = []
+
+    def come(self, count):
+        for _ in range(count):
+            self.connect()
+            self.handlers[-1].on_open = self.on_open
+
+    def on_open(self, connection, remote):
+        connection.send_open("router")
+        self.poller.time_ns += self.STEP_NS
+        self.opened.append(self.poller.time_ns)
+
+    def wake(self, heard=True):
+        come = [each for each in self.transports if self.poller.interest[each.fd] and not each.connection.remote_open]
+        if heard and self.transports[0] not in come:
+            self.far[0].send(EMPTY)
+            come.append(self.transports[0])
+        self.poller.events = [(each.fd, 1) for each in come]
+        self.loop.step()
+        self.poller.time_ns += self.WAKE_NS
+
+    def close(self):
+        for each in self.transports:
+            os.close(each.fd)
+        for far in self.far:
+            far.close()
+
+
+@pytest.fixture
+def entrance():
+    made = Entrance()
+    yield made
+    made.close()
+
+
+def test_clients_that_come_in_have_a_small_part_of_the_time_while_others_are_heard(entrance):
+    begun = entrance.poller.time_ns
+    entrance.come(100)
+    most = 0
+    while entrance.poller.time_ns < begun + 200_000_000:
+        before = len(entrance.opened)
+        entrance.wake()
+        most = max(most, len(entrance.opened) - before)
+    assert most == 1, "and never two of them in a wake"
+    taken = len(entrance.opened) * entrance.STEP_NS
+    assert 0.8 / 16 < taken / 200_000_000 < 1.2 / 16
+
+
+def test_clients_that_come_in_have_all_the_time_that_nobody_else_wants(entrance):
+    begun = entrance.poller.time_ns
+    entrance.poller.time_ns += 200_000_000  # nobody has been heard for a while
+    entrance.come(100)
+    while len(entrance.opened) < 100:
+        entrance.wake(heard=False)
+    assert entrance.poller.time_ns - begun - 200_000_000 < 2 * 100 * entrance.STEP_NS
+
+
+def test_clients_that_have_waited_for_long_come_in_faster(entrance):
+    """They would give up, and come again."""
+    begun = entrance.poller.time_ns
+    entrance.come(900)
+    while entrance.poller.time_ns < begun + 2_150_000_000:
+        entrance.wake()
+    early = sum(each < begun + 2_000_000_000 for each in entrance.opened)
+    late = len(entrance.opened) - early
+    assert late < 900 - early, "some still wait"
+    assert 3 < late / 0.15 / (early / 2) < 5
+
+
+def test_clients_that_would_give_up_come_in_at_once(entrance):
+    entrance.come(400)
+    entrance.wake()
+    entrance.poller.time_ns += 4_100_000_000
+    begun, before = entrance.poller.time_ns, len(entrance.opened)
+    while entrance.poller.time_ns < begun + 50_000_000:
+        entrance.wake()
+    taken = (len(entrance.opened) - before) * entrance.STEP_NS
+    assert len(entrance.opened) < 400, "some still wait"
+    assert taken / 50_000_000 > 0.5
+
+
+def test_the_loop_sleeps_until_the_next_may_come_in(entrance):
+    entrance.come(10)
+    come = -1
+    while len(entrance.opened) != come:
+        come = len(entrance.opened)
+        entrance.wake()
+        entrance.wake()
+    entrance.loop.add(STOP, lambda: setattr(entrance.loop, "running", False))
+    entrance.poller.events = [(STOP, 1)]
+    entrance.loop.run()
+    pause = entrance.poller.waits[-1]
+    assert pause > 0, "it does not ask again and again"
+    entrance.poller.time_ns += pause * 1_000_000
+    entrance.wake()
+    assert len(entrance.opened) == come + 1
 
 
 def test_a_paused_connection_does_not_wake_the_loop(crowd):
@@ -157,6 +286,24 @@ def test_a_paused_connection_does_not_wake_the_loop(crowd):
     assert REGION.worker_counters(0)["wakes"] - before < 5
     transport.connection.resume(1)
     crowd.steps()
+
+
+def test_a_peer_that_goes_while_its_connection_has_no_turn_does_not_wake_the_loop(crowd):
+    """It is broken, and what it has sent is to be read first: the loop is told so once, not at each wait."""
+    transport = crowd.connect()
+    crowd.steps()
+    transport.connection.pause(Pause.PAUSE_TURN)
+    crowd.far[0].send(EMPTY)
+    crowd.steps()
+    crowd.far[0].close()
+    before = REGION.worker_counters(0)["wakes"]
+    crowd.run(0.1)
+    assert REGION.worker_counters(0)["wakes"] - before < 5
+    assert transport.fd >= 0
+    transport.connection.resume(Pause.PAUSE_TURN)
+    crowd.steps()
+    assert transport.fd < 0
+    assert crowd.handlers[0].closed
 
 
 def test_an_end_that_was_read_late_leaves_before_its_time_is_up(crowd):
@@ -192,56 +339,24 @@ def test_a_starved_link_is_looked_at_before_the_loop_sleeps(crowd):
     assert not ran.is_alive()
 
 
-class LoopWorker(InProcessWorker):
-    """A worker with the real loop; its links and ports use that one's scheduler."""
-
-    def make_clock(self):
-        return Loop(self.region, self.setup.worker)
-
-
-@pytest.fixture
-def two():
-    """A router of two workers, whose second one runs a real loop."""
-    made = Router(2, worker_types=[InProcessWorker, LoopWorker])
-    yield made
-    made.close()
-    Loop(REGION, 0)  # counters point there again
-
-
-def test_what_was_kept_while_paused_wakes_the_other_worker(two):
+def test_what_was_kept_while_paused_wakes_the_other_worker(routers):
     """A delivery that stood behind a detach which waited for the decision on its attach."""
-    own = two.workers[1]
-    loop = own.clock
-    loop.use_ports(own.ports)
-    consuming = two.connect(0)
+    router = routers(2)
+    consuming, sending = router.connect(0), router.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))
-    two.settle()
-    near, far = socket.socketpair()
-    near.setblocking(False)
-    adopted = two.core.adopt(two.core.workers[1], two.listeners["main"], "", "")
-    client = Client(own, adopted.number, own.offers["main"])
-    client.transport = Transport(loop, near.detach(), client.connection)
-    own.clients[client.number] = client
-    loop.add(client.transport.fd, client.transport)
-
-    def settle():
-        for _ in range(4):
-            two.settle()
-
-    far.send(start() + producer(0, "balanced.a"))
-    settle()
-    far.send(producer(1, "balanced.b") + say("detach", handle=1, closed=True) + transfer(0, 0, message(b"x")))
-    loop.step()
-    assert two.pause_reasons(client)
-    while two.decide():  # the answer to the attach
-        pass
-    readable(two.eventfds[0])  # what was before
-    Sleeper(two.region, 0).set()
-    loop.step()
-    assert readable(two.eventfds[0])
-    Sleeper(two.region, 0).clear()
-    far.close()
-    settle()
+    router.settle()
+    sending.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    sending.feed(producer(1, "balanced.b") + say("detach", handle=1, closed=True) + transfer(0, 0, message(b"x")))
+    assert router.pause_reasons(sending)
+    while router.decide() and router.pause_reasons(sending):  # until the attach is answered
+        for worker in router.workers:
+            router.wake(worker)
+    router.run(router.workers[0])  # it sleeps
+    assert not readable(router.eventfds[0])
+    router.wake(router.workers[1])
+    assert readable(router.eventfds[0])
+    router.wake(router.workers[0])
 
 
 def readable(eventfd):
@@ -262,14 +377,13 @@ def test_a_producer_that_has_found_room_is_not_signalled_any_more(routers):
     port = router.workers[1].peers[0]
     octets = message(bytes(10_000))
     numbers = itertools.count()
-    while not port.waits:
+    while not port.outbox.waits:
         sending.feed(transfer(0, next(numbers), octets, settled=True))
-        engine.flush(port)
     assert not readable(router.eventfds[1])
+    router.wake(router.workers[0])
+    assert readable(router.eventfds[1])  # signalled while it waits …
     router.settle()
-    assert not port.waits
-    assert readable(router.eventfds[1])  # signalled while it waited …
+    assert not port.outbox.waits
     sending.feed(transfer(0, next(numbers), octets, settled=True))
-    engine.flush(port)
-    router.settle()
+    router.wake(router.workers[0])
     assert not readable(router.eventfds[1])  # … and not afterwards

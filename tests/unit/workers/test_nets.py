@@ -1,20 +1,22 @@
 """Whatever goes wrong ends one link or connection; others of the same worker go on."""
 
 import gc
-import os
 import socket
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from router.amqp.connection import Pause
-from router.routing.table import TableError
+from router.forwarding.table import TableError
+from router.links.pause import RouterPause
 from workers.testing import InjectedError as LoopInjectedError
 
-import router.routing.testing as engine
-import workers.links
+import router.testing.engine as engine
+import workers.connections.handler
+import workers.links.record
+import workers.worker
 from router.amqp.errors import FatalFault
-from router.ipc import control
+from router.control import messages as control
+from router.control.ops import BindingOp
 from tests.peer.frames import ACCEPTED, source, target
 from tests.peer.types import Symbol
 from tests.unit.engine.host import LINKS, Router
@@ -30,11 +32,11 @@ from tests.unit.engine.talk import (
     start,
     transfer,
 )
-from tests.unit.router.amqp.test_routed_links import Container, link_route
+from tests.unit.router.linkroute.test_routed_links import Container, link_route
 from tests.unit.workers.loops import LoopRouter
-from workers.links import LinkRecord
-from workers.routed import RoutedEnd
-from workers.tracing import Tracing
+from workers.frame_trace import Tracing
+from workers.links.record import LinkRecord
+from workers.links.routed import RoutedEnd
 from workers.worker import Worker
 
 INTERIOR = """
@@ -170,8 +172,8 @@ def test_a_fault_while_links_are_lost_ends_their_connection(routers, monkeypatch
 
 
 @pytest.fixture
-def looping(monkeypatch):
-    made = LoopRouter(monkeypatch)
+def looping():
+    made = LoopRouter()
     yield made
     for peer in made.peers:
         peer.lose()
@@ -193,10 +195,10 @@ def test_a_fault_between_socket_and_connection_ends_that_one(looping, where):
     frames(peer)
     client = peer.client
     if where == "go on":
-        client.connection.pause(Pause.PAUSE_LOCAL)
+        client.connection.pause(RouterPause.PAUSE_LOCAL)
     client.transport.fails = where
     peer.feed(say("begin", channel=1, next_outgoing_id=0, incoming_window=1, outgoing_window=1))
-    client.connection.resume(Pause.PAUSE_LOCAL)
+    client.connection.resume(RouterPause.PAUSE_LOCAL)
     looping.settle()
     assert reported(looping) == [LoopInjectedError]
     peer.take()
@@ -246,14 +248,14 @@ def test_a_fault_of_a_timer_ends_its_connection(looping):
 
 def test_a_fault_of_a_link_that_is_looked_at_for_starvation_ends_its_connection(looping):
     class Starved:
-        def __init__(self, session):
-            self.session = session
+        def __init__(self, link):
+            self.link = link
 
         def check_starved(self):
             raise InjectedError
 
         def end_by(self, fault):
-            self.session.end_by(fault)
+            self.link.end_by(fault)
 
     others = Others(looping)
     peer = looping.connect()
@@ -261,7 +263,7 @@ def test_a_fault_of_a_link_that_is_looked_at_for_starvation_ends_its_connection(
     looping.settle()
     frames(peer)
     (record,) = peer.client.links.values()
-    engine.starve(looping.workers[0].loop.scheduler, Starved(record.link.session))
+    engine.starve(looping.workers[0].loop.scheduler, Starved(record.link))
     looping.settle()
     assert reported(looping) == [InjectedError]
     assert closed_with(peer) == "amqp:internal-error"
@@ -280,11 +282,12 @@ def test_a_fault_that_is_nobodys_ends_the_worker_with_a_line(looping, monkeypatc
         loop.add(reading.fileno(), faulty)
     said = []
     monkeypatch.setattr(worker, "report_fault", lambda what, fault: said.append((what, fault)))
-    monkeypatch.setattr(worker, "control", SimpleNamespace(poll=lambda: None, dirty=False))
-    monkeypatch.setattr(gc, "set_threshold", lambda threshold: None)
+    monkeypatch.setattr(worker, "control", SimpleNamespace(poll=lambda: None, dirty=False, busy=False, more=False))
+    monkeypatch.setattr(gc, "set_threshold", lambda *thresholds: None)
+    monkeypatch.setattr(workers.worker, "bound_heap", lambda: None)
     assert Worker.run(worker) == 1
     ((what, fault),) = said
-    assert what == "Worker 0 ends because of a fault that no connection can answer for"
+    assert what == "Worker 0 ends because of an internal error outside any connection"
     assert type(fault) is InjectedError
     if where == "descriptor":
         loop.remove(reading.fileno())
@@ -305,8 +308,7 @@ def test_a_fault_of_a_message_of_the_supervisor_ends_the_connection_it_is_about(
     with monkeypatch.context() as patched:
         patched.setattr(LinkRecord, "attached", faulty)
         peer.feed(consumer(0, "balanced.a"))
-        router.decide()
-        router.decide()
+        router.settle_with_faults()
     assert reported(router) == [InjectedError]
     router.settle()
     assert closed_with(peer) == "amqp:internal-error"
@@ -316,17 +318,17 @@ def test_a_fault_of_a_message_of_the_supervisor_ends_the_connection_it_is_about(
 def test_a_fault_of_a_message_that_is_about_no_connection_ends_the_worker(routers):
     router = routers(1)
     with pytest.raises(FatalFault, match="message taken of the supervisor: KeyError"):
-        router.workers[0].on_message({"t": control.TAKEN, "counts": [], "control": [[77, 1, 1]]}, None)
+        router.workers[0].on_message(control.Taken([], [(77, 1, 1)]), None)
 
 
 def test_a_message_of_the_router_itself_that_cannot_be_sent_is_dropped(routers, monkeypatch):
     router = routers(1)
     others = Others(router)
     worker = router.workers[0]
-    worker.on_message({"t": control.SEND, "key": "M0balanced.others", "epoch": 0}, b"\x00\x53\x72\xff")
-    (told,) = worker.sent.told
-    assert b"forwarded" in told[0]
-    worker.sent.told.clear()
+    worker.on_message(control.Send("M0balanced.others", 0), b"\x00\x53\x72\xff")
+    ((told, _),) = worker.control.pending
+    assert isinstance(told, control.Forwarded)
+    worker.control.pending.clear()
     assert reported(router) == [ValueError]
     others.check()
 
@@ -335,7 +337,7 @@ def test_a_change_of_the_table_that_does_not_fit_is_answered_by_a_whole_table(ro
     router = routers(2)
     others = Others(router, 0, 1)
     for worker in router.workers:
-        wrong = [control.OP_BINDING, 99, "b", "a", 1, 2]
+        wrong = BindingOp(exchange=99, id=1, key="a", next_hop=1, counters=2)
         worker.on_delta(worker.table.epoch + 1, [wrong])
     assert reported(router, 0) == reported(router, 1) == [TableError]
     router.settle()
@@ -355,7 +357,7 @@ def test_a_consumer_is_no_last_choice_after_a_whole_table_that_came_meanwhile(ro
     for number in range(10):
         sending.feed(transfer(0, number, message(b"x"), settled=True))
     worker = router.workers[0]
-    router.core.receive(router.core.workers[0], {"t": control.RESYNC})
+    router.core.receive(router.core.workers[0], control.Resync())
     worker.live = False
     router.decide()
     router.settle()
@@ -373,25 +375,14 @@ def test_a_consumer_is_no_last_choice_after_a_whole_table_that_came_meanwhile(ro
 @pytest.fixture
 def far(routers, monkeypatch):
     """A router of two workers whose links fail where they are told to."""
-    monkeypatch.setattr(workers.links, "IncomingLink", engine.FaultyIn)
-    monkeypatch.setattr(workers.links, "OutgoingLink", engine.FaultyOut)
+    monkeypatch.setattr(workers.links.record, "ProducerLink", engine.FaultyIn)
+    monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyOut)
     return routers(2)
 
 
 def link_of(peer, name):
     (found,) = [record.link for record in peer.client.links.values() if record.link.name == name]
     return found
-
-
-def quiet(router):
-    """As `settle`, with faults that are expected."""
-    router.enter()
-    moved = True
-    while moved:
-        moved = router.decide()
-        for worker in router.workers:
-            moved |= router.wake(worker)
-        moved |= any(engine.waiting(port) for worker in router.workers for port in worker.peers)
 
 
 @pytest.mark.parametrize("settled", [None, True])
@@ -407,7 +398,7 @@ def test_a_delivery_that_cannot_be_taken_ends_its_consumer(far, where, size, set
     frames(sending)
     link_of(consuming, "c0").fails = where
     sending.feed(transfer(0, 0, message(bytes(size)), settled=settled))
-    quiet(far)
+    far.settle_with_faults()
     assert reported(far) == [engine.InjectedError]
     assert closed_with(consuming) == "amqp:internal-error"
     outcomes = of(frames(sending), "disposition")
@@ -431,7 +422,7 @@ def test_a_multicast_delivery_that_one_consumer_cannot_take_reaches_the_others(f
     link_of(consuming[faulty_one], "c0").fails = where
     octets = message(bytes(size))
     sending.feed(transfer(0, 0, octets))
-    quiet(far)
+    far.settle_with_faults()
     assert reported(far) == [engine.InjectedError]
     assert closed_with(consuming.pop(faulty_one)) == "amqp:internal-error"
     for peer in consuming:
@@ -455,7 +446,7 @@ def test_more_of_a_stream_that_cannot_be_taken_ends_its_consumer(far):
     far.settle()
     link_of(consuming, "c0").fails = "more"
     sending.feed(octets[200_000:])
-    quiet(far)
+    far.settle_with_faults()
     assert reported(far) == [engine.InjectedError]
     frames(consuming)
     assert consuming.gone
@@ -472,7 +463,7 @@ def test_a_disposition_of_the_producer_that_cannot_be_taken_ends_its_consumer(fa
     far.settle()
     link_of(consuming, "c0").fails = "update"
     sending.feed(settle(0, role=False, state=ACCEPTED))
-    quiet(far)
+    far.settle_with_faults()
     assert reported(far) == [engine.InjectedError]
     assert closed_with(consuming) == "amqp:internal-error"
     others.check()
@@ -494,7 +485,7 @@ def test_an_outcome_that_cannot_be_taken_ends_its_producer(far, faulty_one):
         frames(peer)
     link_of(sending[faulty_one], "p0").fails = True
     consuming.feed(settle(0, 2, state=ACCEPTED))
-    quiet(far)
+    far.settle_with_faults()
     assert reported(far, 1) == [engine.InjectedError]
     assert closed_with(sending.pop(faulty_one)) == "amqp:internal-error"
     for peer in sending:
@@ -503,7 +494,7 @@ def test_an_outcome_that_cannot_be_taken_ends_its_producer(far, faulty_one):
 
 
 def test_a_record_that_is_nobodys_ends_the_worker(monkeypatch):
-    monkeypatch.setattr(workers.links, "OutgoingLink", engine.FaultyOut)
+    monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyOut)
     far = Router(2)
     consuming, sending = far.connect(0), far.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))
@@ -514,11 +505,9 @@ def test_a_record_that_is_nobodys_ends_the_worker(monkeypatch):
     link.fails = "offer"
     monkeypatch.setattr(far.workers[0], "report_fault", faulty)  # a net that does not hold
     sending.feed(transfer(0, 0, message(b"x")))
-    engine.flush(far.workers[1].peers[0])
     with pytest.raises(FatalFault, match="a record .* of worker 1 could not be taken"):
-        engine.receive(far.workers[0].peers[0])
-    for descriptor in far.eventfds:  # nobody takes apart what such a worker leaves
-        os.close(descriptor)
+        far.wake(far.workers[0])
+    far.abandon()
 
 
 @pytest.mark.parametrize("workers_number", [1, 2])
@@ -531,17 +520,17 @@ def test_what_one_end_of_a_routed_link_cannot_pass_on_ends_the_pair(routers, mon
     client.feed(start())
     router.settle()
     frames(client)
-    real = RoutedEnd.heard
+    real = RoutedEnd.on_event
 
-    def heard(end, what, body):
+    def on_event(end, what, body):
         if end.inbound == (who == "client"):
             raise InjectedError
         real(end, what, body)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RoutedEnd, "heard", heard)
+        patched.setattr(RoutedEnd, "on_event", on_event)
         client.feed(producer(0, "queue.a"))
-        quiet(router)
+        router.settle_with_faults()
         if who == "client":
             heard_there = frames(container.peer)
             (opened,), (attach,) = of(heard_there, "begin"), of(heard_there, "attach")
@@ -550,7 +539,7 @@ def test_what_one_end_of_a_routed_link_cannot_pass_on_ends_the_pair(routers, mon
             container.peer.feed(say("begin", channel=7, remote_channel=opened.channel, **numbers))
             name = attach.fields["name"]
             container.peer.feed(say("attach", channel=7, name=name, handle=40, role=True, **ends))
-            quiet(router)
+            router.settle_with_faults()
     assert reported(router, 0 if who == "client" else workers_number - 1) == [InjectedError]
     router.settle()
     (detach,) = of(frames(client), "detach")

@@ -4,7 +4,9 @@ import time
 
 from router.log import LogSettings, ModuleSettings
 from tests.peer.frames import ACCEPTED, RELEASED
+from tests.unit.engine.host import MS
 from tests.unit.engine.talk import consumer, flow, frames, message, producer, say, settle, start, transfer
+from workers.connections.admissions import LOOK_MS
 
 LOUD = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")})
 SCAN_MS = 30_000
@@ -12,9 +14,7 @@ AGE_MS = 10_000
 SECOND_MS = 1000
 SECOND_NS = 1_000_000_000
 BLOCKED = "Link blocked with zero credit for"
-STUCK = (
-    "Stuck delivery: At least one delivery on this link has been undelivered/unsettled for more than 10 seconds"
-)
+STUCK = "Stuck delivery: At least one delivery on this link has been undelivered/unsettled for more than 10 seconds"
 
 
 def slot(router, index, worker=0):
@@ -160,16 +160,17 @@ def test_a_producer_of_an_address_without_consumers_is_blocked(routers):
 
 def test_nothing_is_looked_at_when_there_are_no_links(routers):
     router = routers()
-    worker = router.workers[0]
-    assert not worker.clock.timers
+    poller = router.workers[0].poller
+    assert poller.until is None
     peer = router.connect()
     peer.feed(start() + consumer(0, "balanced.a"))
-    router.settle()
-    assert len(worker.clock.timers) == 1
+    begun = poller.time_ns // MS
+    router.pass_time(LOOK_MS)  # nobody waits to open any more
+    assert poller.until == begun + SCAN_MS
     peer.lose()
     router.settle()
     router.pass_time(SCAN_MS)
-    assert not worker.clock.timers
+    assert poller.until is None
 
 
 def test_links_are_looked_at_in_steps(routers, monkeypatch):
@@ -236,7 +237,7 @@ def test_when_the_last_delivery_was_outlives_its_link(routers):
     router.pass_time(SECOND_MS)
     sending.feed(transfer(0, 0, message(b"a"), settled=True))
     router.settle()
-    now = router.workers[0].clock.scheduler.now_ns
+    now = router.workers[0].loop.scheduler.now_ns
     assert (slot(router, 0)["last_delivery"], slot(router, 1)["last_delivery"]) == (now, now)
     router.pass_time(SECOND_MS)
     known = [router.core.workers[0].connections[peer.known.number] for peer in (consuming, sending)]
@@ -248,9 +249,9 @@ def test_when_the_last_delivery_was_outlives_its_link(routers):
 
 def at_now(router):
     """Let the router's clock be the machine's, which readers of rates look at, at the middle of a second."""
-    clock = router.workers[0].clock
     now = time.monotonic_ns() // SECOND_NS * SECOND_NS + SECOND_NS // 2
-    clock.scheduler.set_time(now)
+    router.workers[0].poller.time_ns = now
+    router.settle()
     return now
 
 
@@ -259,7 +260,7 @@ def test_the_rate_is_of_the_last_five_seconds(routers, monkeypatch):
     consuming, sending = pair(router)
     now = at_now(router)
     reader = [now]
-    monkeypatch.setattr("router.ipc.layout.time.monotonic_ns", lambda: reader[0])
+    monkeypatch.setattr("router.interworker.region.time.monotonic_ns", lambda: reader[0])
     number = 0
     for count in (10, 20, 30):  # one second each
         for _ in range(count):
@@ -271,7 +272,7 @@ def test_the_rate_is_of_the_last_five_seconds(routers, monkeypatch):
         frames(consuming)
         consuming.feed(flow(0, 100, delivery_count=number))
         router.settle()
-        reader[0] = router.workers[0].clock.scheduler.now_ns
+        reader[0] = router.workers[0].loop.scheduler.now_ns
         router.pass_time(SECOND_MS)
     assert (slot(router, 0)["rate"], slot(router, 1)["rate"]) == (60 / 5, 60 / 5)
     assert (slot(router, 0)["finished"], slot(router, 1)["finished"]) == (60, 60)

@@ -2,7 +2,11 @@
 
 import re
 
-from router.ipc import control
+import pytest
+
+from router.amqp import codec
+from router.amqp.text.trace_context import trace_context
+from router.control.messages import Snapshot
 from router.log import ALL_LEVELS, LogSettings, ModuleSettings
 from tests.peer.frames import ACCEPTED, AMQP_HEADER
 from tests.unit.engine.host import configuration
@@ -11,7 +15,7 @@ from tests.unit.engine.talk import begin, consumer, frames, message, of, produce
 TRACED = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null"), "PROTOCOL": ModuleSettings(mask=ALL_LEVELS)})
 UNTRACED = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")})
 MESSAGES = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null"), "MESSAGE": ModuleSettings(mask=ALL_LEVELS)})
-TELL_MS = 100
+SEND_MS = 100
 
 
 def lines(router, module="PROTOCOL", worker=0):
@@ -96,14 +100,14 @@ def test_the_switch_of_one_connection_writes_its_frames_whatever_the_level(route
         peer.feed(start())
         router.settle()
     assert lines(router) == []
-    router.core.trace(one.known, True)
+    router.core.connections.trace(one.known, True)
     router.settle()
     for peer in (one, other):
         peer.feed(consumer(0, "balanced.a", 0))
         router.settle()
     assert short(lines(router)) == ["<- attach", "-> attach"]
     assert all(line.startswith(f"[C{one.known.number}]") for line in lines(router))
-    router.core.trace(one.known, False)
+    router.core.connections.trace(one.known, False)
     router.settle()
     one.feed(say("end"))
     router.settle()
@@ -116,7 +120,7 @@ def test_the_switch_of_one_connection_keeps_its_frames_out_of_the_log(routers):
     for peer in (one, other):
         peer.feed(start())
         router.settle()
-    router.core.trace(one.known, False)
+    router.core.connections.trace(one.known, False)
     told, hear = watched(router)
     router.core.watches.add(one.known, hear)
     router.settle()
@@ -127,7 +131,7 @@ def test_the_switch_of_one_connection_keeps_its_frames_out_of_the_log(routers):
     written = lines(router)[before:]
     assert short(written) == ["<- attach", "-> attach"]
     assert all(line.startswith(f"[C{other.known.number}]") for line in written)
-    router.pass_time(TELL_MS)
+    router.pass_time(SEND_MS)
     assert [short(batch) for batch in told] == [["<- attach", "-> attach"]], "who watches is told nevertheless"
     router.workers[0].use_log(TRACED.to_dict(), 0)
     one.feed(say("end"))
@@ -142,10 +146,10 @@ def test_a_worker_that_begins_anew_knows_the_switches(routers):
     for peer in (never, silent):
         peer.feed(start())
         router.settle()
-    router.core.trace(silent.known, False)
+    router.core.connections.trace(silent.known, False)
     router.settle()
     router.workers[0].tracing.trace(router.workers[0].clients[never.known.number], False)
-    router.workers[0].on_snapshot({"epoch": router.core.table.epoch, "ops": router.core.snapshot()}, None)
+    router.workers[0].on_snapshot(Snapshot(router.core.table.epoch, router.core.snapshot()))
     router.settle()
     before = len(lines(router))
     for peer in (never, silent):
@@ -185,11 +189,11 @@ def test_who_watches_is_told_until_the_connection_ends(routers):
     router.settle()
     peer.feed(consumer(0, "balanced.a", 0))
     router.settle()
-    router.pass_time(TELL_MS)
+    router.pass_time(SEND_MS)
     assert [short(batch) for batch in told] == [["<- attach", "-> attach"]]
     peer.feed(say("close"))
     router.settle()
-    router.pass_time(TELL_MS)
+    router.pass_time(SEND_MS)
     assert [short(batch) for batch in told[1:]] == [["<- close", "-> close"], []]
     assert len(router.core.watches) == 0
 
@@ -203,7 +207,7 @@ def test_a_connection_that_is_gone_is_said_to_have_ended(routers):
     router.core.watches.add(peer.known, hear)
     peer.lose()
     router.settle()
-    router.pass_time(TELL_MS)
+    router.pass_time(SEND_MS)
     assert told == [[]]
 
 
@@ -217,13 +221,13 @@ def test_limits_end_a_watch_and_the_worker_stops_telling(routers):
     router.settle()
     peer.feed(consumer(0, "balanced.a", 0))
     router.settle()
-    router.pass_time(TELL_MS)
+    router.pass_time(SEND_MS)
     assert [short(batch) for batch in told] == [["<- attach"], []]
     assert not peer.connection.traced
     told.clear()
     router.core.watches.add(peer.known, hear, seconds=1e-6)
     router.settle()
-    router.pass_time(TELL_MS)
+    router.pass_time(SEND_MS)
     assert told == [[]]
     assert not peer.connection.traced
 
@@ -240,13 +244,13 @@ def test_a_requester_that_is_gone_ends_its_watch_only(routers):
     for handle in range(2):
         peer.feed(consumer(handle, "balanced.a", 0))
         router.settle()
-        router.pass_time(TELL_MS)
+        router.pass_time(SEND_MS)
         assert len(router.core.watches) == 1
     assert len(told) == 2
 
 
 def test_what_is_told_is_bounded_and_what_is_left_out_is_counted(routers, monkeypatch):
-    monkeypatch.setattr("workers.tracing.LINES_A_TELL", 5)
+    monkeypatch.setattr("workers.frame_trace.LINES_A_MESSAGE", 5)
     router = routers()
     peer = router.connect()
     peer.feed(start())
@@ -257,9 +261,9 @@ def test_what_is_told_is_bounded_and_what_is_left_out_is_counted(routers, monkey
     for handle in range(10):
         peer.feed(consumer(handle, "balanced.a", 0))
     router.settle()
-    router.pass_time(TELL_MS)
+    router.pass_time(SEND_MS)
     assert len(told[0]) == 6
-    assert told[0][-1] == "(15 more lines left out: there were too many)"
+    assert told[0][-1] == "(15 more lines dropped: there were too many)"
 
 
 def test_the_log_does_not_hear_what_is_only_watched(routers):
@@ -272,9 +276,8 @@ def test_the_log_does_not_hear_what_is_only_watched(routers):
     router.settle()
     peer.feed(consumer(0, "balanced.a", 0))
     router.settle()
-    router.pass_time(TELL_MS)
+    router.pass_time(SEND_MS)
     assert lines(router) == []
-    assert control.WATCH in control.REQUIRED
 
 
 def test_a_frame_of_a_char_that_no_text_holds_is_written_and_told(routers):
@@ -287,7 +290,7 @@ def test_a_frame_of_a_char_that_no_text_holds_is_written_and_told(routers):
     router.settle()
     peer.feed(AMQP_HEADER + bytes.fromhex("0000000d 02000000 73 0000d800"))
     router.settle()
-    router.pass_time(TELL_MS)
+    router.pass_time(SEND_MS)
     text = "0 <- 0xd800"
     assert any(line.endswith(text) for line in lines(router))
     assert any(line.endswith(text) for batch in told for line in batch)
@@ -340,3 +343,58 @@ def test_messages_are_written_only_while_the_module_has_trace(routers):
     peer.feed(transfer(1, 1, message(b"two")))
     router.settle()
     assert len(lines(router, "MESSAGE")) == 2
+
+
+CONTEXT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+ANNOTATED = b"\x00\x53\x72" + codec.encode_map([codec.encode_symbol("traceparent"), codec.encode_string(CONTEXT)])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_trace_context_is_written_where_a_message_comes_and_goes(routers, workers):
+    router = routers(workers, text=configuration("messageLoggingComponents: to,traceparent"), log=MESSAGES)
+    consuming, sending = router.connect(), router.connect(workers - 1)
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    sending.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    sending.feed(transfer(0, 0, ANNOTATED + message(b"x", to="a1")) + transfer(0, 1, message(b"y")))
+    router.settle()
+    written = [line for worker in range(workers) for line in lines(router, "MESSAGE", worker)]
+    shown = f'Message{{to="a1", traceparent={CONTEXT}}} on link'
+    assert sorted(line.split(": ", 1)[1].split(shown)[0] for line in written if shown in line) == ["Received ", "Sent "]
+    assert len([line for line in written if "Message{} on link" in line]) == 2
+
+
+class Spans:
+    """A second sink: what it saw of messages with a context, of connections of one listener."""
+
+    def __init__(self, seen):
+        self.seen = seen
+
+    def settings_changed(self):
+        pass
+
+    def wants(self, client):
+        return client.profile.role == "normal"
+
+    def message(self, client, record, octets):
+        found = trace_context(octets)
+        if found is not None:
+            self.seen.append((client.number, record.link.name, record.outgoing, found.trace_id))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_another_sink_sees_the_context_travel(routers, workers):
+    router = routers(workers)
+    seen: list[tuple[int, str, bool, str]] = []
+    for worker in router.workers:
+        worker.tracing.sinks.append(Spans(seen))
+    consuming, sending = router.connect(), router.connect(workers - 1)
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    sending.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    sending.feed(transfer(0, 0, ANNOTATED + message(b"x" * 40_000)))
+    router.settle()
+    trace = CONTEXT.split("-")[1]
+    assert sorted(seen) == sorted([
+        (sending.known.number, "p0", False, trace), (consuming.known.number, "c0", True, trace)
+    ])  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import router.routing.testing as engine
+import router.testing.engine as engine
 from tests.peer.frames import ACCEPTED, REJECTED, RELEASED, modified, rejected
 from tests.unit.engine.host import Router
 from tests.unit.engine.talk import (
@@ -74,6 +74,37 @@ def test_a_stream_comes_whole_and_no_more_than_fits_is_on_its_way(routers):
     assert messages(frames(consuming)) == [octets]
     assert streams(router) == [0, 0]
     consuming.feed(settle(0, state=ACCEPTED))
+
+
+def test_streams_that_wait_are_not_looked_at(routers):
+    """Whether for octets of their producers or for their window."""
+    router = routers(2)
+    pairs = [pair(router, f"balanced.{number}") for number in range(20)]
+    octets = transfer(0, 0, message(bytes(2 * STREAMED)))
+    slow, shut = pairs[:10], pairs[10:]
+    for consuming, _ in shut:
+        consuming.feed(flow(None, window=0))
+    for _, sending in slow:
+        sending.feed(octets[:100_000])
+    for _, sending in shut:
+        sending.feed(octets)
+    router.settle()
+    port = router.workers[1].peers[0]
+    before = port.outgoing.visits
+    for size in range(100_000, 200_000, 10_000):
+        slow[0][1].feed(octets[size : size + 10_000])
+        router.settle()
+    assert port.outgoing.visits - before <= 30
+    router.check_quiet()
+    for _, sending in slow[1:]:
+        sending.feed(octets[100_000:])
+    slow[0][1].feed(octets[200_000:])
+    for consuming, _ in shut:
+        consuming.feed(flow(None))
+    router.settle()
+    for consuming, _ in pairs:
+        assert messages(frames(consuming)) == [message(bytes(2 * STREAMED))]
+        consuming.feed(settle(0, state=ACCEPTED))
 
 
 def test_a_stream_that_is_settled_early_leaves_nothing(routers):

@@ -2,10 +2,7 @@
 are by octets, memory is bounded, no credit is lost. Everybody keeps to the protocol; scenarios are drawn from a seed.
 """
 
-import re
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain
 from random import Random
 
@@ -13,72 +10,17 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-import router.routing.testing as engine
+import router.testing.engine as engine
 import tests.unit.engine.actor as acting
-from tests.unit.engine.actor import Actor, ReceivingLink, SendingLink, numbered, run, step
+from tests.unit.engine.actor import Actor, ReceivingLink, SendingLink, run, step
+from tests.unit.engine.flows import MEGABYTE, check_served, deaf, one_router, pass_time, send
 from tests.unit.engine.host import Router, configuration
 
 SEEDS = st.integers(0, 1 << 32)
-MEGABYTE = 1 << 20
 QUANTUM = 32768  # octets of a turn
 CAPACITY = 250  # credit of a producer
 BIG = (1 << 31, (1 << 32) - 1)
 SIZES = (10, 10, 1000, 15000, 40000, 140_000, 300_000)
-
-
-@contextmanager
-def one_router(listener: str = "", workers: int = 1) -> Iterator[Router]:
-    """Nothing may be left behind in it."""
-    before = engine.alive()
-    router = Router(workers, configuration(listener=listener))
-    yield router
-    router.check_quiet()
-    for peer in list(router.peers):
-        peer.lose()
-    router.settle()
-    router.check_empty()
-    router.close()
-    assert engine.alive() == before
-
-
-def deaf(actor: Actor, address: str, window: int = 2) -> ReceivingLink:
-    """A consumer in a session of its own whose window does not open a second time."""
-    session = actor.session(window)
-    link = session.receiver(address)
-    session.shut = True
-    return link
-
-
-def told(octets: bytes) -> tuple[str, int]:
-    """(producer, number) of a message."""
-    found = re.search(rb"<([^<:]+):(\d+)>", octets)
-    assert found is not None
-    return found[1].decode(), int(found[2])
-
-
-def send(link: SendingLink, sizes: list[int], *, settled: bool = False, first: int = 0) -> None:
-    for number, size in enumerate(sizes, first):
-        link.send(numbered(link.name.lower(), number, size), settled=settled)
-
-
-def check_served(
-    sender: SendingLink, receivers: list[ReceivingLink], *, everyone: bool = False, ordered: bool = True
-) -> None:
-    """Each of its messages has its outcome and arrived once, in order; everyone: at each receiver."""
-    name = sender.name.lower()
-    assert sender.idle, (
-        f"{name}: {len(sender.waiting)} wait, {sender.unsettled} unsettled, credit {sender.credit}, "
-        f"window {sender.session.remote_window}, under way {sender.current is not None}, {receivers[0].credit=}"
-    )
-    arrived = [[number for by, number in map(told, link.got) if by == name] for link in receivers]
-    every = list(range(len(sender.sent)))
-    for numbers in arrived:
-        assert not ordered or numbers == sorted(numbers), f"{name}: {numbers}"
-    if everyone:
-        assert all(numbers == every for numbers in arrived)
-    else:
-        assert sorted(chain(*arrived)) == every
-    assert all(octets in sender.sent for link in receivers for octets in link.got if told(octets)[0] == name)
 
 
 # -- no circle --------------------------------------------------------------------------------------------------------
@@ -203,6 +145,21 @@ def test_credit_that_comes_opens_a_window_that_was_shut_because_there_was_none(r
     run(router, [producer, bad, good])
     check_served(later, [receiver])
     assert later.credit == CAPACITY
+
+
+def test_a_window_follows_the_length_of_frames(routers):
+    """Where the configuration names none: short messages are held back by credit only, long ones by octets."""
+    router = routers(text=configuration(listener="linkCapacity: 1000"))
+    producer, consumer = Actor(router, "p"), Actor(router, "c")
+    session = producer.session()
+    sender, receiver = session.sender("balanced.x"), consumer.session(2048).receiver("balanced.x", 1000)
+    run(router, [producer, consumer])
+    for sizes, least, most in (([10] * 1000, 1025, 2048), ([15000] * 3000, 257, 600)):
+        receiver.got.clear()
+        send(sender, sizes)
+        run(router, [producer, consumer])
+        assert len(receiver.got) == len(sizes)
+        assert least <= session.remote_window <= most
 
 
 @pytest.mark.parametrize("window", [1, 3, 10])
@@ -385,12 +342,14 @@ def test_links_and_sessions_have_turns_by_octets(routers, window):
         send(sender, [400_000] * 4)
     send(little, [100] * 40)
     run(router, [producer])
+    consumer.hear()
+    before = {link: link.octets for link in streams}
     for session in sessions:
         session.shut = False
     while all(len(link.got) < 3 for link in streams):
         assert step(router, [producer, consumer])
         for session in sessions:
-            octets = [link.octets for link in session.receivers if link is not small]
+            octets = [link.octets - before[link] for link in session.receivers if link is not small]
             assert max(octets) - min(octets) <= 3 * QUANTUM, octets
         if max(link.octets for link in streams) > 4 * window * QUANTUM + 40 * QUANTUM:
             assert len(small.got) == 40  # it takes no more than a turn for each
@@ -401,12 +360,6 @@ def test_links_and_sessions_have_turns_by_octets(routers, window):
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
-
-
-def pass_time(router: Router, actors: list[Actor], seconds: int = 10) -> None:
-    for _ in range(seconds):
-        router.pass_time(1100)
-        run(router, actors, rounds=2000)
 
 
 @given(seed=SEEDS)

@@ -17,11 +17,12 @@ from router.cli.start import DEFAULT_CONFIGS
 from router.cli.version import version
 
 ROOT = Path(__file__).parents[4]
+pytestmark = pytest.mark.starts
 
 # A supervisor that writes down what it was given and ends: the commands need nothing else of the real one.
 RECORDER = """
 import json, os
-def run(configuration, log, *, program, test_hooks):
+def run(configuration, log, *, program, test_hooks, become):
     log.notice("SERVER", "Operational")
     record = {"id": configuration.router.id, "program": program, "hooks": test_hooks, "pid": os.getpid(),
               "session": os.getsid(0), "directory": os.getcwd(), "stdin": os.readlink("/proc/self/fd/0"),
@@ -152,12 +153,13 @@ def test_bad_configuration(shell, command):
     assert (done.returncode, done.stdout) == (1, "")
     long_name = "org.apache.qpid.dispatch.router"
     unknown = f"{long_name}: Unknown attribute 'nonsense' for '{long_name}' (line 3)"
+    hostless = "org.apache.qpid.dispatch.authServicePlugin: the host of the service must be given"
     place = "Python: Exception: Cannot load configuration file bad.conf:"
     lines = done.stderr.splitlines()
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} [+-]\d{4} "
     assert [re.sub(stamp, "", line) for line in lines] == [
         f"ERROR (error) {place} {unknown}",
-        f"ERROR (error) {place} entity 'authServicePlugin' is not supported yet (line 5)",
+        f"ERROR (error) {place} {hostless} (line 5)",
         f"MAIN (critical) Router start-up failed: {place} {unknown}",
         f"bin/{command[0]}: {place} {unknown}",
     ]
@@ -290,20 +292,20 @@ def test_sluice_check(shell):
     long_name = "org.apache.qpid.dispatch.router"
     assert done.stderr.splitlines() == [
         f"bad.conf:3: {long_name}: Unknown attribute 'nonsense' for '{long_name}'",
-        "bad.conf:5: entity 'authServicePlugin' is not supported yet",
+        "bad.conf:5: org.apache.qpid.dispatch.authServicePlugin: the host of the service must be given",
         "none.conf: the configuration file cannot be opened: No such file or directory",
         "warning: Must set either 'prefix' or 'pattern' attribute: ignoring configured address (odd.conf:1)",
     ]
 
 
 def test_sluice_check_tells_the_warnings_of_a_bad_file_too(shell):
-    (shell.folder / "bad.json").write_text('[\n["router", {"saslConfigDir": "/x"}],\n["log", {"module": "SERVR"}]\n]')
+    (shell.folder / "bad.json").write_text('[\n["router", {"debugDumpFile": "/x"}],\n["log", {"module": "SERVR"}]\n]')
     done = shell("sluice", "check", "bad.json")
     assert (done.returncode, done.stdout) == (1, "bad.json: 1 error, 1 warning\n")
     error, warning = done.stderr.splitlines()
     assert error.startswith("bad.json:3: org.apache.qpid.dispatch.log: Invalid value for enum['ROUTER', 'ROUTER_CORE',")
     assert error.endswith("'SERVR' (attribute 'module')")
-    assert warning == "warning: Attribute 'saslConfigDir' of entity 'router' has no effect in this version (bad.json:2)"
+    assert warning == "warning: Attribute 'debugDumpFile' of entity 'router' has no effect in this version (bad.json:2)"
 
 
 def test_sluice_check_of_the_example(shell):

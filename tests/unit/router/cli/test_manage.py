@@ -302,6 +302,7 @@ def test_usage(words: list[str], error: str, capsys: pytest.CaptureFixture[str])
     assert err.endswith(f"qdmanage: error: {error}\n")
 
 
+@pytest.mark.starts
 def test_interrupt(node: Node) -> None:
     """Ctrl-C while the tool waits: an empty line, exit code 1."""
     quiet = Node(lambda _: [])

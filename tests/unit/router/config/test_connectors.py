@@ -26,7 +26,7 @@ def test_defaults():
     assert (found.name, found.identity, found.named) == ("connector/127.0.0.1:amqp",) * 2 + (False,)
     assert (found.host, found.port_text, found.place, found.family) == ("127.0.0.1", "amqp", "127.0.0.1:amqp", None)
     assert (found.role, found.cost, found.link_capacity, found.max_sessions) == ("normal", 1, 250, 32768)
-    assert (found.sasl_mechanisms, found.sasl_username, found.sasl_password) == (("PLAIN", "ANONYMOUS"), None, None)
+    assert (found.sasl_mechanisms, found.sasl_username, found.sasl_password) == (None, None, None)
     assert (found.multi_tenant, found.strip_annotations_in, found.strip_annotations_out) == (False, True, True)
 
 
@@ -54,21 +54,15 @@ def test_host_and_port_that_do_not_exist_are_no_error():
     assert connector("host: no such host", "port: nonsense").place == "no such host:nonsense"
 
 
-def test_mechanisms_that_are_not_built():
-    configuration = load_text("x.conf", text("saslMechanisms: EXTERNAL ANONYMOUS"))
-    assert configuration.connectors[0].sasl_mechanisms == ("ANONYMOUS",)
-    expected = "SASL mechanisms not supported yet, not used: EXTERNAL (x.conf:2)"
-    assert configuration.warnings == [("AUTHSERVICE", expected)]
-    ((line, message),) = errors(text("saslMechanisms: EXTERNAL"))
-    assert line == 2
-    assert message.endswith("is not supported yet (it must include PLAIN or ANONYMOUS)")
+def test_mechanisms_that_nobody_has_are_left_out_later():
+    configuration = load_text("x.conf", text("saslMechanisms: external,NONSENSE  ANONYMOUS"))
+    assert configuration.connectors[0].sasl_mechanisms == ("EXTERNAL", "NONSENSE", "ANONYMOUS")
+    assert configuration.warnings == []
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("sslProfile: x", "attribute 'sslProfile' is not supported yet"),
-        ("policyVhost: x", "attribute 'policyVhost' is not supported yet"),
         ("role: inter-router", "not allowed to connect to or accept connections from other routers."),
         ("maxFrameSize: -1", "maxFrameSize"),
     ],

@@ -157,8 +157,8 @@ def test_text_and_maps():
         "    idleTimeoutSeconds: 16 -> 9  [reconnect]",
         "",
         "1 change takes effect at once.",
-        "1 change takes effect for connections opened from then on.",
-        "1 change takes effect after the router is started again.",
+        "1 change takes effect for connections opened later.",
+        "1 change takes effect after a restart.",
     ]
     assert found.as_maps()[1] == {
         "kind": "update",

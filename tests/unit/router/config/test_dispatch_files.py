@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from router.config.errors import ConfigError
 from router.config.load import load, load_text
 
 EXAMPLES = Path(__file__).parent / "dispatch"
@@ -16,7 +15,7 @@ def test_files_as_they_are_written_for_dispatch(path):
     deprecated = [text for _, text in configuration.warnings if "deprecated" in text]
     told = [text for _, text in configuration.warnings if "no effect in this version" in text]
     assert len(deprecated) + len(told) == len(configuration.warnings)
-    assert (len(deprecated), len(told)) == ((10, 3) if path.name == "old-names.conf" else (0, 0))
+    assert (len(deprecated), len(told)) == ((10, 2) if path.name == "old-names.conf" else (0, 0))
     assert configuration.listeners
 
 
@@ -45,7 +44,7 @@ def test_what_the_examples_mean():
     assert example("old-names.conf").router.workers == 2
 
 
-REFUSED = """
+SECURE = """
 router {
     mode: interior
     id: A
@@ -99,7 +98,8 @@ vhost {
 """
 
 
-def test_what_is_not_built_is_refused_line_by_line():
-    with pytest.raises(ConfigError) as caught:
-        load_text("x.conf", REFUSED)
-    assert [error.line for error in caught.value.errors] == [9, 10, 11, 12, 14, 36, 38]
+def test_a_file_with_security_is_taken():
+    configuration = load_text("x.conf", SECURE)
+    assert configuration.listeners[0].ssl_profile == "inter-router-tls"
+    assert configuration.listeners[0].verifies_peer
+    assert [vhost.hostname for vhost in configuration.vhosts] == ["$default"]

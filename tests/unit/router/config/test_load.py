@@ -6,37 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from router.config.entities import FailoverServer
 from router.config.errors import ConfigError, ConfigFileError
 from router.config.load import load, load_text
 from router.log import ALL_LEVELS, DEBUG, MODULES, TRACE, ModuleSettings
+from tests.unit.router.config.sections import LONG, errors, section, warnings
 
 ROOT = Path(__file__).parents[4]
-LONG = "org.apache.qpid.dispatch."
-
-
-def section(name, *lines):
-    return "\n".join([f"{name} {{", *lines, "}", ""])
-
-
-def errors(text, path="x.conf"):
-    """Return (line, message) of each error of a configuration that must be refused."""
-    with pytest.raises(ConfigError) as caught:
-        load_text(path, text)
-    return [(error.line, error.message) for error in caught.value.errors]
-
-
-def warnings(text):
-    """Return the warnings of a configuration that must be accepted."""
-    return load_text("x.conf", text).warnings
-
-
-def listener(*lines):
-    return load_text("x.conf", section("listener", *lines)).listeners[0]
-
-
-def address(*lines):
-    return load_text("x.conf", section("address", *lines)).addresses[0]
 
 
 def test_nothing_but_comments():
@@ -75,10 +50,6 @@ def test_router():
         ("id: a b", "Router id attribute containing character ' ' in id 'a b' is disallowed."),
         (r"id: a\u0007", r"Router id attribute containing character '\x07' in id 'a\x07' is disallowed."),
         ("workerThreads: 0", f"{LONG}router: Value 0 must be between 1 and 64 (attribute 'workerThreads')"),
-        (
-            "mode: edge",
-            f"{LONG}router: value 'edge' of attribute 'mode' is not supported yet (supported: standalone, interior)",
-        ),
         (r"timestampFormat: a\u0000", r"Invalid timestampFormat 'a\x00': embedded null character"),
         ("nonsense: x", f"{LONG}router: Unknown attribute 'nonsense' for '{LONG}router'"),
         ("identity: x", f"{LONG}router: Attribute 'identity' is made by the router"),
@@ -113,29 +84,23 @@ def test_deprecated_names():
 
 
 def test_attributes_without_effect_are_told():
-    expected = [("AGENT", "Attribute 'saslConfigDir' of entity 'router' has no effect in this version (x.conf:2)")]
-    assert warnings(section("router", "saslConfigDir: /etc/sasl2")) == expected
+    expected = [("AGENT", "Attribute 'debugDumpFile' of entity 'router' has no effect in this version (x.conf:2)")]
+    assert warnings(section("router", "debugDumpFile: /tmp/x")) == expected
     assert warnings(section("router", "saslConfigName: qdrouterd")) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "folded", "lines"),
-    [
-        ("auth-service-plugin", "authServicePlugin", ["name: x"]),
-        ("ssl-profile", "sslProfile", ["name: x"]),
-        ("vhost", "vhost", ["id: v", "maxMessageSize: 1000", "groups: {", "$default: {", "users: *", "},", "}"]),
-    ],
-)
-def test_entities_not_supported(name, folded, lines):
-    text = section("router", "id: A") + section(name, *lines)
-    assert errors(text) == [(4, f"entity '{folded}' is not supported yet")]
+def test_the_configuration_of_the_library():
+    router = load_text("x.conf", section("router", "saslConfigPath: /etc/sasl2", "saslConfigName: other")).router
+    assert (router.sasl_config_dir, router.sasl_config_name) == ("/etc/sasl2", "other")
+    router = load_text("x.conf", section("router", "id: A")).router
+    assert (router.sasl_config_dir, router.sasl_config_name) == (None, "qdrouterd")
 
 
-def test_entities_not_supported_are_checked_all_the_same():
-    found = errors(section("vhost", "maxConnections: x", "id: v", "hots: a") + section("linkRoute"))
-    assert [line for line, _ in found] == [1, 2, 4, 6]
-    assert found[3][1] == f"{LONG}router.config.linkRoute: Missing required attribute 'direction'"
-    assert errors(section("sslProfile"))[1] == (1, f"{LONG}sslProfile: Missing required attribute 'name'")
+def test_errors_of_several_entities():
+    found = errors(section("sslProfile", "name: x", "hots: a") + section("linkRoute"))
+    assert [line for line, _ in found] == [3, 5]
+    assert found[1][1] == f"{LONG}router.config.linkRoute: Missing required attribute 'direction'"
+    assert errors(section("sslProfile"))[0] == (1, f"{LONG}sslProfile: Missing required attribute 'name'")
 
 
 @pytest.mark.parametrize(
@@ -147,12 +112,15 @@ def test_entities_that_cannot_be_configured(name):
     assert text.endswith("' cannot be configured: it only describes or reports")
 
 
-def test_policy_has_only_its_defaults_but_for_one_limit():
-    configuration = load_text("x.conf", section("policy", "maxConnections: 65535", "enableVhostPolicy: no"))
-    assert (configuration.policy.name, configuration.policy.values["defaultVhost"]) == ("policy/None", "$default")
-    found = errors(section("policy", "maxConnections: 10", "enableVhostPolicy: yes", "policyDir: /etc/x"))
-    assert [line for line, _ in found] == [3, 4]
-    assert "value 'yes' of attribute 'enableVhostPolicy' is not supported yet (supported: no)" in found[0][1]
+def test_policy():
+    policy = load_text("x.conf", section("policy", "maxConnections: 10")).policy
+    assert (policy.name, policy.max_connections, policy.max_message_size) == ("policy/None", 10, 0)
+    assert (policy.vhosts_enabled, policy.vhost_patterns, policy.default_vhost) == (False, False, "$default")
+    lines = ("maxMessageSize: 9", "enableVhostPolicy: yes", "enableVhostNamePatterns: yes", "defaultVhost: v")
+    policy = load_text("x.conf", section("policy", *lines)).policy
+    assert (policy.max_connections, policy.max_message_size) == (65535, 9)
+    assert (policy.vhosts_enabled, policy.vhost_patterns, policy.default_vhost) == (True, True, "v")
+    assert "Value -1 must be" in errors(section("policy", "maxConnections: -1"))[0][1]
 
 
 def test_console_and_dummy():
@@ -173,161 +141,6 @@ def test_entities_unknown(name):
     folded = {"fixed-address": "fixedAddress"}.get(name, name)
     guess = " (did you mean 'router'?)" if name == "Router" else ""
     assert errors(section(name)) == [(1, f"No such entity type '{LONG}{folded}'{guess}")]
-
-
-def test_listener_defaults():
-    found = listener()
-    assert (found.host, found.hosts, found.port, found.port_text) == ("", ("0.0.0.0", "::"), 5672, "amqp")
-    assert (found.role, found.cost, found.sasl_mechanisms) == ("normal", 1, ("ANONYMOUS",))
-    assert (found.max_frame_size, found.max_sessions, found.max_session_frames) == (16384, 32768, None)
-    assert (found.idle_timeout_seconds, found.initial_handshake_timeout_seconds, found.link_capacity) == (16, 0, 250)
-    assert (found.strip_annotations_in, found.strip_annotations_out, found.multi_tenant) == (True, True, False)
-    assert (found.failover_servers, found.open_properties) == ((), {})
-    assert (found.name, found.identity, found.named) == ("listener/:amqp", "listener/:amqp", False)
-    assert "linkCapacity" not in found.values
-    assert found.values["maxFrameSize"] == 16384
-
-
-def test_listener_name_and_identity():
-    found = listener("name: web", "host: 127.0.0.1", "port: 0")
-    assert (found.name, found.identity, found.named) == ("web", "listener/127.0.0.1:0:web", True)
-    assert (found.hosts, found.port) == (("127.0.0.1",), 0)
-
-
-@pytest.mark.parametrize(
-    ("family", "hosts"), [("IPv4", ("0.0.0.0",)), ("IPv6", ("::",)), ("0", ("0.0.0.0",)), ("1", ("::",))]
-)
-def test_listener_family(family, hosts):
-    assert listener(f"protocolFamily: {family}").hosts == hosts
-
-
-@pytest.mark.parametrize(
-    ("text", "number"), [("amqp", 5672), ("amqps", 5671), ("0", 0), ("65535", 65535), ("05672", 5672)]
-)
-def test_listener_port(text, number):
-    assert listener(f"port: {text}").port == number
-
-
-@pytest.mark.parametrize("text", ["65536", "-1", "nonsense", "127.0.0.1:5672", "5672,", "٣", r"a\u0000"])
-def test_listener_bad_port(text):
-    assert [line for line, _ in errors(section("listener", f"port: {text}"))] == [2]
-
-
-@pytest.mark.parametrize(
-    ("line", "attribute", "value"),
-    [
-        ("maxFrameSize: 100", "max_frame_size", 512),
-        ("maxSessions: 0", "max_sessions", 32768),
-        ("maxSessions: 40000", "max_sessions", 32768),
-        ("maxSessions: 7", "max_sessions", 7),
-        ("maxSessionFrames: 0", "max_session_frames", None),
-        ("maxSessionFrames: 9", "max_session_frames", 9),
-        ("linkCapacity: 0", "link_capacity", 250),
-        ("linkCapacity: 10", "link_capacity", 10),
-        ("stripAnnotations: in", "strip_annotations_out", False),
-        ("stripAnnotations: out", "strip_annotations_in", False),
-        ("stripAnnotations: no", "strip_annotations_in", False),
-        ("role: route-container", "role", "route-container"),
-        ("multiTenant: yes", "multi_tenant", True),
-        ("saslMechanisms: ANONYMOUS", "sasl_mechanisms", ("ANONYMOUS",)),
-    ],
-)
-def test_listener_attributes(line, attribute, value):
-    assert getattr(listener(line), attribute) == value
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("sslProfile: x", ["'sslProfile'", "'x'", "not supported yet"]),
-        ("requireSsl: yes", ["'requireSsl'", "'yes'", "not supported yet"]),
-        ("requireEncryption: yes", ["'requireEncryption'", "'yes'", "not supported yet"]),
-        ("authenticatePeer: true", ["'authenticatePeer'", "'yes'", "not supported yet"]),
-        ("saslPlugin: x", ["'saslPlugin'", "'x'", "not supported yet"]),
-        ("saslMechanisms: PLAIN SCRAM-SHA-256", ["'saslMechanisms'", "'PLAIN SCRAM-SHA-256'", "ANONYMOUS"]),
-        ("httpRoot: /tmp", ["'httpRootDir'", "'/tmp'", "not supported yet"]),
-        ("policyVhost: x", ["'policyVhost'", "not supported yet"]),
-        (
-            "role: inter-router",
-            ["role='standalone' not allowed to connect to or accept connections from other routers"],
-        ),
-        ("role: edge", ["role='standalone' not allowed"]),
-        ("role: none", ["Invalid value for enum['normal', 'inter-router', 'route-container', 'edge']: 'none'"]),
-        ("failoverUrls: a,,b", ["No network host in failover item"]),
-        ("idleTimeoutSeconds: -1", ["'idleTimeoutSeconds'", "between 0 and"]),
-    ],
-)
-def test_listener_refusals(line, words):
-    found = errors(f"listener {{\n  port: 0\n  {line}\n}}\n")
-    assert [number for number, _ in found] == [3]
-    for word in words:
-        assert word in found[0][1]
-
-
-def test_role_in_a_router_mode_that_is_not_supported():
-    text = section("listener", "role: inter-router") + section("router", "mode: edge")
-    found = errors(text)
-    assert [line for line, _ in found] == [2, 5]
-    assert "value 'inter-router' of attribute 'role' is not supported yet" in found[0][1]
-
-
-def test_interior_routers_have_listeners_and_connectors_for_others():
-    text = (
-        section("router", "mode: interior", "helloIntervalSeconds: 2", "remoteLsMaxAge: 30")
-        + section("listener", "role: inter-router", "cost: 3", "port: 0")
-        + section("connector", "role: inter-router", "port: 1", "host: h")
-    )
-    configuration = load_text("x.conf", text)
-    router = configuration.router
-    assert router.id.startswith("Interior_")
-    assert (router.hello_interval_seconds, router.hello_max_age_seconds, router.remote_ls_max_age_seconds) == (2, 3, 30)
-    (listener,), (connector,) = configuration.listeners, configuration.connectors
-    assert (listener.role, listener.cost, connector.role) == ("inter-router", 3, "inter-router")
-
-
-@pytest.mark.parametrize("kind", ["listener", "connector"])
-def test_edge_connections_are_not_supported_in_an_interior_router(kind):
-    found = errors(section("router", "mode: interior") + section(kind, "role: edge", "port: 1", "host: h"))
-    assert len(found) == 1
-    assert "value 'edge' of attribute 'role' is not supported yet" in found[0][1]
-
-
-def test_mechanisms_that_are_not_offered_are_told():
-    text = section("listener", "saslMechanisms: PLAIN ANONYMOUS,EXTERNAL")
-    expected = "SASL mechanisms not supported yet, not offered: PLAIN EXTERNAL (x.conf:2)"
-    assert warnings(text) == [("AUTHSERVICE", expected)]
-
-
-def test_message_components():
-    assert listener().message_components == "none"
-    assert listener("logMessage: to,app-properties").message_components == "to,app-properties"
-    expected = "Unknown messageLoggingComponents: ' subject', 'tos' (x.conf:2)"
-    assert warnings(section("listener", "messageLoggingComponents: to, subject,tos")) == [("CONN_MGR", expected)]
-
-
-def test_failover_servers():
-    found = listener("failoverList: a, amqps://b:5671, amqp://c, d:1234, amqp://[::1]:7, [::2]").failover_servers
-    assert found == (
-        FailoverServer(None, "a", "5672"),
-        FailoverServer("amqps", "b", "5671"),
-        FailoverServer("amqp", "c", "5672"),
-        FailoverServer(None, "d", "1234"),
-        FailoverServer("amqp", "::1", "7"),
-        FailoverServer(None, "::2", "5672"),
-    )
-
-
-def test_open_properties():
-    assert listener("openProperties: {", '"a": [1]', "}").open_properties == {"a": [1]}
-    assert listener("openProperties: {", "a: 1", "}").open_properties == {"a": "1"}
-
-
-@pytest.mark.parametrize(
-    "key", ["product", "version", "failover-server-list", "network-host", "port", "qd.x", "x-opt-qd.y"]
-)
-def test_reserved_open_properties(key):
-    expected = [(2, f"Reserved key '{key}' not allowed in openProperties")]
-    assert errors(section("listener", "openProperties: {", f'"{key}": 1', "}")) == expected
 
 
 def test_logs():
@@ -359,131 +172,6 @@ def test_log_refusals():
         "{none, trace, debug, info, notice, warning, error, critical}."
     )
     assert found[2][1] == f"{LONG}log: Missing required attribute 'module'"
-
-
-def test_address():
-    found = address("prefix: a/b", "distribution: multicast", "priority: 9", "presettledOverflow: dropOldest")
-    assert (found.prefix, found.pattern, found.distribution, found.priority) == ("a/b", None, "multicast", 9)
-    assert (found.ingress_phase, found.egress_phase, found.fallback) == (0, 0, False)
-    assert (found.presettled_overflow, found.identity) == ("dropOldest", "address/0")
-    assert address("pattern: a.#", "enableFallback: yes").fallback
-
-
-@pytest.mark.parametrize(
-    ("lines", "phases"),
-    [
-        ([], (0, 0)),
-        (["waypoint: yes"], (0, 1)),
-        (["ingressPhase: 2", "egressPhase: 3"], (2, 3)),
-        (["waypoint: yes", "ingressPhase: 2", "egressPhase: 0"], (2, 0)),
-    ],
-)
-def test_address_phases(lines, phases):
-    found = address("prefix: a", *lines)
-    assert (found.ingress_phase, found.egress_phase) == phases
-
-
-@pytest.mark.parametrize(
-    ("lines", "module", "text"),
-    [
-        (
-            ["prefix: a", "pattern: b"],
-            "ROUTER",
-            "Cannot set both 'prefix' and 'pattern': ignoring configured address a, b",
-        ),
-        ([], "ROUTER", "Must set either 'prefix' or 'pattern' attribute: ignoring configured address"),
-        (["prefix: a", "ingressPhase: 1"], "ROUTER_CORE", "Phase values must be between 0 and 9"),
-        (["prefix: a", "egressPhase: 1"], "ROUTER_CORE", "Phase values must be between 0 and 9"),
-        (["prefix: a", "ingressPhase: 0", "egressPhase: 10"], "ROUTER_CORE", "Phase values must be between 0 and 9"),
-        (["prefix: a", "ingressPhase: -1", "egressPhase: 0"], "ROUTER_CORE", "Phase values must be between 0 and 9"),
-        (
-            ["prefix: a", "priority: 10"],
-            "ROUTER_CORE",
-            "Priority value, if present, must be between 0 and QDR_MAX_PRIORITY",
-        ),
-        (
-            ["prefix: a", "enableFallback: yes", "waypoint: yes"],
-            "ROUTER_CORE",
-            "Fallback cannot be specified with waypoint or non-zero ingress and egress phases",
-        ),
-        (["prefix: ./"], "ROUTER_CORE", "Prefix invalid - no tokens"),
-        (["pattern: /"], "ROUTER_CORE", "Pattern invalid - no tokens"),
-    ],
-)
-def test_address_left_out(lines, module, text):
-    kept = section("address", "prefix: kept")
-    configuration = load_text("x.conf", "\n" + section("address", *lines) + kept)
-    assert [(each.prefix, each.identity) for each in configuration.addresses] == [("kept", "address/1")]
-    assert [each for each, _ in configuration.warnings] == [module]
-    assert text in configuration.warnings[0][1]
-    assert configuration.warnings[0][1].endswith("(x.conf:2)")
-
-
-def test_address_negative_priority_is_absent():
-    assert address("prefix: a", "priority: -1").priority is None
-
-
-def test_address_empty_prefix():
-    configuration = load_text("x.json", '[["address", {"prefix": ""}]]')
-    assert configuration.addresses == ()
-    assert "Prefix must be a non-empty string type" in configuration.warnings[0][1]
-
-
-EXCHANGE = section("exchange", "name: E", "address: e") + section("exchange", "address: f", "matchMethod: mqtt")
-
-
-def test_exchanges_and_bindings():
-    # A binding may come before its exchange.
-    text = section("binding", "exchangeName: E", "nextHopAddress: n") + EXCHANGE
-    lines = ["name: B", "exchangeName: exchange/1", "bindingKey: a/#", "nextHopAddress: m", "nextHopPhase: 2"]
-    text += section("binding", *lines)
-    configuration = load_text("x.conf", text)
-    assert configuration.warnings == []
-    first, second = configuration.exchanges
-    assert (first.name, first.identity, first.address, first.phase) == ("E", "exchange/0", "e", 0)
-    assert (second.name, second.match_method, second.alternate_address) == ("exchange/1", "mqtt", None)
-    default, named = configuration.bindings
-    assert (default.exchange_name, default.binding_key, default.next_hop_phase) == ("E", "#", 0)
-    assert (default.name, named.name, named.binding_key, named.next_hop_phase) == ("binding/0", "B", "a/#", 2)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (section("exchange", "address: e"), "duplicate exchange address"),
-        (section("exchange", "address: x", "phase: 10"), "phase must be in the range 0-9"),
-        (section("exchange", "address: x", "alternatePhase: -1"), "phase must be in the range 0-9"),
-        (section("binding", "exchangeName: none", "nextHopAddress: n"), "Named exchange does not exist"),
-        (
-            section("binding", "exchangeName: exchange/1", "bindingKey: a/#/b", "nextHopAddress: n"),
-            "The binding key pattern is invalid",
-        ),
-        (
-            section("binding", "exchangeName: E", "nextHopAddress: n", "nextHopPhase: 10"),
-            "phase must be in the range 0-9",
-        ),
-        (
-            section("binding", "exchangeName: E", "nextHopAddress: x", "bindingKey: k"),
-            "Next hop for key already exists",
-        ),
-    ],
-)
-def test_exchanges_and_bindings_left_out(text, reason):
-    before = EXCHANGE + section("binding", "exchangeName: E", "nextHopAddress: x", "bindingKey: k")
-    configuration = load_text("x.conf", before + text)
-    assert (len(configuration.exchanges), len(configuration.bindings)) == (2, 1)
-    assert len(configuration.warnings) == 1
-    module, warning = configuration.warnings[0]
-    assert module == "ROUTER_CORE"
-    assert warning.endswith(f": {reason} (x.conf:{before.count(chr(10)) + 1})")
-
-
-def test_exchange_without_address():
-    assert errors(section("exchange", "name: x")) == [
-        (1, f"{LONG}router.config.exchange: Missing required attribute 'address'")
-    ]
-    configuration = load_text("x.json", '[["exchange", {"address": ""}]]')
-    assert "exchange address is mandatory" in configuration.warnings[0][1]
 
 
 def test_singleton():
@@ -585,15 +273,18 @@ def test_standalone_example():
     configuration = load(str(ROOT / "conf" / "standalone.conf"))
     assert configuration.warnings == []
     assert (configuration.router.id, configuration.router.mode) == ("Standalone", "standalone")
-    assert [(each.host, each.port) for each in configuration.listeners] == [("localhost", 5672)]
+    places = [(each.host, each.port) for each in configuration.listeners]
+    assert places == [("localhost", 5672), ("localhost", 8672)]
+    urls = [each.console_url(each.port) for each in configuration.listeners]
+    assert urls == [None, "http://localhost:8672/"]
     found = {each.prefix: each.distribution for each in configuration.addresses}
     assert found == {"closest": "closest", "balanced": "balanced", "multicast": "multicast"}
 
 
-def test_what_is_not_supported_but_the_default_is_accepted_with_a_warning():
-    expected = "Attribute 'websockets' of entity 'listener': 'yes' is not supported yet (x.conf:2)"
-    assert warnings(section("listener", "websockets: yes")) == [("AGENT", expected)]
-    assert warnings(section("listener", "websockets: no")) == []
+def test_proxy_of_a_connector():
+    expected = "proxyUser means nothing without proxyHost (x.conf:2)"
+    assert warnings(section("connector", "proxyUser: me")) == [("CONN_MGR", expected)]
+    assert warnings(section("connector", "proxyHost: here", "proxyUser: me")) == []
 
 
 @pytest.mark.parametrize(

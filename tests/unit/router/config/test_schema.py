@@ -128,7 +128,16 @@ TYPES = {
     "vhostStats": "operationalEntity",
     "dummy": "entity",
     "router.connection.linkRoute": "configurationEntity",
+    # Not of Dispatch:
+    "saslUsers": "configurationEntity",
+    "tokenIssuer": "configurationEntity",
+    "telemetry": "configurationEntity",
+    "placement": "configurationEntity",
 }
+
+
+#: Types that Dispatch does not have.
+ADDED = ("saslUsers", "tokenIssuer", "telemetry", "placement")
 
 
 def test_types():
@@ -172,13 +181,32 @@ def test_attributes_in_reporting_order():
         (entity_type.name, each.name)
         for entity_type in SCHEMA.types.values()
         for each in entity_type.attributes.values()
-        if each.addition
+        if each.addition and entity_type.name not in ADDED
     ]
     assert additions == [
+        ("router", "readyWithoutUplink"),
+        ("router", "uplinks"),
         ("router", "maxBufferedMegabytes"),
+        ("sslProfile", "oldConnections"),
+        ("sslProfile", "oldConnectionsPerSecond"),
+        ("sslProfile", "expiresInDays"),
+        ("listener", "saslUsers"),
+        ("listener", "tokenIssuers"),
         ("listener", "maxBufferedMegabytes"),
         ("connector", "maxBufferedMegabytes"),
+        ("connector", "parallelConnections"),
+        ("connector", "websockets"),
+        ("connector", "websocketPath"),
+        ("connector", "proxyHost"),
+        ("connector", "proxyPort"),
+        ("connector", "proxyUser"),
+        ("connector", "proxyPassword"),
+        ("router.config.address", "scope"),
         ("router.config.address", "presettledOverflow"),
+        ("connection", "deliveriesIn"),
+        ("connection", "deliveriesOut"),
+        ("connection", "cost"),
+        ("vhost", "onChange"),
     ]
 
 
@@ -238,7 +266,8 @@ def test_dump():
     assert list(dump) == ["prefix", "entityTypes"]
     assert dump["prefix"] == "org.apache.qpid.dispatch"
     types: Any = dump["entityTypes"]
-    assert [name.removeprefix("router.config.") for name in TYPES] == list(types)
+    listed = [name for name in TYPES if name not in ADDED]  # those of Dispatch
+    assert [name.removeprefix("router.config.") for name in listed] == list(types)
     log = types["log"]
     assert list(log) == ["attributes", "operations", "description", "fullyQualifiedType"]
     assert list(log["attributes"]) == [name for name in SCHEMA.types["log"].attributes if name != "type"]

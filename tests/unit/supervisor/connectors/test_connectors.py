@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from router.config.load import load_text
-from supervisor.connectors.connectors import Connectors
+from router.control.handover import Initiate
 from supervisor.connectors.dial import is_connected_to_itself
 from tests.unit.supervisor.harness import configuration_text
-from tests.unit.supervisor.test_acceptor import Setup, until
+from tests.unit.supervisor.listeners.test_acceptor import Setup, until
 
 SECTION = """
 connector {
@@ -31,7 +31,8 @@ class Connecting(Setup):
         super().__init__(workers=1)
         self.broker = socket.create_server(("127.0.0.1", 0))
         self.config = replace(CONNECTOR, port_text=str(self.broker.getsockname()[1]))
-        self.connectors = Connectors(self.loop, self.core, self.acceptor, self.log, self.settle)
+        self.connectors = self.services.connectors
+        self.core.waker.connect(self.loop, self.settle)
 
     def settle(self):
         while self.core.take_delta() is not None:
@@ -62,7 +63,7 @@ def test_a_connection_is_handed_over_with_what_it_needs():
         setup.connectors.replace([setup.config])
         message, given = await setup.receive(0)
         given.close()
-        assert message["initiate"] == {"host": "127.0.0.1", "user": "u", "password": "p"}
+        assert message.initiate == Initiate("127.0.0.1", "u", "p")
 
     run(scenario)
 
@@ -82,7 +83,7 @@ def test_a_fault_is_told_and_tried_again(monkeypatch):
         setup.connectors.replace([setup.config])
         message, accepted = await setup.receive(0)
         accepted.close()
-        assert message["conn"] == 2, "the second attempt"
+        assert message.conn == 2, "the second attempt"
         assert "out of luck" in setup.message()
 
     run(scenario)
@@ -96,7 +97,7 @@ def test_the_file_of_a_password_is_none(tmp_path):
         setup.connectors.replace([replace(setup.config, sasl_password=f"file:{path}")])
         message, given = await setup.receive(0)
         given.close()
-        assert message["initiate"]["password"] == f"file:{path}", "as Dispatch has it"
+        assert message.initiate.password == f"file:{path}", "as Dispatch has it"
 
     run(scenario)
 
@@ -104,13 +105,13 @@ def test_the_file_of_a_password_is_none(tmp_path):
 def test_a_file_that_cannot_be_read_in_time(tmp_path, monkeypatch):
     monkeypatch.setattr("supervisor.connectors.connectors.PASSWORD_SECONDS", 0.01)
     reader, writer = os.pipe()
-    monkeypatch.setattr("supervisor.connectors.password._open", lambda path, flags: os.dup(reader))
+    monkeypatch.setattr("router.config.password.open_regular", lambda path, flags: os.dup(reader))
 
     async def scenario(setup):
         setup.connectors.replace([replace(setup.config, sasl_password="file:x")])
         message, given = await setup.receive(0)
         given.close()
-        assert message["initiate"]["password"] == "file:x"
+        assert message.initiate.password == "file:x"
 
     run(scenario)
     os.close(writer)

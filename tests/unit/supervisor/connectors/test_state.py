@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.connectors.ring import MAX_LEARNED
+from supervisor.connectors.ring import MAX_NAMED
 from supervisor.connectors.state import (
     AFTER_END,
     AFTER_FAILURE,
@@ -77,7 +77,7 @@ def test_the_wait_varies_within_the_tolerance():
     high = ConnectorState("one", "1", uniform=lambda low, high: high)
     assert low.failed("") == pytest.approx(AFTER_FAILURE * (1 - JITTER))
     assert high.failed("") == pytest.approx(AFTER_FAILURE * (1 + JITTER))
-    assert JITTER * AFTER_FAILURE <= 1, "C-8 allows a second"
+    assert JITTER * AFTER_FAILURE <= 1, "brokers-and-edge.md C-8 allows a second"
 
 
 def test_a_deleted_connector_stays_so(state):
@@ -148,8 +148,8 @@ def test_what_a_list_leaves_out_and_gets_wrong(state):
 
 
 def test_a_peer_cannot_name_addresses_without_end(state):
-    connect(state, servers(*(f"host{number}:1" for number in range(10 * MAX_LEARNED))))
-    assert len(state.ring) == 1 + MAX_LEARNED
+    connect(state, servers(*(f"host{number}:1" for number in range(10 * MAX_NAMED))))
+    assert len(state.ring) == 1 + MAX_NAMED
 
 
 def test_a_router_that_is_not_there_is_tried_soon_and_then_less_often():

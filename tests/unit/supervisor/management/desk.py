@@ -7,21 +7,19 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from router.config.load import load_text
-from router.ipc.layout import Region
-from router.ipc.testing import claim_link, set_worker
+from router.control import messages
+from router.control.ops import Op
+from router.interworker.region import Region
 from router.log import Log, LogSettings, ModuleSettings
-from supervisor.acceptor import Acceptor
-from supervisor.autolinks import AutoLinks
-from supervisor.connections import Connection
-from supervisor.connectors.connectors import Connectors
-from supervisor.core import Core
-from supervisor.inprocess import LocalMessage
-from supervisor.live.configuration import LiveConfiguration
-from supervisor.live.listeners import Listening
+from router.testing.interworker import claim_link, set_worker
+from supervisor.addresses.inprocess import LocalMessage
+from supervisor.composition import RouterCore, add_services
+from supervisor.configuration.live import LiveConfiguration
+from supervisor.connections.connections import Connection
+from supervisor.listeners.acceptor import Acceptor
 from supervisor.management.agent import Agent
-from supervisor.names import Resolver
-from supervisor.table import Op
-from supervisor.worker import Stage, Worker
+from supervisor.processes.worker import Stage, Worker
+from supervisor.runtime.host_names import Resolver
 from tests.peer import message
 from tests.peer.management import PREFIX, Answer
 from tests.unit.supervisor.harness import attach
@@ -74,18 +72,18 @@ binding {
 """
 
 
-def _no_http() -> NoReturn:
+def _no_http(acceptor: Acceptor) -> NoReturn:
     raise AssertionError("there are no HTTP listeners here")
 
 
 class Desk:
     """One router without its processes; `later` holds what the agent wants to be called for."""
 
-    def __init__(self, links: int = 64, log: LogSettings = QUIET) -> None:
+    def __init__(self, links: int = 64, log: LogSettings = QUIET, text: str = CONFIGURATION) -> None:
         self.region = Region.create(WORKERS, links, 64, 4096)
         self.log = Log(log)
-        self.configuration = load_text("router.conf", CONFIGURATION)
-        self.core = Core(self.configuration, self.log, 64, self.region.reset_address)
+        self.configuration = load_text("router.conf", text)
+        self.core = RouterCore(self.configuration, self.log, 64, self.region.reset_address)
         self.workers = [Worker(index, 1) for index in range(WORKERS)]
         for worker in self.workers:
             worker.stage = Stage.SERVING
@@ -94,18 +92,24 @@ class Desk:
             set_worker(self.region, worker.index, generation=1)
         self.sent: list[tuple[str, bytes, int]] = []
         self.published: list[Op] = []
+        self.admissions: dict[int, messages.Admitted | messages.Denied] = {}  # answers to opens
         self.reachable = True
         self.later: deque[Callable[[], None]] = deque()
         self.loop = asyncio.new_event_loop()
-        acceptor = Acceptor(self.loop, self.core, self.log)
-        connectors = Connectors(self.loop, self.core, acceptor, self.log, lambda: None)
-        autolinks = AutoLinks(self.core, self.log, self.loop.call_later, lambda: None)
-        listening = Listening(
-            self.loop, Resolver(self.loop), acceptor, lambda: None, _no_http, self.core, self.log,
-            lambda listener: None, lambda: None,
-        )  # fmt: skip
+        core = self.core
+        core.waker.connect(self.loop, lambda: None)
+        self.services = add_services(
+            core,
+            self.loop,
+            Resolver(self.loop),
+            self.configuration,
+            _no_http,
+            lambda listener: None,
+            lambda: False,
+            self.log,
+        )
         self.live = LiveConfiguration(
-            self.loop, self.configuration, self.core, acceptor, listening, connectors, autolinks, self.log, lambda: None
+            self.loop, self.configuration, core.settings.current, core.events, core.waker, self.log
         )
         self.went_on = 0
         self.agent = Agent(
@@ -122,16 +126,22 @@ class Desk:
 
     # The world
 
-    def connection(self, worker: int = 0, listener: int = 0, **more: Any) -> Connection:
-        """An open connection to `worker`."""
+    def connection(
+        self, worker: int = 0, listener: int = 0, peer: str | None = None, groups: tuple[str, ...] = (), **more: Any
+    ) -> Connection:
+        """An open connection to `worker`. groups: in the token of its user."""
         owner = self.workers[worker]
-        peer = f"10.0.0.1:{1000 + self.core.accepted}"
-        made = self.core.adopt(owner, self.configuration.listeners[listener], "127.0.0.1:5672", peer)
-        said = {
+        peer = peer or f"10.0.0.1:{1000 + self.core.connections.accepted}"
+        made = self.core.connections.adopt(owner, self.configuration.listeners[listener], "127.0.0.1:5672", peer)
+        made.groups = groups
+        said: dict[str, Any] = {
             "container": f"c{made.number}", "hostname": None, "user": "anonymous", "mechanism": "ANONYMOUS",
             "properties": {}, "tls": None, **more,
         }  # fmt: skip
-        self.core.receive(owner, {"t": "opened", "conn": made.number, **said})
+        self.core.receive(owner, messages.Opened(conn=made.number, **said))
+        answer = owner.outbox.pop()
+        assert isinstance(answer, messages.Admitted | messages.Denied)
+        self.admissions[made.number] = answer
         return made
 
     def link(
@@ -151,7 +161,7 @@ class Desk:
         said = {"slot": slot, "gen": generation, "conn": connection.number, "caps": [list(capabilities), False]}
         asked = attach(slot, direction, address, **said)
         self.core.receive(self.workers[connection.worker], asked)
-        return max(self.core.links)
+        return max(self.core.links.by_identity)
 
     # Requests
 

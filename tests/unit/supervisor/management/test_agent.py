@@ -1,11 +1,13 @@
 """The agent itself: long answers in slices, bounds, faults, answers that nobody wants."""
 
 import asyncio
+import gc
 import time
 
 import pytest
 
-from supervisor.inprocess import LocalMessage
+from router.control import messages
+from supervisor.addresses.inprocess import LocalMessage
 from supervisor.management import agent as agents
 from supervisor.management import operations
 from supervisor.management.request import decode
@@ -38,11 +40,15 @@ def test_many_rows_are_made_in_slices(busy):
     busy.agent.handle(LocalMessage(0, None, request({"operation": "GET-ANNOTATIONS"}, correlation_id="short")))
     assert len(busy.sent) == 1, "a short one overtakes"
     turns = 0
-    while busy.later:
-        began = time.thread_time()
-        busy.later.popleft()()
-        longest = max(longest, time.thread_time() - began)
-        turns += 1
+    gc.disable()  # a collection of all that this process has kept of other tests is no slice
+    try:
+        while busy.later:
+            began = time.thread_time()
+            busy.later.popleft()()
+            longest = max(longest, time.thread_time() - began)
+            turns += 1
+    finally:
+        gc.enable()
     answer = Answer.of(busy.sent[1][1])
     assert len(answer.body["results"]) == LINKS
     assert turns > 3
@@ -51,7 +57,7 @@ def test_many_rows_are_made_in_slices(busy):
 
 def test_a_page_of_many_rows(busy):
     rows = busy.query("router.link", "identity", offset=LINKS - 3, count=500)
-    assert [row["identity"] for row in rows] == [str(number) for number in list(busy.core.links)[-3:]]
+    assert [row["identity"] for row in rows] == [str(number) for number in list(busy.core.links.by_identity)[-3:]]
 
 
 def test_links_that_go_while_rows_are_made():
@@ -64,7 +70,7 @@ def test_links_that_go_while_rows_are_made():
         decode(0, None, request({"operation": "QUERY"}, {"attributeNames": ["identity"]}))
     )
     next(steps)
-    desk.core.receive(desk.workers[0], {"t": "closed", "conn": goes.number, "error": None})
+    desk.core.receive(desk.workers[0], messages.Closed(conn=goes.number, error=None))
     octets = encode(result(steps), "r", None)
     assert [row[0] for row in Answer.of(octets).body["results"]] == [str(number) for number in kept]
 

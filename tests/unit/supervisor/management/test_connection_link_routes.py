@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.linkroutes import MAX_OWN
+from router.control import messages
+from supervisor.linkroutes.local import MAX_PER_CONNECTION
 from tests.peer.management import PREFIX, Answer
 from tests.unit.supervisor.management.desk import Desk
 
@@ -113,7 +114,7 @@ def test_refused_without_a_connection(desk):
 
 def test_a_connection_has_a_limit(desk):
     connection = desk.connection()
-    for number in range(MAX_OWN):
+    for number in range(MAX_PER_CONNECTION):
         assert create(desk, connection, pattern=f"a{number}", direction="in").status == 201
     assert create(desk, connection, pattern="more", direction="in").outcome == (400, "creation failed")
     assert create(desk, desk.connection(), pattern="more", direction="in").status == 201
@@ -126,9 +127,9 @@ def test_the_end_of_the_connection(desk):
         create(desk, each, "x", pattern="a.#", direction="in")
     create(desk, connection, pattern="b", direction="out")
     assert {row["key"]: row["containerCount"] for row in desk.query("router.address")}["Ca"] == 2
-    desk.core.receive(desk.workers[0], {"t": "closed", "conn": connection.number, "error": None})
+    desk.core.receive(desk.workers[0], messages.Closed(conn=connection.number, error=None))
     address = desk.core.link_routes.match("in", "a.b")
     assert address.choose() is other
     assert desk.core.link_routes.match("out", "b") is None
-    desk.core.receive(desk.workers[1], {"t": "closed", "conn": other.number, "error": None})
+    desk.core.receive(desk.workers[1], messages.Closed(conn=other.number, error=None))
     assert len(desk.query("router.address")) == before

@@ -1,10 +1,12 @@
-"""Rows of the types with columns, their AMQP types, and what else can be done with them (management 5.5 to 5.10, 6)."""
+"""Rows of the types with columns, their AMQP types, and what can be done with them (management.md 5.5 to 5.10, 6)."""
 
 import pytest
 
 from router.config.schema import SCHEMA
-from router.ipc.testing import set_address, set_worker
-from supervisor.inprocess import LocalMessage
+from router.control import messages
+from router.control.ops import TraceOp
+from router.testing.interworker import set_address, set_worker
+from supervisor.addresses.inprocess import LocalMessage
 from tests.peer.management import PREFIX
 from tests.peer.types import Int, Long, Map, UInt, ULong
 from tests.unit.supervisor.management.desk import Desk, request
@@ -152,7 +154,7 @@ def test_address(desk):
 
 
 def test_connection(desk):
-    tls = {"protocol": "TLSv1.3", "cipher": "AES", "ssf": 256}
+    tls = messages.Tls(protocol="TLSv1.3", cipher="AES", ssf=256)
     desk.connection(properties={"product": "x", "n": 5, "big": 2**40, "list": [1, None], "ü": 1.5}, tls=tls)
     desk.connection(1, 1, hostname="acme", mechanism=None, user=None)
     one, two = desk.query("connection")
@@ -160,7 +162,7 @@ def test_connection(desk):
     assert (one["container"], one["role"], one["dir"], one["protocol"]) == ("c1", "normal", "in", "amqp")
     assert (one["sasl"], one["isAuthenticated"], one["user"]) == ("ANONYMOUS", True, "anonymous")
     assert (one["isEncrypted"], one["ssl"], one["sslProto"], one["sslCipher"], one["sslSsf"]) == (
-        True, True, "TLSv1.3", "AES", 256,
+        True, False, "TLSv1.3", "AES", 256,  # `ssl` is about the listener
     )  # fmt: skip
     assert dict(one["properties"]) == {"product": "x", "n": 5, "big": 2**40, "list": [1, None], "ü": 1.5}
     assert (one["tenant"], one["active"], one["opened"], one["lastDlvSeconds"]) == (None, True, True, None)
@@ -175,7 +177,7 @@ def test_connection(desk):
 def test_connections_come_and_go(desk):
     one, two = desk.connection(0), desk.connection(1)
     desk.link(one)
-    desk.core.receive(desk.workers[0], {"t": "closed", "conn": one.number, "error": None})
+    desk.core.receive(desk.workers[0], messages.Closed(conn=one.number, error=None))
     assert [row["identity"] for row in desk.query("connection", "identity")] == [str(two.number)]
     assert desk.query("router.link") == []
     desk.core.lost(desk.workers[1], lambda: None)
@@ -193,9 +195,8 @@ def test_close_a_connection(desk):
     assert (answer.body["adminStatus"], answer.body["operStatus"]) == ("deleted", "closing")
     assert answer.body["enableProtocolTrace"] is True
     assert desk.workers[1].outbox[-1:] == [
-        {"t": "close", "conn": target.number, "condition": "amqp:connection:forced",
-         "description": "Connection forced-closed by management request"},
-    ]  # fmt: skip
+        messages.Close(target.number, "amqp:connection:forced", "Connection forced-closed by management request"),
+    ]
     before = list(desk.workers[1].outbox)
     assert desk.ask("UPDATE", {"adminStatus": "deleted"}, type=CONNECTION, identity=str(target.number)).status == 200
     assert desk.workers[1].outbox == before, "closed once"
@@ -206,16 +207,16 @@ def test_trace_a_connection(desk):
     for value, shown in ((True, True), ("yes", False), (True, True), (False, False)):
         answer = desk.ask("UPDATE", {"enableProtocolTrace": value}, type=CONNECTION, identity=str(target.number))
         assert answer.body["enableProtocolTrace"] is shown
-    switched = [op for op in desk.published if op[0] == "trace"]
-    assert switched == [["trace", target.number, on] for on in (True, False, True, False)]
-    assert [op for op in desk.core.snapshot() if op[0] == "trace"] == [["trace", target.number, False]]
+    switched = [op for op in desk.published if isinstance(op, TraceOp)]
+    assert switched == [TraceOp(target.number, on) for on in (True, False, True, False)]
+    assert [op for op in desk.core.snapshot() if isinstance(op, TraceOp)] == [TraceOp(target.number, False)]
 
 
 def test_a_trace_that_was_never_switched_is_left_to_the_log(desk):
     target = desk.connection()
-    assert [op for op in desk.core.snapshot() if op[0] == "trace"] == []
+    assert [op for op in desk.core.snapshot() if isinstance(op, TraceOp)] == []
     desk.ask("UPDATE", {"enableProtocolTrace": False}, type=CONNECTION, identity=str(target.number))
-    assert [op for op in desk.published if op[0] == "trace"] == [["trace", target.number, False]]
+    assert [op for op in desk.published if isinstance(op, TraceOp)] == [TraceOp(target.number, False)]
 
 
 def test_a_switched_trace_is_answered_when_workers_go_by_it(desk):
@@ -224,7 +225,7 @@ def test_a_switched_trace_is_answered_when_workers_go_by_it(desk):
     desk.agent.handle(LocalMessage(1, None, request({"operation": "UPDATE", "type": CONNECTION,
                                                     "identity": str(target.number)}, body)))  # fmt: skip
     epoch, ops = desk.core.take_delta()
-    assert ["trace", target.number, True] in ops
+    assert TraceOp(target.number, True) in ops
     desk.core.epochs.acknowledge(0, epoch)
     assert desk.core.take_delta() is None
     assert desk.sent == []
@@ -237,7 +238,7 @@ def test_snapshots_say_which_connections_are_traced(desk):
     target = desk.connection()
     desk.connection()
     desk.ask("UPDATE", {"enableProtocolTrace": True}, type=CONNECTION, identity=str(target.number))
-    assert [op for op in desk.core.snapshot() if op[0] == "trace"] == [["trace", target.number, True]]
+    assert [op for op in desk.core.snapshot() if isinstance(op, TraceOp)] == [TraceOp(target.number, True)]
 
 
 BAD_UPDATES: list[tuple[str | None, object]] = [
@@ -373,7 +374,7 @@ def test_links_are_numbered_behind_the_configuration(desk):
 
 
 def test_executed_without_a_reply(desk):
-    """The core does what it is asked, without an answer (management specification 5.2)."""
+    """The core does what it is asked, without an answer (management.md 5.2)."""
     from tests.peer import message
 
     target = desk.connection()

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from router.control import messages
 from tests.unit.supervisor.management.desk import Desk
 
 
@@ -33,7 +34,7 @@ def test_nobody(desk):
     assert (body["address"], body["class"], body["name"]) == ("amqp://h/nobody.here", "mobile", "nobody.here")
     assert (body["reachable"], body["records"]) == (False, [])
     assert body["findings"] == [
-        "Nobody uses it: no consumer, no producer. A producer may attach, and gets credit with a consumer"
+        "Not in use: no consumer, no producer. A producer may attach; it gets credit when a consumer attaches"
     ]
     assert body["setting"] == {
         "pattern": None, "entity": None, "distribution": "balanced", "ingressPhase": 0, "egressPhase": 0,
@@ -87,7 +88,7 @@ def test_producers_only(desk):
     body = explain(desk, "q")
     assert not body["reachable"]
     assert body["findings"] == [
-        "No consumer: its producers (1) get no credit, and what is sent on anonymous links is released"
+        "No consumer: its producers (1) get no credit; messages sent on anonymous links are released"
     ]
 
 
@@ -98,7 +99,7 @@ def test_consumers_at_another_phase(desk):
     body = explain(desk, "way.x")
     assert (body["setting"]["ingressPhase"], body["setting"]["egressPhase"]) == (0, 1)
     assert not body["reachable"]
-    assert body["findings"] == ["Messages go in at phase 0, where nobody consumes; there are consumers at phase 1"]
+    assert body["findings"] == ["Messages enter at phase 0, which has no consumers; there are consumers at phase 1"]
     assert {each["key"]: each["consumerCount"] for each in body["records"]} == {"M0way.x": 0, "M1way.x": 1}
 
 
@@ -129,7 +130,7 @@ def test_exchange(desk):
 def test_the_router_itself(desk, address, kind):
     body = explain(desk, address)
     assert (body["class"], body["reachable"]) == (kind, True)
-    assert body["findings"] == ["The router itself takes its messages"]
+    assert body["findings"] == ["The router itself consumes its messages"]
 
 
 @pytest.mark.parametrize(
@@ -143,9 +144,7 @@ def test_the_router_itself(desk, address, kind):
 def test_elsewhere(desk, address, kind, who):
     body = explain(desk, address)
     assert (body["class"], body["reachable"], body["setting"]) == (kind, False, None)
-    assert body["findings"] == [
-        f"It is an address of {who}, which this router does not know: it is not part of a network"
-    ]
+    assert body["findings"] == [f"It is an address of {who}, unknown to this router: it is not part of a network"]
 
 
 def test_limit(desk):
@@ -171,7 +170,7 @@ def test_links_that_are_gone_do_not_count(desk):
     desk.link(connection, "out", "q", credit=1)
     desk.link(connection, "in", "q")
     owner = desk.workers[0]
-    desk.core.receive(owner, {"t": "detach", "conn": connection.number, "link": 0, "confirm": False})
+    desk.core.receive(owner, messages.Detach(conn=connection.number, link=0))
     body = explain(desk, "q")
     assert (body["reachable"], body["records"][0]["consumerCount"]) == (False, 0)
 

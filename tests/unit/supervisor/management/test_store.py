@@ -1,4 +1,4 @@
-"""The store: finding entities, reading, querying, and what is refused with which text (management 5.4 to 5.10)."""
+"""The store: finding entities, reading, querying, and what is refused with which text (management.md 5.4 to 5.10)."""
 
 import pytest
 
@@ -159,7 +159,7 @@ def test_a_lower_case_query_of_a_core_type_has_no_rows(desk):
 def test_policy():
     desk = Desk()
     desk.connection()
-    desk.core.denied += 2
+    desk.core.connections.denied += 2
     (row,) = desk.query("policy")
     assert (row["identity"], row["maxConnections"]) == ("policy/None", 65535)
     assert [row[f"connections{name}"] for name in ("Processed", "Denied", "Current")] == [3, 2, 1]

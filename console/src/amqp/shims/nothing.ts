@@ -1,0 +1,2 @@
+// Modules of Node that rhea names and does not use in a browser.
+export {};

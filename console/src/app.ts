@@ -1,0 +1,230 @@
+// What the pages share: the connection, the feeds, the network as it is known, and where the reader is.
+import { Client } from "./amqp/client.ts";
+import { attend } from "./data/attention.ts";
+import type { Finding, Watched } from "./data/attention.ts";
+import { History } from "./data/history.ts";
+import { Management, number, text } from "./data/management.ts";
+import type { Ask, Row, Target, Value } from "./data/management.ts";
+import { Poller, browserClock } from "./data/poller.ts";
+import type { Feed } from "./data/poller.ts";
+import { Rates } from "./data/rates.ts";
+import type { Table } from "./data/rates.ts";
+import { CONNECTION_COLUMNS, LINK_COLUMNS_OF_ATTENTION } from "./data/columns.ts";
+
+export interface Source<V> { key: string; fetch: () => Promise<V>; interval: number }
+
+/** The routers that answer, the connected one first, and what router.node says of the network. */
+export interface Network { own: string; mode: string; targets: Target[]; nodes: Row[]; gone: Map<string, number> }
+
+const FAST = 3_000; // ms between looks at what moves
+const SLOW = 15_000; // at what seldom changes
+const MOST_WATCHED = 60; // routers that the overview looks at in detail
+
+export class App {
+    readonly client: Client;
+    readonly management: Management;
+    readonly poller = new Poller(browserClock);
+    readonly history = new History();
+    private readonly listeners = new Set<() => void>();
+    private readonly rates = new Map<string, Rates>();
+    private readonly seen = new Map<string, { target: Target; at: number }>();
+    private user: string | null = null;
+    private generation = 0;
+
+    /** ask: instead of a connection; tests have networks that no machine could run. */
+    constructor(url: string, ask?: Ask) {
+        this.client = new Client(url, () => this.connectionChanged());
+        this.management = new Management(ask ?? ((address, properties, body, follows) =>
+            this.client.request(address, properties, body, follows)));
+        document.addEventListener("visibilitychange", () => {
+            if (document.visibilityState === "visible" && this.client.state === "open") this.poller.refresh();
+        });
+    }
+
+    private connectionChanged(): void {
+        if (this.client.state === "open") {
+            if (this.client.user !== this.user) this.poller.clear();
+            this.user = this.client.user;
+            if (this.client.generation !== this.generation) this.rates.clear();
+            this.generation = this.client.generation;
+            this.poller.start();
+        } else {
+            this.poller.stop();
+        }
+        for (const changed of [...this.listeners]) changed();
+    }
+
+    onConnection(changed: () => void): () => void {
+        this.listeners.add(changed);
+        return () => this.listeners.delete(changed);
+    }
+
+    // Sources of feeds
+
+    private pace(base: number): number {
+        const network = this.poller.get<Network>("network").value;
+        return Math.max(base, (network?.targets.length ?? 1) * base / 20);
+    }
+
+    table(target: Target, type: string, attributes: string[], slow = false, keyOf = "identity"): Source<Table> {
+        const key = `${type}/${target.kind}/${target.id}/${attributes.join()}`;
+        return {
+            key,
+            interval: this.pace(slow ? SLOW : FAST),
+            fetch: async () => {
+                const rows = await this.management.query(target, type, attributes);
+                return this.ratesOf(key, keyOf).table(rows, performance.now());
+            },
+        };
+    }
+
+    private ratesOf(key: string, column: string): Rates {
+        let found = this.rates.get(key);
+        if (found === undefined) {
+            found = new Rates((row) => text(row[column]));
+            this.rates.set(key, found);
+        }
+        return found;
+    }
+
+    summary(target: Target): Source<Table> {
+        return this.table(target, "router", []);
+    }
+
+    connections(target: Target): Source<Table> {
+        return this.table(target, "connection", CONNECTION_COLUMNS);
+    }
+
+    workers(target: Target): Source<Table> {
+        const key = `workers/${target.kind}/${target.id}`;
+        return {
+            key,
+            interval: this.pace(FAST),
+            fetch: async () => {
+                const rows = (await this.management.call(target, "GET-WORKERS")) as Row[];
+                for (const row of rows) row["identity"] = `${text(row["worker"])}.${text(row["generation"])}`;
+                return this.ratesOf(key, "identity").table(rows, performance.now());
+            },
+        };
+    }
+
+    network(): Source<Network> {
+        return { key: "network", interval: 5_000, fetch: () => this.discover() };
+    }
+
+    private async discover(): Promise<Network> {
+        const own = (await this.management.query({ id: "", kind: "own" }, "router"))[0] ?? {};
+        const id = text(own["id"]);
+        const mode = text(own["mode"]);
+        const me: Target = { id, kind: "own" };
+        const targets: Target[] = [me];
+        let nodes: Row[] = [];
+        if (mode === "interior") {
+            nodes = await this.nodes(me);
+        } else if (mode === "edge") {
+            const rows = await this.connectionRows(me);
+            const uplink = rows.find((row) => row["role"] === "edge" && row["dir"] === "out" && row["active"] !== false);
+            if (uplink !== undefined) nodes = await this.nodes({ id: text(uplink["container"]), kind: "router" });
+        }
+        for (const node of nodes) {
+            const other = text(node["id"]);
+            // A router that was lost stays a row without a way to it for a while.
+            const reachable = typeof node["cost"] === "number" || node["nextHop"] === "(self)";
+            if (other !== id && reachable) targets.push({ id: other, kind: "router" });
+        }
+        for (const target of [...targets]) {
+            if (target.kind === "own" && mode !== "interior") continue;
+            for (const row of await this.connectionRows(target)) {
+                const container = text(row["container"]);
+                const edge = row["role"] === "edge" && row["dir"] === "in" && row["opened"] !== false;
+                if (edge && container !== id && !targets.some((each) => each.id === container)) {
+                    targets.push({ id: container, kind: "edge" });
+                }
+            }
+        }
+        return { own: id, mode, targets, nodes, gone: this.remember(targets) };
+    }
+
+    private async nodes(target: Target): Promise<Row[]> {
+        return this.management.query(target, "router.node", ["id", "cost", "nextHop", "linkState", "routerLink"]);
+    }
+
+    /** Connections of a router: those that a feed has, if it has any, so that discovery costs little. */
+    private async connectionRows(target: Target): Promise<Row[]> {
+        const source = this.connections(target);
+        const feed = this.poller.get<Table>(source.key);
+        if (feed.value !== undefined && performance.now() - feed.at < 20_000 && feed.error === null) return feed.value.rows;
+        try {
+            return await this.management.query(target, "connection", ["identity", "container", "role", "dir", "opened", "active"]);
+        } catch (error) {
+            if (target.kind === "own") throw error;
+            return []; // a router that has just gone; its own feeds say so
+        }
+    }
+
+    /** Routers that were there and are not: id, and when they were last there. */
+    private remember(targets: Target[]): Map<string, number> {
+        const now = Date.now();
+        for (const target of targets) this.seen.set(target.id, { target, at: now });
+        const there = new Set(targets.map((target) => target.id));
+        const gone = new Map<string, number>();
+        for (const [id, { at }] of this.seen) {
+            if (there.has(id)) continue;
+            if (now - at < 15 * 60_000) gone.set(id, at);
+            else this.seen.delete(id);
+        }
+        return gone;
+    }
+
+    targetOf(id: string): Target {
+        const network = this.poller.get<Network>("network").value;
+        return network?.targets.find((each) => each.id === id) ?? network?.targets[0] ?? { id: "", kind: "own" };
+    }
+
+    /** What the overview looks at beyond counters. */
+    watched(target: Target): Source<Watched> {
+        return {
+            key: `watched/${target.kind}/${target.id}`,
+            interval: this.pace(SLOW / 2),
+            fetch: async () => {
+                const ask = async (type: string, attributes: string[]): Promise<Row[]> => {
+                    try {
+                        return await this.management.query(target, type, attributes);
+                    } catch (error) {
+                        // 1.19 has not all of these; a user may not be allowed to see some.
+                        if ((error as { status?: number }).status) return [];
+                        throw error;
+                    }
+                };
+                const router = (await this.management.query(target, "router"))[0] ?? {};
+                const troubled = number(router["linksBlocked"]) > 0 || number(router["deliveriesStuck"]) > 0;
+                return {
+                    router,
+                    connectors: await ask("connector", ["name", "host", "port", "role", "connectionStatus", "connectionMsg"]),
+                    profiles: await ask("sslProfile", ["name", "expiresInDays"]),
+                    autoLinks: await ask("router.config.autoLink", ["name", "address", "operStatus", "lastError", "containerId", "connection"]),
+                    policy: (await ask("policy", ["connectionsDenied", "linksDenied", "totalDenials", "connectionsProcessed"]))[0] ?? {},
+                    links: troubled ? await ask("router.link", LINK_COLUMNS_OF_ATTENTION) : [],
+                };
+            },
+        };
+    }
+
+    /** Refusals of each router when the page first saw it, so that old ones are not news. */
+    private readonly denials = new Map<string, number>();
+
+    findings(network: Network | undefined): Finding[] {
+        if (network === undefined) return [];
+        const all = network.targets.slice(0, MOST_WATCHED).map((target) => {
+            const feed: Feed<Watched> = this.poller.get(this.watched(target).key);
+            return { target, watched: feed.value, error: feed.error };
+        });
+        return attend(all, network.gone, this.denials, Date.now());
+    }
+
+    watchedTargets(network: Network | undefined): Target[] {
+        return network?.targets.slice(0, MOST_WATCHED) ?? [];
+    }
+}
+
+export type { Value };

@@ -1,0 +1,166 @@
+// What needs somebody's attention, in plain words, the worst first.
+import { addressText, isInternal } from "./address.ts";
+import { count, duration, plural, some } from "./format.ts";
+import { number, text } from "./management.ts";
+import type { Row, Target } from "./management.ts";
+
+export interface Finding {
+    /** 3: something does not work. 2: something will not, or does in part. 1: good to know. */
+    weight: number;
+    title: string;
+    text: string;
+    href: string;
+    router: string;
+}
+
+export interface Watched {
+    router: Row;
+    connectors: Row[];
+    profiles: Row[];
+    autoLinks: Row[];
+    policy: Row;
+    links: Row[];
+}
+
+export interface Asked { target: Target; watched: Watched | undefined; error: string | null }
+
+const BLOCKED_AFTER = 10; // seconds without credit
+const EXPIRES_SOON = 30; // days
+
+/** denials: of each router when the page first saw it; filled here. */
+export function attend(
+    all: Asked[], gone: Map<string, number>, denials: Map<string, number>, now: number,
+): Finding[] {
+    const found: Finding[] = [];
+    for (const [id, at] of gone) {
+        found.push({
+            weight: 3, router: id, href: "#/topology", title: `Router ${id} has vanished`,
+            text: `It was last seen ${duration((now - at) / 1000)} ago. Addresses that only it has cannot be reached.`,
+        });
+    }
+    for (const { target, watched, error } of all) {
+        const router = watched === undefined ? target.id : text(watched.router["id"]);
+        if (error !== null) {
+            found.push({
+                weight: 3, router, href: `#/topology?select=${encodeURIComponent(router)}`,
+                title: `Router ${router} does not answer`, text: error,
+            });
+        }
+        if (watched !== undefined && error === null) found.push(...ofRouter(router, watched, denials));
+    }
+    found.push(...blocked(all.flatMap(({ watched, error }) =>
+        (watched === undefined || error !== null ? [] : [{ router: text(watched.router["id"]), links: watched.links }]))));
+    return found.sort((one, other) => other.weight - one.weight);
+}
+
+function ofRouter(router: string, watched: Watched, denials: Map<string, number>): Finding[] {
+    return [
+        ...connectors(router, watched.connectors),
+        ...certificates(router, watched.profiles),
+        ...autoLinks(router, watched.autoLinks),
+        ...refusals(router, watched.policy, denials),
+        ...lost(router, watched.router),
+    ];
+}
+
+const at = (router: string): string => `router=${encodeURIComponent(router)}`;
+
+interface Troubled { router: string; link: Row }
+
+/** Addresses whose consumers withhold credit, or whose deliveries nobody settles: one finding each, whatever routers. */
+function blocked(all: { router: string; links: Row[] }[]): Finding[] {
+    const byAddress = new Map<string, Troubled[]>();
+    for (const { router, links } of all) {
+        for (const link of links) {
+            const key = text(link["owningAddr"]);
+            const troubled = waits(link) > BLOCKED_AFTER || number(link["deliveriesStuck"]) > 0;
+            if (!key || isInternal(key) || !troubled) continue;
+            const address = addressText(key);
+            byAddress.set(address, [...(byAddress.get(address) ?? []), { router, link }]);
+        }
+    }
+    return [...byAddress].map(([address, troubled]) => ofAddress(address, troubled)).filter((each) => each !== null);
+}
+
+const waits = (link: Row): number => number(link["zeroCreditSeconds"]);
+const whom = (all: Troubled[]): string =>
+    some([...new Set(all.map(({ router, link }) => `connection ${text(link["connectionId"])} of ${router}`))]);
+
+function ofAddress(address: string, all: Troubled[]): Finding | null {
+    const consumers = all.filter(({ link }) => link["linkDir"] === "out" && waits(link) > BLOCKED_AFTER);
+    const producers = all.filter(({ link }) => link["linkDir"] === "in" && waits(link) > BLOCKED_AFTER);
+    const holders = all.filter(({ link }) => link["linkDir"] === "out" && number(link["deliveriesStuck"]) > 0);
+    const waiting = consumers.reduce((sum, { link }) => sum + number(link["undeliveredCount"]), 0);
+    const longest = (these: Troubled[]): string => duration(Math.max(...these.map(({ link }) => waits(link))));
+    const router = (consumers[0] ?? holders[0] ?? producers[0])?.router ?? "";
+    const found = { router, href: `#/explain?address=${encodeURIComponent(address)}&${at(router)}` };
+    const behind = producers.length ? ` ${plural(producers.length, "producer waits", "producers wait")}.` : "";
+    if (consumers.length && (waiting > 0 || producers.length)) {
+        const messages = waiting ? ` ${plural(waiting, "message waits", "messages wait")}.` : "";
+        const who = `${plural(consumers.length, "consumer grants", "consumers grant")} no credit, for ${longest(consumers)}`;
+        return { ...found, weight: 3, title: `${address} is blocked`, text: `${who}: ${whom(consumers)}.${messages}${behind}` };
+    }
+    if (holders.length) {
+        const stuck = holders.reduce((sum, { link }) => sum + number(link["deliveriesStuck"]), 0);
+        return {
+            ...found, weight: 3, title: `${plural(stuck, "delivery is", "deliveries are")} stuck at ${address}`,
+            text: `Consumers have got them and do not settle them: ${whom(holders)}.${behind}`,
+        };
+    }
+    if (!producers.length) return null;
+    const who = plural(producers.length, "producer has", "producers have");
+    return {
+        ...found, weight: 2, title: `Producers to ${address} wait`,
+        text: `${who} no credit, for ${longest(producers)}: no consumer takes its messages.`,
+    };
+}
+
+function connectors(router: string, rows: Row[]): Finding[] {
+    return rows.filter((row) => row["connectionStatus"] && row["connectionStatus"] !== "SUCCESS").map((row) => ({
+        weight: row["connectionStatus"] === "FAILED" ? 3 : 2, router, href: `#/entities/connector?${at(router)}`,
+        title: `${router} is not connected to ${text(row["host"])}:${text(row["port"])}`,
+        text: `Connector ${text(row["name"])} (${text(row["role"])}): ${text(row["connectionMsg"]) || "it is connecting"}`,
+    }));
+}
+
+function certificates(router: string, rows: Row[]): Finding[] {
+    const found: Finding[] = [];
+    for (const row of rows) {
+        const days = row["expiresInDays"];
+        if (typeof days !== "number" || days > EXPIRES_SOON) continue;
+        found.push({
+            weight: days < 0 ? 3 : days < 7 ? 2.5 : 2, router, href: `#/entities/sslProfile?${at(router)}`,
+            title: days < 0 ? `A certificate of ${router} has expired` : `A certificate of ${router} expires in ${plural(days, "day")}`,
+            text: `sslProfile ${text(row["name"])}. Replace its files; the router takes them without a restart.`,
+        });
+    }
+    return found;
+}
+
+function autoLinks(router: string, rows: Row[]): Finding[] {
+    return rows.filter((row) => row["operStatus"] === "failed" || row["lastError"]).map((row) => ({
+        weight: 2, router, href: `#/autolinks?${at(router)}`, title: `The auto link of ${text(row["address"])} does not work`,
+        text: text(row["lastError"]) || `${text(row["name"])} is ${text(row["operStatus"])}`,
+    }));
+}
+
+function refusals(router: string, policy: Row, denials: Map<string, number>): Finding[] {
+    const total = number(policy["totalDenials"]);
+    const before = denials.get(router);
+    if (before === undefined || before > total) denials.set(router, total);
+    if (total === 0) return [];
+    const now = total - (before ?? total);
+    return [{
+        weight: now > 0 ? 2.5 : 1, router, href: `#/vhosts?${at(router)}`,
+        title: now > 0 ? `${router} refuses clients: ${count(now)} since this page was opened` : `${router} has refused clients`,
+        text: `By policy, since its start: ${plural(number(policy["connectionsDenied"]), "connection")}, ${plural(number(policy["linksDenied"]), "link")}.`,
+    }];
+}
+
+function lost(router: string, row: Row): Finding[] {
+    const dropped = number(row["droppedPresettledDeliveries"]);
+    return dropped === 0 ? [] : [{
+        weight: 1, router, href: `#/links?${at(router)}`, title: `${router} has dropped ${plural(dropped, "presettled delivery", "presettled deliveries")}`,
+        text: "Their consumers were slower than their producers, and presettled deliveries do not wait.",
+    }];
+}

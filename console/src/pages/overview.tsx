@@ -1,0 +1,118 @@
+// The network at a glance: what needs attention, and each router with what passes through it.
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import type { Finding } from "../data/attention.ts";
+import { duration, octets, plural, rate } from "../data/format.ts";
+import { number, text } from "../data/management.ts";
+import type { Row, Target } from "../data/management.ts";
+import type { Table } from "../data/rates.ts";
+import { useApp, useFeed, useFeeds } from "../ui/hooks.ts";
+import { Badge, Head, Trouble } from "../ui/parts.tsx";
+import { link } from "../ui/route.ts";
+import { DataTable } from "../ui/table.tsx";
+import type { Column } from "../ui/table.tsx";
+
+interface Item { target: Target; row: Row; table: Table | undefined; error: string | null; worst: number }
+
+const FIRST = 5;
+
+export function Overview(): JSX.Element {
+    const app = useApp();
+    const feed = useFeed(app.network());
+    const network = feed.value;
+    const targets = network?.targets ?? [];
+    const summaries = useFeeds(targets.map((target) => app.summary(target)));
+    useFeeds(app.watchedTargets(network).map((target) => app.watched(target)));
+    const findings = app.findings(network);
+    const items: Item[] = targets.map((target, index) => {
+        const { value, error } = summaries[index]!;
+        const worst = Math.max(0, ...findings.filter((each) => each.router === target.id).map((each) => each.weight));
+        return { target, row: value?.rows[0] ?? { id: target.id }, table: value, error, worst };
+    });
+    const sum = (column: string): number | null => {
+        const known = items.map(({ row, table }) => table?.rate(row, column) ?? null).filter((each) => each !== null);
+        return known.length ? known.reduce((one, other) => one + other, 0) : null;
+    };
+    const total = (column: string): number => items.reduce((all, { row }) => all + number(row[column]), 0);
+    return (
+        <>
+            <Head title="Overview" about={network === undefined ? "" : describe(targets)} />
+            <Trouble error={feed.error} />
+            <section class="tiles" aria-label="Totals">
+                <Tile title="Messages in" value={rate(sum("deliveriesIngress"))} href="#/charts" />
+                <Tile title="Messages out" value={rate(sum("deliveriesEgress"))} href="#/charts" />
+                <Tile title="Connections" value={total("connectionCount").toLocaleString("en-GB")} href={link("connections", { router: "*" })} />
+                <Tile title="Links" value={total("linkCount").toLocaleString("en-GB")} href={link("links", { router: "*" })} />
+                <Tile title="Blocked links" value={total("linksBlocked").toLocaleString("en-GB")} href={link("links", { router: "*", sort: "-blocked" })} bad={total("linksBlocked") > 0} />
+                <Tile title="Stuck deliveries" value={total("deliveriesStuck").toLocaleString("en-GB")} href={link("links", { router: "*", sort: "-stuck" })} bad={total("deliveriesStuck") > 0} />
+            </section>
+            <Attention findings={findings} ready={network !== undefined} />
+            <section class="fill" aria-label="Routers">
+                <h2>Routers</h2>
+                <DataTable
+                    name="Routers" columns={COLUMNS} items={items} id={(item) => item.target.id} sort="id" loading={network === undefined}
+                    empty="There is no router." onSelect={(item) => { location.hash = link("workers", { router: item.target.id }); }}
+                />
+            </section>
+        </>
+    );
+}
+
+function describe(targets: Target[]): string {
+    const edges = targets.filter((each) => each.kind === "edge").length;
+    const routers = plural(targets.length - edges, "router");
+    return edges ? `${routers}, ${plural(edges, "edge router")}` : routers;
+}
+
+function Tile({ title, value, href, bad = false }: { title: string; value: string; href: string; bad?: boolean }): JSX.Element {
+    return <a class={`tile${bad ? " bad" : ""}`} href={href}><span>{title}</span><b>{value}</b></a>;
+}
+
+function Attention({ findings, ready }: { findings: Finding[]; ready: boolean }): JSX.Element {
+    const [all, setAll] = useState(false);
+    const shown = all ? findings : findings.slice(0, FIRST);
+    return (
+        <section class="attention" aria-label="Needs attention" aria-live="polite">
+            <h2>Needs attention</h2>
+            {findings.length === 0 && <p class="calm">{ready ? "Nothing. All routers answer, and nobody waits for credit." : "Looking …"}</p>}
+            <ul>
+                {shown.map((each) => (
+                    <li key={each.title + each.router}>
+                        <a href={each.href}>
+                            <Badge kind={each.weight >= 3 ? "bad" : each.weight >= 2 ? "warn" : "plain"}>
+                                {each.weight >= 3 ? "broken" : each.weight >= 2 ? "warning" : "note"}
+                            </Badge>
+                            <b>{each.title}</b>
+                            <span>{each.text}</span>
+                        </a>
+                    </li>
+                ))}
+            </ul>
+            {findings.length > FIRST && (
+                <button type="button" onClick={() => setAll(!all)}>{all ? "Show the first five" : `Show all ${findings.length}`}</button>
+            )}
+        </section>
+    );
+}
+
+function Health({ item }: { item: Item }): JSX.Element {
+    if (item.error !== null) return <Badge kind="bad">silent</Badge>;
+    if (item.table === undefined) return <Badge kind="plain">asked</Badge>;
+    return item.worst >= 3 ? <Badge kind="bad">trouble</Badge> : item.worst >= 2 ? <Badge kind="warn">attention</Badge> : <Badge kind="good">good</Badge>;
+}
+
+const perSecond = (item: Item, column: string): number | null => item.table?.rate(item.row, column) ?? null;
+
+const COLUMNS: Column<Item>[] = [
+    { key: "id", title: "Router", width: 2, value: (item) => text(item.row["id"]) },
+    { key: "health", title: "Health", width: 1.2, word: true, value: (item) => (item.error ? 9 : item.worst), show: (item) => <Health item={item} /> },
+    { key: "mode", title: "Mode", rank: 2, width: 1.2, value: (item) => text(item.row["mode"]) },
+    { key: "version", title: "Version", rank: 3, width: 1.2, value: (item) => text(item.row["version"]) },
+    { key: "in", title: "In", value: (item) => perSecond(item, "deliveriesIngress"), show: (item) => rate(perSecond(item, "deliveriesIngress")) },
+    { key: "out", title: "Out", value: (item) => perSecond(item, "deliveriesEgress"), show: (item) => rate(perSecond(item, "deliveriesEgress")) },
+    { key: "transit", title: "Through", rank: 3, hint: "from one router to another", value: (item) => perSecond(item, "deliveriesTransit"), show: (item) => rate(perSecond(item, "deliveriesTransit")) },
+    { key: "connections", title: "Connections", width: 1.2, rank: 2, value: (item) => number(item.row["connectionCount"]) },
+    { key: "links", title: "Links", rank: 2, value: (item) => number(item.row["linkCount"]) },
+    { key: "memory", title: "Memory", rank: 3, value: (item) => number(item.row["memoryUsage"]), show: (item) => (item.row["memoryUsage"] ? octets(number(item.row["memoryUsage"])) : "") },
+    { key: "up", title: "Up", rank: 3, value: (item) => number(item.row["uptimeSeconds"]), show: (item) => (item.table ? duration(number(item.row["uptimeSeconds"])) : "") },
+];

@@ -1,0 +1,66 @@
+// The workers of a router: how busy each is, and what passes between them.
+import type { JSX } from "preact";
+import { milliseconds, octets, rate } from "../data/format.ts";
+import { number, text } from "../data/management.ts";
+import type { Row } from "../data/management.ts";
+import { useApp } from "../ui/hooks.ts";
+import { Attributes, Badge, Bar } from "../ui/parts.tsx";
+import { Rows, perSecond } from "../ui/rows.tsx";
+import type { Item } from "../ui/rows.tsx";
+import type { Column } from "../ui/table.tsx";
+
+const rings = (row: Row): Row[] => (Array.isArray(row["rings"]) ? row["rings"] as Row[] : []);
+const fill = (row: Row): number => Math.max(0, ...rings(row).map((ring) => number(ring["usedOctets"]) / Math.max(1, number(ring["sizeOctets"]))));
+
+const percent = (share: number): string => `${(share * 100).toFixed(0)} %`;
+
+const COLUMNS: Column<Item>[] = [
+    { key: "worker", title: "Worker", width: 0.9, value: ({ row }) => number(row["worker"]) },
+    { key: "state", title: "State", value: ({ row }) => text(row["state"]), show: ({ row }) => <Badge kind={row["state"] === "ready" ? "good" : "plain"}>{text(row["state"])}</Badge> },
+    {
+        key: "load", title: "Load", width: 1.4, word: true, hint: "processor time", value: (item) => perSecond(item, "cpuSeconds"),
+        show: (item) => { const load = perSecond(item, "cpuSeconds"); return load === null ? "–" : <Bar share={load} label={percent(load)} />; },
+    },
+    { key: "memory", title: "Memory", rank: 2, value: ({ row }) => number(row["residentOctets"]), show: ({ row }) => octets(number(row["residentOctets"])) },
+    { key: "connections", title: "Connections", width: 1.2, rank: 2, value: ({ row }) => number(row["connections"]) },
+    { key: "links", title: "Links", rank: 3, value: ({ row }) => number(row["links"]) },
+    { key: "in", title: "In", value: (item) => perSecond(item, "deliveriesIngress"), show: (item) => rate(perSecond(item, "deliveriesIngress")) },
+    { key: "out", title: "Out", value: (item) => perSecond(item, "deliveriesEgress"), show: (item) => rate(perSecond(item, "deliveriesEgress")) },
+    { key: "p99", title: "Latency p99", width: 1.2, rank: 2, hint: "99 of 100 deliveries are settled within", value: ({ row }) => (typeof row["latencyP99Seconds"] === "number" ? row["latencyP99Seconds"] : null), show: ({ row }) => (typeof row["latencyP99Seconds"] === "number" ? milliseconds(row["latencyP99Seconds"]) : "–") },
+    { key: "rings", title: "Fullest ring", rank: 3, width: 1.4, word: true, hint: "of those to other workers", value: ({ row }) => fill(row), show: ({ row }) => <Bar share={fill(row)} label={percent(fill(row))} /> },
+    { key: "buffered", title: "Buffered", rank: 3, value: ({ row }) => number(row["bufferedOctets"]), show: ({ row }) => octets(number(row["bufferedOctets"])) },
+];
+
+export function Workers(): JSX.Element {
+    const app = useApp();
+    return (
+        <Rows
+            title="Workers" about="The processes that move messages, one a core; what crosses between them goes through rings."
+            source={(target) => app.workers(target)} columns={COLUMNS} sort="worker" empty="There are no workers."
+            panelTitle={({ target, row }) => `${target.id}, worker ${text(row["worker"])}`}
+            panel={({ row }) => {
+                const { rings: all, latencyHistogram, identity, ...rest } = row;
+                void latencyHistogram;
+                void identity;
+                return (
+                    <>
+                        {Array.isArray(all) && all.length > 0 && (
+                            <table class="plain">
+                                <caption>Waiting for other workers</caption>
+                                <tbody>
+                                    {rings(row).map((ring) => (
+                                        <tr key={text(ring["to"])}>
+                                            <td>to {text(ring["to"])}</td>
+                                            <td><Bar share={number(ring["usedOctets"]) / Math.max(1, number(ring["sizeOctets"]))} label={octets(number(ring["usedOctets"]))} /></td>
+                                        </tr>
+                                    ))}
+                                </tbody>
+                            </table>
+                        )}
+                        <Attributes row={rest} />
+                    </>
+                );
+            }}
+        />
+    );
+}

@@ -1,0 +1,144 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { prove } from "../src/amqp/scram.ts";
+import { addressClass, addressText, isInternal } from "../src/data/address.ts";
+import { attend } from "../src/data/attention.ts";
+import type { Asked } from "../src/data/attention.ts";
+import { isCounter, parseCharted, readCharted } from "../src/data/charts.ts";
+import { duration, heading, octets, short } from "../src/data/format.ts";
+import { History, KEPT_SECONDS, align } from "../src/data/history.ts";
+import { Management, rowsOf } from "../src/data/management.ts";
+import { Rates } from "../src/data/rates.ts";
+import { collect, readSchema } from "../src/data/schema.ts";
+
+test("counters become rates; one that went back is not known", () => {
+    const rates = new Rates((row) => String(row["identity"]));
+    const at = (value: number): { identity: string; count: number } => ({ identity: "1", count: value });
+    assert.equal(rates.table([at(10)], 0).rate(at(10), "count"), null);
+    assert.equal(rates.table([at(30)], 2000).rate(at(30), "count"), 10);
+    assert.equal(rates.table([at(5)], 4000).rate(at(5), "count"), null);
+});
+
+test("rows have no prototype that a name could reach", () => {
+    const [row] = rowsOf({ attributeNames: ["name", "__proto__"], results: [["x", "y"]] });
+    assert.equal(row!["__proto__"], "y");
+    assert.equal(({} as Record<string, unknown>)["y"], undefined);
+});
+
+test("a query asks page after page", async () => {
+    const asked: unknown[] = [];
+    const management = new Management((_, properties) => {
+        asked.push([properties["offset"], properties["count"]]);
+        const left = 1200 - Number(properties["offset"]);
+        const results = Array.from({ length: Math.min(left, Number(properties["count"])) }, (_, index) => [left - index]);
+        return Promise.resolve({ status: 200, description: "", body: { attributeNames: ["name"], results } });
+    });
+    assert.equal((await management.query({ id: "", kind: "own" }, "router.link", ["name"])).length, 1200);
+    assert.deepEqual(asked, [[0, 500], [500, 500], [1000, 500]]);
+});
+
+test("a router that ignores pages is asked once or twice", async () => {
+    for (const [rows, requests] of [[700, 1], [500, 2], [499, 1]] as const) {
+        let asked = 0;
+        const management = new Management(() => {
+            asked += 1;
+            const results = Array.from({ length: rows }, (_, index) => [index]);
+            return Promise.resolve({ status: 200, description: "", body: { attributeNames: ["name"], results } });
+        });
+        assert.equal((await management.query({ id: "", kind: "own" }, "listener", ["name"])).length, rows);
+        assert.equal(asked, requests);
+    }
+});
+
+test("keys of addresses", () => {
+    assert.equal(addressText("M0orders"), "orders");
+    assert.equal(addressText("RNorth"), "North");
+    assert.equal(addressClass("Hkiosk"), "edge");
+    assert.ok(isInternal("L$management") && isInternal("M0$anything") && !isInternal("M1orders"));
+});
+
+test("numbers for people", () => {
+    assert.deepEqual([short(0), short(1.25), short(9999), short(12_345), short(2_500_000)], ["0", "1.3", "9,999", "12.3 k", "2.5 M"]);
+    assert.deepEqual([octets(1023), octets(1536), octets(5 << 20)], ["1023 B", "1.5 KiB", "5.0 MiB"]);
+    assert.deepEqual([duration(59), duration(61), duration(7200), duration(90_000)], ["59 s", "1 min 1 s", "2 h 0 min", "1 d 1 h"]);
+    assert.equal(heading("deliveriesIngressRouteContainer"), "Deliveries ingress route container");
+});
+
+test("15 minutes are kept, and silent series have gaps", () => {
+    const history = new History();
+    for (let second = 0; second < 2 * KEPT_SECONDS; second += 3) history.add("a", "A", "", second, second);
+    const found = history.get("a")!;
+    assert.ok(found.times.length <= KEPT_SECONDS / 3 + 1);
+    assert.equal(found.times[0], 2 * KEPT_SECONDS - 3 - KEPT_SECONDS);
+    const [times, one, other] = align([
+        { title: "", unit: "", times: [1, 3], values: [1, 3] }, { title: "", unit: "", times: [2], values: [null] },
+    ]);
+    assert.deepEqual([times, one, other], [[1, 2, 3], [1, undefined, 3], [undefined, null, undefined]]);
+});
+
+test("what is a counter", () => {
+    for (const name of ["deliveriesIngress", "acceptedDeliveries", "deliveryCount", "totalDenials"]) assert.ok(isCounter(name), name);
+    for (const name of ["deliveriesStuck", "unsettledCount", "connectionCount", "memoryUsage"]) assert.ok(!isCounter(name), name);
+    assert.deepEqual(parseCharted("North/router.link/7/deliveryCount"), { router: "North", type: "router.link", identity: "7", name: "deliveryCount" });
+    assert.equal(parseCharted("nonsense"), null);
+    assert.deepEqual(readCharted('[{"router":1},{"router":"A","type":"b","identity":"c","name":"d"}]').length, 1);
+    assert.deepEqual(readCharted("{"), []);
+});
+
+const SCHEMA = JSON.stringify({ entityTypes: { address: {
+    fullyQualifiedType: "org.apache.qpid.dispatch.router.config.address", operations: ["CREATE"], description: "d",
+    attributes: {
+        name: { type: "string" }, identity: { type: "string" }, prefix: { type: "string", required: true },
+        priority: { type: "integer" }, waypoint: { type: "boolean" }, distribution: { type: ["multicast", "closest"] },
+        openProperties: { type: "properties" }, operStatus: { type: "string" },
+    },
+} } });
+
+test("a form sends what the schema takes", () => {
+    const [type] = readSchema(SCHEMA);
+    assert.equal(type!.type, "router.config.address");
+    const good = new Map([["prefix", " a "], ["priority", "7"], ["waypoint", "yes"], ["distribution", "closest"], ["openProperties", '{"a": 1}'], ["operStatus", "up"]]);
+    assert.deepEqual(collect(type!, good, null).attributes, { prefix: "a", priority: 7, waypoint: true, distribution: "closest", openProperties: { a: 1 } });
+    const bad = new Map([["priority", "2.5"], ["waypoint", "1"], ["distribution", "Closest"], ["openProperties", "[1]"]]);
+    assert.deepEqual([...collect(type!, bad, null).errors.keys()].sort(), ["distribution", "openProperties", "prefix", "priority", "waypoint"]);
+    const changed = collect(type!, new Map([["prefix", "a"], ["priority", "8"]]), { prefix: "a", priority: 7 });
+    assert.deepEqual([changed.attributes, changed.errors.size], [{ priority: 8 }, 0]);
+});
+
+function watched(id: string, more: object = {}): Asked {
+    const nothing = { router: { id }, connectors: [], profiles: [], autoLinks: [], policy: {}, links: [] };
+    return { target: { id, kind: "router" }, error: null, watched: { ...nothing, ...more } };
+}
+
+test("who withholds credit is one finding for all routers", () => {
+    const consumer = { linkDir: "out", owningAddr: "M0letters", connectionId: "4", zeroCreditSeconds: 40, undeliveredCount: 250, deliveriesStuck: 250 };
+    const producer = { linkDir: "in", owningAddr: "M0letters", connectionId: "12", zeroCreditSeconds: 30 };
+    const found = attend([watched("North", { links: [producer] }), watched("West", { links: [consumer] })], new Map(), new Map(), 0);
+    assert.deepEqual(found.map((each) => [each.weight, each.title, each.text]), [
+        [3, "letters is blocked", "1 consumer grants no credit, for 40 s: connection 4 of West. 250 messages wait. 1 producer waits."],
+    ]);
+});
+
+test("other findings, the worst first", () => {
+    const trouble = {
+        profiles: [{ name: "server", expiresInDays: 5 }, { name: "fine", expiresInDays: 300 }],
+        connectors: [{ name: "up", connectionStatus: "SUCCESS" }, { name: "c", host: "h", port: "1", connectionStatus: "FAILED", connectionMsg: "refused" }],
+        policy: { totalDenials: 3, connectionsDenied: 3 },
+    };
+    const denials = new Map<string, number>();
+    const titles = (): string[] => attend([watched("A", trouble), { target: { id: "B", kind: "router" }, watched: undefined, error: "no answer" }], new Map([["C", 0]]), denials, 60_000).map((each) => each.title);
+    assert.deepEqual(titles(), [
+        "Router C has vanished", "A is not connected to h:1", "Router B does not answer", "A certificate of A expires in 5 days", "A has refused clients",
+    ]);
+    trouble.policy = { totalDenials: 5, connectionsDenied: 5 };
+    assert.ok(titles().includes("A refuses clients: 2 since this page was opened"));
+});
+
+test("SCRAM as RFC 7677 has it", async () => {
+    const nonce = "rOprNGfwEbeRWgbNEkqO";
+    const server = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
+    const made = await prove("SHA-256", 32, "pencil", `n=user,r=${nonce}`, server, nonce);
+    assert.ok(made.final.endsWith("p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="));
+    assert.equal(made.expected, "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=");
+    await assert.rejects(prove("SHA-256", 32, "pencil", "n=user,r=x", server, "x"), /not one of SCRAM/);
+});

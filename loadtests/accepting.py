@@ -1,0 +1,27 @@
+"""A receiver that accepts what comes and does not look at it: `python -m loadtests.accepting PORT ADDRESS`."""
+
+import sys
+
+from router.client.attach import Terminus
+from router.client.blocking import connect
+from router.client.outcome import Accepted
+
+CREDIT = 50_000
+
+
+def main(port: str, address: str) -> None:
+    """Until it is killed."""
+    connection = connect(f"amqp://127.0.0.1:{port}", timeout=10)
+    session = connection.session()
+    receiver = session.state.bulk_receiver(source=Terminus(address), target=Terminus(), max_message_size=1 << 20)
+    connection.wait(lambda: receiver.attached, 10)
+    receiver.flow(CREDIT)
+    print("receiving", flush=True)
+    while True:
+        connection.wait(lambda: receiver.rows, None)
+        receiver.settle(receiver.take(), Accepted())
+        receiver.flow(CREDIT)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

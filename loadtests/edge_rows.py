@@ -1,0 +1,191 @@
+"""Rows about edge routers: an uplink beside a hop between interior routers, an uplink that is lost, new
+addresses, many edge routers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from statistics import median
+
+from loadtests.edge_crowd import Crowd
+from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
+from loadtests.network_rows import KNOWN_LIMIT, LOSSES, Flow, hop, interior, through, wait_known, wire
+from loadtests.processes import LINK_CAPACITY, MeasureError, Router, finish_load
+from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
+from router.cli.client import Client
+from router.cli.options import Target, Url
+from router.client.blocking import connect
+from router.client.message import Message
+
+FIRST_ADDRESSES = 300
+EDGES = 200
+FEW_EDGES = 20
+ADDRESSES = 20  # of each
+IDLE_SECONDS = 10
+STORM_SECONDS = 8  # about as long as they take
+STORM_RATE = 1000  # deliveries/s of others
+_ANONYMOUS = "    authenticatePeer: no\n    saslMechanisms: ANONYMOUS\n"
+
+
+def with_edges(name: str, listens: int | None = None, connects: tuple[int, ...] = ()) -> str:
+    """An interior router whose last listener is for edge routers."""
+    listener = f"listener {{\n    name: edges\n    host: 127.0.0.1\n    port: 0\n    role: edge\n{_ANONYMOUS}}}\n"
+    return interior(name, listens, connects) + listener
+
+
+def edge(name: str, *ports: int, uplinks: str = "one") -> str:
+    """An edge router with connectors to these ports."""
+    text = f"router {{\n    mode: edge\n    id: {name}\n    workerThreads: 1\n    uplinks: {uplinks}\n}}\n"
+    text += f"listener {{\n    host: 127.0.0.1\n    port: 0\n    linkCapacity: {LINK_CAPACITY}\n{_ANONYMOUS}}}\n"
+    for port in ports:
+        text += f"connector {{\n    host: 127.0.0.1\n    port: {port}\n    role: edge\n"
+        text += f"    linkCapacity: {LINK_CAPACITY}\n}}\n"
+    return text
+
+
+def wait_uplinks(router: Router, count: int) -> None:
+    """Wait until an edge router has so many open connections to interior routers. Raises MeasureError."""
+    until = time.monotonic() + KNOWN_LIMIT
+    with Client(Target(Url.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None)) as client:
+        while sum(row["role"] == "edge" for row in client.rows("connection")) < count:
+            if time.monotonic() > until:
+                raise MeasureError(f"an edge router has no {count} uplinks after {KNOWN_LIMIT:g} s")
+            time.sleep(0.02)
+
+
+@contextmanager
+def uplink(bench: Bench) -> Iterator[tuple[Router, Router]]:
+    """An edge router, and its interior router, of one worker each."""
+    with bench.router(1, with_edges("A")) as a, bench.router(1, edge("E", a.ports[-1])) as e:
+        wait_uplinks(e, 1)
+        yield e, a
+
+
+def one_uplink(bench: Bench) -> list[Figure]:
+    """100-byte messages from a client of an edge router to one of its interior router, in turn with a hop between
+    interior routers."""
+    between, first, second = Readings(), Readings(), Readings()
+    with hop(bench) as (one, two), uplink(bench) as (e, a):
+        through(one, two, seconds=WARM_SECONDS, size=BODY)
+        through(e, a, seconds=WARM_SECONDS, size=BODY)
+        for _ in range(bench.effort.rounds):
+            between.append(through(one, two, seconds=bench.effort.seconds, size=BODY))
+            first.append(through(e, a, seconds=bench.effort.seconds, size=BODY, pid=e.pid))
+            second.append(through(e, a, seconds=bench.effort.seconds, size=BODY, pid=a.pid))
+    rate = Readings([*first, *second]).median("per_second")
+    cpu = ("router_cpu", "us_per_delivery")
+    return [
+        Figure("1 uplink, unsettled", rate, "/s", ratio_at_least(0.9), between.median("per_second"), "1 hop"),
+        Figure("1 uplink: CPU of the edge router", first.median(*cpu), "µs a delivery", at_most(0.6)),
+        Figure("1 uplink: CPU of the interior router", second.median(*cpu), "µs a delivery", at_most(0.6)),
+    ]
+
+
+def uplink_lost(bench: Bench) -> list[Figure]:
+    """The uplink of an edge router is cut while another one waits, or is at work, too."""
+    return [*_lost(bench, "one", "uplink lost", 200), *_lost(bench, "all", "1 of 2 uplinks lost", 100)]
+
+
+def _lost(bench: Bench, uplinks: str, what: str, bar: float) -> list[Figure]:
+    """How long until messages arrive by the other one."""
+    seconds, lost = [], 0
+    for _ in range(min(bench.effort.rounds, LOSSES)):
+        with ExitStack() as stack:
+            b = stack.enter_context(bench.router(1, with_edges("B", 0)))
+            a = stack.enter_context(bench.router(1, with_edges("A", None, (b.ports[1],))))
+            wait_known(a, {"B": 1})
+            near, cable = stack.enter_context(wire(a.ports[-1]))
+            e = stack.enter_context(bench.router(1, edge("E", near, b.ports[-1], uplinks=uplinks)))
+            wait_uplinks(e, 2)
+            flow = stack.enter_context(Flow(e.port, b.port))
+            flow.wait(time.monotonic(), KNOWN_LIMIT)
+            time.sleep(0.5)
+            cut = time.monotonic()
+            cable.kill()
+            seconds.append(flow.wait(cut) - cut)
+            time.sleep(0.2)
+        lost += len(flow.accepted.copy() - flow.arrived.copy().keys())
+        if flow.failure is not None:
+            raise MeasureError(f"a client noticed: {flow.failure}")
+    return [
+        Figure(f"{what}: messages on the other", 1000 * median(seconds), "ms after the cut", at_most(bar)),
+        Figure(f"{what}: the longest", 1000 * max(seconds), "ms after the cut", None),
+        Figure(f"{what}: acknowledged and lost", lost, "messages", at_most(0)),
+    ]
+
+
+def first_messages(bench: Bench) -> list[Figure]:
+    """A client of an edge router attaches to an address that is new there, and whose consumer is at the interior
+    router: how long until its first message arrives."""
+    names = [f"first/{number}" for number in range(FIRST_ADDRESSES)]
+    seconds = []
+    with uplink(bench) as (e, a), connect(f"amqp://127.0.0.1:{a.port}", timeout=KNOWN_LIMIT) as far:
+        receivers = [far.receiver(name, timeout=KNOWN_LIMIT, window=1) for name in names]
+        with connect(f"amqp://127.0.0.1:{e.port}", timeout=KNOWN_LIMIT) as near:
+            for name, receiver in zip(names, receivers, strict=True):
+                began = time.monotonic()
+                near.sender(name, timeout=KNOWN_LIMIT).send(Message("x"), settled=True, timeout=KNOWN_LIMIT)
+                receiver.receive(KNOWN_LIMIT)
+                seconds.append(time.monotonic() - began)
+    return [
+        Figure("edge: first message to a new address", 1000 * median(seconds), "ms from the attach", at_most(2)),
+        Figure("edge: first message, p99", 1000 * sorted(seconds)[len(seconds) * 99 // 100], "ms", None),
+    ]
+
+
+def idle_edges(bench: Bench) -> list[Figure]:
+    """What edge routers cost at their interior router: idle ones, addresses, and all of them coming back at once."""
+    return asyncio.run(_crowd(bench))
+
+
+def edge_storm(bench: Bench) -> list[Figure]:
+    """What happens to messages of clients of an interior router while all its edge routers come back at once."""
+    return asyncio.run(_storm(bench))
+
+
+async def _storm(bench: Bench) -> list[Figure]:
+    with bench.router(1, with_edges("A")) as a:
+        paced: dict[str, object] = {"rate": STORM_RATE, "size": BODY}
+        crowd = Crowd(a.ports[-1], a.pid)
+        await crowd.come(EDGES, ADDRESSES)
+        await crowd.go()
+        alone = a.load(seconds=STORM_SECONDS, **paced)
+        beside = a.start_load(seconds=STORM_SECONDS, **paced)
+        storm = await crowd.come(EDGES, ADDRESSES)
+        during = await asyncio.to_thread(finish_load, beside)
+        await crowd.go()
+    p99 = during["latency_us"]["p99"], alone["latency_us"]["p99"]
+    what = f"{EDGES} edges come back"
+    return [
+        Figure(f"{what}: p99 of others", p99[0] / 1000, "ms", ratio_at_most(2), p99[1] / 1000, "alone"),
+        Figure(f"{what}: all are there", storm.seconds, "s", None),
+    ]
+
+
+async def _crowd(bench: Bench) -> list[Figure]:
+    with bench.router(1, with_edges("A")) as a:
+        crowd = Crowd(a.ports[-1], a.pid)
+        await crowd.come(FEW_EDGES)  # what the first ones need is not paid by each
+        await crowd.go()
+        before = crowd.memory()
+        await crowd.come(EDGES)
+        alone = crowd.memory()
+        idle = await crowd.idle(IDLE_SECONDS)
+        announcing = await crowd.announce(ADDRESSES)
+        full = crowd.memory()
+        await crowd.go()
+        storm = await crowd.come(EDGES, ADDRESSES)
+        await crowd.go()
+    what = f"{EDGES} edges"
+    return [
+        Figure(f"{what}, idle", (alone - before) / EDGES, "KiB each", at_most(64)),
+        Figure(
+            f"{what}, idle: CPU of the interior router", 1e6 * idle / EDGES / IDLE_SECONDS, "µs a second each", None
+        ),
+        Figure(f"{what}, {ADDRESSES} addresses each", (full - alone) / EDGES / ADDRESSES, "KiB an address", None),
+        Figure(f"{what}: CPU for an address", 1e6 * announcing / EDGES / ADDRESSES, "µs", None),
+        Figure(f"{what} come back: all are there", storm.seconds, "s", None),
+        Figure(f"{what} come back: CPU of the interior router", storm.cpu, "s", None),
+    ]

@@ -1,0 +1,152 @@
+"""The scenarios of `loadtests.instructions`: who sends what to whom, and settles how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+import pytest
+
+from loadtests.instructions import Play, Row
+from loadtests.policy_rows import many_rules
+from tests.peer.codec import encode
+from tests.peer.frames import ACCEPTED
+from tests.peer.types import Described, ULong
+from tests.unit.engine.host import Peer, Router, configuration
+from tests.unit.engine.network import Network, client
+from tests.unit.engine.talk import MANY, consumer, flow, frames, message, of, producer, say, start, transfer
+
+BODY: Final = bytes(100)
+HEADER: Final = 0x70
+TRANSFER: Final = 0x14
+DESCRIPTOR_AT: Final = 10  # in a frame: of a performative, after the codes of described type and small ulong
+LISTENER: Final = "linkCapacity: 250"
+CHANNEL: Final = 3  # by which a broker answers
+NEIGHBOURS: Final = ("A", "B")
+
+Settle = Callable[[], object]
+
+
+def proton_message(body: bytes) -> bytes:
+    """With the header and properties that Proton sends."""
+    header: bytes = encode(Described(ULong(HEADER), [True]))
+    rest: bytes = message(body, to="balanced.a", subject="subject")
+    return header + rest
+
+
+def started(router: Router, worker: int, octets: bytes, listener: str = "main", hostname: str | None = None) -> Peer:
+    peer = router.connect(worker, listener)
+    peer.feed(start(hostname=hostname) + octets)
+    router.settle()
+    peer.take()
+    return peer
+
+
+class Round:
+    """One round: a batch arrives, copies go out, and consumers accept theirs by one disposition each."""
+
+    def __init__(
+        self, quiet: Settle, sending: Peer, receiving: Sequence[Peer], octets: bytes, settled: bool, channel: int = 0
+    ) -> None:
+        """channel: of the consumers, which is their deliveries'."""
+        self.quiet = quiet
+        self.sending = sending
+        self.taken = dict.fromkeys(receiving, 0)  # deliveries of each consumer
+        self.octets = octets
+        self.settled = settled
+        self.channel = channel
+        self.sent = 0
+
+    def play(self, batch: int, copies: int = 1) -> None:
+        numbers = range(self.sent, self.sent + batch)
+        self.sent += batch
+        self.sending.feed(b"".join(transfer(0, one, self.octets, settled=self.settled or None) for one in numbers))
+        self.quiet()
+        before = sum(self.taken.values())
+        for peer, first in self.taken.items():
+            self.taken[peer] += transfers(peer.take())
+            if self.taken[peer] > first and not self.settled:
+                last = self.taken[peer] - 1
+                peer.feed(
+                    say("disposition", channel=self.channel, role=True, first=first, last=last, settled=True,
+                        state=ACCEPTED)
+                )  # fmt: skip
+        assert sum(self.taken.values()) - before == batch * copies
+        self.quiet()
+        assert self.settled or self.sending.take()
+
+
+def transfers(octets: bytes) -> int:
+    """How many deliveries there are, each in one frame."""
+    at = count = 0
+    while at < len(octets):
+        count += octets[at + DESCRIPTOR_AT] == TRANSFER
+        at += int.from_bytes(octets[at : at + 4], "big")
+    return count
+
+
+@contextmanager
+def one_router(
+    octets: bytes = message(BODY), *, address: str = "balanced.a", consumers: int = 1, copies: int = 1,
+    settled: bool = False, anonymous: bool = False, workers: int = 1, more: str = "", hostname: str | None = None,
+) -> Iterator[Play]:  # fmt: skip
+    router = Router(workers, configuration(LISTENER, more), 1 << 22)
+    receiving = [started(router, 0, consumer(0, address), hostname=hostname) for _ in range(consumers)]
+    sending = started(router, workers - 1, producer(0, None if anonymous else address), hostname=hostname)
+    yield partial(Round(router.settle, sending, receiving, octets, settled).play, copies=copies)
+    router.close()
+
+
+@contextmanager
+def hop() -> Iterator[Play]:
+    with pytest.MonkeyPatch.context() as patch:
+        network = Network("".join(NEIGHBOURS), monkeypatch=patch, listener=LISTENER)
+        network.join(*NEIGHBOURS)
+        network.converge()
+        receiving = client(network, "B", consumer(0, "balanced.a"))
+        network.known("M0balanced.a", "B")
+        sending = client(network, "A", producer(0, "balanced.a"))
+        receiving.take(), sending.take()
+        yield Round(network.settle, sending, [receiving], message(BODY), settled=False).play
+        for router in network.routers.values():
+            router.close()
+
+
+@contextmanager
+def link_route() -> Iterator[Play]:
+    router = Router(1, configuration(LISTENER))
+    broker = started(router, 0, b"", "broker")
+    sending = router.connect(0)
+    sending.feed(start() + producer(0, "routed.a"))
+    router.settle()
+    heard = frames(broker)
+    (opened,), (attach,) = of(heard, "begin"), of(heard, "attach")
+    broker.feed(
+        say("begin", channel=CHANNEL, remote_channel=opened.channel, next_outgoing_id=0, incoming_window=MANY,
+            outgoing_window=MANY)
+        + say("attach", channel=CHANNEL, name=attach.fields["name"], handle=0, role=True, source=attach.source,
+              target=attach.target)
+        + flow(0, MANY, channel=CHANNEL)
+    )  # fmt: skip
+    router.settle()
+    sending.take(), broker.take()
+    yield Round(router.settle, sending, [broker], message(BODY), settled=False, channel=CHANNEL).play
+    router.close()
+
+
+ROWS: Final[dict[str, Row]] = {
+    "unsettled": one_router,
+    "presettled": partial(one_router, settled=True),
+    "properties": partial(one_router, proton_message(BODY)),
+    "balanced-4": partial(one_router, consumers=4),
+    "multicast-10": partial(one_router, address="multicast.a", consumers=10, copies=10),
+    "anonymous": partial(one_router, message(BODY, to="balanced.a"), anonymous=True),
+    "anonymous-policy": partial(
+        one_router, message(BODY, to="balanced.a"), anonymous=True, more=many_rules("v", "balanced.a"), hostname="v"
+    ),
+    "two-workers": partial(one_router, workers=2),
+    "hop": hop,
+    "link-route": link_route,
+}

@@ -1,0 +1,179 @@
+"""User-space instructions of a delivery, which no other load on the machine changes: `make bench-instructions`.
+
+    python -m loadtests.instructions                 # all rows; some minutes
+    python -m loadtests.instructions unsettled hop   # some
+    python -m loadtests.instructions --write-docs    # and rewrite the table in docs/performance.md
+
+Each row runs the real workers in one process, octets in and octets out, without sockets (tests/unit/engine/host.py),
+under callgrind. The first rounds warm pools and caches up; the others are counted. A figure is that of the router's
+compiled code and of what it calls in libc, per delivery that a producer sent; the interpreter, which here moves the
+octets of clients, is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from loadtests.callgrind import Costs, read_costs
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PERFORMANCE_PAGE: Final = ROOT / "docs" / "performance.md"
+TABLE: Final = ROOT / "loadtests" / "instructions.json"
+BEGIN, END = "<!-- instructions:begin -->", "<!-- instructions:end -->"
+MOST_GROWTH: Final = 1.03  # of a row against its stored one
+#: A function of libc that nothing else calls here: callgrind writes what it has counted and starts again.
+MARKER: Final = "getpgid"
+WARM_ROUNDS: Final = 10
+ROUNDS: Final = 20
+BATCH: Final = 200  # deliveries of a round: below the credit of a producer
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Of one row, per delivery."""
+
+    row: str
+    instructions: float
+    module_calls: float
+    misses: float  # of the first data cache, as callgrind simulates it
+    interpreter_calls: float
+
+
+def mark() -> None:
+    """What was counted until now is written to a file of its own."""
+    os.getpgid(0)
+
+
+def run_rows(names: Sequence[str]) -> None:
+    """In the process under callgrind: two marks for each row, around what counts."""
+    from loadtests.instruction_rows import ROWS
+
+    for name in names:
+        with ROWS[name]() as play:
+            for _ in range(WARM_ROUNDS):
+                play(BATCH)
+            mark()
+            for _ in range(ROUNDS):
+                play(BATCH)
+            mark()
+
+
+def count(names: Sequence[str]) -> Iterator[Count]:
+    """Measure the rows. Raises CalledProcessError."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            "valgrind", "--tool=callgrind", "--cache-sim=yes", f"--dump-before={MARKER}",
+            f"--callgrind-out-file={folder}/out", "--quiet",
+            sys.executable, "-m", "loadtests.instructions", "--counted", *names,
+        ]  # fmt: skip
+        # Hashes, and with them the order of sets, are the same in each run.
+        subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0"})
+        for number, name in enumerate(names):
+            costs = read_costs(Path(folder, f"out.{2 * number + 2}"), str(ROOT))
+            yield of_delivery(name, costs, ROUNDS * BATCH)
+
+
+def of_delivery(name: str, costs: Costs, deliveries: int) -> Count:
+    return Count(
+        name,
+        round(costs.instructions / deliveries, 1),
+        round(costs.module_calls / deliveries, 2),
+        round(costs.misses / deliveries, 2),
+        round(costs.interpreter_calls / deliveries, 3),
+    )
+
+
+def toolchain() -> str:
+    """What else than the router's sources decides the figures: compiler, libc and Python."""
+    compiler = subprocess.run(["gcc", "-dumpfullversion"], check=True, capture_output=True, text=True).stdout.strip()
+    libc = " ".join(platform.libc_ver())
+    return f"gcc {compiler}, {libc}, Python {platform.python_version()}, {platform.machine()}"
+
+
+def stored_toolchain() -> str:
+    """That of the table."""
+    return str(json.loads(TABLE.read_text())["toolchain"])
+
+
+def stored() -> dict[str, Count]:
+    """The table that later counts are compared with."""
+    return {row["row"]: Count(**row) for row in json.loads(TABLE.read_text())["rows"]}
+
+
+def grown(counts: Sequence[Count], before: dict[str, Count]) -> list[str]:
+    """What has become dearer than the table says by more than its limit."""
+    return [
+        f"{one.row}: {one.instructions} instructions a delivery, stored are {before[one.row].instructions}"
+        for one in counts
+        if one.row in before and one.instructions > before[one.row].instructions * MOST_GROWTH
+    ]
+
+
+def as_table(counts: Sequence[Count]) -> str:
+    """As Markdown."""
+    lines = [
+        "| row | instructions | calls between modules | misses of the first data cache | calls of the interpreter |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for one in counts:
+        figures = f"{one.instructions:,.0f} | {one.module_calls:.1f} | {one.misses:.1f} | {one.interpreter_calls:.2f}"
+        lines.append(f"| {one.row} | {figures} |")
+    return "\n".join(lines)
+
+
+def write_docs(counts: Sequence[Count]) -> None:
+    """Rewrite the table in the page, and the stored one."""
+    page = PERFORMANCE_PAGE.read_text()
+    head, rest = page.split(BEGIN)
+    _, tail = rest.split(END)
+    PERFORMANCE_PAGE.write_text(f"{head}{BEGIN}\n{as_table(counts)}\n{END}{tail}")
+    table = {"toolchain": toolchain(), "rows": [asdict(one) for one in counts]}
+    TABLE.write_text(json.dumps(table, indent=1) + "\n")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    from loadtests.instruction_rows import ROWS
+
+    parser = argparse.ArgumentParser(prog="python -m loadtests.instructions", description="Count instructions.")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which rows (all): {', '.join(ROWS)}")
+    parser.add_argument("--check", action="store_true", help="status 1 where a row is dearer than the stored table")
+    parser.add_argument("--write-docs", action="store_true", help="store the table and rewrite docs/performance.md")
+    parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(words)
+    names: list[str] = options.rows or list(ROWS)
+    if unknown := [name for name in names if name not in ROWS]:
+        parser.error(f"no such row: {', '.join(unknown)} (there are {', '.join(ROWS)})")
+    if options.counted:
+        run_rows(names)
+        return 0
+    if shutil.which("valgrind") is None:
+        print("valgrind is missing (apt-get install valgrind)", file=sys.stderr)
+        return 2
+    counts = list(count(names))
+    print(as_table(counts))
+    if options.write_docs:
+        write_docs(counts)
+    dearer = grown(counts, stored()) if options.check else []
+    print(*dearer, sep="\n", end="\n" if dearer else "", file=sys.stderr)
+    return 1 if dearer else 0
+
+
+#: A row: a scenario in a context, which gives the function that plays one round of so many deliveries.
+Play = Callable[[int], None]
+Row = Callable[[], contextlib.AbstractContextManager[Play]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""The lander: how fast it lands what comes through a router, with every segment on the disk before it is accepted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from loadtests.measuring import BODY, Bench, Readings, cpu_seconds
+from loadtests.processes import ROOT, STOP_LIMIT, MeasureError, Router
+from loadtests.report import Figure, at_least, at_most, ratio_at_least
+
+WINDOW = 100_000  # deliveries of one sender that may be unsettled
+LANDED = 1e6  # deliveries/s
+MOST_CPU = 1e6 / LANDED  # µs of a delivery: one core does as many
+SHARE = 0.6  # … or of what a receiver takes that only counts
+CONFIGURATION = f"""\
+router {{
+    mode: standalone
+    id: bench
+    workerThreads: 1
+}}
+listener {{
+    host: 127.0.0.1
+    port: 0
+    authenticatePeer: no
+    saslMechanisms: ANONYMOUS
+    linkCapacity: {WINDOW}
+}}
+"""
+
+
+@contextmanager
+def lander(router: Router, address: str, into: Path | None = None) -> Iterator[int]:
+    """Its process id. Lands in a folder of this checkout's disk, not of a temporary file system."""
+    with tempfile.TemporaryDirectory(dir=ROOT / "build", prefix="landing-") as path:
+        words = ["--url", f"amqp://127.0.0.1:{router.port}", "--address", address, "--path", str(into or path)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "router.cli.main", "pipeline", "land", *words, "--stage-high", "0", "--status", "0"],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stderr is not None
+            first = process.stderr.readline()
+            if not first.startswith("landing "):
+                raise MeasureError(f"the lander does not land: {first.strip()}")
+            yield process.pid
+            process.terminate()
+            _, said = process.communicate(timeout=STOP_LIMIT)
+            if process.returncode:
+                raise MeasureError(f"the lander ended with status {process.returncode}: {said.strip()}")
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+
+def landing(bench: Bench) -> list[Figure]:
+    """100-byte messages, unsettled; beside a receiver in C through the same router. And the CPU time of it, which does
+    not depend on what else runs."""
+    landed, wire = Readings(), Readings()
+    options: dict[str, object] = {"seconds": max(bench.effort.seconds * 2, 2.0), "size": BODY}
+    used = 0.0
+    with bench.router(1, CONFIGURATION) as router, lander(router, "landed") as process:
+        router.load(address="landed", receivers=0, **options)
+        for _ in range(bench.effort.rounds):
+            before = cpu_seconds(process)
+            landed.append(router.load(address="landed", receivers=0, **options))
+            used += cpu_seconds(process) - before
+            wire.append(router.load(address="wire", credit=WINDOW, **options))
+    rate, reference = landed.median("per_second"), wire.median("per_second")
+    bar = at_least(LANDED) if rate >= LANDED else ratio_at_least(SHARE)
+    micros = used * 1e6 / sum(report["sent"] for report in landed)
+    return [
+        Figure("landing, one lander, with fsync", rate, "/s", bar, reference, "a receiver that only counts"),
+        Figure("landing, one lander: CPU of a delivery", micros, "µs", at_most(MOST_CPU)),
+    ]
+
+
+ROWS: dict[str, Callable[[Bench], list[Figure]]] = {"landing": landing}

@@ -1,0 +1,90 @@
+"""Rows about vhost policy: what its rules cost a delivery, against a router without them in the same run."""
+
+from __future__ import annotations
+
+from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
+from loadtests.processes import LINK_CAPACITY, Router
+from loadtests.report import Figure, ratio_at_most
+
+VHOSTS = 200
+GROUPS = 50  # of the vhost in use; the client is in the last one
+NAMES = 100  # of each list; the address in use is the last one
+VHOST = "crowded"
+ADDRESS = "bench"
+
+
+def configuration(rules: str = "") -> str:
+    """One worker and one listener; rules: sections of policy, which decide about all of its clients."""
+    vhost = f"policyVhost: {VHOST}" if rules else ""
+    return f"""\
+router {{
+    mode: standalone
+    id: bench
+    workerThreads: 1
+}}
+listener {{
+    host: 127.0.0.1
+    port: 0
+    saslMechanisms: ANONYMOUS
+    linkCapacity: {LINK_CAPACITY}
+    {vhost}
+}}
+{rules}log {{
+    module: DEFAULT
+    enable: info+
+}}
+"""
+
+
+def many_rules(vhost: str = VHOST, address: str = ADDRESS) -> str:
+    """Many vhosts, of which this one has many groups with long lists; anonymous senders may use the address."""
+    names = ", ".join([*(f"queue.{number}" for number in range(NAMES - 1)), address])
+    groups = ",\n        ".join(
+        f'"g{number}": {{"users": "u{number}{", anonymous" if number == GROUPS - 1 else ""}", "remoteHosts": "*",'
+        f' "allowAnonymousSender": true, "sources": "{names}", "targets": "{names}"}}'
+        for number in range(GROUPS)
+    )
+    others = "".join(f"vhost {{\n    hostname: v{number}\n}}\n" for number in range(VHOSTS - 1))
+    return f"""\
+policy {{
+    enableVhostPolicy: true
+}}
+{others}vhost {{
+    hostname: {vhost}
+    groups: {{
+        {groups}
+    }}
+}}
+"""
+
+
+def policy(bench: Bench) -> list[Figure]:
+    """CPU of an anonymous sender's deliveries, and of a sender's with a target, which no rule is asked about."""
+    options: dict[str, object] = {"seconds": bench.effort.seconds, "size": BODY, "address": ADDRESS}
+    with bench.router(1, configuration(many_rules())) as ruled, bench.router(1, configuration()) as free:
+        figures = []
+        for kind, anonymous in (("anonymous sender", True), ("sender with a target", False)):
+            with_rules, without = in_turn(bench, (ruled, free), {**options, "anonymous": anonymous})
+            cpu = ("router_cpu", "us_per_delivery")
+            figures.append(
+                Figure(
+                    f"policy of {VHOSTS} vhosts, {kind}: router CPU",
+                    with_rules.median(*cpu),
+                    "µs a delivery",
+                    ratio_at_most(1.15),
+                    without.median(*cpu),
+                    "the same without policy",
+                )
+            )
+    return figures
+
+
+def in_turn(bench: Bench, routers: tuple[Router, ...], options: dict[str, object]) -> list[Readings]:
+    """The same load through each of the routers, which are warm."""
+    for router in routers:
+        router.load(**{**options, "seconds": WARM_SECONDS})
+    series = [Readings() for _ in routers]
+    for _ in range(bench.effort.rounds):
+        for readings, router in zip(series, routers, strict=True):
+            readings.append(router.load(**options))
+    return series

@@ -1,0 +1,204 @@
+"""Rows about TLS, with HAProxy as the reference in the same run.
+
+The same traffic through HAProxy: `rate` is that of one process which decrypts what the sender says and encrypts what
+the receiver hears, joined by the byte relay; `CPU` is that of one process alone which decrypts and encrypts between
+two connections, with a second one behind it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+from loadtests.haproxy import CIPHER, Certificate, Haproxy
+from loadtests.measuring import BODY, MIB, WARM_SECONDS, Bench, Readings
+from loadtests.processes import LINK_CAPACITY, MeasureError, Relay, Router, finish_load, load, start_load
+from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
+
+LARGE_BODY = 100_000
+FULL_HANDSHAKES = 2_000
+RESUMED_HANDSHAKES = 4_000
+AT_A_TIME = 64
+CROWD = 1_000  # handshakes at once
+CROWD_ROUNDS = 3
+PACED_RATE = 5_000  # messages/s of established connections beside the crowd
+IDLE_CONNECTIONS = 5_000
+TLS = {"tls": True, "cipher": CIPHER}
+
+
+def configuration(certificate: Certificate, workers: int = 1) -> str:
+    """A listener with TLS only, and one without."""
+    return f"""\
+router {{
+    mode: standalone
+    id: bench
+    workerThreads: {workers}
+}}
+sslProfile {{
+    name: bench
+    certFile: {certificate.certificate}
+    privateKeyFile: {certificate.key}
+}}
+listener {{
+    name: encrypted
+    host: 127.0.0.1
+    port: 0
+    sslProfile: bench
+    requireSsl: yes
+    saslMechanisms: ANONYMOUS
+    linkCapacity: {LINK_CAPACITY}
+}}
+listener {{
+    name: plain
+    host: 127.0.0.1
+    port: 0
+    saslMechanisms: ANONYMOUS
+    linkCapacity: {LINK_CAPACITY}
+}}
+log {{
+    module: DEFAULT
+    enable: info+
+}}
+"""
+
+
+def encrypted(router: Router, certificate: Certificate, **options: object) -> dict[str, Any]:
+    """A load through the listener with TLS, whose certificate is checked."""
+    return router.load(**TLS, ca=certificate.certificate, **options)
+
+
+def rate_of_haproxy(certificate: Certificate, **options: object) -> dict[str, Any]:
+    """A load through one HAProxy that decrypts and encrypts, with the relay between."""
+    with (
+        Relay() as relay,
+        Haproxy(certificate, [(relay.sender_port, False), (relay.receiver_port, False)]) as joined,
+    ):
+        sender, receiver = joined.ports
+        return load(port=sender, receiver_port=receiver, direct=True, pid=joined.pid, **TLS, **options)
+
+
+def cost_of_haproxy(certificate: Certificate, **options: object) -> dict[str, Any]:
+    """A load through one HAProxy that decrypts and encrypts on its way to a second one, which is not counted."""
+    with (
+        Relay() as relay,
+        Haproxy(certificate, [(relay.sender_port, False), (relay.receiver_port, False)]) as behind,
+        Haproxy(certificate, [(behind.ports[0], True)]) as middle,
+    ):
+        return load(port=middle.ports[0], receiver_port=behind.ports[1], direct=True, pid=middle.pid, **TLS, **options)
+
+
+def throughput(bench: Bench, size: int) -> tuple[Readings, Readings, Readings, Readings]:
+    """Router over TLS, router without, HAProxy's rate, HAProxy's CPU; in turn."""
+    certificate = Certificate()
+    over_tls, plain, rates, costs = Readings(), Readings(), Readings(), Readings()
+    with bench.router(1, configuration(certificate)) as router:
+        encrypted(router, certificate, seconds=WARM_SECONDS, size=size)
+        options = {"seconds": bench.effort.seconds, "size": size}
+        for _ in range(bench.effort.rounds):
+            over_tls.append(encrypted(router, certificate, **options))
+            plain.append(load(port=router.ports[1], pid=router.pid, **options))
+            rates.append(rate_of_haproxy(certificate, **options))
+            costs.append(cost_of_haproxy(certificate, **options))
+    return over_tls, plain, rates, costs
+
+
+def tls_unsettled(bench: Bench) -> list[Figure]:
+    """100-byte messages in and out over TLS, through one worker."""
+    ours, plain, rates, costs = throughput(bench, BODY)
+    cpu, rate = ("router_cpu", "us_per_delivery"), ("per_second",)
+    return [
+        Figure(
+            "TLS, unsettled", ours.median(*rate), "/s", ratio_at_least(0.5), rates.median(*rate), "HAProxy"
+        ),
+        Figure(
+            "TLS, unsettled: CPU per byte",
+            ours.median(*cpu) / BODY * 1000, "ns", ratio_at_most(2.0), costs.median(*cpu) / BODY * 1000, "HAProxy",
+        ),
+        Figure(
+            "TLS, unsettled: router CPU above that without TLS",
+            ours.median(*cpu) - plain.median(*cpu), "µs a delivery", at_most(0.6),
+        ),
+    ]  # fmt: skip
+
+
+def tls_large(bench: Bench) -> list[Figure]:
+    """Bytes a second with bodies of several frames."""
+    ours, _, rates, _ = throughput(bench, LARGE_BODY)
+    mine, theirs = (readings.median("bytes_per_second") / MIB for readings in (ours, rates))
+    return [Figure("TLS, 100 kB bodies", mine, "MiB/s", ratio_at_least(0.7), theirs, "HAProxy")]
+
+
+def tls_handshakes(bench: Bench) -> list[Figure]:
+    """Full and resumed handshakes a second, ECDSA over prime256v1; HAProxy closes after them."""
+    certificate = Certificate()
+    figures = []
+    with (
+        bench.router(1, configuration(certificate)) as router,
+        Haproxy(certificate, [None]) as reference,
+    ):
+        for name, count, resume in (("full", FULL_HANDSHAKES, False), ("resumed", RESUMED_HANDSHAKES, True)):
+            ours, theirs = Readings(), Readings()
+            options = {"handshakes": count, "opening": AT_A_TIME, "resume": resume, **TLS}
+            for _ in range(bench.effort.rounds):
+                theirs.append(load(port=reference.ports[0], pid=reference.pid, **options))
+                ours.append(router.load(**options))
+            if resume and ours.largest("resumed") < count:
+                raise MeasureError(f"only {ours.largest('resumed'):.0f} of {count} sessions were resumed")
+            rate = ("per_second",)
+            figures.append(
+                Figure(
+                    f"TLS, {name} handshakes",
+                    ours.median(*rate),
+                    "/s",
+                    ratio_at_least(0.7),
+                    theirs.median(*rate),
+                    "HAProxy",
+                )
+            )
+    return figures
+
+
+def tls_crowd(bench: Bench) -> list[Figure]:
+    """Established connections while a thousand clients shake hands at once; and the byte relay's beside the same."""
+    certificate = Certificate()
+    alone, beside, relay_alone, relay_beside = Readings(), Readings(), Readings(), Readings()
+    paced = {"rate": PACED_RATE, "size": BODY, "seconds": bench.effort.beside_seconds / CROWD_ROUNDS}
+    with Relay() as relay, bench.router(2, configuration(certificate, workers=2)) as router:
+        for _ in range(CROWD_ROUNDS):
+            alone.append(encrypted(router, certificate, **paced))
+            beside.append(beside_crowds(router, router.start_load(**TLS, **paced)))
+            straight = {"port": relay.sender_port, "receiver_port": relay.receiver_port, "direct": True, **paced}
+            relay_alone.append(load(**straight))
+            relay_beside.append(beside_crowds(router, start_load(straight)))
+    title = f"TLS: p99 beside crowds of {CROWD:,} handshakes"
+    p99 = ("latency_us", "p99")
+    return [
+        Figure(title, beside.median(*p99), "µs", ratio_at_most(2.0), alone.median(*p99), "alone"),
+        # What the crowd's own clients do to somebody who shares the cores with them.
+        Figure(
+            "the same through the byte relay", relay_beside.median(*p99), "µs", None, relay_alone.median(*p99), "alone"
+        ),
+    ]
+
+
+def beside_crowds(router: Router, established: subprocess.Popen[str]) -> dict[str, Any]:
+    """Crowds, one after the other, as long as a load runs; its report."""
+    try:
+        while established.poll() is None:
+            router.load(handshakes=CROWD, opening=CROWD, **TLS)
+    except BaseException:
+        established.kill()
+        established.communicate()
+        raise
+    return finish_load(established)
+
+
+def tls_idle(bench: Bench) -> list[Figure]:
+    """What an idle connection over TLS with a session and two links costs, all router processes together."""
+    certificate = Certificate()
+    with bench.router(2, configuration(certificate, workers=2)) as router:
+        report = router.load(idle=IDLE_CONNECTIONS, address="idle", **TLS)
+    return [
+        Figure(f"{IDLE_CONNECTIONS:,} idle TLS connections", report["kib_per_connection"], "KiB each", at_most(60)),
+        Figure(f"{IDLE_CONNECTIONS:,} idle TLS connections: accepted", report["per_second"], "/s", None),
+    ]

@@ -1,0 +1,55 @@
+"""Rows about AMQP over WebSocket: the same traffic through the same worker, with WebSocket and without."""
+
+from __future__ import annotations
+
+from loadtests.measuring import BODY, MIB, WARM_SECONDS, Bench, Readings
+from loadtests.processes import LINK_CAPACITY, load
+from loadtests.report import Figure, ratio_at_least
+
+LARGE_BODY = 100_000
+CONFIGURATION = f"""\
+router {{
+    mode: standalone
+    id: bench
+    workerThreads: 1
+}}
+listener {{
+    name: plain
+    host: 127.0.0.1
+    port: 0
+    saslMechanisms: ANONYMOUS
+    linkCapacity: {LINK_CAPACITY}
+}}
+listener {{
+    name: web
+    host: 127.0.0.1
+    port: 0
+    http: yes
+    saslMechanisms: ANONYMOUS
+    linkCapacity: {LINK_CAPACITY}
+}}
+log {{
+    module: DEFAULT
+    enable: info+
+}}
+"""
+
+
+def websocket(bench: Bench) -> list[Figure]:
+    """100-byte messages and bodies of several frames; clients mask, as they have to."""
+    figures = []
+    with bench.router(1, CONFIGURATION) as router:
+        for name, size, field, unit in (
+            ("unsettled", BODY, "per_second", "/s"),
+            ("100 kB bodies", LARGE_BODY, "bytes_per_second", "MiB/s"),
+        ):
+            over, plain = Readings(), Readings()
+            options = {"pid": router.pid, "seconds": bench.effort.seconds, "size": size}
+            load(port=router.ports[1], websocket=True, **{**options, "seconds": WARM_SECONDS})
+            for _ in range(bench.effort.rounds):
+                over.append(load(port=router.ports[1], websocket=True, **options))
+                plain.append(load(port=router.ports[0], **options))
+            scale = MIB if unit == "MiB/s" else 1
+            mine, theirs = (readings.median(field) / scale for readings in (over, plain))
+            figures.append(Figure(f"WebSocket, {name}", mine, unit, ratio_at_least(0.8), theirs, "TCP"))
+    return figures

@@ -1,0 +1,42 @@
+"""`sluice pipeline VERB`: each verb is a module of pipeline/commands."""
+
+import argparse
+import importlib
+import pkgutil
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+import pipeline.commands
+from pipeline.errors import PipelineError
+from router.client.errors import ClientError
+
+
+def verbs() -> list[str]:
+    return sorted(found.name for found in pkgutil.iter_modules(pipeline.commands.__path__))
+
+
+def load(verb: str) -> ModuleType:
+    return importlib.import_module(f"pipeline.commands.{verb}")
+
+
+def main(words: Sequence[str], program: str) -> int:
+    """Run one verb; return the exit code: 0, 1 for what failed, 2 for a wrong command line."""
+    parser = argparse.ArgumentParser(
+        prog=program, description="The data pipeline: messages to tables of Spark, and back.", allow_abbrev=False
+    )
+    choices = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    # Of the others only the names are needed when one is asked for.
+    known = verbs()
+    wanted = [words[0]] if words and words[0] in known else known
+    for verb in wanted:
+        module = load(verb)
+        module.add_arguments(choices.add_parser(verb, help=module.HELP, description=module.HELP, allow_abbrev=False))
+    options = parser.parse_args(words)
+    try:
+        return int(load(options.verb).run(options))
+    except (PipelineError, ClientError, OSError) as error:
+        print(f"{program} {options.verb}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,84 @@
+"""`sluice pipeline bench`: what landing and reading cost on this machine and this disk, without a router."""
+
+import argparse
+import os
+import struct
+import time
+from collections.abc import Callable
+from statistics import median
+from types import SimpleNamespace
+from typing import Any
+
+from pipeline.needs import require
+from pipeline.segments import Landing, Log, schema
+from pipeline.units import count, octets_text
+from pipeline.writer import SegmentWriter
+
+HELP = "measure what landing and reading cost on this machine"
+LOG = Log("bench", "bench")
+DATA = b"\x00\x53\x75\xb0"  # a data section, its size in 4 octets follows
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--path", required=True, metavar="DIR", help="a folder, or its URL; what is written is deleted")
+    parser.add_argument("--rows", type=count, default=50_000, help="messages of a segment (%(default)s)")
+    parser.add_argument("--size", type=count, default=100, metavar="OCTETS", help="of a body (%(default)s)")
+    parser.add_argument("--segments", type=count, default=10, metavar="N", help="how many (%(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    require("pyarrow")
+    landing = Landing.create(options.path)
+    writer = SegmentWriter(landing, LOG, "bench-0")
+    batch = deliveries(options.rows, options.size)
+    written = []
+    try:
+        writer.encode(batch)  # the first one loads what it needs
+        encoding = timed(options.segments, lambda: writer.encode(batch))
+        landed = timed(options.segments, lambda: written.append(writer.write(batch)))
+        octets = sum(segment.octets for segment in written)
+        reading = [timed(1, lambda path=segment.path: read(landing, path))[0] for segment in written]  # type: ignore[misc]
+    finally:
+        for segment in written:
+            landing.store.delete(segment.path)
+    print(f"{options.segments} segments of {options.rows} messages with bodies of {options.size} random octets")
+    say("encode", encoding, options.rows)
+    say("land: encode, write, wait for the disk", landed, options.rows)
+    say("read with pyarrow, all columns", reading, options.rows)
+    print(f"{'a segment':40} {octets_text(octets / len(written)):>12}")
+    return 0
+
+
+def deliveries(rows: int, size: int) -> Any:
+    """As a receiver hands them over."""
+    message = len(DATA) + 4 + size
+    octets = b"".join(DATA + struct.pack(">I", size) + os.urandom(size) for _ in range(rows))
+    return SimpleNamespace(
+        rows=rows,
+        octets=len(octets),
+        messages=octets,
+        offsets=struct.pack(f"={rows + 1}i", *range(0, message * rows + 1, message)),
+        arrived=struct.pack(f"={rows}q", *[time.time_ns() // 1000] * rows),
+    )
+
+
+def timed(times: int, work: Callable[[], Any]) -> list[float]:
+    """Seconds of each time."""
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+def read(landing: Landing, path: str) -> None:
+    import pyarrow.parquet as pq
+
+    with landing.store.open(path) as file:
+        pq.ParquetFile(file).read(schema().names)
+
+
+def say(what: str, seconds: list[float], rows: int) -> None:
+    middle = median(seconds)
+    print(f"{what:40} {middle * 1000:9.1f} ms  {rows / middle:12,.0f} messages/s, slowest {max(seconds) * 1000:.1f} ms")

@@ -1,0 +1,33 @@
+"""`sluice pipeline compact`: small files to few large ones."""
+
+import argparse
+
+from pipeline.compaction import archive, merge_telemetry
+from pipeline.errors import PipelineError
+from pipeline.needs import require
+from pipeline.segments import Landing
+from pipeline.units import minutes
+
+HELP = "move segments that all have read to an archive; merge the telemetry of past hours"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--path", metavar="DIR", help="landing folder, or its URL")
+    parser.add_argument("--into", metavar="DIR", help="… whose segments go there, a file for an hour of a log")
+    parser.add_argument(
+        "--retention", type=minutes, default=3600.0, metavar="MINUTES", help="what landed later stays (60; also 2h, 7d)"
+    )
+    parser.add_argument("--telemetry", metavar="DIR", help="the path of the telemetry section: one file for an hour")
+
+
+def run(options: argparse.Namespace) -> int:
+    require("pyarrow")
+    if (options.path is None) != (options.into is None) or not (options.path or options.telemetry):
+        raise PipelineError("expected --path with --into, or --telemetry, or all of them")
+    if options.path:
+        segments, files = archive(Landing.open(options.path), options.into, options.retention)
+        print(f"{options.path}: {segments} segments are {files} files in {options.into}")
+    if options.telemetry:
+        gone, made = merge_telemetry(options.telemetry)
+        print(f"{options.telemetry}: {gone} files became {made}")
+    return 0

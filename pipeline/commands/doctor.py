@@ -1,0 +1,105 @@
+"""`sluice pipeline doctor`: what is here of what the pipeline needs, and what is wrong with a folder or a router."""
+
+import argparse
+import importlib.metadata
+import sys
+import time
+from collections.abc import Callable
+
+from pipeline.errors import LandingError, PipelineError
+from pipeline.needs import EXTRA, JAVA_OLDEST, java, java_version, require
+from pipeline.segments import Landing, Listing, Log, consumed, now, staged
+from pipeline.units import octets_text
+from router.client.errors import ClientError
+
+HELP = "check Java, the extra, a landing folder, a router"
+CONNECT_PATIENCE = 10.0  # seconds
+PROBE = "_doctor"  # a file that is written and deleted
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--path", metavar="DIR", help="a landing folder, or its URL")
+    parser.add_argument("--url", help="of a router")
+
+
+def run(options: argparse.Namespace) -> int:
+    checks: list[tuple[str, Callable[[], list[str]]]] = [("python", _python), ("java", _java)]
+    checks += [(name, lambda name=name: _module(name)) for name in EXTRA]  # type: ignore[misc]
+    if options.path:
+        checks.append(("folder", lambda: _folder(options.path)))
+    if options.url:
+        checks.append(("router", lambda: _router(options.url)))
+    wrong = 0
+    for name, check in checks:
+        try:
+            lines = check()
+            word = "ok"
+        except (PipelineError, ClientError, OSError, ValueError) as error:
+            lines = [str(error) or type(error).__name__]
+            word = "wrong"
+            wrong += 1
+        for line in lines:
+            print(f"{word:5}  {name:8}  {line}")
+    print(f"{wrong} of {len(checks)} checks failed" if wrong else "all is well")
+    return 1 if wrong else 0
+
+
+def _python() -> list[str]:
+    return [f"{sys.version.split()[0]}, {sys.executable}"]
+
+
+def _java() -> list[str]:
+    path = java()
+    return [f"{java_version(path)} ({JAVA_OLDEST} or later), {path}"]
+
+
+def _module(name: str) -> list[str]:
+    require(name)
+    return [importlib.metadata.version(name)]
+
+
+def _folder(path: str) -> list[str]:
+    landing = Landing.open(path)
+    began = time.monotonic()
+    landing.store.publish(PROBE, b"x")
+    seconds = time.monotonic() - began
+    landing.store.delete(PROBE)
+    groups = landing.groups()
+    lines = [f"{path}: writable, a small file takes {seconds * 1000:.1f} ms"]
+    lines += [f"group {group.name}: last commit {(now() - group.committed) / 1000:.0f} s ago" for group in groups]
+    for log in landing.logs():
+        listing = landing.listing(log.key)
+        lines.append(_log(log, listing, consumed(log, groups)))
+        if listing.foreign:
+            lines.append(f"{log.key}: not segments, and not looked at: {', '.join(listing.foreign[:5])}")
+    holes = [text for log in landing.logs() if (text := _hole(landing.listing(log.key), consumed(log, groups)))]
+    if holes:
+        raise LandingError("; ".join(holes))
+    return lines
+
+
+def _log(log: Log, listing: Listing, read: int) -> str:
+    rows = sum(segment.rows for segment in listing.segments)
+    waiting = octets_text(staged(listing, read))
+    return f"{log.key}: {len(listing.segments)} segments, {rows} messages, not read: {waiting}"
+
+
+def _hole(listing: Listing, read: int) -> str:
+    """What readers will not get past; "" for nothing. What they have read may be gone."""
+    left = [segment for segment in listing.segments if segment.number >= read]
+    numbers = {segment.number for segment in left}
+    missing = sorted(set(range(left[0].number, listing.end)) - numbers) if left else []
+    if left and read and left[0].number > read:
+        missing = [read, *missing]
+    return f"{listing.log}: segment {missing[0]} is missing, readers stop there" if missing else ""
+
+
+def _router(url: str) -> list[str]:
+    from router.client import connect
+
+    try:
+        with connect(url, timeout=CONNECT_PATIENCE) as connection:
+            product = connection.remote.get("properties") or {}
+            return [f"{url}: {connection.remote.get('container')}, {product.get('product', 'of unknown make')}"]
+    except TimeoutError as error:
+        raise PipelineError(f"{url}: no answer within {CONNECT_PATIENCE:.0f} s") from error

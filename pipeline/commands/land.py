@@ -1,0 +1,140 @@
+"""`sluice pipeline land`: messages of addresses into a landing folder."""
+
+import argparse
+import asyncio
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import PipelineError
+from pipeline.needs import require
+from pipeline.units import count, octets_text, size
+
+HELP = "land messages of addresses as Parquet segments, and accept them then"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", default="amqp://127.0.0.1:5672", help="of the router (%(default)s)")
+    parser.add_argument("--address", required=True, nargs="+", metavar="ADDRESS", help="what to receive from")
+    parser.add_argument(
+        "--path", required=True, metavar="DIR", help="landing folder, or a URL: s3://…, hdfs://…, gs://…"
+    )
+    parser.add_argument("--id", default=default_id(), help="of this lander, which must not run twice (%(default)s)")
+    parser.add_argument("--land-rows", type=count, default=50_000, metavar="N", help="a segment at so many messages")
+    parser.add_argument("--land-bytes", type=size, default=32 << 20, metavar="SIZE", help="… or so many octets (32m)")
+    parser.add_argument("--land-interval-ms", type=count, default=200, metavar="MS", help="… or after so long (200)")
+    parser.add_argument(
+        "--stage-high",
+        type=size,
+        default=4 << 30,
+        metavar="SIZE",
+        help="no credit while more is not read (4g; 0: no bound)",
+    )
+    parser.add_argument(
+        "--max-message", type=size, default=128 << 20, metavar="SIZE", help="longer ones are rejected (128m)"
+    )
+    parser.add_argument("--user", help="for SASL; without it the URL says it")
+    parser.add_argument("--password-file", type=Path, metavar="FILE", help="its first line is the password")
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="a token of OAuth 2.0, read for each connection"
+    )
+    parser.add_argument("--mechanism", action="append", metavar="NAME", help="of SASL, one that may be used")
+    parser.add_argument("--ca-file", metavar="FILE", help="authorities of the router's certificate (amqps URLs)")
+    parser.add_argument("--certificate", metavar="FILE", help="of this client")
+    parser.add_argument("--key", metavar="FILE", help="… and its key")
+    parser.add_argument("--key-password-file", type=Path, metavar="FILE", help="… and that one's password")
+    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve /metrics there")
+    parser.add_argument(
+        "--status", type=float, default=5.0, metavar="SECONDS", help="between status lines (5; 0: none)"
+    )
+
+
+def default_id() -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename).lstrip("._-")[:100] or "lander"
+
+
+def run(options: argparse.Namespace) -> int:
+    require("pyarrow")
+    from pipeline.lander import Lander, LanderOptions
+
+    if options.land_bytes < 1 or not 1 <= options.max_message <= 1 << 30:
+        raise PipelineError("--land-bytes is 1 or more, --max-message 1 to 1g")
+    lander = Lander(
+        LanderOptions(
+            url=options.url,
+            addresses=tuple(options.address),
+            path=options.path,
+            lander=options.id,
+            land_rows=options.land_rows,
+            land_octets=options.land_bytes,
+            interval=options.land_interval_ms / 1000,
+            stage_high=options.stage_high,
+            max_message=options.max_message,
+            client=client_options(options),
+        )
+    )
+    asyncio.run(_run(lander, options))
+    return 0
+
+
+def client_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Of the connection, beside its URL."""
+    if (options.user is None) != (options.password_file is None):
+        raise PipelineError("--user and --password-file need each other")
+    found: dict[str, Any] = {}
+    if options.user is not None:
+        found["login"] = (options.user, first_line(options.password_file))
+    if options.token_file is not None:
+        first_line(options.token_file)
+        found["token"] = lambda: first_line(options.token_file)
+    if options.mechanism:
+        found["mechanisms"] = tuple(options.mechanism)
+    if options.ca_file or options.certificate or options.key:
+        from router.client import Tls
+
+        password = first_line(options.key_password_file) if options.key_password_file is not None else None
+        found["tls"] = Tls(options.ca_file, options.certificate, options.key, password)
+    return found
+
+
+def first_line(path: Path) -> str:
+    """Of a file with a secret. Raises PipelineError."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{path}: {error}") from error
+    return lines[0] if lines else ""
+
+
+async def _run(lander: Any, options: argparse.Namespace) -> None:
+    from pipeline.metrics import StatusLine, serve
+
+    lander.end_by_signals()
+    if options.metrics:
+        host, _, port = options.metrics.rpartition(":")
+        try:
+            where = serve(lander, host.strip("[]") or "127.0.0.1", int(port))
+        except (OSError, ValueError, OverflowError) as error:
+            raise PipelineError(f"--metrics {options.metrics}: {error}") from error
+        lander.say(f"metrics at http://{where[0]}:{where[1]}/metrics")
+
+    def ready() -> None:
+        where = ", ".join(lander.options.addresses)
+        lander.say(f"landing {where} in {lander.options.path} as {lander.options.lander}")
+
+    status = asyncio.create_task(_say_status(lander, StatusLine(lander), options.status))
+    try:
+        await lander.run(ready)
+    finally:
+        status.cancel()
+    total = sum(link.counts.deliveries for link in lander.links)
+    octets = sum(link.counts.octets for link in lander.links)
+    lander.say(f"ended: {total:,} deliveries landed, {octets_text(octets)}")
+
+
+async def _say_status(lander: Any, line: Any, seconds: float) -> None:
+    while seconds > 0:
+        await asyncio.sleep(seconds)
+        if lander.links:
+            lander.say(line.text())

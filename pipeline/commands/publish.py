@@ -1,0 +1,68 @@
+"""`sluice pipeline publish`: a table, or what is added to one, as messages to an address."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from pipeline.commands.query import add_spark_arguments, follow, last_line, pairs, when
+from pipeline.errors import PipelineError
+from pipeline.needs import java, require
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+HELP = "send the rows of a table, or of what is added to it, to an address"
+FORMATS = ("parquet", "json", "csv", "orc", "text")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--table", required=True, metavar="DIR", help="its files")
+    parser.add_argument("--format", choices=FORMATS, default="parquet", help="of its files (%(default)s)")
+    parser.add_argument("--url", default="amqp://127.0.0.1:5672", help="of the router (%(default)s)")
+    parser.add_argument("--address", help="where to; without it the table has a column `address`")
+    parser.add_argument(
+        "--select", nargs="+", default=[], metavar="EXPRESSION",
+        help="what is sent, as in SQL: 'to_json(struct(*)) as body' (all columns, which must be fields of messages)",
+    )  # fmt: skip
+    parser.add_argument("--follow", action="store_true", help="send what is added later, too; it needs --checkpoint")
+    parser.add_argument("--checkpoint", metavar="DIR", help="how far --follow has come")
+    parser.add_argument("--once", action="store_true", help="with --follow: end when all that is there is sent")
+    parser.add_argument("--trigger", type=float, default=1.0, metavar="SECONDS", help="between batches (%(default)s)")
+    parser.add_argument("--on-reject", choices=("fail", "drop", "deadletter"), default="fail", help="(%(default)s)")
+    parser.add_argument("--dead-letter-address", metavar="ADDRESS")
+    add_spark_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.follow != bool(options.checkpoint):
+        raise PipelineError("--follow and --checkpoint: one needs the other")
+    require("pyspark", "pandas", "pyarrow")
+    java()
+    sink = {"amqp.url": options.url, "onReject": options.on_reject}
+    if options.address:
+        sink["address"] = options.address
+    if options.dead_letter_address:
+        sink["deadLetterAddress"] = options.dead_letter_address
+    sink |= pairs(options.option, "--option")
+    from pyspark.errors import PySparkException
+
+    from pipeline.env import session
+
+    spark = session(
+        "sluice pipeline publish", master=options.master, memory=options.memory, conf=pairs(options.conf, "--conf")
+    )
+    try:
+        table = spark.read.format(options.format).load(options.table)
+        if not options.follow:
+            chosen(table, options).write.format("amqp").mode("append").options(**sink).save()
+            return 0
+        stream = spark.readStream.schema(table.schema).format(options.format).load(options.table)
+        writer = chosen(stream, options).writeStream.format("amqp").options(**sink)
+        return follow(when(writer.option("checkpointLocation", options.checkpoint), options), None)
+    except PySparkException as error:
+        raise PipelineError(last_line(error)) from error
+    finally:
+        spark.stop()
+
+
+def chosen(frame: "DataFrame", options: argparse.Namespace) -> "DataFrame":
+    return frame.selectExpr(*options.select) if options.select else frame

@@ -1,0 +1,165 @@
+"""`sluice pipeline query`: a landing folder into a table, as a stream of Spark."""
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import PipelineError
+from pipeline.needs import java, require
+from pipeline.units import count
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+HELP = "write what has landed into a Parquet table, exactly once, or show it"
+SHOWN = 20  # rows of --show
+LOOK = 0.5  # seconds between looks at a query
+# What Java says of a write when a disk, a quota or a limit of the process leaves no room.
+FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--path", required=True, metavar="DIR", help="landing folder, or its URL")
+    goal = parser.add_mutually_exclusive_group(required=True)
+    goal.add_argument("--out", metavar="DIR", help="the table; it needs --checkpoint")
+    goal.add_argument("--show", nargs="?", type=count, const=SHOWN, metavar="N", help="print N rows, and end")
+    parser.add_argument("--checkpoint", metavar="DIR", help="how far the query has come; of this query alone")
+    parser.add_argument("--address", nargs="+", default=[], help="only these (all)")
+    parser.add_argument("--decode", choices=("raw", "body", "full"), default="full", help="columns (%(default)s)")
+    parser.add_argument("--group", default="default", help="of readers, one for each query (%(default)s)")
+    parser.add_argument("--partition-by", nargs="+", default=[], metavar="COLUMN", help="of the table")
+    parser.add_argument(
+        "--dedup", type=count, metavar="SECONDS",
+        help="drop messages whose address and message_id came in the last SECONDS; those without an id stay",
+    )  # fmt: skip
+    parser.add_argument("--trigger", type=float, default=1.0, metavar="SECONDS", help="between batches (%(default)s)")
+    parser.add_argument("--once", action="store_true", help="end when all that is there is written")
+    add_spark_arguments(parser)
+
+
+def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the data source amqp")
+    parser.add_argument("--master", help="of Spark (this machine)")
+    parser.add_argument("--memory", default="1g", help="of the driver (%(default)s)")
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="of Spark")
+
+
+def pairs(words: list[str], name: str) -> dict[str, str]:
+    """Raises PipelineError."""
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise PipelineError(f"{name} {word!r}: expected NAME=VALUE")
+        found[key] = value
+    return found
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.out and not options.checkpoint:
+        raise PipelineError("--out needs --checkpoint DIR")
+    if options.dedup and options.decode != "full":
+        raise PipelineError("--dedup needs --decode full: a message_id is what it looks at")
+    require("pyspark", "pandas", "pyarrow")
+    java()
+    from pipeline.segments import Landing
+
+    Landing.open(options.path)
+    from pipeline.env import session
+
+    source = {"decode": options.decode, "group": options.group, **pairs(options.option, "--option")}
+    if options.decode == "full":
+        source.setdefault("includeHeaders", "true")
+    if options.address:
+        source["subscribe"] = ",".join(options.address)
+    spark = session(
+        "sluice pipeline query", master=options.master, memory=options.memory, conf=pairs(options.conf, "--conf")
+    )
+    try:
+        if options.show:
+            table = spark.read.format("amqp").options(**source).load(options.path)
+            readable(table).limit(options.show).show(options.show, truncate=60)
+            return 0
+        frame = spark.readStream.format("amqp").options(**source).load(options.path)
+        writer = distinct(frame, options.dedup).writeStream.format("parquet").outputMode("append")
+        writer = writer.option("checkpointLocation", options.checkpoint)
+        if options.partition_by:
+            writer = writer.partitionBy(*options.partition_by)
+        return follow(when(writer, options), options.out)
+    finally:
+        spark.stop()
+
+
+def when(writer: Any, options: argparse.Namespace) -> Any:
+    """With the trigger that was asked for."""
+    if options.once:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{int(options.trigger * 1000)} milliseconds")
+
+
+def readable(frame: "DataFrame") -> "DataFrame":
+    """Bodies that are text are shown as such."""
+    if "body" not in frame.columns:
+        return frame
+    from pyspark.sql import functions
+
+    return frame.withColumn("body", functions.col("body").cast("string"))
+
+
+def distinct(frame: "DataFrame", seconds: int | None) -> "DataFrame":
+    """Each (address, message_id) once in so many seconds. A message without an id is never a repetition: its place in
+    the landing folder is its key."""
+    if seconds is None:
+        return frame
+    from pyspark.sql import functions as f
+
+    place = f.concat_ws("/", f.lit("place:"), "lander", f.col("segment"), f.col("ordinal"))
+    return (
+        frame.withWatermark("landed_time", f"{seconds} seconds")
+        .withColumn("_key", f.coalesce(f.concat(f.lit("id:"), "message_id"), place))
+        .dropDuplicatesWithinWatermark(["address", "_key"])
+        .drop("_key")
+    )
+
+
+def follow(writer: Any, out: str | None) -> int:
+    """Start a query, and say what it does until it ends. Raises PipelineError when it fails."""
+    from pyspark.errors import PySparkException
+
+    shown = -1
+    total = 0
+    began = time.monotonic()
+    try:
+        query = writer.start(out) if out else writer.start()
+        try:
+            while not query.awaitTermination(LOOK):
+                for each in query.recentProgress:
+                    if each.batchId > shown:
+                        shown = each.batchId
+                        total += each.numInputRows
+                        if each.numInputRows:
+                            print(
+                                f"batch {each.batchId}: {each.numInputRows} messages, "
+                                f"{each.processedRowsPerSecond:.0f}/s; {total} in all",
+                                file=sys.stderr,
+                            )
+            total += sum(each.numInputRows for each in query.recentProgress if each.batchId > shown)
+        finally:
+            query.stop()
+    except PySparkException as error:
+        raise PipelineError(last_line(error)) from error
+    print(f"{total} messages in {time.monotonic() - began:.1f} s", file=sys.stderr)
+    return 0
+
+
+def last_line(error: Exception) -> str:
+    """Of a failure in Spark what our own code said, or what a full disk means, or else its first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("pipeline.errors.")]
+    if ours:
+        return ours[-1].partition(": ")[2]
+    full = next((each for each in FULL_DISK if each in str(error)), None)
+    if full is not None:
+        return f"{full}, for the checkpoint, the table or Spark's own files. Nothing is lost: start it again with room"
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,41 @@
+"""`sluice pipeline recommend`: a plan of what to change, from telemetry."""
+
+import argparse
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipeline import recommend
+from pipeline.errors import PipelineError
+from pipeline.jobs.period import add_period, opened
+
+HELP = "advise what to change in routers, from their telemetry, as a plan that `apply` makes"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_period(parser)
+    parser.add_argument("--out", default="plan.json", metavar="FILE", help="where the plan goes (%(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    from pipeline.jobs import advice, rollup
+
+    telemetry = opened(options, "recommend")
+    rollups = rollup.Rollups.of(telemetry)
+    made = recommend.plan(
+        advice.rules(rollups), advice.advice(rollups), telemetry.start, telemetry.end, datetime.now(UTC)
+    )
+    try:
+        Path(options.out).write_text(json.dumps(made, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise PipelineError(f"{options.out}: {error.strerror}") from error
+    for each in made["advice"]:
+        print(f"{each['kind']}: {each['subject']}: {each['text']}")
+    if made["rules"]:
+        gain = made["rules"][0]["gain"]
+        before, after = gain["cross_worker_before"], gain["cross_worker_after"]
+        print(f"{len(made['rules'])} placements; deliveries that cross workers fall from {before:.0%} to {after:.0%}")
+        print(f"sluice pipeline apply {options.out} --dry-run")
+    else:
+        print("no placements: little would be better")
+    return 0

@@ -1,0 +1,50 @@
+"""`sluice pipeline report`: a page about a period."""
+
+import argparse
+from pathlib import Path
+
+from pipeline import report
+from pipeline.errors import PipelineError
+from pipeline.jobs.period import add_period, opened
+from pipeline.jobs.rollup import Rollups
+
+HELP = "make one self-contained page of HTML about a period, from telemetry"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_period(parser)
+    parser.add_argument("--out", default="report.html", metavar="FILE", help="where the page goes (%(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    telemetry = opened(options, "report")
+    findings = collect(Rollups.of(telemetry))
+    try:
+        Path(options.out).write_text(report.page(findings), "utf-8")
+    except OSError as error:
+        raise PipelineError(f"{options.out}: {error.strerror}") from error
+    print(f"{options.out}: {len(findings.addresses)} addresses, {len(findings.capacities)} routers")
+    return 0
+
+
+def collect(rollups: Rollups) -> report.Findings:
+    """Run all jobs."""
+    from pipeline.jobs import advice, matrix, starvation, timeline
+
+    figures = advice.Figures.of(rollups)
+    return report.Findings(
+        start=rollups.telemetry.start,
+        end=rollups.telemetry.end,
+        addresses=figures.addresses,
+        workers=matrix.worker_matrices(rollups),
+        routers=matrix.router_matrix(rollups),
+        clients=matrix.client_matrix(rollups),
+        imbalances=figures.imbalances,
+        starved=starvation.starved(rollups),
+        capacities=figures.capacities,
+        topology=timeline.topology(rollups),
+        refusals=timeline.refusals(rollups),
+        churn=timeline.churn(rollups),
+        rules=advice.rules(rollups),
+        advice=advice.advice(rollups, figures),
+    )

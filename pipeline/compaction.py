@@ -1,0 +1,167 @@
+"""Small files become few large ones: segments that everybody has read, and the telemetry of hours that are over.
+
+Each step may be interrupted anywhere and is done again the next time: what a large file has is written in its name or
+its metadata, and deleted from the small ones after it is there.
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from pipeline.segments import Landing, Log, Segment, check_metadata, consumed, now
+from pipeline.stores import Store, open_store
+
+MOST = 256 << 20  # octets of small files that become one
+MERGED = "merged-"  # prefix of files of telemetry
+MERGED_KEY = b"sluice.merged"  # in their metadata: names of what they were made of
+HOUR = timedelta(hours=1)
+
+
+def archive(landing: Landing, into: str, retention: float, *, at: int | None = None) -> tuple[int, int]:
+    """Move what all groups have read, and what landed more than `retention` seconds ago, to another folder: one file
+    for an hour of a log, at INTO/LANDER/ADDRESS/date=…/hour=…/FIRST-LAST.parquet, with columns that say where its rows
+    were. Returns (segments, files)."""
+    store = open_store(into)
+    groups = landing.groups()
+    before = (now() if at is None else at) - int(retention * 1000)
+    segments = files = 0
+    for log in landing.logs():
+        end = consumed(log, groups)
+        ready = [each for each in landing.listing(log.key).segments[:-1] if each.number < end and each.landed <= before]
+        if not ready:
+            continue
+        done = _archived(store, log)
+        for part in _parts([segment for segment in ready if segment.number >= done]):
+            _archive_part(landing, store, part)
+            files += 1
+        for segment in ready:
+            landing.store.delete(segment.path)
+        segments += len(ready)
+    return segments, files
+
+
+def _hour(segment: Segment) -> datetime:
+    return datetime.fromtimestamp(segment.landed / 1000, UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _parts(segments: list[Segment]) -> Iterator[list[Segment]]:
+    """Of one hour, and not too large, each."""
+    for _, of_hour in groupby(segments, _hour):
+        part: list[Segment] = []
+        for segment in of_hour:
+            if part and sum(each.octets for each in part) + segment.octets > MOST:
+                yield part
+                part = []
+            part.append(segment)
+        yield part
+
+
+def _archived(store: Store, log: Log) -> int:
+    """The number before which everything is in the archive."""
+    end = 0
+    for date in store.folders(log.key):
+        for hour in store.folders(f"{log.key}/{date}"):
+            for name, _ in store.files(f"{log.key}/{date}/{hour}"):
+                first, dash, last = name.removesuffix(".parquet").partition("-")
+                if dash and first.isdecimal() and last.isdecimal():
+                    end = max(end, int(last) + 1)
+    return end
+
+
+def _archive_part(landing: Landing, store: Store, part: list[Segment]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = []
+    for segment in part:
+        with landing.store.open(segment.path) as source:
+            file = pq.ParquetFile(source)
+            check_metadata(file.metadata.metadata, f"{landing.url}/{segment.path}")
+            table = file.read()
+        rows = table.num_rows
+        landed = datetime.fromtimestamp(segment.landed / 1000, UTC)
+        table = table.append_column("lander", pa.repeat(pa.scalar(segment.log.partition("/")[0]), rows))
+        table = table.append_column("segment", pa.repeat(pa.scalar(segment.number, pa.int64()), rows))
+        tables.append(table.append_column("landed_time", pa.repeat(pa.scalar(landed, pa.timestamp("us", "UTC")), rows)))
+    hour = _hour(part[0])
+    folder = f"{part[0].log}/date={hour:%Y-%m-%d}/hour={hour:%H}"
+    store.make_folder(folder)
+    name = f"{part[0].number:012}-{part[-1].number:012}.parquet"
+    store.publish(f"{folder}/{name}", _parquet(pa.concat_tables(tables)))
+
+
+def merge_telemetry(url: str, *, at: datetime | None = None) -> tuple[int, int]:
+    """In TABLE/router=…/date=…/hour=… below a folder: the files of an hour that has been over for an hour become one.
+    Returns (files that are gone, files that were made)."""
+    store = open_store(url)
+    last = (at or datetime.now(UTC)) - 2 * HOUR
+    gone = made = 0
+    for folder in _hours(store, ""):
+        values = dict(part.split("=", 1) for part in folder.split("/") if "=" in part)
+        try:
+            hour = datetime.fromisoformat(values["date"]).replace(hour=int(values["hour"]), tzinfo=UTC)
+        except (KeyError, ValueError):
+            continue  # not of telemetry
+        if hour <= last:
+            merged, files = _merge(store, folder)
+            gone += merged
+            made += files
+    return gone, made
+
+
+def _hours(store: Store, folder: str) -> Iterator[str]:
+    """Folders hour=…, however deep."""
+    for name in store.folders(folder):
+        path = f"{folder}/{name}" if folder else name
+        if name.startswith("hour="):
+            yield path
+        elif not name.startswith((".", "_")):
+            yield from _hours(store, path)
+
+
+def _merge(store: Store, folder: str) -> tuple[int, int]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sizes = {name: size for name, size in store.files(folder) if name.endswith(".parquet") and name[0] not in "._"}
+    gone = 0
+    for name in [name for name in sizes if name.startswith(MERGED)]:
+        if name not in sizes:
+            continue
+        with store.open(f"{folder}/{name}") as source:
+            of = json.loads((pq.read_metadata(source).metadata or {}).get(MERGED_KEY, b"[]"))
+        for each in set(of) & set(sizes):  # it was interrupted before these were deleted
+            store.delete(f"{folder}/{each}")
+            del sizes[each]
+            gone += 1
+    names: list[str] = []
+    octets = 0
+    for name in sorted(sizes):
+        if octets + sizes[name] > MOST:
+            break  # the rest the next time
+        names.append(name)
+        octets += sizes[name]
+    if len(names) < 2:
+        return gone, 0
+    tables = []
+    for name in names:
+        with store.open(f"{folder}/{name}") as source:
+            tables.append(pq.ParquetFile(source).read())
+    table = pa.concat_tables(tables, promote_options="default")
+    metadata = {**(table.schema.metadata or {}), MERGED_KEY: json.dumps(names).encode()}
+    large = f"{MERGED}{names[0].removeprefix(MERGED).removesuffix('.parquet')}-{len(names)}.parquet"
+    store.publish(f"{folder}/{large}", _parquet(table.replace_schema_metadata(metadata)))
+    for name in names:
+        store.delete(f"{folder}/{name}")
+    return gone + len(names), 1
+
+
+def _parquet(table: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", row_group_size=1 << 17)
+    return sink.getvalue()

@@ -1,0 +1,623 @@
+"""Messages to columns: the sections of many messages as buffers in the layout of Arrow. Needs no pyarrow.
+
+Only the columns that are asked for are made. What a column says where a message is odd: docs/user/pipeline.md. In
+short: a message that is no sequence of whole sections has body_kind "malformed", its octets as body, and no other
+value; a field of another type than part 3 names is given as text, or null in a column that is no text.
+"""
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from libc.limits cimport INT_MAX
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.string cimport memcmp, memcpy, memset
+
+from router.amqp.buffer cimport read16, read32, read64
+from router.amqp.codec cimport (
+    Slice, open_described, open_list, open_map, open_variable, read_unsigned, skip_value,
+)
+from router.amqp.spec cimport (
+    S_DELIVERY_ANNOTATIONS, S_HEADER, S_MESSAGE_ANNOTATIONS, S_PROPERTIES, T_BIN32, T_BIN8, T_BOOLEAN, T_BYTE, T_FALSE,
+    T_INT, T_LONG, T_NULL, T_SHORT, T_SMALLINT, T_SMALLLONG, T_SMALLULONG, T_STR32, T_STR8, T_SYM32, T_SYM8,
+    T_TIMESTAMP, T_TRUE, T_UBYTE, T_UINT, T_UINT0, T_ULONG, T_ULONG0, T_USHORT, T_SMALLUINT, T_UUID,
+)
+
+from pipeline.values import NotAmqp, body_text, field_text
+
+cdef enum:
+    S_APPLICATION_PROPERTIES = 0x74
+    S_DATA = 0x75
+    S_SEQUENCE = 0x76
+    S_VALUE = 0x77
+    S_FOOTER = 0x78
+
+cdef enum:
+    HEADER_FIELDS = 5
+    PROPERTY_FIELDS = 13
+    FEW_KEYS = 16              # of a map are compared with each other; of more, a set is made
+    NUMBER_ROOM = 48           # octets of a number, or uuid, as text
+
+# Of a column
+cdef enum Kind:
+    TEXT, OCTETS, IDENTITY, FLAG, NUMBER, TIME, MAP, BODY, BODY_KIND
+
+# Where it comes from
+cdef enum Origin:
+    OF_HEADER, OF_PROPERTIES, OF_ANNOTATIONS, OF_APPLICATION, OF_BODY
+
+cdef enum BodyKind:
+    BODY_NONE, BODY_DATA, BODY_STRING, BODY_BINARY, BODY_JSON, BODY_SEQUENCE, BODY_MALFORMED
+
+BODY_KINDS = ("none", "data", "string", "binary", "json", "sequence", "malformed")
+
+COLUMNS = {
+    "message_id": (IDENTITY, OF_PROPERTIES, 0),
+    "user_id": (OCTETS, OF_PROPERTIES, 1),
+    "to": (TEXT, OF_PROPERTIES, 2),
+    "subject": (TEXT, OF_PROPERTIES, 3),
+    "reply_to": (TEXT, OF_PROPERTIES, 4),
+    "correlation_id": (IDENTITY, OF_PROPERTIES, 5),
+    "content_type": (TEXT, OF_PROPERTIES, 6),
+    "content_encoding": (TEXT, OF_PROPERTIES, 7),
+    "absolute_expiry_time": (TIME, OF_PROPERTIES, 8),
+    "creation_time": (TIME, OF_PROPERTIES, 9),
+    "group_id": (TEXT, OF_PROPERTIES, 10),
+    "group_sequence": (NUMBER, OF_PROPERTIES, 11),
+    "reply_to_group_id": (TEXT, OF_PROPERTIES, 12),
+    "durable": (FLAG, OF_HEADER, 0),
+    "priority": (NUMBER, OF_HEADER, 1),
+    "ttl_ms": (NUMBER, OF_HEADER, 2),
+    "delivery_count": (NUMBER, OF_HEADER, 4),
+    "body": (BODY, OF_BODY, 0),
+    "body_kind": (BODY_KIND, OF_BODY, 0),
+    "application_properties": (MAP, OF_APPLICATION, 0),
+    "message_annotations": (MAP, OF_ANNOTATIONS, 0),
+}
+
+# Of timestamps: the years 1 to 9999, as far as Python and Spark go.
+cdef int64_t TIME_LEAST = -62135596800000
+cdef int64_t TIME_MOST = 253402300799999
+
+
+# Where the sections of one message are. Slices point into its octets; data NULL: absent.
+cdef struct Parts:
+    Slice[HEADER_FIELDS] header
+    Slice[PROPERTY_FIELDS] properties
+    Slice annotations          # map value
+    Slice application          # map value
+    const uint8_t* body        # first body section
+    const uint8_t* end         # of the message
+    uint64_t body_code
+    BodyKind body_kind
+    Slice simple               # the body, where it is one run of octets
+
+
+cdef class Text:
+    """Octets of a column, and where each value ends."""
+    cdef uint8_t* data
+    cdef size_t size
+    cdef size_t room
+    cdef int32_t* ends
+    cdef size_t count
+    cdef size_t ends_room
+
+    def __cinit__(self, size_t rows):
+        self.ends_room = rows + 1
+        self.ends = <int32_t*>PyMem_Malloc(self.ends_room * sizeof(int32_t))
+        self.room = 64 + 16 * rows
+        self.data = <uint8_t*>PyMem_Malloc(self.room)
+        if self.ends is NULL or self.data is NULL:
+            raise MemoryError()
+        self.ends[0] = 0
+
+    def __dealloc__(self):
+        PyMem_Free(self.data)
+        PyMem_Free(self.ends)
+
+    cdef int add(self, const uint8_t* p, size_t size) except -1:
+        """Octets of the value that is not ended yet."""
+        cdef size_t room
+        cdef void* grown
+        if size > <size_t>INT_MAX or self.size + size > <size_t>INT_MAX:
+            raise OverflowError("more than 2 GiB in a column of one batch")
+        if self.room - self.size < size:
+            room = 2 * self.room + size
+            grown = PyMem_Realloc(self.data, room)
+            if grown is NULL:
+                raise MemoryError()
+            self.data = <uint8_t*>grown
+            self.room = room
+        if size:
+            memcpy(self.data + self.size, p, size)
+        self.size += size
+        return 0
+
+    cdef int finish(self) except -1:
+        """The value ends here."""
+        cdef void* grown
+        self.count += 1
+        if self.count >= self.ends_room:
+            grown = PyMem_Realloc(self.ends, 2 * self.ends_room * sizeof(int32_t))
+            if grown is NULL:
+                raise MemoryError()
+            self.ends = <int32_t*>grown
+            self.ends_room *= 2
+        self.ends[self.count] = <int32_t>self.size
+        return 0
+
+    cdef int add_text(self, const uint8_t* p, size_t size) except -1:
+        """As UTF-8, whatever the octets are: what is none becomes U+FFFD."""
+        cdef size_t at = 0
+        cdef bytes clean
+        while at < size and p[at] < 0x80:
+            at += 1
+        if at == size:
+            return self.add(p, size)
+        clean = PyBytes_FromStringAndSize(<const char*>p, size).decode("utf-8", "replace").encode()
+        return self.add(<const uint8_t*>clean, len(clean))
+
+    cdef int add_bytes(self, bytes octets) except -1:
+        return self.add(<const uint8_t*>octets, len(octets))
+
+    cdef tuple buffers(self):
+        return (PyBytes_FromStringAndSize(<const char*>self.ends, (self.count + 1) * sizeof(int32_t)),
+                PyBytes_FromStringAndSize(<const char*>self.data, self.size))
+
+
+cdef class Bits:
+    """A bitmap; all zero at first."""
+    cdef bytes octets
+    cdef uint8_t* data
+
+    def __cinit__(self, size_t rows):
+        self.octets = PyBytes_FromStringAndSize(NULL, (rows + 7) // 8)
+        self.data = <uint8_t*>self.octets
+        memset(self.data, 0, (rows + 7) // 8)
+
+    cdef inline void set(self, size_t row) noexcept:
+        self.data[row >> 3] |= <uint8_t>(1 << (row & 7))
+
+
+cdef class Column:
+    """Grows by one row with each message."""
+    cdef Kind kind
+    cdef Origin origin
+    cdef int field
+    cdef size_t row
+    cdef size_t nulls
+    cdef Bits valid
+    cdef Bits flags            # of a FLAG
+    cdef bytes words           # of a NUMBER or TIME
+    cdef int64_t* numbers
+    cdef Text text             # of all others; keys of a MAP
+    cdef Text values           # of a MAP
+    cdef Bits values_valid
+    cdef list map_nulls        # positions of values that are null
+    cdef bytes entries         # of a MAP: where each row ends
+    cdef int32_t* entries_end
+
+    def __cinit__(self, Kind kind, Origin origin, int field, size_t rows):
+        self.kind = kind
+        self.origin = origin
+        self.field = field
+        self.valid = Bits(rows)
+        if kind == FLAG:
+            self.flags = Bits(rows)
+        elif kind == NUMBER or kind == TIME:
+            self.words = PyBytes_FromStringAndSize(NULL, rows * sizeof(int64_t))
+            self.numbers = <int64_t*><char*>self.words
+        elif kind == MAP:
+            self.text = Text(4 * rows)
+            self.values = Text(4 * rows)
+            self.map_nulls = []
+            self.entries = PyBytes_FromStringAndSize(NULL, (rows + 1) * sizeof(int32_t))
+            self.entries_end = <int32_t*><char*>self.entries
+            self.entries_end[0] = 0
+        else:
+            self.text = Text(rows)
+
+    cdef int add(self, const Parts* parts, const uint8_t* message, bytes body) except -1:
+        """The value of this message."""
+        cdef bint there = False
+        cdef const Slice* value = NULL
+        if self.kind == BODY_KIND:
+            name = (<str>BODY_KINDS[<int>parts.body_kind]).encode()
+            self.text.add_bytes(name)
+            there = True
+        elif self.kind == BODY:
+            there = self.add_body(parts, message, body)
+        elif parts.body_kind != BODY_MALFORMED:
+            if self.origin == OF_HEADER:
+                value = &parts.header[self.field]
+            elif self.origin == OF_PROPERTIES:
+                value = &parts.properties[self.field]
+            elif self.origin == OF_ANNOTATIONS:
+                value = &parts.annotations
+            else:
+                value = &parts.application
+            if value.data is not NULL and value.data[0] != T_NULL:
+                there = self.add_value(value)
+        if there:
+            self.valid.set(self.row)
+        else:
+            self.nulls += 1
+            if self.numbers is not NULL:
+                self.numbers[self.row] = 0
+        if self.kind == MAP:
+            self.entries_end[self.row + 1] = <int32_t>self.text.count
+        elif self.text is not None:
+            self.text.finish()
+        self.row += 1
+        return 0
+
+    cdef bint add_value(self, const Slice* value) except -1:
+        """False: it has none of the column's type."""
+        cdef const uint8_t* p = value.data
+        cdef const uint8_t* end = p + value.size
+        cdef uint64_t number = 0
+        cdef int64_t ms
+        cdef Slice octets
+        if self.kind == TEXT:
+            add_scalar(self.text, value)
+            return True
+        if self.kind == IDENTITY:
+            add_identity(self.text, value)
+            return True
+        if self.kind == OCTETS:
+            if open_variable(p, end, &octets) is NULL:
+                return False
+            self.text.add(octets.data, octets.size)
+            return True
+        if self.kind == FLAG:
+            if p[0] == T_TRUE or (p[0] == T_BOOLEAN and p[1]):
+                self.flags.set(self.row)
+                return True
+            return p[0] == T_FALSE or p[0] == T_BOOLEAN
+        if self.kind == NUMBER:
+            if p[0] == T_TRUE or p[0] == T_FALSE or p[0] == T_BOOLEAN or read_unsigned(p, end, &number) is NULL \
+                    or number > <uint64_t>0x7FFFFFFFFFFFFFFF:
+                return False
+            self.numbers[self.row] = <int64_t>number
+            return True
+        if self.kind == TIME:
+            if p[0] != T_TIMESTAMP:
+                return False
+            ms = <int64_t>read64(p + 1)
+            if ms < TIME_LEAST or ms > TIME_MOST:
+                return False
+            self.numbers[self.row] = ms * 1000
+            return True
+        return self.add_map(value)
+
+    cdef bint add_body(self, const Parts* parts, const uint8_t* message, bytes body) except -1:
+        cdef const uint8_t* p
+        cdef const uint8_t* after
+        cdef uint64_t code = 0
+        cdef Slice octets
+        if parts.body_kind == BODY_NONE:
+            return False
+        if parts.body_kind == BODY_MALFORMED:
+            self.text.add(message, parts.end - message)
+        elif body is not None:
+            self.text.add_bytes(body)
+        elif parts.simple.data is not NULL:
+            self.text.add(parts.simple.data, parts.simple.size)
+        else:
+            p = parts.body                     # several data sections
+            while p < parts.end:
+                p = open_described(p, parts.end, &code)
+                after = skip_value(p, parts.end)
+                if code == S_DATA:
+                    octets = content(p, after)
+                    self.text.add(octets.data, octets.size)
+                p = after
+        return True
+
+    cdef bint add_map(self, const Slice* value) except -1:
+        """Of two equal keys the first one counts: Spark's maps have each key once."""
+        cdef uint32_t count = 0
+        cdef uint32_t _i
+        cdef const uint8_t* stop = NULL
+        cdef const uint8_t* p = open_map(value.data, value.data + value.size, &count, &stop)
+        cdef const uint8_t* after
+        cdef Slice key
+        cdef Slice item
+        cdef size_t first = self.text.count
+        cdef size_t before
+        cdef set seen = set() if count > 2 * FEW_KEYS else None
+        for _ in range(count // 2):
+            after = skip_value(p, stop)
+            key.data = p
+            key.size = after - p
+            p = after
+            after = skip_value(p, stop)
+            item.data = p
+            item.size = after - p
+            p = after
+            before = self.text.size
+            add_scalar(self.text, &key)
+            if self.has_key(first, before, seen):
+                self.text.size = before
+                continue
+            self.text.finish()
+            if item.data[0] == T_NULL:
+                self.map_nulls.append(self.values.count)
+            else:
+                add_scalar(self.values, &item)
+            self.values.finish()
+        return True
+
+    cdef bint has_key(self, size_t first, size_t before, set seen) except -1:
+        """Whether the key that ends the text is one of this row's."""
+        cdef size_t size = self.text.size - before
+        cdef size_t i
+        cdef int32_t start
+        if seen is not None:
+            key = PyBytes_FromStringAndSize(<const char*>self.text.data + before, size)
+            if key in seen:
+                return True
+            seen.add(key)
+            return False
+        for i in range(first, self.text.count):
+            start = self.text.ends[i]
+            if <size_t>(self.text.ends[i + 1] - start) == size \
+                    and not memcmp(self.text.data + start, self.text.data + before, size):
+                return True
+        return False
+
+    cdef tuple buffers(self):
+        cdef Bits bits
+        cdef size_t i
+        valid = self.valid.octets if self.nulls else None
+        if self.kind == FLAG:
+            return self.nulls, valid, self.flags.octets
+        if self.words is not None:
+            return self.nulls, valid, self.words
+        if self.kind == MAP:
+            bits = Bits(self.values.count)
+            for i in range(self.values.count):
+                bits.set(i)
+            for i in self.map_nulls:
+                bits.data[i >> 3] &= <uint8_t>~(1 << (i & 7))
+            return (self.nulls, valid, self.entries, self.text.count, self.text.buffers(), len(self.map_nulls),
+                    bits.octets if self.map_nulls else None, self.values.buffers())
+        return self.nulls, valid, *self.text.buffers()
+
+
+cdef inline Slice content(const uint8_t* p, const uint8_t* end) noexcept nogil:
+    """Text or octets of a string, symbol or binary that is known to be whole; else none."""
+    cdef Slice out
+    out.data = p
+    out.size = 0
+    open_variable(p, end, &out)
+    return out
+
+
+cdef inline bint is_text(uint8_t code) noexcept nogil:
+    return code == T_STR8 or code == T_SYM8 or code == T_STR32 or code == T_SYM32
+
+
+cdef inline bint is_binary(uint8_t code) noexcept nogil:
+    return code == T_BIN8 or code == T_BIN32
+
+
+cdef inline bint is_unsigned(uint8_t code) noexcept nogil:
+    return code in (T_UBYTE, T_USHORT, T_UINT, T_UINT0, T_SMALLUINT, T_ULONG, T_ULONG0, T_SMALLULONG)
+
+
+cdef int add_scalar(Text out, const Slice* value) except -1:
+    """Any value as text. The frequent types here, all others in pipeline/values.py."""
+    cdef const uint8_t* p = value.data
+    cdef uint8_t code = p[0]
+    cdef Slice octets
+    cdef uint64_t number = 0
+    cdef int64_t signed = 0
+    cdef char[NUMBER_ROOM] digits
+    if is_text(code):
+        octets = content(p, p + value.size)
+        return out.add_text(octets.data, octets.size)
+    if code == T_TRUE or (code == T_BOOLEAN and p[1]):
+        return out.add(b"true", 4)
+    if code == T_FALSE or code == T_BOOLEAN:
+        return out.add(b"false", 5)
+    if is_unsigned(code):
+        read_unsigned(p, p + value.size, &number)
+        return out.add(<const uint8_t*>digits, snprintf(digits, NUMBER_ROOM, b"%llu", <unsigned long long>number))
+    if code == T_BYTE or code == T_SMALLINT or code == T_SMALLLONG:
+        signed = <int8_t>p[1]
+    elif code == T_SHORT:
+        signed = <int16_t>read16(p + 1)
+    elif code == T_INT:
+        signed = <int32_t>read32(p + 1)
+    elif code == T_LONG or code == T_TIMESTAMP:
+        signed = <int64_t>read64(p + 1)
+    elif code == T_UUID:
+        return out.add(<const uint8_t*>digits, write_uuid(digits, p + 1))
+    else:
+        return out.add_bytes(field_text(PyBytes_FromStringAndSize(<const char*>p, value.size)))
+    return out.add(<const uint8_t*>digits, snprintf(digits, NUMBER_ROOM, b"%lld", <long long>signed))
+
+
+cdef int write_uuid(char* out, const uint8_t* p) noexcept:
+    return snprintf(
+        out, NUMBER_ROOM, b"%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+        p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14], p[15],
+    )
+
+
+cdef inline bint begins(const Slice* text, const char* prefix, size_t size) noexcept:
+    return text.size >= size and not memcmp(text.data, prefix, size)
+
+
+cdef int add_identity(Text out, const Slice* value) except -1:
+    """A message-id or correlation-id, such that ids of different types are different texts: those that are no strings
+    have the prefix of their type, and a string that begins like one of those has "str:"."""
+    cdef const uint8_t* p = value.data
+    cdef uint8_t code = p[0]
+    cdef Slice octets
+    cdef size_t i
+    cdef char[3] digits
+    if code == T_STR8 or code == T_STR32:
+        octets = content(p, p + value.size)
+        if begins(&octets, b"ul:", 3) or begins(&octets, b"uuid:", 5) or begins(&octets, b"bin:", 4) \
+                or begins(&octets, b"str:", 4) or begins(&octets, b"odd:", 4):
+            out.add(b"str:", 4)
+        return out.add_text(octets.data, octets.size)
+    if is_binary(code):
+        octets = content(p, p + value.size)
+        out.add(b"bin:", 4)
+        for i in range(octets.size):
+            snprintf(digits, 3, b"%02x", octets.data[i])
+            out.add(<const uint8_t*>digits, 2)
+        return 0
+    if code == T_UUID:
+        out.add(b"uuid:", 5)
+    elif code == T_ULONG or code == T_ULONG0 or code == T_SMALLULONG:
+        out.add(b"ul:", 3)
+    else:
+        out.add(b"odd:", 4)
+    return add_scalar(out, value)
+
+
+cdef bint read_list(const uint8_t* p, const uint8_t* end, Slice* fields, uint32_t most) noexcept:
+    """The items of a list; more than `most` are left out. False: it is none."""
+    cdef uint32_t count = 0
+    cdef uint32_t i
+    cdef const uint8_t* stop = NULL
+    cdef const uint8_t* after
+    if p[0] == T_NULL:
+        return True
+    p = open_list(p, end, &count, &stop)
+    if p is NULL:
+        return False
+    for i in range(count):
+        after = skip_value(p, stop)
+        if after is NULL:
+            return False
+        if i < most:
+            fields[i].data = p
+            fields[i].size = after - p
+        p = after
+    return p == stop
+
+
+cdef bint check_map(const uint8_t* p, const uint8_t* end, Slice* out) noexcept:
+    """A map whose items are whole. False: it is none."""
+    cdef uint32_t count = 0
+    cdef uint32_t _i
+    cdef const uint8_t* stop = NULL
+    if p[0] == T_NULL:
+        return True
+    out.data = p
+    out.size = end - p
+    p = open_map(p, end, &count, &stop)
+    if p is NULL or count % 2:
+        return False
+    for _ in range(count):
+        p = skip_value(p, stop)
+        if p is NULL:
+            return False
+    return p == stop
+
+
+cdef bint survey(const uint8_t* p, const uint8_t* end, Parts* out) noexcept:
+    """Find the sections of a message. False: it is malformed."""
+    cdef const uint8_t* value
+    cdef const uint8_t* after
+    cdef uint64_t code = 0
+    cdef Slice unused
+    memset(out, 0, sizeof(Parts))
+    out.end = end
+    out.body_kind = BODY_NONE
+    while p < end:
+        value = open_described(p, end, &code)
+        if value is NULL:
+            return False
+        after = skip_value(value, end)
+        if after is NULL:
+            return False
+        if code == S_HEADER:
+            if not read_list(value, after, out.header, HEADER_FIELDS):
+                return False
+        elif code == S_PROPERTIES:
+            if not read_list(value, after, out.properties, PROPERTY_FIELDS):
+                return False
+        elif code == S_MESSAGE_ANNOTATIONS:
+            if not check_map(value, after, &out.annotations):
+                return False
+        elif code == S_APPLICATION_PROPERTIES:
+            if not check_map(value, after, &out.application):
+                return False
+        elif code == S_DELIVERY_ANNOTATIONS or code == S_FOOTER:
+            if not check_map(value, after, &unused):
+                return False
+        elif not survey_body(p, value, after, code, out):
+            return False
+        p = after
+    return True
+
+
+cdef bint survey_body(const uint8_t* section, const uint8_t* value, const uint8_t* after, uint64_t code,
+                      Parts* out) noexcept:
+    cdef bint first = out.body is NULL
+    if not first and code != out.body_code:
+        return False
+    if code == S_DATA:
+        if not is_binary(value[0]) or open_variable(value, after, &out.simple) is NULL:
+            return False
+        if not first:
+            out.simple.data = NULL             # several of them
+        out.body_kind = BODY_DATA
+    elif code == S_SEQUENCE:
+        out.body_kind = BODY_SEQUENCE
+    elif code == S_VALUE and first:
+        if is_text(value[0]):
+            open_variable(value, after, &out.simple)
+            out.body_kind = BODY_STRING
+        elif is_binary(value[0]):
+            open_variable(value, after, &out.simple)
+            out.body_kind = BODY_BINARY
+        else:
+            out.body_kind = BODY_JSON
+    else:
+        return False
+    if first:
+        out.body = section
+        out.body_code = code
+    return True
+
+
+def decode(const int32_t[::1] ends not None, const uint8_t[::1] octets not None, Py_ssize_t first, Py_ssize_t count,
+           names not None):
+    """Columns of `count` messages as {name: buffers}: message i is octets[ends[first + i] : ends[first + i + 1]].
+    buffers: (nulls, validity or None, …) and then ends and octets, or values; of a map the ends of the rows, the
+    number of entries, keys, nulls and validity of the values, values. Raises KeyError for another name than those of
+    COLUMNS, OverflowError when a column has more than 2 GiB."""
+    cdef Py_ssize_t i
+    cdef int32_t start, stop
+    cdef Parts parts
+    cdef Column column
+    cdef bint wants_body = False
+    cdef bytes body
+    cdef const uint8_t* base = &octets[0] if octets.shape[0] else <const uint8_t*>b""
+    cdef list columns = []
+    if first < 0 or count < 0 or count >= ends.shape[0] or first > ends.shape[0] - 1 - count:
+        raise ValueError("more messages than there are")
+    for name in names:
+        kind, origin, field = COLUMNS[name]
+        columns.append(Column(kind, origin, field, count))
+        wants_body = wants_body or kind == BODY or kind == BODY_KIND
+    for i in range(first, first + count):
+        start, stop = ends[i], ends[i + 1]
+        if start < 0 or stop < start or stop > octets.shape[0]:
+            raise ValueError(f"message {i} lies outside of its octets")
+        body = None
+        if not survey(base + start, base + stop, &parts):
+            parts.body_kind = BODY_MALFORMED
+        elif wants_body and (parts.body_kind == BODY_JSON or parts.body_kind == BODY_SEQUENCE):
+            try:
+                body = body_text(PyBytes_FromStringAndSize(<const char*>parts.body, parts.end - parts.body))
+            except NotAmqp:
+                parts.body_kind = BODY_MALFORMED
+        for column in columns:
+            column.add(&parts, base + start, body)
+    return {name: (<Column>column).buffers() for name, column in zip(names, columns)}

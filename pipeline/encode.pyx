@@ -1,0 +1,440 @@
+"""Rows to messages: columns of Arrow as the octets of messages, ready to be sent. No Python object is made for a value,
+except for those ids that are no strings. Needs no pyarrow: it reads the buffers of arrays."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.string cimport memcmp, memcpy
+
+from router.amqp.buffer cimport write32
+from router.amqp.bulk_sender cimport Messages
+from router.amqp.spec cimport (
+    S_HEADER, S_MESSAGE_ANNOTATIONS, S_PROPERTIES, T_BIN32, T_BIN8, T_DOUBLE, T_FALSE, T_INT, T_LIST32, T_LONG, T_MAP32,
+    T_NULL, T_SMALLINT, T_SMALLUINT, T_SMALLULONG, T_STR32, T_STR8, T_SYM32, T_SYM8, T_TIMESTAMP, T_TRUE, T_UBYTE,
+    T_UINT, T_ULONG,
+)
+
+import uuid
+
+from router.amqp import codec
+
+cdef enum:
+    S_APPLICATION_PROPERTIES = 0x74
+    S_DATA = 0x75
+    S_VALUE = 0x77
+    HEADER_FIELDS = 5
+    PROPERTY_FIELDS = 13
+    ORDINAL_ROOM = 24          # octets of "/" and a number
+
+# Of a field.
+cdef enum Kind:
+    IDENTITY, STRING, SYMBOL, BINARY, TIME, UINT, FLAG, OCTET
+
+# Of what a column of Arrow has.
+cdef enum Stored:
+    OCTETS, NUMBERS, FLOATS, FLAGS
+
+# Fields of the header and of the properties, in their order.
+HEADER = (("durable", FLAG), ("priority", OCTET), ("ttl_ms", UINT))
+PROPERTIES = (
+    ("message_id", IDENTITY), ("user_id", BINARY), ("to", STRING), ("subject", STRING), ("reply_to", STRING),
+    ("correlation_id", IDENTITY), ("content_type", SYMBOL), ("content_encoding", SYMBOL),
+    ("absolute_expiry_time", TIME), ("creation_time", TIME), ("group_id", STRING), ("group_sequence", UINT),
+    ("reply_to_group_id", STRING),
+)
+STORED = {"string": OCTETS, "binary": OCTETS, "int64": NUMBERS, "double": FLOATS, "bool": FLAGS}
+
+
+cdef const uint8_t* pointer(const uint8_t[::1] view) noexcept:
+    return &view[0] if view is not None and view.shape[0] else NULL
+
+
+cdef class Column:
+    """Values of one column, of the types in STORED. Owner of its buffers."""
+    cdef str name
+    cdef Kind kind
+    cdef Stored stored
+    cdef Py_ssize_t field      # of its section
+    cdef Py_ssize_t offset     # of the first row
+    cdef const uint8_t[::1] valid_view
+    cdef const uint8_t[::1] first_view
+    cdef const uint8_t[::1] second_view
+    cdef const uint8_t* valid  # bits; NULL: no value is null
+    cdef const uint8_t* first  # ends of octets, numbers, bits
+    cdef const uint8_t* second  # octets
+
+    def __init__(self, str name, array, Kind kind=STRING, Py_ssize_t field=0):
+        buffers = [None if each is None or not each.size else memoryview(each).cast("B") for each in array.buffers()]
+        self.name = name
+        self.kind = kind
+        self.stored = STORED[str(array.type)]
+        self.field = field
+        self.offset = array.offset
+        self.valid_view = buffers[0] if array.null_count else None
+        self.first_view = buffers[1]
+        self.second_view = buffers[2] if self.stored == OCTETS else None
+        self.valid = pointer(self.valid_view)
+        self.first = pointer(self.first_view)
+        self.second = pointer(self.second_view)
+
+    cdef bint given(self, Py_ssize_t row) noexcept:
+        """It is not null."""
+        row += self.offset
+        return self.valid is NULL or self.valid[row >> 3] >> (row & 7) & 1
+
+    cdef const uint8_t* octets(self, Py_ssize_t row, size_t* size) noexcept:
+        cdef const int32_t* ends = <const int32_t*>self.first + self.offset + row
+        size[0] = ends[1] - ends[0]
+        return self.second + ends[0]
+
+    cdef int64_t number(self, Py_ssize_t row) noexcept:
+        return (<const int64_t*>self.first)[self.offset + row]
+
+    cdef uint64_t bits(self, Py_ssize_t row) noexcept:
+        """Of a double."""
+        return (<const uint64_t*>self.first)[self.offset + row]
+
+    cdef bint flag(self, Py_ssize_t row) noexcept:
+        row += self.offset
+        return self.first[row >> 3] >> (row & 7) & 1
+
+    cdef str text(self, Py_ssize_t row):
+        cdef size_t size
+        cdef const uint8_t* data = self.octets(row, &size)
+        return data[:size].decode()
+
+
+cdef class Pairs:
+    """A column of maps with text as keys."""
+    cdef str name
+    cdef Py_ssize_t offset
+    cdef const uint8_t[::1] valid_view
+    cdef const uint8_t[::1] ends_view
+    cdef const uint8_t* valid
+    cdef const int32_t* ends
+    cdef Column keys
+    cdef Column values
+
+    def __init__(self, str name, array):
+        buffers = array.buffers()
+        self.name = name
+        self.offset = array.offset
+        self.valid_view = memoryview(buffers[0]).cast("B") if array.null_count else None
+        self.ends_view = memoryview(buffers[1]).cast("B") if buffers[1] is not None and buffers[1].size else None
+        self.valid = pointer(self.valid_view)
+        self.ends = <const int32_t*>pointer(self.ends_view)
+        self.keys = Column(name, array.keys)
+        self.values = Column(name, array.items)
+
+    cdef bint given(self, Py_ssize_t row) noexcept:
+        """It is neither null nor empty."""
+        row += self.offset
+        if self.valid is not NULL and not self.valid[row >> 3] >> (row & 7) & 1:
+            return False
+        return self.ends[row + 1] > self.ends[row]
+
+
+cdef int put_byte(Messages out, uint8_t value) except -1:
+    out.more(1)[0] = value
+    return 0
+
+
+cdef int put_section(Messages out, uint8_t code) except -1:
+    cdef uint8_t* p = out.more(3)
+    p[0] = 0
+    p[1] = T_SMALLULONG
+    p[2] = code
+    return 0
+
+
+cdef int put_variable(Messages out, uint8_t small, uint8_t large, const uint8_t* data, size_t size) except -1:
+    cdef uint8_t* p
+    if size < 256:
+        p = out.more(2 + size)
+        p[0] = small
+        p[1] = <uint8_t>size
+        p += 2
+    else:
+        p = out.more(5 + size)
+        p[0] = large
+        write32(p + 1, <uint32_t>size)
+        p += 5
+    if size:
+        memcpy(p, data, size)
+    return 0
+
+
+cdef int put_encoded(Messages out, bytes value) except -1:
+    memcpy(out.more(len(value)), <const uint8_t*>value, len(value))
+    return 0
+
+
+cdef int put_word(Messages out, uint8_t code, uint64_t value) except -1:
+    cdef uint8_t* p = out.more(9)
+    p[0] = code
+    write32(p + 1, <uint32_t>(value >> 32))
+    write32(p + 5, <uint32_t>value)
+    return 0
+
+
+cdef int put_uint(Messages out, int64_t value) except -1:
+    cdef uint8_t* p
+    if not 0 <= value <= <int64_t>0xFFFFFFFF:
+        raise ValueError(f"{value} is out of range: 0 to {0xFFFFFFFF}")
+    if value < 256:
+        p = out.more(2)
+        p[0] = T_SMALLUINT
+        p[1] = <uint8_t>value
+    else:
+        p = out.more(5)
+        p[0] = T_UINT
+        write32(p + 1, <uint32_t>value)
+    return 0
+
+
+cdef int put_integer(Messages out, int64_t value) except -1:
+    """As codec.encode_value does: an int, or a long."""
+    cdef uint8_t* p
+    if -128 <= value < 128:
+        p = out.more(2)
+        p[0] = T_SMALLINT
+        p[1] = <uint8_t>value
+    elif -<int64_t>0x80000000 <= value <= <int64_t>0x7FFFFFFF:
+        p = out.more(5)
+        p[0] = T_INT
+        write32(p + 1, <uint32_t>value)
+    else:
+        put_word(out, T_LONG, <uint64_t>value)
+    return 0
+
+
+cdef int put_symbol(Messages out, const uint8_t* data, size_t size) except -1:
+    cdef size_t i
+    for i in range(size):
+        if data[i] > 127:
+            raise ValueError(f"{data[:size].decode()!r} is not ASCII")
+    return put_variable(out, T_SYM8, T_SYM32, data, size)
+
+
+cdef bint begins_with(const uint8_t* data, size_t size, const char* prefix, size_t length) noexcept:
+    return size >= length and memcmp(data, prefix, length) == 0
+
+
+cdef int put_identity(Messages out, const uint8_t* data, size_t size) except -1:
+    """The opposite of decode.add_identity; what has a prefix but no such value behind it is a string."""
+    cdef str rest
+    if begins_with(data, size, b"str:", 4):
+        return put_variable(out, T_STR8, T_STR32, data + 4, size - 4)
+    try:
+        if begins_with(data, size, b"ul:", 3):
+            rest = data[3:size].decode()
+            if rest.isascii() and rest.isdecimal() and int(rest) < 1 << 64:
+                return put_word(out, T_ULONG, int(rest))
+        elif begins_with(data, size, b"uuid:", 5):
+            return put_encoded(out, codec.encode_value(uuid.UUID(data[5:size].decode())))
+        elif begins_with(data, size, b"bin:", 4):
+            return put_encoded(out, codec.encode_binary(bytes.fromhex(data[4:size].decode())))
+    except ValueError:
+        pass                               # it is a string
+    return put_variable(out, T_STR8, T_STR32, data, size)
+
+
+cdef int put_field(Messages out, Column column, Py_ssize_t row) except -1:
+    cdef const uint8_t* data
+    cdef size_t size
+    cdef int64_t value
+    cdef uint8_t* p
+    if column.stored == OCTETS:
+        data = column.octets(row, &size)
+        if column.kind == STRING:
+            return put_variable(out, T_STR8, T_STR32, data, size)
+        if column.kind == IDENTITY:
+            return put_identity(out, data, size)
+        if column.kind == SYMBOL:
+            return put_symbol(out, data, size)
+        return put_variable(out, T_BIN8, T_BIN32, data, size)
+    if column.kind == FLAG:
+        return put_byte(out, T_TRUE if column.flag(row) else T_FALSE)
+    value = column.number(row)
+    if column.kind == TIME:
+        # ms from µs, the earlier one.
+        return put_word(out, T_TIMESTAMP, <uint64_t>((value - (value % 1000 + 1000) % 1000) // 1000))
+    if column.kind == OCTET:
+        if not 0 <= value <= 255:
+            raise ValueError(f"{value} is out of range: 0 to 255")
+        p = out.more(2)
+        p[0] = T_UBYTE
+        p[1] = <uint8_t>value
+        return 0
+    return put_uint(out, value)
+
+
+cdef int put_list(Messages out, uint8_t code, list columns, Py_ssize_t row, bytes prefix, int64_t ordinal) except -1:
+    """A section that is a list; none when all fields are null. columns: in the order of their fields. A message-id
+    that is null is `prefix` and a number."""
+    cdef Py_ssize_t last = -1
+    cdef Py_ssize_t at = 0
+    cdef size_t head
+    cdef Column column
+    cdef uint8_t* p
+    for column in columns:
+        if column.kind == IDENTITY and column.field == 0 or column.given(row):
+            last = column.field
+    if last < 0:
+        return 0
+    put_section(out, code)
+    head = out.size
+    out.more(9)
+    for column in columns:
+        if column.field > last:
+            break
+        while at < column.field:
+            put_byte(out, T_NULL)
+            at += 1
+        at += 1
+        if not column.given(row):
+            if column.kind == IDENTITY and column.field == 0:
+                put_ordinal(out, prefix, ordinal)
+            else:
+                put_byte(out, T_NULL)
+            continue
+        try:
+            put_field(out, column, row)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"column {column.name!r}: {error}") from None
+    p = out.data + head
+    p[0] = T_LIST32
+    write32(p + 1, <uint32_t>(out.size - head - 5))
+    write32(p + 5, <uint32_t>(last + 1))
+    return 0
+
+
+cdef int put_ordinal(Messages out, bytes prefix, int64_t ordinal) except -1:
+    cdef char[ORDINAL_ROOM] number
+    cdef size_t digits = snprintf(number, ORDINAL_ROOM, "/%lld", <long long>ordinal)
+    cdef size_t size = len(prefix) + digits
+    cdef uint8_t* p
+    if size < 256:
+        p = out.more(2 + size)
+        p[0] = T_STR8
+        p[1] = <uint8_t>size
+        p += 2
+    else:
+        p = out.more(5 + size)
+        p[0] = T_STR32
+        write32(p + 1, <uint32_t>size)
+        p += 5
+    memcpy(p, <const uint8_t*>prefix, len(prefix))
+    memcpy(p + len(prefix), number, digits)
+    return 0
+
+
+cdef int put_value(Messages out, Column column, Py_ssize_t row) except -1:
+    """Of a map."""
+    cdef const uint8_t* data
+    cdef size_t size
+    if not column.given(row):
+        return put_byte(out, T_NULL)
+    if column.stored == OCTETS:
+        data = column.octets(row, &size)
+        return put_variable(out, T_STR8, T_STR32, data, size)
+    if column.stored == FLAGS:
+        return put_byte(out, T_TRUE if column.flag(row) else T_FALSE)
+    if column.stored == FLOATS:
+        return put_word(out, T_DOUBLE, column.bits(row))
+    return put_integer(out, column.number(row))
+
+
+cdef int put_map(Messages out, uint8_t code, Pairs pairs, Py_ssize_t row, bint symbols) except -1:
+    """A section that is a map; none when it has no pairs."""
+    cdef size_t head, size
+    cdef int32_t i, first, end
+    cdef const uint8_t* data
+    cdef uint8_t* p
+    if not pairs.given(row):
+        return 0
+    first = pairs.ends[pairs.offset + row]
+    end = pairs.ends[pairs.offset + row + 1]
+    put_section(out, code)
+    head = out.size
+    out.more(9)
+    for i in range(first, end):
+        data = pairs.keys.octets(i, &size)
+        if symbols:
+            try:
+                put_symbol(out, data, size)
+            except ValueError as error:
+                raise ValueError(f"column {pairs.name!r}: {error}") from None
+        else:
+            put_variable(out, T_STR8, T_STR32, data, size)
+        put_value(out, pairs.values, i)
+    p = out.data + head
+    p[0] = T_MAP32
+    write32(p + 1, <uint32_t>(out.size - head - 5))
+    write32(p + 5, <uint32_t>(2 * (end - first)))
+    return 0
+
+
+cdef list fields_of(tuple known, dict columns):
+    return [Column(name, columns[name], kind, index) for index, (name, kind) in enumerate(known) if name in columns]
+
+
+def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t first):
+    """Messages, one for each of `count` rows. columns: {name: array}; those of HEADER and PROPERTIES (times in µs, ids
+    as decode.pyx writes them), application_properties and message_annotations, and body: binary is a data section, a
+    string an amqp-value, null a null. Arrays have the types of STORED, or maps of string to those. A message_id that
+    is null becomes prefix/NUMBER, counted by rows from `first`. Raises ValueError for a value that its field cannot
+    have, with the name of the column."""
+    cdef Messages out = Messages()
+    cdef list header = fields_of(HEADER, columns)
+    cdef list properties = fields_of(PROPERTIES, columns)
+    cdef Column body = Column("body", columns["body"]) if "body" in columns else None
+    cdef bint data_section = body is not None and str(columns["body"].type) == "binary"
+    cdef Pairs annotations = None
+    cdef Pairs application = None
+    cdef bytes before = prefix.encode()
+    cdef const uint8_t* data
+    cdef size_t size
+    cdef Py_ssize_t row
+    if "message_annotations" in columns:
+        annotations = Pairs("message_annotations", columns["message_annotations"])
+    if "application_properties" in columns:
+        application = Pairs("application_properties", columns["application_properties"])
+    for name, column in columns.items():
+        if len(column) != count:
+            raise ValueError(f"column {name!r} has {len(column)} values for {count} rows")
+    for row in range(count):
+        if header:
+            put_list(out, S_HEADER, header, row, before, 0)
+        if annotations is not None:
+            put_map(out, S_MESSAGE_ANNOTATIONS, annotations, row, True)
+        if properties:
+            put_list(out, S_PROPERTIES, properties, row, before, first + row)
+        if application is not None:
+            put_map(out, S_APPLICATION_PROPERTIES, application, row, False)
+        if body is not None and body.given(row):
+            data = body.octets(row, &size)
+            if data_section:
+                put_section(out, S_DATA)
+                put_variable(out, T_BIN8, T_BIN32, data, size)
+            else:
+                put_section(out, S_VALUE)
+                put_variable(out, T_STR8, T_STR32, data, size)
+        else:
+            put_section(out, S_VALUE)
+            put_byte(out, T_NULL)
+        out.finish()
+    return out
+
+
+def whole(array, Py_ssize_t count):
+    """Messages that are encoded already: a binary array without nulls."""
+    cdef Messages out = Messages()
+    cdef Column column = Column("message", array)
+    cdef const uint8_t* data
+    cdef size_t size
+    cdef Py_ssize_t row
+    for row in range(count):
+        data = column.octets(row, &size)
+        if size:
+            memcpy(out.more(size), data, size)
+        out.finish()
+    return out

@@ -1,0 +1,1 @@
+"""What is computed from telemetry: each module one question, answered with Spark."""

@@ -1,0 +1,83 @@
+"""How much a router has left: the cost of a delivery, how busy workers are, and when they will be too busy."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from pipeline.jobs.rollup import Rollups
+from pipeline.telemetry.reader import utc
+
+FULL: Final = 0.7  # of a core; beyond it, latency grows
+LEAST_HOURS: Final = 48  # for a forecast
+_FAR: Final = 3650.0  # days; later is never
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """One router."""
+
+    router: str
+    cpu_us_a_delivery: float
+    hourly: list[tuple[datetime, float, float]]  # hour, deliveries a second, busiest worker's share of a core
+    busiest: float  # the share of a core that a worker used in its busiest interval
+    full_on: datetime | None  # when the busiest worker uses FULL of a core, if it goes on so
+
+
+def by_router(rollups: Rollups) -> list[Capacity]:
+    """All routers, by name."""
+    from pyspark.sql import functions as f
+
+    rows = (
+        rollups.workers.groupBy("router", "hour")
+        .agg(
+            f.sum("cpu_us"),
+            f.sum("ingress"),
+            f.max(f.col("cpu_us") / f.greatest(f.col("interval_ms") * 1000, f.lit(1))),
+            f.max("busiest"),
+            f.max("interval_ms"),
+        )
+        .orderBy("router", "hour")
+        .collect()
+    )
+    found = []
+    for router in sorted({row[0] for row in rows}):
+        own = [row for row in rows if row[0] == router]
+        deliveries = sum(row[3] for row in own)
+        hourly = [(utc(row[1]), row[3] / max(row[6] / 1000, 1e-3), row[4]) for row in own]
+        found.append(
+            Capacity(
+                router,
+                sum(row[2] for row in own) / deliveries if deliveries else 0.0,
+                hourly,
+                max(row[5] for row in own),
+                full_on([(hour, share) for hour, _, share in hourly]),
+            )
+        )
+    return found
+
+
+def full_on(hourly: list[tuple[datetime, float]]) -> datetime | None:
+    """When the busiest hour of the day reaches FULL, if load goes on to grow as it did from day to day.
+
+    An hour is compared with the same hour of other days, so that the course of a day is not taken for growth. None: not
+    in ten years, or there are too few hours.
+    """
+    if len(hourly) < LEAST_HOURS:
+        return None
+    first = hourly[0][0]
+    same: dict[int, list[tuple[float, float]]] = {}
+    for hour, share in hourly:
+        same.setdefault(hour.hour, []).append(((hour - first).total_seconds() / 86400, share))
+    means = [
+        (sum(day for day, _ in own) / len(own), sum(share for _, share in own) / len(own)) for own in same.values()
+    ]
+    around = [
+        (day - mean[0], share - mean[1]) for own, mean in zip(same.values(), means, strict=True) for day, share in own
+    ]
+    spread = sum(day * day for day, _ in around)
+    slope = sum(day * share for day, share in around) / spread if spread else 0.0
+    if slope <= 0:
+        return None
+    day, share = max(means, key=lambda mean: mean[1])
+    left = day + (FULL - share) / slope
+    return None if left > _FAR else first + timedelta(days=max(left, 0.0))

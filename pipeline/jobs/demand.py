@@ -1,0 +1,76 @@
+"""What producers would send, what consumers take, and the credit that both have."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pipeline.jobs.percentiles import merged, percentile
+from pipeline.jobs.rollup import Rollups
+from pipeline.recommend import Demand
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_HOUR_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True)
+class Producer:
+    """Links of one client to one address that had no credit at times."""
+
+    router: str
+    client: str
+    address: str
+    rate: float  # deliveries a second of one link, at most
+    settle_us: float  # p99 of the address
+    capacity: int
+    without_seconds: float  # time without credit, of all its links
+
+
+def by_address(rollups: Rollups) -> dict[tuple[str, str], Demand]:
+    """By router and address, where consumers had no credit at times: the hour in which producers were held back most,
+    of equal ones the one with the most deliveries."""
+    from pyspark.sql import functions as f
+
+    def of(direction: str, value: str) -> "Column":
+        return f.sum(f.when(f.col("dir") == direction, f.col(value)).otherwise(0)).alias(f"{direction}_{value}")
+
+    sums = [of("in", name) for name in ("deliveries", "zero_credit_ms", "link_ms")]
+    sums += [of("out", name) for name in ("link_ms", "full_ms", "full_deliveries")]
+    rows = rollups.links.where("address is not null").groupBy("router", "address", "hour").agg(*sums)
+    found: dict[tuple[str, str], tuple[float, float, Demand]] = {}
+    for router, address, _, count, without, sent_ms, taken_ms, full_ms, full in rows.collect():
+        if not full or not count:
+            continue
+        held_back = without / max(sent_ms, 1)
+        rate = count * 1000 / _HOUR_MS
+        each = full * 1000 / full_ms
+        demand = Demand(rate, held_back, max(1, round(taken_ms / _HOUR_MS)), each)
+        if (router, address) not in found or (held_back, rate) > found[router, address][:2]:
+            found[router, address] = held_back, rate, demand
+    return {place: demand for place, (_, _, demand) in found.items()}
+
+
+def producers(rollups: Rollups, least: float, most: int = 100) -> list[Producer]:
+    """Producers without credit for at least so many seconds, those that waited longest first."""
+    from pyspark.sql import functions as f
+
+    rows = (
+        rollups.links.where("dir = 'in' and address is not null and capacity > 0")
+        .groupBy("router", "client", "address")
+        .agg(f.max("rate_peak"), f.max("capacity"), f.sum("zero_credit_ms").alias("without"))
+        .where(f.col("without") >= least * 1000)
+        .orderBy(f.desc("without"), "router", "client", "address")
+        .limit(most)
+        .collect()
+    )
+    histograms: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    chosen = f.col("address").isin(sorted({row[2] for row in rows}))
+    settles = rollups.settles.where(chosen).groupBy("router", "address", "bucket").sum("count")
+    for router, address, bucket, count in settles.collect() if rows else ():
+        histograms.setdefault((router, address), []).append((bucket, count))
+    found = []
+    for router, client, address, rate, capacity, without in rows:
+        settle = percentile(merged(histograms.get((router, address), [])), 99)
+        if settle is not None:
+            found.append(Producer(router, client or "?", address, rate, settle, capacity, without / 1000))
+    return found

@@ -1,0 +1,58 @@
+"""How long deliveries took, and how they ended, by address."""
+
+from dataclasses import dataclass, field
+
+from pipeline.jobs.percentiles import PERCENTS, merged, of_rates, percentile
+from pipeline.jobs.rollup import OUTCOMES, Rollups
+
+
+@dataclass(frozen=True)
+class AddressFigures:
+    """One address over the period."""
+
+    address: str
+    deliveries: int
+    outcomes: dict[str, int]  # of producers
+    settle_us: dict[int, float | None]  # by percent: from the first octet at the router to the settlement
+    hourly: list[float] = field(default_factory=list)  # deliveries a second, by hour
+
+    def rate(self, percent: float) -> float:
+        """This percentile of its hourly rates."""
+        return of_rates(self.hourly, percent)
+
+
+def by_address(rollups: Rollups, most: int = 50) -> list[AddressFigures]:
+    """The addresses that producers sent most to."""
+    from pyspark.sql import functions as f
+
+    sums = [f.sum(name) for name in OUTCOMES]
+    rows = (
+        rollups.links.where("dir = 'in' and address is not null")
+        .groupBy("address")
+        .agg(f.sum("deliveries").alias("deliveries"), *sums)
+        .orderBy(f.desc("deliveries"), "address")
+        .limit(most)
+        .collect()
+    )
+    wanted = [row[0] for row in rows]
+    histograms: dict[str, list[tuple[int, int]]] = {}
+    chosen = f.col("address").isin(wanted)
+    for address, bucket, count in rollups.settles.where(chosen).groupBy("address", "bucket").sum("count").collect():
+        histograms.setdefault(address, []).append((bucket, count))
+    hours: dict[str, list[float]] = {}
+    hourly = rollups.links.where("dir = 'in'").where(chosen).groupBy("address", "hour").sum("deliveries")
+    for address, _, count in hourly.orderBy("hour").collect():
+        hours.setdefault(address, []).append(count / 3600)
+    found = []
+    for address, deliveries, *outcomes in rows:
+        histogram = merged(histograms.get(address, []))
+        found.append(
+            AddressFigures(
+                address,
+                deliveries,
+                dict(zip(OUTCOMES, outcomes, strict=True)),
+                {percent: percentile(histogram, percent) for percent in PERCENTS},
+                hours.get(address, []),
+            )
+        )
+    return found

@@ -1,0 +1,40 @@
+"""Percentiles from histograms by powers of two."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+PERCENTS: Final = (50, 95, 99)
+
+
+def percentile(histogram: Mapping[int, int], percent: float) -> float | None:
+    """The time in microseconds within which this share was settled, interpolated in its bucket; None for nothing.
+
+    Bucket 0 is below 1 µs, bucket b from 2**(b-1) µs to 2**b µs.
+    """
+    whole = sum(histogram.values())
+    if whole <= 0:
+        return None
+    wanted, seen = whole * percent / 100, 0
+    for bucket in sorted(histogram):
+        count = histogram[bucket]
+        if count and seen + count >= wanted:
+            low, high = (0.0, 1.0) if bucket == 0 else (2.0 ** (bucket - 1), 2.0**bucket)
+            return low + (high - low) * max(0.0, wanted - seen) / count
+        seen += count
+    raise AssertionError("the counts are fewer than their sum")
+
+
+def merged(parts: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """A histogram of pairs of bucket and count."""
+    found: dict[int, int] = {}
+    for bucket, count in parts:
+        found[bucket] = found.get(bucket, 0) + count
+    return found
+
+
+def of_rates(values: Sequence[float], percent: float) -> float:
+    """The percentile of values, by the nearest rank; 0.0 for none."""
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * int(percent) // 100) - 1))]

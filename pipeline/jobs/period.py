@@ -1,0 +1,61 @@
+"""Arguments that name telemetry: its folder, and the period."""
+
+import argparse
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from pipeline.env import MEMORY, session
+from pipeline.errors import PipelineError
+from pipeline.telemetry.reader import Telemetry
+from router.telemetry.schema import VERSION
+
+#: Few rows are left after the first step of each job; roll-ups of a date replace those of that date only.
+CONF: Final = {"spark.sql.shuffle.partitions": "4", "spark.sql.sources.partitionOverwriteMode": "dynamic"}
+#: Plans of few rows run once each: to optimise them costs more than it wins, half of a small report's CPU time.
+FEW_ROWS: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+FEW: Final = 64 << 20  # octets of files
+
+
+def moment(text: str) -> datetime:
+    """A date, or a date and a time, of UTC unless it says another zone."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 2026-03-01 or 2026-03-01T08:30") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def add_period(parser: argparse.ArgumentParser) -> None:
+    """--telemetry, --from, --to, --memory, --master."""
+    parser.add_argument("--telemetry", required=True, metavar="DIR", help="the path of the telemetry section")
+    parser.add_argument("--from", dest="start", type=moment, metavar="TIME", help="default: a day before the end")
+    parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="default: now")
+    parser.add_argument("--memory", default=MEMORY, metavar="SIZE", help="of Spark's driver (%(default)s)")
+    parser.add_argument("--master", metavar="URL", help="of Spark; default: this machine")
+
+
+def opened(options: argparse.Namespace, name: str) -> Telemetry:
+    """The telemetry that the arguments name, in a session of Spark. Raises PipelineError."""
+    end = options.end or datetime.now(UTC)
+    start = options.start or end - timedelta(days=1)
+    if start >= end:
+        raise PipelineError(f"--from {start.isoformat()} is not before --to {end.isoformat()}")
+    conf = {**CONF, **FEW_ROWS} if is_little(Path(options.telemetry), start, end) else CONF
+    spark = session(f"sluice pipeline {name}", master=options.master, memory=options.memory, conf=conf)
+    return Telemetry(spark, options.telemetry, start, end)
+
+
+def is_little(path: Path, start: datetime, end: datetime) -> bool:
+    """Whether the facts of the dates of a period have fewer than FEW octets."""
+    octets = 0
+    date, last = start.astimezone(UTC).date(), end.astimezone(UTC).date()
+    while date <= last:
+        for file in path.glob(f"v{VERSION}/fact_*/router=*/date={date}/hour=*/*"):
+            with suppress(FileNotFoundError):  # it was deleted, or merged with others
+                octets += file.stat().st_size
+            if octets >= FEW:
+                return False
+        date += timedelta(days=1)
+    return True

@@ -1,0 +1,43 @@
+"""Consumers that withhold credit, and what got stuck at them."""
+
+from dataclasses import dataclass
+
+from pipeline.jobs.rollup import Rollups
+
+
+@dataclass(frozen=True)
+class Starved:
+    """Links of one client to one address."""
+
+    router: str
+    client: str
+    address: str
+    without_seconds: float  # time without credit, of all its links; what fits between two looks is not in it
+    share: float  # of the time that they were seen
+    undelivered: int  # the most that waited
+    stuck: int
+    capacity: int
+
+
+def starved(rollups: Rollups, most: int = 20, least: float = 1.0) -> list[Starved]:
+    """Who withheld credit longest, at least so many seconds."""
+    from pyspark.sql import functions as f
+
+    rows = (
+        rollups.links.where("dir = 'out'")
+        .groupBy("router", "client", "address")
+        .agg(
+            f.sum("zero_credit_ms").alias("without"),
+            f.sum("link_ms").alias("seen"),
+            f.max("undelivered_peak"),
+            f.max("stuck_peak"),
+            f.max("capacity"),
+        )
+        .where(f.col("without") >= least * 1000)
+        .orderBy(f.desc("without"), "router", "client", "address")
+        .limit(most)
+    )
+    return [
+        Starved(router, client or "?", address or "?", without / 1000, min(1.0, without / max(seen, 1)), *rest)
+        for router, client, address, without, seen, *rest in rows.collect()
+    ]

@@ -1,0 +1,100 @@
+"""What a lander says about itself: lines for people, and /metrics."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pipeline.lander import AddressLander, Counts, Lander
+from pipeline.segments import now
+from pipeline.units import octets_text
+
+COUNTERS: tuple[tuple[str, str, Callable[[Counts], int]], ...] = (
+    ("deliveries", "Deliveries that were landed and accepted.", lambda counts: counts.deliveries),
+    ("octets", "Octets of their messages.", lambda counts: counts.octets),
+    ("segments", "Segments that were published.", lambda counts: counts.segments),
+    ("released", "Deliveries that were released, because writing failed.", lambda counts: counts.released),
+    ("lost", "Deliveries whose link was lost before they were settled; they come again.", lambda counts: counts.lost),
+)
+
+
+def lag(link: AddressLander) -> float:
+    """Seconds since the oldest segment landed that is not read."""
+    return max(now() - link.counts.oldest, 0) / 1000 if link.counts.oldest is not None else 0.0
+
+
+class LanderCollector(Collector):
+    """For prometheus_client, from a thread of its own: it only reads numbers."""
+
+    def __init__(self, lander: Lander) -> None:
+        self.lander = lander
+
+    def collect(self) -> Iterator[Metric]:
+        links = self.lander.links
+        for name, text, get in COUNTERS:
+            counter = CounterMetricFamily(f"sluice_lander_{name}", text, labels=["address"])
+            for link in links:
+                counter.add_metric([link.address], get(link.counts))
+            yield counter
+        rejected = CounterMetricFamily(
+            "sluice_lander_rejected", "Deliveries that were rejected, because they were too long.", labels=["address"]
+        )
+        gauges: dict[str, tuple[str, Callable[[AddressLander], float]]] = {
+            "staged_octets": ("Octets of segments that are not read.", lambda link: link.counts.staged),
+            "lag_seconds": ("Age of the oldest segment that is not read.", lag),
+            "in_hand_octets": ("Octets of messages in memory.", lambda link: link.in_hand),
+            "credit": ("Credit that the router has.", lambda link: link.state.credit if link.state else 0),
+            "attached": ("1: the link is attached.", lambda link: int(bool(link.state and link.state.attached))),
+        }
+        for link in links:
+            rejected.add_metric([link.address], link.state.rejected if link.state is not None else 0)
+        yield rejected
+        for name, (text, read) in gauges.items():
+            gauge = GaugeMetricFamily(f"sluice_lander_{name}", text, labels=["address"])
+            for link in links:
+                gauge.add_metric([link.address], read(link))
+            yield gauge
+        yield GaugeMetricFamily("sluice_lander_held", "1: too much is staged, no credit.", value=int(self.lander.held))
+        yield CounterMetricFamily("sluice_lander_holds", "Times that it began to be.", value=self.lander.holds)
+
+
+def serve(lander: Lander, host: str, port: int) -> tuple[str, int]:
+    """Pages for Prometheus, from threads that end with the process. Raises OSError. Returns host and port."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(LanderCollector(lander))
+    server: Any = start_http_server(port, host, registry)[0]
+    return host, int(server.server_port)
+
+
+class StatusLine:
+    """What has happened since the last one."""
+
+    def __init__(self, lander: Lander) -> None:
+        self.lander = lander
+        self.deliveries = 0
+        self.at = time.monotonic()
+
+    def text(self) -> str:
+        links = self.lander.links
+        deliveries = sum(link.counts.deliveries for link in links)
+        at = time.monotonic()
+        rate = (deliveries - self.deliveries) / max(at - self.at, 0.001)
+        self.deliveries, self.at = deliveries, at
+        waiting = [link.address for link in links if link.state is None or not link.state.attached]
+        parts = [
+            f"{deliveries:,} landed",
+            f"{rate:,.0f}/s",
+            f"staged {octets_text(self.lander.staged)}",
+            f"lag {max(map(lag, links)):.1f} s",
+        ]
+        released = sum(link.counts.released for link in links)
+        if released:
+            parts.append(f"released {released:,}")
+        if self.lander.held:
+            parts.append("no credit: too much is staged")
+        if waiting:
+            parts.append(f"not attached: {', '.join(waiting)}")
+        return ", ".join(parts)

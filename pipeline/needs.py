@@ -1,0 +1,61 @@
+"""What the pipeline needs beside the router: the extra, and Java for Spark."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from pipeline.errors import MissingError
+
+EXTRA = ("pyarrow", "pandas", "pyspark")
+JAVA_OLDEST = 17
+JAVA_PATIENCE = 20.0  # seconds
+
+
+def require(*modules: str) -> None:
+    """Raises MissingError unless these modules of the extra are installed."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingError(f"{', '.join(missing)} not installed: pip install 'sluice-router[pipeline]'")
+
+
+def java() -> str:
+    """The path of a Java that Spark takes. Raises MissingError."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        path = str(Path(home, "bin", "java"))
+        if not os.access(path, os.X_OK):
+            raise MissingError(f"JAVA_HOME is {home!r}, which has no bin/java: Spark needs Java {JAVA_OLDEST} or later")
+    else:
+        found = shutil.which("java")
+        if found is None:
+            raise MissingError(
+                f"no Java: Spark needs {JAVA_OLDEST} or later (Debian: apt-get install default-jre-headless)"
+            )
+        path = found
+    version = java_version(path)
+    if version < JAVA_OLDEST:
+        raise MissingError(f"{path} is Java {version}: Spark needs {JAVA_OLDEST} or later")
+    return path
+
+
+def java_version(path: str) -> int:
+    """The major version of a Java. Raises MissingError when it does not run."""
+    try:
+        ran = subprocess.run(
+            [path, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=JAVA_PATIENCE,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MissingError(f"{path} does not run: {error}") from error
+    match = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
+    if ran.returncode or match is None:
+        said = (ran.stderr + ran.stdout).strip().splitlines()
+        raise MissingError(f"{path} -version fails: {said[0] if said else f'exit status {ran.returncode}'}")
+    return int(match[1])

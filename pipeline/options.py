@@ -1,0 +1,208 @@
+"""Options as Spark hands them over: texts by name, in any case. Each error names its option."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, TypeVar, cast
+
+from pipeline.errors import LandingError, OptionError
+from pipeline.segments import GROUP, Offsets, log_of
+
+T = TypeVar("T")
+EARLIEST, LATEST = "earliest", "latest"
+MODES = ("raw", "body", "full")
+SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+SOURCE = (
+    "path", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp",
+    "maxRecordsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "group",
+    "decode", "includeHeaders", "deleteOnCommit", "retentionMinutes", "holeTimeoutMs",
+)  # fmt: skip
+
+
+class Options:
+    """Reads and checks them."""
+
+    def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        names = {name.lower(): name for name in known}
+        for name in self._given:
+            if name not in names:
+                near = get_close_matches(name, names, 1)
+                hint = f" (is it {names[near[0]]}?)" if near else ""
+                raise OptionError(f"option {name!r}: there is no such option{hint}")
+
+    def get(self, name: str, parse: Callable[[str], T], default: T) -> T:
+        """The value of an option. Raises OptionError, with its name, for a ValueError of `parse`."""
+        text = self._given.get(name.lower())
+        if text is None:
+            return default
+        try:
+            return parse(text.strip())
+        except (ValueError, LandingError) as error:
+            raise OptionError(f"option {name}: {error}") from None
+
+    def given(self, *names: str) -> list[str]:
+        return [name for name in names if name.lower() in self._given]
+
+    def one_of(self, *names: str) -> None:
+        """Raises OptionError when two of these are given."""
+        found = self.given(*names)
+        if len(found) > 1:
+            raise OptionError(f"options {' and '.join(found)}: only one of them can be given")
+
+
+def text(value: str) -> str:
+    if not value:
+        raise ValueError("it is empty")
+    return value
+
+
+def flag(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value.lower() == "true"
+
+
+def number(least: int = 1) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"\d{1,18}", value) or int(value) < least:
+            raise ValueError(f"{value!r} is no whole number of {least} or more")
+        return int(value)
+
+    return parse
+
+
+def real(value: str) -> float:
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value):
+        raise ValueError(f"{value!r} is no number of 0 or more")
+    return float(value)
+
+
+def octets(value: str) -> int:
+    match = re.fullmatch(r"(\d{1,15})([kmg]?)b?", value.lower())
+    if match is None or not int(match[1]):
+        raise ValueError(f"{value!r} is no size: expected for example 512m")
+    return int(match[1]) * SIZES[match[2]]
+
+
+def choice(*values: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.lower() not in values:
+            raise ValueError(f"{value!r} is none of {', '.join(values)}")
+        return value.lower()
+
+    return parse
+
+
+def names(value: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in value.split(","))
+    if not all(found):
+        raise ValueError(f"{value!r} has an empty name")
+    return found
+
+
+def pattern(value: str) -> str:
+    try:
+        re.compile(text(value))
+    except re.error as error:
+        raise ValueError(f"{value!r} is no regular expression: {error}") from None
+    return value
+
+
+def group(value: str) -> str:
+    if not GROUP.fullmatch(value):
+        raise ValueError(f"{value!r}: expected letters, digits, '.', '_' and '-', 100 at most")
+    return value
+
+
+def offsets(value: str) -> str | Offsets:
+    if value.lower() in (EARLIEST, LATEST):
+        return value.lower()
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"""{value!r}: expected earliest, latest or JSON like {{"LANDER/ADDRESS": 12}}""")
+    return check_offsets(found)
+
+
+def check_offsets(found: Mapping[str, Any]) -> Offsets:
+    """Offsets of this source, in the order of their logs. Raises ValueError, LandingError."""
+    for log, at in found.items():
+        log_of(log)
+        if not isinstance(at, int) or isinstance(at, bool) or at < 0:
+            raise ValueError(f"{at!r} is no number of a segment (log {log})")
+    return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Of a reader."""
+
+    path: str
+    subscribe: tuple[str, ...]
+    pattern: str
+    starting: str | Offsets
+    ending: str | Offsets
+    starting_time: int | None  # ms since 1970
+    most_rows: int
+    most_octets: int
+    partitions: int | None  # as many as are worth their while
+    fail_on_loss: bool
+    group: str
+    decode: str
+    headers: bool
+    delete: bool
+    retention: float  # seconds
+    patience: float  # … with a hole
+
+    def wants(self, address: str) -> bool:
+        if self.subscribe:
+            return address in self.subscribe
+        return not self.pattern or re.fullmatch(self.pattern, address) is not None
+
+
+def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> SourceOptions:
+    """Raises OptionError. stream: None where it is not known yet."""
+    options = Options(given, SOURCE)
+    path = options.get("path", text, "")
+    if not path:
+        raise OptionError("option path: the landing folder must be given")
+    options.one_of("subscribe", "subscribePattern")
+    options.one_of("startingOffsets", "startingTimestamp")
+    options.one_of("maxRecordsPerTrigger", "maxOffsetsPerTrigger")
+    mode = options.get("decode", choice(*MODES), "body")
+    headers = options.get("includeHeaders", flag, False)
+    if headers and mode != "full":
+        raise OptionError("option includeHeaders: it needs decode=full")
+    starting = options.get("startingOffsets", offsets, cast("str | dict[str, int]", EARLIEST))
+    ending = options.get("endingOffsets", offsets, cast("str | dict[str, int]", LATEST))
+    if ending == EARLIEST:
+        raise OptionError("option endingOffsets: it cannot be earliest")
+    if stream and options.given("endingOffsets"):
+        raise OptionError("option endingOffsets: a stream has no end; it is for spark.read")
+    if stream is False and starting == LATEST:
+        raise OptionError("option startingOffsets: there is nothing after latest; it is for spark.readStream")
+    rows = options.get("maxOffsetsPerTrigger", number(), 1_000_000)
+    return SourceOptions(
+        path=path if "://" in path else os.path.abspath(path),
+        subscribe=options.get("subscribe", names, ()),
+        pattern=options.get("subscribePattern", pattern, ""),
+        starting=starting,
+        ending=ending,
+        starting_time=options.get("startingTimestamp", number(0), None),
+        most_rows=options.get("maxRecordsPerTrigger", number(), rows),
+        most_octets=options.get("maxBytesPerTrigger", octets, 512 << 20),
+        partitions=options.get("minPartitions", number(), 8) if options.given("minPartitions") else None,
+        fail_on_loss=options.get("failOnDataLoss", flag, True),
+        group=options.get("group", group, "default"),
+        decode=mode,
+        headers=headers,
+        delete=options.get("deleteOnCommit", flag, True),
+        retention=options.get("retentionMinutes", real, 60.0) * 60,
+        patience=options.get("holeTimeoutMs", number(0), 30_000) / 1000,
+    )

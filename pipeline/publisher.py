@@ -1,0 +1,258 @@
+"""Sends encoded messages, many in flight, until each is settled: also across a router that goes and comes back.
+
+    with Publisher(options) as publisher:
+        publisher.send(messages)        gives back when they are queued, and there is room for more
+        publisher.finish()              … when all are settled
+
+A wait without any progress ends with PublishError. What was in flight when a connection was lost is sent again: its
+receiver may see it twice, with the same message-id.
+"""
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from router.amqp.bulk_sender import BulkSender, Messages
+
+from pipeline.errors import PublishError
+from router.client import outcome
+from router.client.attach import Terminus
+from router.client.blocking import Connection, connect
+from router.client.bulk import BulkSenderState
+from router.client.errors import ClientError, LinkDetachedError
+
+#: Seconds between attempts to connect, and to send again what was released.
+PAUSE: Final = 0.2
+#: Conditions with which a router says that it will not take us, now or later.
+REFUSED: Final = frozenset(
+    {"amqp:not-found", "amqp:unauthorized-access", "amqp:not-allowed", "amqp:not-implemented", "amqp:invalid-field"}
+)
+
+
+@dataclass(frozen=True)
+class PublisherOptions:
+    """address: None where messages say theirs (`to`). on_reject: fail, drop or deadletter."""
+
+    url: str
+    address: str | None
+    settled: bool = False
+    most: int = 10_000  # in flight
+    timeout: float = 60.0  # seconds without any progress
+    on_reject: str = "fail"
+    dead_letters: str | None = None
+    client: tuple[tuple[str, Any], ...] = ()  # of router.client.core.Options
+
+
+class Outlet:
+    """Messages for one target that are not settled. Outlives the connections."""
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address
+        self.messages: deque[Messages] = deque()
+        self.link: Flight | None = None
+
+    @property
+    def left(self) -> int:
+        while self.messages and not self.messages[0].left:
+            self.messages.popleft()
+        return sum(each.left for each in self.messages)
+
+    def add(self, messages: Messages) -> None:
+        self.messages.append(messages)
+        if self.link is not None and self.link.lifted and self.link.attached:
+            self.link.give(messages)
+
+    def lift(self) -> None:
+        """By a new link: what was in flight before goes first."""
+        assert self.link is not None
+        self.link.lifted = True
+        for each in self.messages:
+            self.link.give(each)
+
+
+class Flight(BulkSenderState):
+    """A link of an outlet. It tells the publisher what was not accepted; that is all that is looked at."""
+
+    def __init__(self, session: Any, publisher: "Publisher", outlet: Outlet, settled: bool) -> None:
+        super().__init__(
+            session,
+            settled=settled,
+            most=0 if settled else publisher.options.most,
+            source=Terminus(),
+            target=Terminus(outlet.address),
+        )
+        self.publisher = publisher
+        self.outlet = outlet
+        self.lifted = False  # it has what had waited for it
+        self.counted = 0  # of those that it has accepted
+
+    def ready(self) -> bool:
+        """Raises LinkError when the router has refused the link."""
+        self.check()
+        return self.attached
+
+    def count(self) -> int:
+        """Messages that were accepted since the last time."""
+        new = self.accepted - self.counted
+        self.counted += new
+        return new
+
+    def on_outcome(self, sender: BulkSender, octets: bytes, state: bytes) -> None:
+        self.publisher.not_accepted(self.outlet, octets, outcome.decode(state))
+
+
+class Publisher:
+    """One connection at a time."""
+
+    def __init__(self, options: PublisherOptions) -> None:
+        self.options = options
+        self.accepted = 0
+        self.rejected = 0
+        self.resent = 0
+        self._main = Outlet(options.address)
+        self._dead = Outlet(options.dead_letters)
+        self._released: deque[bytes] = deque()  # to be sent again at _again_at
+        self._again_at = 0.0
+        self._connection: Connection | None = None
+        self._moved = time.monotonic()  # when something was settled, or credit came
+        self._events = 0
+        self._failure: str = ""
+        self._why = ""  # the last connection was lost
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._connection is not None:
+            (self._connection.close if kind is None else self._connection.abort)()
+            self._connection = None
+
+    @property
+    def left(self) -> int:
+        return self._main.left + self._dead.left + len(self._released)
+
+    def send(self, messages: Messages) -> None:
+        """Raises PublishError."""
+        self._main.add(messages)
+        if self.left >= self.options.most:
+            self._run(self.options.most // 2)
+
+    def finish(self) -> None:
+        """Raises PublishError."""
+        self._run(0)
+
+    # -- what becomes of messages --------------------------------------------------------------------------------------
+
+    def not_accepted(self, outlet: Outlet, octets: bytes, how: outcome.Outcome | None) -> None:
+        """What the router says of a message."""
+        self._events += 1
+        if isinstance(how, outcome.Rejected):
+            self._moved = time.monotonic()
+            self._reject(outlet, octets, how)
+        else:  # released or modified: nobody has it, so later
+            self.resent += 1
+            self._why = f"released by {outlet.address or 'the receivers'}"
+            if outlet is self._dead:
+                outlet.add(Messages.of([octets]))
+            else:
+                self._released.append(octets)
+                self._again_at = max(self._again_at, time.monotonic() + PAUSE)
+
+    def _reject(self, outlet: Outlet, octets: bytes, how: outcome.Rejected) -> None:
+        self.rejected += 1
+        said = ": ".join(part for part in (how.condition, how.description) if part) or "no reason given"
+        if outlet is self._dead:
+            self._failure = f"dead letters to {outlet.address!r} are rejected: {said}"
+        elif self.options.on_reject == "deadletter":
+            self._dead.add(Messages.of([octets]))
+        elif self.options.on_reject == "fail":
+            self._failure = f"a message to {outlet.address or 'its address'!r} was rejected: {said}"
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def _run(self, low: int) -> None:
+        """Until at most so many are left."""
+        self._moved = time.monotonic()
+        while self.left > low:
+            try:
+                self._step()
+            except (ClientError, TimeoutError, OSError) as error:
+                self._lost(error)
+            if self._failure:
+                raise PublishError(f"{self.options.url}: {self._failure}")
+            if time.monotonic() - self._moved > self.options.timeout:
+                raise PublishError(
+                    f"{self.options.url}: no message to {self._main.address or 'any address'!r} was settled within "
+                    f"{self.options.timeout:g} s; {self.left} are left"
+                    + (f" ({self._why})" if self._why else " (no receiver gives credit)")
+                )
+
+    def _patience(self) -> float:
+        return max(self._moved + self.options.timeout - time.monotonic(), 0.001)
+
+    def _step(self) -> None:
+        """Send what there is credit for, and wait for something to happen."""
+        connection = self._connected()
+        if self._released and time.monotonic() >= self._again_at:
+            self._main.add(Messages.of(self._released))
+            self._released.clear()
+        for outlet in (self._main, self._dead):
+            if outlet.left and outlet.link is None:
+                self._attach(connection, outlet)
+        before = self._events
+        timeout = PAUSE if self._released else self._patience()
+        try:
+            connection.wait(lambda: self._count(connection) or self._events != before, timeout)
+        except TimeoutError:
+            if timeout != PAUSE:
+                raise
+
+    def _count(self, connection: Connection) -> int:
+        """Messages that have been accepted meanwhile; raises what a link has ended with."""
+        new = 0
+        for outlet in (self._main, self._dead):
+            if outlet.link is not None:
+                outlet.link.check()
+                # What was sent settled is done when it is with the kernel.
+                if outlet.link.settled and connection.flushed:
+                    outlet.link.link.settle_written()
+                new += outlet.link.count()
+        if new:
+            self.accepted += new
+            self._moved = time.monotonic()
+        return new
+
+    def _attach(self, connection: Connection, outlet: Outlet) -> None:
+        session = connection._first()
+        link = Flight(session, self, outlet, self.options.settled and outlet is self._main)
+        session.add(link)
+        outlet.link = link
+        connection.wait(link.ready, self._patience())
+        outlet.lift()
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = connect(
+                self.options.url, timeout=min(self._patience(), 15.0), **dict(self.options.client)
+            )
+        return self._connection
+
+    def _lost(self, error: Exception) -> None:
+        """Forget the connection; raises PublishError when another one would be of no use."""
+        self._why = str(error) or type(error).__name__
+        condition = getattr(error, "condition", "")
+        if isinstance(error, ClientError) and condition in REFUSED:
+            what = f"address {self._main.address!r}" if isinstance(error, LinkDetachedError) else "the connection"
+            raise PublishError(f"{self.options.url}: the router refuses {what}: {error}") from error
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None
+        for outlet in (self._main, self._dead):
+            if outlet.link is not None:
+                self.accepted += outlet.link.count()
+                outlet.link = None
+        time.sleep(min(PAUSE, self._patience()))

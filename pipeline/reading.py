@@ -1,0 +1,81 @@
+"""A segment as batches of Arrow."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline import columns
+from pipeline.errors import LandingError
+from pipeline.segments import Landing, Segment, check_metadata, log_of, schema
+from pipeline.stores import LocalStore
+
+#: Rows of a batch: Spark takes those faster than larger ones.
+ROWS = 10_000
+
+
+def read_segment(landing: Landing, segment: Segment, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The columns `names` of its rows, in their order. Raises FileNotFoundError, and LandingError for a file that is
+    damaged, foreign, or of another format."""
+    where = f"{landing.url}/{segment.path}"
+    decoded = [name for name in names if name in columns.DECODED]
+    stored = [name for name in names if name in columns.LANDED or name in columns.MESSAGE]
+    if decoded and "message" not in stored:
+        stored.append("message")
+    table = _table(landing, segment, stored, where)
+    place = _place(segment, [name for name in names if name in columns.PLACE])
+    result = columns.schema(names)
+    rows = ROWS
+    if "message" in stored and table.num_rows:
+        rows = min(ROWS, max(1, columns.MOST * table.num_rows // max(table.column("message").nbytes, 1)))
+    for batch in table.to_batches(max_chunksize=rows):
+        arrays = {name: batch.column(name) for name in stored}
+        for name, value in place.items():
+            arrays[name] = value(batch.num_rows)
+        try:
+            arrays.update(columns.decoded(arrays["message"], decoded) if decoded else {})
+        except (ValueError, OverflowError) as error:
+            raise LandingError(f"{where} cannot be decoded: {error}") from error
+        yield pa.RecordBatch.from_arrays([arrays[name] for name in names], schema=result)
+
+
+def _table(landing: Landing, segment: Segment, stored: list[str], where: str) -> pa.Table:
+    store = landing.store
+    try:
+        # pyarrow reads a path without Python's help.
+        source = str(store.root / segment.path) if isinstance(store, LocalStore) else store.open(segment.path)
+        with pq.ParquetFile(source, pre_buffer=False) as file:
+            check_metadata(file.schema_arrow.metadata, where)
+            if file.metadata.num_rows != segment.rows:
+                raise LandingError(f"{where} has {file.metadata.num_rows} rows in place of {segment.rows}")
+            expected = schema()
+            for name in stored:
+                at = file.schema_arrow.get_field_index(name)
+                if at < 0 or file.schema_arrow.field(at).type != expected.field(name).type:
+                    raise LandingError(f"{where} has no column {name!r} of type {expected.field(name).type}")
+            if not stored:  # the rows only
+                return pa.table({"ordinal": pa.nulls(segment.rows)})
+            return file.read(columns=stored, use_threads=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise LandingError(f"{where} is damaged: {str(error).splitlines()[0]}") from error
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # pyarrow's own, for pages that do not fit
+        raise LandingError(f"{where} cannot be read: {error}") from error
+
+
+def _place(segment: Segment, names: list[str]) -> dict[str, Callable[[int], Any]]:
+    """Columns that are the same in each row, by their number of rows. Most batches have as many rows as the first."""
+    values = {
+        "lander": log_of(segment.log).lander,
+        "segment": segment.number,
+        "landed_time": segment.landed * 1000,
+    }
+
+    def repeated(name: str) -> Callable[[int], Any]:
+        kind = columns.TYPES[columns.PLACE[name]]
+        whole = pa.repeat(pa.scalar(values[name], kind), min(ROWS, segment.rows))
+        return lambda rows: whole.slice(0, rows)
+
+    return {name: repeated(name) for name in names}

@@ -1,0 +1,191 @@
+"""Parts of the report: text, tables, and charts as inline SVG. No JavaScript; colours come from the style sheet."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from pipeline.jobs.matrix import OTHERS, Matrix
+
+WIDTH: Final = 720  # of charts, in their own units; they take the width of the page
+_HEIGHT: Final = 200
+_LEFT: Final = 52
+_BOTTOM: Final = 26
+_TOP: Final = 12
+_RIGHT: Final = 10
+SERIES: Final = 6  # colours of lines in the style sheet
+_MOST_CELLS: Final = 16  # names of a matrix
+_STEPS: Final = 6  # of a heat map
+
+
+def style() -> str:
+    """The style sheet, which is part of the page."""
+    return Path(__file__).with_name("report.css").read_text("utf-8")
+
+
+def number(value: float) -> str:
+    """A count as people read it: 950, 12.3 k, 4.56 M."""
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.3g}"
+
+
+def duration(us: float | None) -> str:
+    """Microseconds as people read them."""
+    if us is None:
+        return "–"
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if us >= size:
+            return f"{us / size:.3g} {unit}"
+    return f"{us:.3g} µs"
+
+
+def percent(share: float) -> str:
+    """A share."""
+    return f"{share:.1%}" if 0 < share < 0.1 else f"{share:.0%}"
+
+
+def tile(label: str, value: str, note: str = "", tone: str = "") -> str:
+    """One number that counts. tone: good, warn or bad."""
+    return (
+        f'<div class="tile {tone}"><div class="label">{escape(label)}</div><div class="value">{escape(value)}</div>'
+        f'<div class="note">{escape(note)}</div></div>'
+    )
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> str:
+    """A table, which scrolls by itself where the page is narrow. Cells are HTML; numeric: columns of numbers. The last
+    column may be broken into lines if it is of text."""
+
+    def kind(at: int) -> str:
+        return " class=n" if at in numeric else " class=wrap" if at == len(heads) - 1 else ""
+
+    def cells(row: Sequence[str], tag: str) -> str:
+        return "".join(f"<{tag}{kind(at)}>{each}</{tag}>" for at, each in enumerate(row))
+
+    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{cells(heads, "th")}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def bar(share: float, tone: int = 0) -> str:
+    """A bar for a table's cell."""
+    width = max(0.0, min(1.0, share)) * 100
+    return (
+        '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="track" width="100" height="8"/>'
+        f'<rect class="s{tone % SERIES} fill" width="{width:.1f}" height="8"/></svg>'
+    )
+
+
+def spark(values: Sequence[float]) -> str:
+    """A line without axes, for a table's cell."""
+    if len(values) < 2:
+        return "–"
+    most = max(values) or 1.0
+    step = 100 / (len(values) - 1)
+    points = " ".join(f"{at * step:.1f},{19 - 17 * value / most:.1f}" for at, value in enumerate(values))
+    return (
+        '<svg class="spark" viewBox="0 0 100 20" preserveAspectRatio="none" aria-hidden="true">'
+        f'<polyline class="s0 line" points="{points}"/></svg>'
+    )
+
+
+Points = Sequence[tuple[datetime, float]]
+
+
+def lines(title: str, series: Sequence[tuple[str, Points]], limit: float | None = None) -> str:
+    """A chart over time. limit: a line that should not be crossed."""
+    points = [point for _, own in series for point in own]
+    if not points:
+        return '<p class="none">No figures.</p>'
+    first, last = min(when for when, _ in points), max(when for when, _ in points)
+    span = max((last - first).total_seconds(), 1.0)
+    most = _round_up(max([value for _, value in points] + [limit or 0.0]))
+    width, height = WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+
+    def x(when: datetime) -> float:
+        if first == last:
+            return _LEFT + width / 2
+        return _LEFT + width * (when - first).total_seconds() / span
+
+    def y(value: float) -> float:
+        return _TOP + height * (1 - value / most)
+
+    drawn = []
+    for part in range(5):
+        value = most * part / 4
+        drawn.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
+        drawn.append(f'<text class="axis end" x="{_LEFT - 6}" y="{y(value) + 4:.1f}">{_axis(value, most)}</text>')
+    for part in range(5) if first != last else (2,):
+        when = first + (last - first) * part / 4
+        anchor = "start" if part == 0 else "end" if part == 4 else "middle"
+        text = f"{when:%H:%M}" if span <= 2 * 86400 else f"{when:%b %d}"
+        drawn.append(f'<text class="axis {anchor}" x="{x(when):.1f}" y="{_HEIGHT - 8}">{text}</text>')
+    if limit is not None:
+        drawn.append(
+            f'<line class="limit" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(limit):.1f}" y2="{y(limit):.1f}"/>'
+        )
+    for color, (_, own) in enumerate(series):
+        text = " ".join(f"{x(when):.1f},{y(value):.1f}" for when, value in own)
+        if len(own) == 1:
+            drawn.append(
+                f'<circle class="s{color % SERIES} fill" cx="{x(own[0][0]):.1f}" cy="{y(own[0][1]):.1f}" r="3"/>'
+            )
+        drawn.append(f'<polyline class="s{color % SERIES} line" points="{text}"/>')
+    legend = "".join(
+        f'<span><i class="s{at % SERIES} key"></i>{escape(name)}</span>' for at, (name, _) in enumerate(series)
+    )
+    shown = f'<div class="legend">{legend}</div>' if len(series) > 1 else ""
+    return (
+        f'<figure><figcaption>{escape(title)}</figcaption>{shown}<svg class="chart" viewBox="0 0 {WIDTH} {_HEIGHT}" '
+        f'role="img" aria-label="{escape(title)}">{"".join(drawn)}</svg></figure>'
+    )
+
+
+def _round_up(value: float) -> float:
+    """The next number of 1, 2, 2.5, 5 by powers of ten."""
+    if value <= 0:
+        return 1.0
+    size = 1.0
+    while size >= value:
+        size /= 10
+    while size * 10 < value:
+        size *= 10
+    return next(size * step for step in (1, 2, 2.5, 4, 5, 8, 10) if size * step >= value)
+
+
+def _axis(value: float, most: float) -> str:
+    return percent(value) if most <= 1 else number(value)
+
+
+def heat(matrix: Matrix, source: str, target: str) -> str:
+    """A matrix as a heat map: rows send, columns receive; shares of the largest cell in six steps."""
+    names = matrix.names[:_MOST_CELLS]
+    rows = [name for name in names if any((name, other) in matrix.cells for other in names)]
+    columns = [name for name in names if any((other, name) in matrix.cells for other in names)]
+    if not rows:
+        return '<p class="none">No deliveries.</p>'
+    most = max(matrix.cells.values())
+    head = "".join(f"<th>{escape(_short(name))}</th>" for name in columns)
+    body = []
+    for row in rows:
+        cells = []
+        for column in columns:
+            count = matrix.cells.get((row, column), 0)
+            step = 0 if not count else 1 + min(_STEPS - 1, int((_STEPS - 1) * (count / most) ** 0.5 + 0.5))
+            share = f" ({percent(count / matrix.total)})" if count else ""
+            title = f"{row} to {column}: {count:,}{share}"
+            cells.append(f'<td class="h{step}" title="{escape(title)}">{number(count) if count else "·"}</td>')
+        body.append(f"<tr><th>{escape(_short(row))}</th>{''.join(cells)}</tr>")
+    hidden = len(matrix.names) - len(names)
+    note = f'<p class="none">{hidden} more names are not shown.</p>' if hidden else ""
+    return (
+        f'<div class="scroll"><table class="heat"><thead><tr><th class="corner">{escape(source)} ↓ &nbsp; '
+        f"{escape(target)} →</th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>{note}"
+    )
+
+
+def _short(name: str, most: int = 28) -> str:
+    return name if len(name) <= most or name == OTHERS else name[: most - 1] + "…"

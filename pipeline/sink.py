@@ -1,0 +1,254 @@
+"""The writer of data source "amqp": rows to messages, sent by each task on a connection of its own.
+
+`write` returns when every message is settled. A task that Spark runs again sends its messages again, with the same ids:
+those of the data, or QUERY/BATCH/PARTITION/ORDINAL, which is the same as long as the plan splits a batch the same way.
+"""
+
+import logging
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+from router.amqp.bulk_sender import Messages
+
+from pipeline.columns import TYPES
+from pipeline.encode import encode, whole
+from pipeline.errors import OptionError, PublishError
+from pipeline.options import Options, choice, number, text
+from pipeline.publisher import Publisher, PublisherOptions
+from router.client.url import parse
+
+OPTIONS = (
+    "path", "checkpointLocation", "queryName", "address", "idColumn", "settlement", "maxInFlight", "sendTimeoutMs",
+    "onReject", "deadLetterAddress", "amqp.url", "amqp.sasl.username", "amqp.sasl.passwordFile",
+    "amqp.sasl.passwordEnv", "amqp.container.id", "amqp.idle.timeout.ms",
+)  # fmt: skip
+INTEGERS = ("tinyint", "smallint", "int", "bigint")
+TEXTS = (
+    "address", "message_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding",
+    "group_id", "reply_to_group_id",
+)  # fmt: skip
+MAPS = tuple(f"map<string,{kind}>" for kind in ("string", "boolean", "double", *INTEGERS))
+#: Columns, and the types that they may have.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(TEXTS, ("string",)),
+    "body": ("binary", "string"),
+    "message": ("binary",),
+    "user_id": ("binary",),
+    **dict.fromkeys(("creation_time", "absolute_expiry_time"), ("timestamp",)),
+    **dict.fromkeys(("group_sequence", "priority", "ttl_ms"), INTEGERS),
+    "durable": ("boolean",),
+    **dict.fromkeys(("application_properties", "message_annotations"), MAPS),
+}
+TIMES = ("creation_time", "absolute_expiry_time")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """Of a writer."""
+
+    publisher: PublisherOptions
+    id_column: str
+    password_file: str
+    password_env: str
+    user: str
+
+
+def amqp_url(value: str) -> str:
+    parse(value)
+    return value
+
+
+def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
+    """Raises OptionError."""
+    if overwrite:
+        raise OptionError("mode overwrite: messages cannot be taken back; use append")
+    options = Options(given, OPTIONS)
+    url = options.get("amqp.url", amqp_url, "")
+    if not url:
+        raise OptionError("option amqp.url: the router to send to must be given")
+    on_reject = options.get("onReject", choice("fail", "drop", "deadletter"), "fail")
+    dead_letters = options.get("deadLetterAddress", text, "")
+    if (on_reject == "deadletter") != bool(dead_letters):
+        raise OptionError("options onReject=deadletter and deadLetterAddress: one needs the other")
+    settled = options.get("settlement", choice("unsettled", "settled"), "unsettled") == "settled"
+    if settled and options.given("onReject"):
+        raise OptionError("option onReject: nobody hears of it with settlement=settled")
+    options.one_of("amqp.sasl.passwordFile", "amqp.sasl.passwordEnv")
+    user = options.get("amqp.sasl.username", text, "")
+    password_file = options.get("amqp.sasl.passwordFile", text, "")
+    password_env = options.get("amqp.sasl.passwordEnv", text, "")
+    if bool(user) != bool(password_file or password_env):
+        raise OptionError("option amqp.sasl.username: it needs amqp.sasl.passwordFile or amqp.sasl.passwordEnv")
+    client: dict[str, Any] = {"idle": options.get("amqp.idle.timeout.ms", number(0), 60_000) / 1000}
+    if container := options.get("amqp.container.id", text, ""):
+        client["container"] = container
+    return SinkOptions(
+        publisher=PublisherOptions(
+            url=url,
+            address=options.get("address", text, "") or None,
+            settled=settled,
+            most=options.get("maxInFlight", number(), 10_000),
+            timeout=options.get("sendTimeoutMs", number(), 60_000) / 1000,
+            on_reject=on_reject,
+            dead_letters=dead_letters or None,
+            client=tuple(client.items()),
+        ),
+        id_column=options.get("idColumn", text, ""),
+        password_file=password_file,
+        password_env=password_env,
+        user=user,
+    )
+
+
+def check_schema(options: SinkOptions, schema: StructType) -> None:
+    """Raises OptionError."""
+    kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
+    identity = options.id_column
+    if identity:
+        if identity not in kinds:
+            raise OptionError(f"option idColumn: there is no column {identity!r}")
+        if kinds[identity] not in ("string", *INTEGERS):
+            raise OptionError(f"option idColumn: column {identity!r} is {kinds[identity]}, not a string or integer")
+        if "message_id" in kinds and identity != "message_id":
+            raise OptionError("option idColumn: there is a column message_id as well")
+    for name, kind in kinds.items():
+        if name == identity:
+            continue
+        if name not in COLUMNS:
+            raise OptionError(f"column {name!r}: a message has no such field; there are {', '.join(COLUMNS)}")
+        if kind not in COLUMNS[name]:
+            raise OptionError(f"column {name!r} is {kind}; it can be {' or '.join(COLUMNS[name])}")
+    if ("address" in kinds) == (options.publisher.address is not None):
+        raise OptionError("option address: give it or a column address, and not both")
+    if "address" in kinds and "to" in kinds:
+        raise OptionError("column to: the column address becomes that field, so it cannot have another value")
+    if "message" in kinds and (identity or len(kinds) > 1):
+        raise OptionError("column message: it is the whole message, so there can be no other column beside it")
+    if not {"message", "body"} & set(kinds):
+        raise OptionError("column body: there is neither body nor message")
+
+
+@dataclass
+class Sent(WriterCommitMessage):
+    """What a task has sent."""
+
+    accepted: int
+    rejected: int
+
+
+class _Writer:
+    """What batches and streams share."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_schema(options, schema)
+        self.options = options
+        self.query = uuid.uuid4().hex  # of a batch: Spark has no id for it
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        prefix = self.prefix()
+        rows = 0
+        with Publisher(self.publisher_options()) as publisher:
+            for batch in iterator:
+                publisher.send(self.messages(batch, prefix, rows))
+                rows += batch.num_rows
+            publisher.finish()
+            return Sent(publisher.accepted, publisher.rejected)
+
+    def publisher_options(self) -> PublisherOptions:
+        """With the password, which is read where it is used and is in no plan. Raises OptionError."""
+        options = self.options.publisher
+        if not self.options.user:
+            return options
+        if self.options.password_env:
+            password = os.environ.get(self.options.password_env)
+            if password is None:
+                raise OptionError(f"option amqp.sasl.passwordEnv: {self.options.password_env} is not set here")
+        else:
+            try:
+                password = Path(self.options.password_file).read_text(encoding="utf-8").partition("\n")[0]
+            except OSError as error:
+                raise OptionError(f"option amqp.sasl.passwordFile: {error}") from None
+        return PublisherOptions(
+            **{**options.__dict__, "client": (*options.client, ("login", (self.options.user, password)))}
+        )
+
+    def prefix(self) -> str:
+        """Of ids: the same for another attempt at this task."""
+        context = TaskContext.get()
+        assert context is not None, "write runs in a task"
+        query = context.getLocalProperty("sql.streaming.queryId") or self.query
+        batch = context.getLocalProperty("streaming.sql.batchId") or "0"
+        return f"{query}/{batch}/{context.partitionId()}"
+
+    def messages(self, batch: pa.RecordBatch, prefix: str, first: int) -> Messages:
+        """first: rows before. Raises PublishError for a row that is no message."""
+        rows = batch.num_rows
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        if "message" in columns:
+            if columns["message"].null_count:
+                raise PublishError("column message: it is null in a row")
+            return whole(columns["message"].cast(pa.binary()), rows)
+        values = {name: _values(name, column) for name, column in columns.items()}
+        if self.options.id_column:
+            values["message_id"] = columns[self.options.id_column].cast(pa.string())
+            if self.options.id_column != "message_id":
+                del values[self.options.id_column]
+        if "message_id" not in values:
+            values["message_id"] = pa.nulls(rows, pa.string())
+        if "address" in values:
+            values["to"] = values.pop("address")
+            if values["to"].null_count:
+                raise PublishError("column address: it is null in a row")
+        try:
+            return encode(values, rows, prefix, first)
+        except (ValueError, pa.ArrowInvalid) as error:
+            raise PublishError(str(error)) from None
+
+
+def _values(name: str, column: pa.Array) -> pa.Array:
+    """As `encode` takes them."""
+    if name in TIMES:
+        return column.cast(TYPES["timestamp"]).cast(pa.int64())
+    kind = column.type
+    if pa.types.is_map(kind):
+        values = _simple(kind.item_type)
+        return column.cast(pa.map_(pa.string(), values))
+    return column.cast(_simple(kind))
+
+
+def _simple(kind: pa.DataType) -> pa.DataType:
+    """The type in which `encode` takes values of this one."""
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    return kind
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write`"""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        log.warning("a write to %s failed; what was accepted stays sent", self.options.publisher.url)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream`"""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All is sent already."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        log.warning("batch %d to %s failed; what was accepted stays sent", batchId, self.options.publisher.url)

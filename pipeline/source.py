@@ -1,0 +1,321 @@
+"""Data source "amqp" of Spark: landing folders as tables and streams; and tables and streams to addresses (sink.py).
+
+An offset is {log: number of its next segment} (segments.py); a batch has whole segments. Spark makes instances of
+these classes in several processes, pickles them and drops them unasked, so none has a file, a lock or a thread.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pipeline import columns
+from pipeline.errors import DataLossError, LandingError
+from pipeline.options import LATEST, SourceOptions, check_offsets, source_options
+from pipeline.reading import read_segment
+from pipeline.segments import Group, Landing, Offsets, Segment, collect, now
+
+UNLIMITED = 1 << 62
+#: Of a task, where the options do not say how many there are.
+BIN_ROWS, BIN_OCTETS, MOST_BINS = 50_000, 4 << 20, 8
+#: Seconds between two looks for what may be deleted.
+COLLECT_EVERY = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class Amqp(DataSource):
+    """`format("amqp")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "amqp"
+
+    def schema(self) -> str:
+        options = source_options(self.options)
+        return columns.ddl(columns.of_mode(options.decode, options.headers))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(source_options(self.options, stream=False), _names(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(source_options(self.options, stream=True), _names(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from pipeline.sink import BatchWriter, sink_options
+
+        return BatchWriter(sink_options(self.options, overwrite), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from pipeline.sink import StreamWriter, sink_options
+
+        return StreamWriter(sink_options(self.options, overwrite), schema)
+
+
+def _names(schema: StructType) -> list[str]:
+    return columns.check((field.name, field.dataType.simpleString()) for field in schema.fields)
+
+
+class Bin(InputPartition):
+    """Segments that one task reads."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        super().__init__(None)
+        self.segments = segments
+
+
+def bins(segments: Sequence[Segment], count: int | None) -> list[Bin]:
+    """Of about equal octets, and the same ones for the same segments: a batch that is run again is split as before.
+    None: as many as are worth their while, for each costs Spark as much as some 20,000 rows."""
+    if count is None:
+        rows, octets = sum(each.rows for each in segments), sum(each.octets for each in segments)
+        count = min(max(-(-rows // BIN_ROWS), -(-octets // BIN_OCTETS)), MOST_BINS)
+    loads = [(0, index) for index in range(min(count, len(segments)))]
+    parts: list[list[Segment]] = [[] for _ in loads]
+    for segment in sorted(segments, key=lambda each: (-each.octets, each)):
+        load, index = min(loads)
+        parts[index].append(segment)
+        loads[index] = (load + segment.octets, index)
+    return [Bin(sorted(part)) for part in parts]
+
+
+class _Reader:
+    """What batches and streams share."""
+
+    def __init__(self, options: SourceOptions, names: list[str]) -> None:
+        self.options = options
+        self.names = names
+
+    def landing(self) -> Landing:
+        return Landing.open(self.options.path)
+
+    def logs(self, landing: Landing) -> list[str]:
+        return [each.key for each in landing.logs() if self.options.wants(each.address)]
+
+    def start(self, landing: Landing) -> Offsets:
+        """Where a new query begins. A log that it does not name, now or later, is read from its oldest segment."""
+        starting = self.options.starting
+        if isinstance(starting, dict):
+            return starting
+        found = {}
+        for key in self.logs(landing):
+            listing = landing.listing(key)
+            if self.options.starting_time is not None:
+                found[key] = next(
+                    (each.number for each in listing.segments if each.landed >= self.options.starting_time), listing.end
+                )
+            elif starting == LATEST:
+                found[key] = listing.end
+            else:
+                found[key] = listing.segments[0].number if listing.segments else 0
+        return found
+
+    def lost(self, what: str) -> None:
+        """Raises DataLossError, or only says it with failOnDataLoss=false."""
+        if self.options.fail_on_loss:
+            raise DataLossError(
+                f"{self.options.path}: {what}; the messages may be lost (failOnDataLoss=false goes on without them)"
+            )
+        log.warning("%s: %s; going on without", self.options.path, what)
+
+    def segments(self, landing: Landing, start: Offsets, end: Offsets) -> list[Segment]:
+        """Those of a range of offsets."""
+        found: list[Segment] = []
+        for key, stop in end.items():
+            listing = landing.listing(key)
+            first = start.get(key)
+            if first is None:
+                first = listing.segments[0].number if listing.segments else 0
+            there, missing = listing.range(first, stop)
+            if missing:
+                self.lost(f"log {key} has no segments {ranges(missing)}")
+            found += there
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Bin):
+            return  # Spark asks so where there are no partitions
+        landing = self.landing()
+        for segment in partition.segments:
+            try:
+                yield from read_segment(landing, segment, self.names)
+            except FileNotFoundError:
+                self.lost(f"segment {segment.path} is gone")
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """For people: "3-5, 9"."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ", ".join("-".join(map(str, part)) for part in parts)
+
+
+class BatchReader(_Reader, DataSourceReader):
+    """`spark.read`: what is there when the query is planned."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        landing = self.landing()
+        start = self.start(landing)
+        ending = self.options.ending
+        if isinstance(ending, dict):
+            end = {key: ending[key] for key in sorted({*self.logs(landing), *ending}) if key in ending}
+        else:
+            end = {key: landing.listing(key).end for key in self.logs(landing)}
+        return bins(self.segments(landing, start, end), self.options.partitions)
+
+
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`spark.readStream`. Spark asks for offsets in one process for the life of a query, plans in another."""
+
+    def __init__(self, options: SourceOptions, names: list[str]) -> None:
+        super().__init__(options, names)
+        self.target: Offsets | None = None  # of Trigger.AvailableNow
+        self.holes: dict[tuple[str, int], float] = {}  # (log, missing number): since when (monotonic)
+        self.behind: dict[str, int] = {}
+        self.latest: Offsets = {}
+        self.collect_at = 0.0  # monotonic
+
+    def initialOffset(self) -> dict[str, Any]:
+        landing = self.landing()
+        start = self.start(landing)
+        self.register(landing, start)  # from now on nothing of it is deleted
+        return dict(sorted(start.items()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self.options.most_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        landing = self.landing()
+        self.target = {key: landing.listing(key).end for key in self.logs(landing)}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        landing = self.landing()
+        at = self.offsets(start)
+        end = dict(at)
+        queues: list[list[Segment]] = []
+        self.latest = {}
+        for key in sorted({*self.logs(landing), *at}):
+            run = self.run(landing, key, at.get(key), end)
+            if run or key in end:
+                self.latest[key] = run[-1].number + 1 if run else end[key]
+            if self.target is not None:
+                run = [each for each in run if each.number < self.target.get(key, 0)]
+            if run:
+                queues.append(run[::-1])
+        left = [each for run in queues for each in run]
+        for segment in take(queues, *self.limits(limit)):
+            end[segment.log] = segment.number + 1
+        left = [each for each in left if each.number >= end.get(each.log, 0)]
+        self.behind = {
+            "segments": len(left),
+            "rows": sum(each.rows for each in left),
+            "octets": sum(each.octets for each in left),
+            "ms": max((now() - each.landed for each in left), default=0),
+        }
+        return dict(sorted(end.items()))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """For the query's progress: where the logs end, and what the last batch has left (`lag`)."""
+        return {**dict(sorted(self.latest.items())), "lag": self.behind} if self.latest else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        segments = self.segments(self.landing(), self.offsets(start), self.offsets(end))
+        return bins(segments, self.options.partitions)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Batches up to here are done: of the group, and of what all groups have read what is old enough goes."""
+        landing = self.landing()
+        self.register(landing, self.offsets(end))
+        if self.options.delete and time.monotonic() >= self.collect_at:
+            self.collect_at = time.monotonic() + min(COLLECT_EVERY, self.options.retention)
+            try:
+                collect(landing, self.options.retention)
+            except OSError as error:
+                log.warning("%s: what all groups have read cannot be deleted: %s", self.options.path, error)
+
+    def register(self, landing: Landing, offsets: Offsets) -> None:
+        landing.commit(Group(self.options.group, offsets, self.options.subscribe, self.options.pattern))
+
+    def limits(self, limit: ReadLimit) -> tuple[int, int, int]:
+        """Most rows, octets and segments."""
+        if isinstance(limit, ReadMaxRows):
+            return limit.max_rows, self.options.most_octets, UNLIMITED
+        if isinstance(limit, ReadMaxBytes):
+            return UNLIMITED, limit.max_bytes, UNLIMITED
+        if isinstance(limit, ReadMaxFiles):
+            return UNLIMITED, UNLIMITED, limit.max_files
+        return UNLIMITED, UNLIMITED, UNLIMITED
+
+    def offsets(self, found: dict[str, Any]) -> Offsets:
+        """Raises LandingError for those of another source."""
+        try:
+            return check_offsets(found)
+        except (ValueError, LandingError) as error:
+            raise LandingError(
+                f"the checkpoint has offsets of another source than {self.options.path}: {error}"
+            ) from None
+
+    def run(self, landing: Landing, key: str, first: int | None, end: Offsets) -> list[Segment]:
+        """Segments of a log that can be read from number `first`. One that is missing may appear yet, for a while:
+        then it is lost. `end` of the log is set where that is gone over."""
+        listing = landing.listing(key)
+        if first is not None and first > listing.end:
+            if not listing.segments and not first:
+                return []
+            self.lost(f"log {key} ends before segment {listing.end}, and the query is at {first}: was it made anew?")
+            end[key] = listing.end
+            return []
+        run = listing.until_hole(first)
+        while listing.segments:
+            at = run[-1].number + 1 if run else first
+            if at is None or at >= listing.end:
+                break
+            if not self.given_up(key, at):
+                break
+            after = next(each.number for each in listing.segments if each.number > at)
+            self.lost(f"log {key} has no segments {ranges([at, after - 1] if after - 1 > at else [at])}")
+            run += listing.until_hole(after)
+        return run
+
+    def given_up(self, key: str, number: int) -> bool:
+        """Whether a missing segment has been missed for long enough."""
+        since = self.holes.setdefault((key, number), time.monotonic())
+        return time.monotonic() - since >= self.options.patience
+
+
+def take(queues: list[list[Segment]], rows: int, octets: int, files: int) -> Iterator[Segment]:
+    """Segments of the logs in turn (each queue from its end), as long as the sums stay within the limits; one at least,
+    so that a query always gets on."""
+    taken = 0
+    while queues:
+        for queue in list(queues):
+            segment = queue[-1]
+            rows -= segment.rows
+            octets -= segment.octets
+            if taken and (rows < 0 or octets < 0 or taken >= files):
+                return
+            yield queue.pop()
+            taken += 1
+        queues[:] = [queue for queue in queues if queue]

@@ -1,0 +1,307 @@
+"""File systems that landing folders lie in: where what is published appears whole or not at all.
+
+    store = open_store("/var/lib/landing")             a local disk
+    store = open_store("s3://bucket/landing?region=…")  any file system of pyarrow.fs, by its URL
+
+Paths are relative to the store's root, with slashes. What fails raises OSError, as the file system says it.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from pipeline.errors import LandingError, LockedError
+from pipeline.needs import require
+
+LEASE = 60.0  # seconds that a lock of an object store holds without being renewed
+SETTLE = 1.0  # … after which a new one is read again: of two that wrote at once, the last one has it
+OBJECT_STORES = ("s3", "gcs", "gs", "abfs", "abfss")  # an object appears when its upload is complete
+
+
+class Lock(Protocol):
+    """Held until `release`."""
+
+    def renew(self) -> None:
+        """To be called at least every LEASE / 3 seconds. Raises LockedError when somebody else has taken it."""
+
+    def release(self) -> None: ...
+
+
+class Store(ABC):
+    """One folder and what is below it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    @abstractmethod
+    def files(self, folder: str) -> Iterator[tuple[str, int]]:
+        """Names and sizes of what lies in a folder; nothing when there is no such folder."""
+
+    @abstractmethod
+    def folders(self, folder: str) -> list[str]:
+        """Names of the folders in a folder, sorted."""
+
+    @abstractmethod
+    def read(self, path: str) -> bytes | None:
+        """A small file; None: there is none."""
+
+    @abstractmethod
+    def open(self, path: str) -> Any:
+        """For pyarrow.parquet: a file that can be read at any place. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def publish(self, path: str, octets: Any) -> None:
+        """Make a file of an object with octets (the buffer protocol), durable when this returns. Until then nobody
+        sees anything of it; a file of that name is replaced."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """It does not matter whether it was there."""
+
+    @abstractmethod
+    def make_folder(self, folder: str) -> None: ...
+
+    @abstractmethod
+    def clear(self, folder: str) -> None:
+        """Remove what a publisher that was killed has left in a folder. Only for its owner."""
+
+    @abstractmethod
+    def lock(self, path: str) -> Lock:
+        """For as long as this process lives. Raises LockedError when another one has it."""
+
+
+def open_store(url: str) -> Store:
+    """Raises LandingError for a URL that pyarrow.fs does not understand, MissingError without the extra."""
+    if "://" not in url:
+        return LocalStore(url)
+    if url.startswith("file://"):
+        return LocalStore(url.removeprefix("file://"))
+    require("pyarrow")
+    return ArrowStore(url)
+
+
+def owner() -> str:
+    """Who holds a lock, for people."""
+    return f"process {os.getpid()} on {os.uname().nodename}"
+
+
+# -- local disks -------------------------------------------------------------------------------------------------------
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class LocalStore(Store):
+    """A folder of this machine, or of a network file system that it has mounted."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.root = Path(url).absolute()
+
+    def files(self, folder: str) -> Iterator[tuple[str, int]]:
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.root / folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                    if not entry.is_dir():
+                        yield entry.name, entry.stat().st_size
+
+    def folders(self, folder: str) -> list[str]:
+        try:
+            with os.scandir(self.root / folder) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return (self.root / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def open(self, path: str) -> IO[bytes]:
+        return open(self.root / path, "rb")
+
+    def publish(self, path: str, octets: Any) -> None:
+        final = self.root / path
+        temporary = final.with_name(f".{final.name}.tmp")
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                left = memoryview(octets).cast("B")
+                while left:
+                    left = left[os.write(descriptor, left) :]
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            self.rename(temporary, final)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        _sync_folder(final.parent)
+
+    def rename(self, temporary: Path, final: Path) -> None:
+        """The instant at which a file is there."""
+        os.rename(temporary, final)
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            (self.root / path).unlink()
+
+    def make_folder(self, folder: str) -> None:
+        path = self.root / folder
+        missing = [each for each in (path, *path.parents) if not each.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for each in missing:
+            _sync_folder(each.parent)
+
+    def clear(self, folder: str) -> None:
+        for name, _ in list(self.files(folder)):
+            if name.startswith(".") and name.endswith(".tmp"):
+                self.delete(f"{folder}/{name}")
+
+    def lock(self, path: str) -> Lock:
+        return _FileLock(self.root / path)
+
+
+class _FileLock:
+    """The kernel's: it ends with the process that has it, however that ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - it is the lock
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            holder = self._file.read().strip() or "another process"
+            self._file.close()
+            raise LockedError(f"{path}: {holder} has this lock") from None
+        self._file.truncate(0)
+        self._file.write(owner())
+        self._file.flush()
+
+    def renew(self) -> None:
+        """It needs none."""
+
+    def release(self) -> None:
+        self._file.close()
+
+
+# -- pyarrow.fs --------------------------------------------------------------------------------------------------------
+
+
+class ArrowStore(Store):
+    """A file system of pyarrow.fs. Object stores make an object whole when its upload ends; others rename."""
+
+    def __init__(self, url: str) -> None:
+        from pyarrow import fs
+
+        super().__init__(url)
+        try:
+            self.fs, self.root = fs.FileSystem.from_uri(url)
+        except (ValueError, OSError) as error:  # pyarrow's ArrowInvalid is a ValueError
+            raise LandingError(f"{url}: {error}") from error
+        self.renames = self.fs.type_name not in OBJECT_STORES
+
+    def _at(self, path: str) -> str:
+        return f"{self.root.rstrip('/')}/{path}" if path else self.root
+
+    def _infos(self, folder: str) -> list[Any]:
+        from pyarrow import fs
+
+        return list(self.fs.get_file_info(fs.FileSelector(self._at(folder), allow_not_found=True)))
+
+    def files(self, folder: str) -> Iterator[tuple[str, int]]:
+        return ((info.base_name, info.size) for info in self._infos(folder) if info.is_file)
+
+    def folders(self, folder: str) -> list[str]:
+        from pyarrow import fs
+
+        return sorted(info.base_name for info in self._infos(folder) if info.type == fs.FileType.Directory)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            with self.fs.open_input_stream(self._at(path)) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+
+    def open(self, path: str) -> Any:
+        return self.fs.open_input_file(self._at(path))
+
+    def publish(self, path: str, octets: Any) -> None:
+        folder, _, name = path.rpartition("/")
+        written = f"{folder}/.{name}.tmp" if self.renames else path
+        # Closed without an error only: leaving `with` by one would complete the upload all the same.
+        file = self.fs.open_output_stream(self._at(written))
+        file.write(octets)
+        file.close()
+        if self.renames:
+            self.fs.move(self._at(written), self._at(path))
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.fs.delete_file(self._at(path))
+
+    def make_folder(self, folder: str) -> None:
+        if self.renames:
+            self.fs.create_dir(self._at(folder), recursive=True)
+
+    def clear(self, folder: str) -> None:
+        for name, _ in list(self.files(folder)):
+            if name.startswith(".") and name.endswith(".tmp"):
+                self.delete(f"{folder}/{name}")
+
+    def lock(self, path: str) -> Lock:
+        return _Lease(self, path)
+
+
+class _Lease:
+    """A file with a time in it: pyarrow.fs knows no other way. A holder that does not renew it in LEASE seconds loses
+    it. Clocks of hosts that land into one folder must agree within LEASE / 3."""
+
+    def __init__(self, store: ArrowStore, path: str) -> None:
+        self.store = store
+        self.path = path
+        self.token = uuid.uuid4().hex
+        self._check(self._holder())
+        self._write()
+        time.sleep(SETTLE)
+        self._check(self._holder())
+
+    def _holder(self) -> dict[str, Any]:
+        octets = self.store.read(self.path)
+        return json.loads(octets) if octets else {}
+
+    def _check(self, holder: dict[str, Any]) -> None:
+        if holder and holder["token"] != self.token and time.time() < holder["until"]:
+            left = holder["until"] - time.time()
+            raise LockedError(
+                f"{self.store.url}: {self.path}: {holder['owner']} has this lock, for {left:.0f} s at least"
+            )
+
+    def _write(self) -> None:
+        lease = {"token": self.token, "owner": owner(), "until": time.time() + LEASE}
+        self.store.publish(self.path, json.dumps(lease).encode())
+
+    def renew(self) -> None:
+        holder = self._holder()
+        if holder.get("token") != self.token:
+            raise LockedError(f"{self.store.url}: {self.path}: {holder.get('owner', 'somebody')} has taken this lock")
+        self._write()
+
+    def release(self) -> None:
+        if self._holder().get("token") == self.token:
+            self.store.delete(self.path)

@@ -1,0 +1,1 @@
+"""The telemetry of routers, as frames of Spark."""

@@ -1,0 +1,39 @@
+"""Sizes and times as people write them on command lines."""
+
+import re
+from argparse import ArgumentTypeError
+
+SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+TIMES = {"": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def size(text: str) -> int:
+    """Octets: "512m", "4g". Raises ArgumentTypeError."""
+    match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.lower())
+    if match is None:
+        raise ArgumentTypeError(f"{text!r} is no size: expected for example 512m or 4g")
+    return int(match[1]) * SIZES[match[2]]
+
+
+def minutes(text: str) -> float:
+    """Seconds: "60" (minutes), "90s", "2h", "7d". Raises ArgumentTypeError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.lower())
+    if match is None:
+        raise ArgumentTypeError(f"{text!r} is no time: expected minutes, or for example 90s, 2h or 7d")
+    return float(match[1]) * TIMES[match[2]]
+
+
+def count(text: str) -> int:
+    """At least 1. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is no number of 1 or more")
+    return int(text)
+
+
+def octets_text(octets: float) -> str:
+    """For people: "1.5 GiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if octets < 1024:
+            return f"{octets:.0f} {unit}" if unit == "B" else f"{octets:.1f} {unit}"
+        octets /= 1024
+    return f"{octets:.1f} TiB"

@@ -1,0 +1,86 @@
+"""AMQP values as text, for what no column has a type for: JSON, as plain as it goes.
+
+null, booleans, numbers, strings and symbols are JSON's. A uuid is its text, a timestamp its milliseconds, binary
+{"$binary": base64}, a described value {"$descriptor": …, "$value": …}, a map an object where all keys are text, else
+{"$map": [[key, value], …]}; NaN and the infinities are texts; of a decimal the octets are given, as of binary. Octets
+that are no value, or nested too deeply, are {"$amqp": their hex} in a field.
+"""
+
+import base64
+import json
+import math
+import uuid
+from typing import Any
+
+from router.amqp import codec
+from router.amqp.errors import RemoteError
+
+SEQUENCES = (0x76, "amqp:amqp-sequence:list")
+VALUES = (0x77, "amqp:amqp-value:*")
+
+
+class NotAmqp(ValueError):
+    """Octets that are no AMQP value."""
+
+
+def plain(value: Any) -> Any:
+    """A value of the codec as values of JSON."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):  # symbols and chars, too
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes):
+        return {"$binary": base64.b64encode(value).decode()}
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, dict):
+        if all(isinstance(key, str) for key in value):
+            return {str(key): plain(each) for key, each in value.items()}
+        return {"$map": [[plain(key), plain(each)] for key, each in value.items()]}
+    if isinstance(value, codec.Described):
+        return {"$descriptor": plain(value.descriptor), "$value": plain(value.value)}
+    raise TypeError(f"{type(value).__name__} is no value of the codec")
+
+
+def _json(value: Any) -> bytes:
+    # A lone surrogate cannot be in UTF-8: the codec takes none from the wire.
+    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def field_text(octets: bytes) -> bytes:
+    """The text of one value where a text is expected; of octets that are no value, their hex."""
+    try:
+        value = codec.decode_one(octets)
+    except RemoteError:
+        return json.dumps({"$amqp": octets.hex()}).encode()
+    if isinstance(value, str):
+        return str(value).encode("utf-8", "replace")
+    if isinstance(value, bytes):
+        return base64.b64encode(value)
+    if isinstance(value, float):
+        return repr(value).encode()
+    return _json(value)
+
+
+def body_text(octets: bytes) -> bytes:
+    """The JSON of a body that is a value, or sequences: all sections from the first of it. Raises NotAmqp."""
+    sequences: list[Any] = []
+    at = 0
+    try:
+        while at < len(octets):
+            section, at = codec.decode(octets, at)
+            if section.descriptor in VALUES:
+                return _json(section.value)
+            if section.descriptor in SEQUENCES:
+                if not isinstance(section.value, list):
+                    raise NotAmqp("an amqp-sequence that is no list")
+                sequences.append(section.value)
+    except RemoteError as error:
+        raise NotAmqp(str(error)) from error
+    return _json(sequences)

@@ -1,0 +1,112 @@
+"""Writes the segments of one log: deliveries to Parquet, numbers, and what becomes of a number when writing fails.
+
+Owner: the lander of the log. It calls `write` from one thread at a time, `staged` and `oldest` from another one.
+"""
+
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from pipeline.segments import FORMAT, FORMAT_KEY, Landing, Log, Segment, consumed, now, schema
+
+if TYPE_CHECKING:
+    from router.amqp.bulk_receiver import Batch
+
+COMPRESSION = "zstd"
+LEVEL = 1
+
+
+class SegmentWriter:
+    """The log's folder is made with it."""
+
+    def __init__(self, landing: Landing, log: Log, link: str) -> None:
+        """link: its name. Raises OSError, LandingError."""
+        self.landing = landing
+        self.log = log
+        self.link = link
+        self.schema = schema()
+        self._ordinals: Any = None
+        self._uncertain = False  # the last one failed
+        self._lock = Lock()  # over `_unread`
+        landing.store.make_folder(log.key)
+        landing.store.clear(log.key)
+        self._find_next()
+
+    def _find_next(self) -> None:
+        listing = self.landing.listing(self.log.key)
+        with self._lock:
+            self._unread: list[Segment] = listing.segments
+        # Readers have come so far, even where somebody has deleted what they have read.
+        read = [group.offsets.get(self.log.key, 0) for group in self.landing.groups()]
+        self.number = max([listing.end, *read])
+        self.landed = listing.segments[-1].landed if listing.segments else 0
+
+    def write(self, batch: "Batch") -> Segment:
+        """Land a batch; it is there, and durable, when this returns. Raises OSError, and LandingError
+        when the log has become unusable."""
+        if self._uncertain:
+            # The one that failed may be there all the same, and have its number.
+            self._find_next()
+            self._uncertain = False
+        octets = self.encode(batch)
+        self.landed = max(now(), self.landed)
+        segment = Segment(self.log.key, self.number, self.landed, batch.rows, len(memoryview(octets)))
+        try:
+            self.landing.store.publish(segment.path, octets)
+        except OSError:
+            self._uncertain = True
+            raise
+        self.number += 1
+        with self._lock:
+            self._unread.append(segment)
+        return segment
+
+    def staged(self) -> int:
+        """Octets of segments that some group has not read, or nobody. Raises OSError, LandingError."""
+        end = consumed(self.log, self.landing.groups())
+        with self._lock:
+            self._unread = [segment for segment in self._unread if segment.number >= end]
+            return sum(segment.octets for segment in self._unread)
+
+    def oldest(self) -> int | None:
+        """When the oldest of them landed, ms."""
+        with self._lock:
+            return self._unread[0].landed if self._unread else None
+
+    def _ordinals_of(self, rows: int) -> Any:
+        import pyarrow as pa
+
+        if self._ordinals is None or len(self._ordinals) < rows:
+            self._ordinals = pa.array(range(rows), pa.int32())
+        return self._ordinals[:rows]
+
+    def encode(self, batch: "Batch") -> Any:
+        """As Parquet: a pyarrow.Buffer."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rows = batch.rows
+        constant = pa.array([0], pa.int32()).take(pa.nulls(rows, pa.int32()).fill_null(0))
+        columns = [
+            pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(batch.offsets), pa.py_buffer(batch.messages)]),
+            pa.DictionaryArray.from_arrays(constant, pa.array([self.log.address])),
+            pa.DictionaryArray.from_arrays(constant, pa.array([self.link])),
+            pa.nulls(rows, pa.string()),
+            pa.Array.from_buffers(pa.timestamp("us", tz="UTC"), rows, [None, pa.py_buffer(batch.arrived)]),
+            self._ordinals_of(rows),
+        ]
+        table = pa.Table.from_arrays(columns, names=self.schema.names)
+        sink = pa.BufferOutputStream()
+        # Without the Arrow schema: dictionaries are our way to write, readers see strings.
+        with pq.ParquetWriter(
+            sink,
+            table.schema,
+            compression=COMPRESSION,
+            compression_level=LEVEL,
+            use_dictionary=["address", "link", "ingress_router"],
+            column_encoding={"arrived": "DELTA_BINARY_PACKED", "ordinal": "DELTA_BINARY_PACKED"},
+            write_statistics=["arrived"],
+            store_schema=False,
+        ) as writer:
+            writer.add_key_value_metadata({FORMAT_KEY.decode(): str(FORMAT)})
+            writer.write_table(table)
+        return sink.getvalue()

@@ -1,0 +1,1 @@
+"""Addresses as text: keys, patterns, settings; and the paths between routers."""

@@ -1,0 +1,218 @@
+"""A link on which we receive many deliveries without looking at any: their octets lie one after the other, and outcomes
+are told for ranges of them. No Python object is made for a delivery.
+
+`take` hands over what has come. Its handler is a Python object with
+
+    on_drained(receiver)                   the sender has used or given back all credit
+
+Deliveries that the sender settles later are not told apart: an outcome for them says nothing to it. A range covers all
+deliveries of the session, so this is its only receiver. What it holds is bounded by credit and `max_message_size`;
+longer messages are rejected, and the link goes on.
+"""
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
+from libc.stdint cimport INT32_MAX
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from router.amqp.codec cimport Slice
+from router.amqp.session cimport Session
+from router.amqp.spec cimport D_REJECTED
+
+from router.amqp import codec
+from router.amqp.errors import MESSAGE_SIZE_EXCEEDED, SESSION_INVALID_FIELD, RemoteError
+
+cdef enum:
+    FIRST_OCTETS = 65536
+    FIRST_ROWS = 1024
+
+
+cdef class Octets:
+    """Memory of its own, for readers."""
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        if flags & PyBUF_WRITABLE == PyBUF_WRITABLE:
+            raise BufferError("read only")
+        PyBuffer_FillInfo(view, self, self.data, self.size, True, flags)
+
+    def __len__(self):
+        return self.size
+
+
+cdef Octets octets_of(void* data, size_t size):
+    """Takes the memory over."""
+    cdef Octets octets = Octets.__new__(Octets)
+    octets.data = <uint8_t*>data
+    octets.size = size
+    return octets
+
+
+cdef class Batch:
+    """Deliveries that were taken together."""
+
+    @property
+    def octets(self):
+        """Of all messages."""
+        return self.messages.size
+
+
+cdef class BulkReceiver(Receiver):
+    """Owner: its session, which has no other receiver."""
+
+    def __cinit__(self, handler, *, initial_delivery_count=None, max_message_size=0):
+        if not 0 < max_message_size <= INT32_MAX // 2:
+            raise ValueError(f"max_message_size is {max_message_size}: it must be 1 to {INT32_MAX // 2}")
+
+    def __dealloc__(self):
+        free(self.data)
+        free(self.offsets)
+        free(self.arrived)
+
+    @property
+    def octets(self):
+        """Octets that `take` would hand over now."""
+        return self.start if self.within else self.used
+
+    def take(self):
+        """What has come, as a Batch; None: nothing. A delivery that is not complete stays."""
+        cdef Batch batch
+        cdef size_t end, rest
+        cdef uint8_t* data = NULL
+        if self.rows == 0:
+            return None
+        end = self.start if self.within else self.used
+        rest = self.used - end
+        if rest:
+            data = <uint8_t*>malloc(rest)
+            if data is NULL:
+                raise MemoryError("delivery")
+            memcpy(data, self.data + end, rest)
+        batch = Batch.__new__(Batch)
+        batch.link = self
+        batch.first = self.first
+        batch.last = self.last
+        batch.rows = self.rows
+        batch.messages = octets_of(self.data, end)
+        batch.offsets = octets_of(self.offsets, (self.rows + 1) * sizeof(int32_t))
+        batch.arrived = octets_of(self.arrived, self.rows * sizeof(int64_t))
+        self.data = data
+        self.used = self.room = rest
+        self.start = 0
+        self.offsets = NULL
+        self.arrived = NULL
+        self.rows = self.rows_room = 0
+        return batch
+
+    def settle_range(self, Batch batch not None, bytes state not None):
+        """Settle all deliveries of a batch with one disposition. False: the link has ended, nobody hears it."""
+        cdef Slice s
+        if self.detached or batch.link is not self:
+            return False
+        s.data = state
+        s.size = len(state)
+        self.session.report_now(True, batch.first, batch.last, &s, True)
+        return True
+
+    cdef int on_transfer(self, const Transfer* t) except -1:
+        if not self.within:
+            if not self.count_delivery(t):
+                return 0
+            self.within = True
+            self.too_long = False
+            self.presettled = False
+            self.id = t.delivery_id
+            self.start = self.used
+        elif t.has_delivery_id and t.delivery_id != self.id:
+            raise RemoteError("link", SESSION_INVALID_FIELD,
+                              f"transfer: delivery-id {t.delivery_id} within delivery {self.id}")
+        if t.aborted:
+            self.used = self.start
+            self.within = False
+            return 0
+        self.presettled = self.presettled or t.settled
+        if not self.too_long:
+            if self.used - self.start + t.payload.size > self.max_message_size:
+                self.too_long = True
+                self.used = self.start
+            else:
+                self.append(t.payload.data, t.payload.size)
+        if t.more:
+            return 0
+        self.within = False
+        if self.too_long:
+            self.reject()
+        else:
+            self.add_row()
+        if self.draining and self.credit == 0:
+            self.draining = False
+            self.handler.on_drained(self)
+        return 0
+
+    cdef int append(self, const uint8_t* data, size_t size) except -1:
+        cdef size_t room
+        cdef void* grown
+        if self.room - self.used < size:
+            if self.used + size > INT32_MAX:
+                raise MemoryError("more than 2 GiB of messages that nobody takes")
+            room = self.room * 2 if self.room else FIRST_OCTETS
+            while room < self.used + size:
+                room *= 2
+            grown = realloc(self.data, room)
+            if grown is NULL:
+                raise MemoryError("delivery")
+            self.data = <uint8_t*>grown
+            self.room = room
+        if size:
+            memcpy(self.data + self.used, data, size)
+            self.used += size
+        return 0
+
+    cdef int add_row(self) except -1:
+        cdef size_t room
+        cdef void* grown
+        if self.rows == self.rows_room:
+            room = self.rows_room * 2 if self.rows_room else FIRST_ROWS
+            grown = realloc(self.offsets, (room + 1) * sizeof(int32_t))
+            if grown is NULL:
+                raise MemoryError("delivery")
+            self.offsets = <int32_t*>grown
+            grown = realloc(self.arrived, room * sizeof(int64_t))
+            if grown is NULL:
+                raise MemoryError("delivery")
+            self.arrived = <int64_t*>grown
+            self.rows_room = room
+        if self.rows == 0:
+            self.offsets[0] = 0
+            self.first = self.id
+        self.last = self.id
+        self.arrived[self.rows] = self.clock()
+        self.rows += 1
+        self.offsets[self.rows] = <int32_t>self.used
+        return 0
+
+    cdef int64_t clock(self) noexcept:
+        """µs since 1970, read once a ms of the connection's clock."""
+        cdef timespec t
+        cdef uint64_t at = self.session.connection.scheduler.now
+        if at != self.read_at:
+            self.read_at = at
+            clock_gettime(CLOCK_REALTIME, &t)
+            self.now = <int64_t>t.tv_sec * 1000000 + t.tv_nsec // 1000
+        return self.now
+
+    cdef int reject(self) except -1:
+        cdef Session session = self.session
+        cdef bytes state
+        cdef Slice s
+        self.rejected += 1
+        if self.presettled:
+            return 0
+        state = codec.encode_described(D_REJECTED, [codec.encode_error(
+            MESSAGE_SIZE_EXCEEDED, f"a message has more than {self.max_message_size} octets")])
+        s.data = state
+        s.size = len(state)
+        session.flush_reports()
+        return session.report_now(True, self.id, self.id, &s, True)

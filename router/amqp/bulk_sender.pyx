@@ -1,0 +1,269 @@
+"""A link on which we send many messages without a Python object for any: their octets lie one after the other
+(`Messages`), and those that are accepted are only counted.
+
+Its handler is a Python object with
+
+    on_credit(sender)                      the receiver has granted credit
+    on_outcome(sender, octets, state)      … and what became of a message that it has not accepted: an encoded state,
+                                           or b""
+
+Of messages that are sent settled none is done until `settle_written` says so.
+"""
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy
+
+from router.amqp.buffer cimport buffer_room, buffer_used, write32
+from router.amqp.codec cimport Slice
+from router.amqp.connection cimport Connection
+from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW
+from router.amqp.frames cimport TRANSFER_ROOM, write_transfer
+from router.amqp.id_map cimport map_put, map_take
+from router.amqp.session cimport Session
+from router.amqp.spec cimport D_ACCEPTED
+from router.amqp.states cimport plain_state, terminal
+
+from router.amqp.errors import LocalError
+
+cdef enum:
+    FIRST_OCTETS = 65536
+    FIRST_ENDS = 1024
+    TAG_OCTETS = 4
+
+cdef enum:
+    ROW_WAITS = 0
+    ROW_FLIES = 1
+    ROW_DONE = 2
+
+
+cdef class Messages:
+    def __dealloc__(self):
+        free(self.data)
+        free(self.ends)
+        free(self.rows)
+
+    @classmethod
+    def of(cls, messages):
+        """Of octets of messages."""
+        cdef Messages made = cls()
+        for each in messages:
+            made.add(each)
+        return made
+
+    def add(self, bytes octets not None):
+        """One more message."""
+        if len(octets):
+            memcpy(self.more(len(octets)), <const uint8_t*>octets, len(octets))
+        self.finish()
+
+    cdef uint8_t* more(self, size_t size) except NULL:
+        """So many octets of the message that is not finished, to be filled."""
+        cdef size_t room
+        cdef void* grown
+        cdef uint8_t* p
+        if self.rows is not NULL:
+            raise LocalError("link", "amqp:not-allowed", "these messages are being sent")
+        if self.room - self.size < size:
+            room = 2 * self.room + size + FIRST_OCTETS
+            grown = realloc(self.data, room)
+            if grown is NULL:
+                raise MemoryError("messages")
+            self.data = <uint8_t*>grown
+            self.room = room
+        p = self.data + self.size
+        self.size += size
+        return p
+
+    cdef int finish(self) except -1:
+        """The message ends here."""
+        cdef void* grown
+        if self.rows is not NULL:
+            raise LocalError("link", "amqp:not-allowed", "these messages are being sent")
+        if self.count == self.ends_room:
+            grown = realloc(self.ends, (2 * self.ends_room + FIRST_ENDS) * sizeof(size_t))
+            if grown is NULL:
+                raise MemoryError("messages")
+            self.ends = <size_t*>grown
+            self.ends_room = 2 * self.ends_room + FIRST_ENDS
+        self.ends[self.count] = self.size
+        self.count += 1
+        self.left += 1
+        return 0
+
+    cdef size_t start_of(self, size_t row) noexcept:
+        return self.ends[row - 1] if row else 0
+
+    def __getitem__(self, size_t row):
+        """Octets of a message."""
+        cdef size_t start
+        if row >= self.count:
+            raise IndexError(row)
+        start = self.start_of(row)
+        return PyBytes_FromStringAndSize(<const char*>self.data + start, self.ends[row] - start)
+
+
+cdef class BulkSender(Sender):
+    """Owner: its session."""
+
+    def __cinit__(self, handler, **options):
+        self.kept = []
+
+    def give(self, Messages messages not None):
+        """Send those that are not done: what was given to a link that is gone is given to the next one."""
+        cdef size_t row
+        if self.detached:
+            raise LocalError("link", "amqp:not-allowed", f"link {self.name} is detached")
+        if messages.link is not None:
+            raise LocalError("link", "amqp:not-allowed", f"link {messages.link.name} has these messages")
+        if messages.left == 0:
+            return
+        if messages.rows is NULL:
+            messages.rows = <Row*>calloc(messages.count, sizeof(Row))
+            if messages.rows is NULL:
+                raise MemoryError("messages")
+            for row in range(messages.count):
+                messages.rows[row].messages = <void*>messages
+        messages.link = self
+        messages.next = 0
+        messages.begun = 0
+        self.kept.append(messages)
+        self.queue.append(messages)
+        self.mark_ready()
+
+    def settle_written(self):
+        """All that was written settled is done. How many messages that are."""
+        cdef Messages messages
+        cdef size_t row
+        cdef uint64_t before = self.accepted
+        if self.presettled:
+            for messages in list(self.kept):
+                for row in range(messages.next):
+                    if messages.rows[row].state == ROW_FLIES:
+                        self.accepted += 1
+                        self.done(&messages.rows[row])
+        return self.accepted - before
+
+    cdef int done(self, Row* row) except -1:
+        cdef Messages messages = <Messages>row.messages
+        row.state = ROW_DONE
+        self.flying -= 1
+        messages.left -= 1
+        if messages.left == 0:
+            messages.link = None
+            self.kept.remove(messages)
+        return 0
+
+    cdef int skip_done(self, Messages messages) except -1:
+        while messages.next < messages.count and messages.rows[messages.next].state == ROW_DONE:
+            messages.next += 1
+        return 0
+
+    cdef int pump(self, size_t budget) except -1:
+        cdef Session session = self.session
+        cdef Messages messages
+        if self.detached or session.ended:
+            return TURN_DONE
+        while self.queue:
+            messages = self.queue[0]
+            if not messages.begun:
+                self.skip_done(messages)
+                if messages.next == messages.count:
+                    self.queue.popleft()
+                    continue
+                if not self.credit or (self.most and self.flying >= self.most):
+                    break
+            if not session.remote_incoming_window:
+                return TURN_WINDOW
+            if buffer_used(&session.connection.out) >= self.output_high or budget == 0:
+                return TURN_MORE
+            self.write_row(messages, &budget)
+        if self.drain and (not self.queue or not self.credit):
+            self.finish_drain()
+        return TURN_DONE
+
+    cdef int write_row(self, Messages messages, size_t* budget) except -1:
+        """One frame of a message."""
+        cdef Session session = self.session
+        cdef Connection connection = session.connection
+        cdef Row* row = &messages.rows[messages.next]
+        cdef size_t start = messages.start_of(messages.next)
+        cdef size_t left = messages.ends[messages.next] - start - messages.begun
+        cdef size_t part = connection.remote_max_frame - TRANSFER_ROOM
+        cdef bint more, begins = row.state == ROW_WAITS
+        cdef uint8_t[TAG_OCTETS] tag
+        cdef uint8_t* w
+        if part > LINK_QUANTUM:
+            part = LINK_QUANTUM
+        if part > left:
+            part = left
+        if self.abort:
+            part = 0
+        more = part < left and not self.abort
+        w = buffer_room(&connection.out, TRANSFER_ROOM + part)
+        if begins:
+            row.owner = &self.entry_owner
+            row.id = session.next_delivery_id
+            if not self.presettled:
+                map_put(&session.sent, row.id, row)
+            row.state = ROW_FLIES
+            self.flying += 1
+            session.next_delivery_id += 1
+            self.delivery_count += 1
+            self.credit -= 1
+        write32(tag, row.id)           # unique among what is unsettled in the session, so on the link
+        w += write_transfer(w, session.local_channel, self.handle, row.id, tag, TAG_OCTETS, 0, self.presettled, more,
+                            self.abort, NULL, 0, part)
+        memcpy(w, messages.data + start + messages.begun, part)
+        connection.out.end = w + part - connection.out.data
+        messages.begun += part
+        session.next_outgoing_id += 1
+        session.remote_incoming_window -= 1
+        part += TRANSFER_ROOM              # a frame counts, too: messages may be tiny
+        budget[0] = budget[0] - part if budget[0] > part else 0
+        if not more:
+            messages.begun = 0
+            messages.next += 1
+            self.abort = False
+        return 0
+
+    cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
+        cdef Row* row = <Row*>entry
+        cdef Messages messages = <Messages>row.messages
+        cdef Slice none
+        cdef size_t at = row - messages.rows
+        if not settled:
+            if not terminal(kind):
+                return 0
+            none = plain_state(0)
+            self.session.report_now(False, row.id, row.id, &none, True)  # the receiver waits for that
+        map_take(&self.session.sent, row.id)
+        if at == messages.next and messages.begun:
+            self.abort = True              # the rest of it is of no use
+            self.mark_ready()
+        self.done(row)
+        if self.most and self.flying == self.most - 1 and self.queue:
+            self.mark_ready()
+        if kind == D_ACCEPTED:
+            self.accepted += 1
+        else:
+            self.handler.on_outcome(self, messages[at], state.data[:state.size] if state.size else b"")
+        return 0
+
+    cdef bint has_deliveries(self) noexcept:
+        return self.flying > 0 and not self.presettled
+
+    cdef int forget_all(self) except -1:
+        """What flies waits again, for another link."""
+        cdef Messages messages
+        cdef size_t row
+        for messages in self.kept:
+            for row in range(messages.count):
+                if messages.rows[row].state == ROW_FLIES:
+                    if not self.presettled:
+                        map_take(&self.session.sent, messages.rows[row].id)
+                    messages.rows[row].state = ROW_WAITS
+            messages.link = None
+        self.kept = []
+        self.queue.clear()
+        self.flying = 0
+        return 0

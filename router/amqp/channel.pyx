@@ -1,0 +1,33 @@
+"""A session, as its connection knows it."""
+
+
+cdef class Channel:
+    cdef bint turn(self) except *:
+        raise NotImplementedError
+
+    cdef void room_again(self) noexcept:
+        pass
+
+    cdef bint stands_still(self, uint64_t now) noexcept:
+        return False
+
+    cdef void survey(self, Survey* found) noexcept:
+        pass
+
+    cdef int frame(self, uint8_t code, const uint8_t* p, const uint8_t* end) except -1:
+        raise NotImplementedError
+
+    cdef int flush(self) except -1:
+        raise NotImplementedError
+
+    cdef int end(self) except -1:
+        raise NotImplementedError
+
+    cdef int lost(self) except -1:
+        raise NotImplementedError
+
+    cdef bint lose_some(self, uint32_t most, uint32_t* ended) except *:
+        raise NotImplementedError
+
+    cdef int answered(self, uint16_t number, list items) except -1:
+        raise NotImplementedError

@@ -1,0 +1,86 @@
+"""A link, as its session and its connection know it; the order in which links have their turns to write."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.amqp.frames cimport Flow, Transfer
+from router.amqp.meter cimport Meter
+from router.amqp.survey cimport Survey
+
+cdef enum:
+    # Octets in a connection's write buffer above which links wait in their queues (Dispatch's Q3 is 512 KiB a session;
+    # half of it keeps a socket busy and latency small).
+    OUTPUT_HIGH = 131072
+    # What one link may write before the next one has its turn.
+    LINK_QUANTUM = 32768
+
+# What a link says that had its turn to write.
+cdef enum:
+    TURN_DONE = 0              # nothing more now: it waits for credit or for octets, or has nothing
+    TURN_MORE = 1              # it could write more
+    TURN_WINDOW = 2            # it waits for the session's window
+
+# A delivery, as the maps of a session know it: whoever implements a link has structs that begin like this.
+cdef struct EntryOwner:
+    void* link                 # borrowed Endpoint
+
+cdef struct Entry:
+    EntryOwner* owner
+
+# Endpoints of one session, in the order of their turns. Borrowed references: the session keeps its links.
+cdef struct ReadyList:
+    void* first
+    void* last
+
+# Owner: its session.
+cdef class Endpoint:
+    cdef Endpoint next_ready
+    cdef Endpoint previous_ready
+    cdef ReadyList* in_ready               # the list of its session that it is in, or NULL
+    cdef bint urgent                       # it has its turn before all others
+    cdef size_t output_high                # octets in the write buffer above which it waits
+    # Write up to `budget` octets of queued deliveries. Returns TURN_.
+    cdef int pump(self, size_t budget) except -1
+    # The last resort at a bound of memory: it ends, or what it holds does.
+    cdef int last_resort(self, size_t held) except -1
+    cdef void grant_again(self) noexcept   # the connection was too full to grant it credit, and is not any more
+    cdef readonly str name
+    cdef readonly uint32_t handle          # ours
+    cdef readonly uint32_t remote_handle
+    cdef readonly bint incoming            # the peer sends
+    cdef bint pending                      # its attach is being decided: no transfer or detach yet
+    cdef readonly bint initiated           # the router attached it
+    cdef bint detached                     # detach sent: frames for the handle are absorbed until the peer's comes
+    cdef readonly bint gone                # its end was told to the handler
+    cdef bint answers_later                # the peer's detach (or end) waits for answer_detach
+    cdef readonly bint answer_closed       # the link was closed, not only detached
+    cdef readonly bytes detach_error       # of the peer's detach, encoded; None: there was none
+    cdef bint needs_flow
+    cdef uint64_t size_limit               # octets of a message that the peer may send; 0: any number
+    cdef Meter* streams                    # octets held of messages in several frames, NULL before the first
+    cdef Meter* whole                      # … and of messages that were stored whole
+    cdef uint32_t looked_at                # `progress` when somebody looked last
+    cdef uint64_t stood_since              # ms: when somebody looked and found that it had changed
+    cdef int join(self, object session) except -1  # it has its handle in this session
+    cdef size_t octets_held(self) noexcept        # octets of both
+    cdef bint holds(self) noexcept                # messages wait that came by it, or that are to leave by it
+    cdef uint32_t progress(self) noexcept         # changes when some of what it holds is taken
+    # Octets of the messages that the survey looks for and that are to leave by it.
+    cdef size_t octets_queued(self, Survey* found) noexcept
+    # The peer may send on it, and what it sends would not only wait: the session's window is to stay open.
+    cdef bint goes_on(self) noexcept
+    cdef int on_transfer(self, const Transfer* t) except -1
+    cdef int on_limited_transfer(self, Transfer* t) except -1
+    cdef int on_flow(self, const Flow* f) except -1
+    # The peer's dispositions: of what we sent on it (an entry of Session.sent), of what it sent (Session.received).
+    cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef int delivery_update(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1
+    # Deliveries refer to it.
+    cdef bint has_deliveries(self) noexcept
+    cdef int grant(self) except -1         # write the flow that want_flow asked for
+    cdef int forget_ready(self) except -1
+    cdef int lost(self) except -1          # … with its session, or detached by its peer
+    cdef int peer_detached(self) except -1  # the peer's detach: `answer_closed`, `detach_error` say what it said
+
+cdef void ready_append(ReadyList* ready, Endpoint link) noexcept
+cdef void ready_prepend(ReadyList* ready, Endpoint link) noexcept
+cdef void ready_remove(ReadyList* ready, Endpoint link) noexcept

@@ -1,0 +1,101 @@
+"""A link, as its session and its connection know it; the order in which links have their turns to write."""
+
+
+cdef class Endpoint:
+    def __cinit__(self):
+        self.output_high = OUTPUT_HIGH
+
+    cdef int join(self, object session) except -1:
+        raise NotImplementedError
+
+    cdef int pump(self, size_t budget) except -1:
+        raise NotImplementedError
+
+    cdef int on_transfer(self, const Transfer* t) except -1:
+        raise NotImplementedError
+
+    cdef int on_limited_transfer(self, Transfer* t) except -1:
+        raise NotImplementedError
+
+    cdef int on_flow(self, const Flow* f) except -1:
+        raise NotImplementedError
+
+    cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
+        raise NotImplementedError
+
+    cdef int delivery_update(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
+        raise NotImplementedError
+
+    cdef int grant(self) except -1:
+        raise NotImplementedError
+
+    cdef int last_resort(self, size_t held) except -1:
+        raise NotImplementedError
+
+    cdef int lost(self) except -1:
+        raise NotImplementedError
+
+    cdef int peer_detached(self) except -1:
+        raise NotImplementedError
+
+    cdef void grant_again(self) noexcept:
+        pass
+
+    cdef bint has_deliveries(self) noexcept:
+        return False
+
+    cdef bint goes_on(self) noexcept:
+        return False
+
+    cdef size_t octets_held(self) noexcept:
+        return (self.streams.held if self.streams is not NULL else 0) \
+            + (self.whole.held if self.whole is not NULL else 0)
+
+    cdef bint holds(self) noexcept:
+        return self.octets_held() > 0
+
+    cdef uint32_t progress(self) noexcept:
+        return 0
+
+    cdef size_t octets_queued(self, Survey* found) noexcept:
+        return 0
+
+    cdef int forget_ready(self) except -1:
+        if self.in_ready is not NULL:
+            ready_remove(self.in_ready, self)
+        return 0
+
+
+cdef void ready_append(ReadyList* ready, Endpoint link) noexcept:
+    link.in_ready = ready
+    link.next_ready = None
+    link.previous_ready = <Endpoint>ready.last if ready.last is not NULL else None
+    if ready.last is not NULL:
+        (<Endpoint>ready.last).next_ready = link
+    else:
+        ready.first = <void*>link
+    ready.last = <void*>link
+
+
+cdef void ready_prepend(ReadyList* ready, Endpoint link) noexcept:
+    link.in_ready = ready
+    link.previous_ready = None
+    link.next_ready = <Endpoint>ready.first if ready.first is not NULL else None
+    if ready.first is not NULL:
+        (<Endpoint>ready.first).previous_ready = link
+    else:
+        ready.last = <void*>link
+    ready.first = <void*>link
+
+
+cdef void ready_remove(ReadyList* ready, Endpoint link) noexcept:
+    if link.previous_ready is not None:
+        link.previous_ready.next_ready = link.next_ready
+    else:
+        ready.first = <void*>link.next_ready if link.next_ready is not None else NULL
+    if link.next_ready is not None:
+        link.next_ready.previous_ready = link.previous_ready
+    else:
+        ready.last = <void*>link.previous_ready if link.previous_ready is not None else NULL
+    link.previous_ready = link.next_ready = None
+    link.in_ready = NULL

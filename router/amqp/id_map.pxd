@@ -1,0 +1,77 @@
+"""A map from delivery-ids to deliveries."""
+from libc.stdint cimport uint32_t, uint64_t
+
+# From a delivery-id (or any 64-bit key) to a delivery: a power-of-two table that consecutive ids fill in order, so that
+# a look-up is one comparison; its size follows the live entries, not the span of the ids.
+cdef struct IdSlot:
+    uint64_t key
+    void* value                # NULL: the slot is free
+
+cdef struct IdMap:
+    IdSlot* slots
+    uint32_t size              # of slots, a power of two, or 0
+    uint32_t used
+    bint displaced             # an entry may be elsewhere than where its key belongs
+
+cdef enum:
+    MAP_KEPT = 4096            # slots that an IdMap keeps, however few are used
+
+cdef int map_grow(IdMap* m) except -1
+cdef void map_insert(IdMap* m, uint64_t key, void* value) noexcept nogil
+cdef void* map_find(const IdMap* m, uint64_t key) noexcept nogil
+cdef void* map_remove(IdMap* m, uint64_t key) noexcept nogil
+cdef void map_free(IdMap* m) noexcept nogil
+# Keys in first … first + count - 1 (mod 2**32), in that order, how many in `count`: for ranges far longer than what is
+# there. The caller frees them.
+cdef uint32_t* map_keys_within(const IdMap* m, uint32_t first, uint32_t* count) except NULL
+
+
+cdef inline IdSlot* home_of(const IdMap* m, uint64_t key) noexcept nogil:
+    """Where a key belongs."""
+    # The multiplier spreads what is above a delivery-id (a link's number); ids alone stay consecutive.
+    return &m.slots[(<uint32_t>key + <uint32_t>(key >> 32) * <uint32_t>2654435761) & (m.size - 1)]
+
+
+cdef inline int map_reserve(IdMap* m) except -1:
+    """From now on there is room for one more key: the next map_put does not fail."""
+    return map_grow(m) if m.used * 2 >= m.size else 0
+
+
+cdef inline int map_put(IdMap* m, uint64_t key, void* value) except -1:
+    """The key is not in the map."""
+    cdef IdSlot* home
+    map_reserve(m)
+    home = home_of(m, key)
+    if home.value is not NULL:
+        map_insert(m, key, value)
+        return 0
+    home.key = key
+    home.value = value
+    m.used += 1
+    return 0
+
+
+cdef inline void* map_get(const IdMap* m, uint64_t key) noexcept nogil:
+    cdef const IdSlot* home
+    if m.used == 0:
+        return NULL
+    home = home_of(m, key)
+    if home.value is not NULL and home.key == key:
+        return home.value
+    return map_find(m, key) if m.displaced else NULL
+
+
+cdef inline void* map_take(IdMap* m, uint64_t key) noexcept nogil:
+    cdef IdSlot* home
+    cdef void* value
+    if m.displaced or m.size > MAP_KEPT:
+        return map_remove(m, key)
+    if m.used == 0:
+        return NULL
+    home = home_of(m, key)
+    value = home.value
+    if value is NULL or home.key != key:
+        return NULL
+    home.value = NULL
+    m.used -= 1
+    return value

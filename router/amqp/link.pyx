@@ -1,0 +1,170 @@
+"""A link (AMQP 1.0 part 2, 2.6), whatever its deliveries are: base of all links.
+
+What it holds of messages is counted here, the longest message that the peer may send is kept, and the end of the link
+is answered.
+"""
+from router.amqp.codec cimport Slice
+from router.amqp.connection cimport PAUSE_ATTACH
+from router.amqp.endpoint cimport ready_append, ready_prepend
+from router.amqp.meter cimport meter_new, meter_release
+from router.amqp.spec cimport D_REJECTED
+
+from router.amqp import codec
+from router.amqp.errors import CONNECTION_FORCED, MESSAGE_SIZE_EXCEEDED
+
+SIZE_EXCEEDED = "Message size exceeded"
+
+cdef enum:
+    MESSAGE_OCTETS = 8192      # of a message that its line in the log is made of
+
+
+cdef class Link(Endpoint):
+    cdef int join(self, object session) except -1:
+        self.session = <Session?>session
+        return 0
+
+    def limit_size(self, uint64_t octets):
+        """The longest message that the peer may send from now on; 0: any (security.md P-52)."""
+        self.size_limit = octets
+        self.size = 0
+
+    cdef int on_limited_transfer(self, Transfer* t) except -1:
+        """Count the octets of the message before it takes the frame."""
+        cdef bint more
+        if self.oversized:
+            return self.oversized_rest(t)
+        if self.size == 0 and t.has_delivery_id:
+            self.sized = t.delivery_id
+            self.sized_settled = False
+        self.sized_settled = self.sized_settled or t.settled
+        self.size += t.payload.size
+        if self.size <= self.size_limit or t.aborted:
+            if not t.more or t.aborted:
+                self.size = 0
+            return self.on_transfer(t)
+        more = t.more
+        self.oversized = True
+        self.session.handler.on_oversized(self)
+        t.aborted = True       # what has come of it is taken back
+        self.on_transfer(t)
+        t.aborted = False
+        return 0 if more else self.oversized_rest(t)
+
+    cdef int oversized_rest(self, const Transfer* t) except -1:
+        """One more frame of a message that is too long. After the last one everything ends."""
+        cdef Session session = self.session
+        cdef bytes state
+        cdef Slice s
+        self.sized_settled = self.sized_settled or t.settled
+        if t.more and not t.aborted:
+            return 0
+        self.oversized = False
+        self.size = 0
+        if t.aborted:
+            return 0
+        if not self.sized_settled and not self.detached:
+            state = codec.encode_described(D_REJECTED, [codec.encode_error(MESSAGE_SIZE_EXCEEDED, SIZE_EXCEEDED)])
+            s.data = state
+            s.size = len(state)
+            session.flush_reports()
+            session.report_now(True, self.sized, self.sized, &s, True)
+        if not self.detached:
+            session.send_detach(self.handle, True)
+        session.connection.close(CONNECTION_FORCED, SIZE_EXCEEDED)
+        return 0
+
+    def __dealloc__(self):
+        if self.streams is not NULL:
+            self.streams.owner = NULL
+            meter_release(self.streams)
+        if self.whole is not NULL:
+            self.whole.owner = NULL
+            meter_release(self.whole)
+
+    cdef Meter* streams_meter(self) except NULL:
+        if self.streams is NULL:
+            self.streams = meter_new(<void*>self, link_freed, self.session.streams_meter())
+        return self.streams
+
+    cdef Meter* whole_meter(self) except NULL:
+        if self.whole is NULL:
+            self.whole = meter_new(<void*>self, link_freed, self.session.whole_meter())
+        return self.whole
+
+    cdef void content_freed(self) noexcept:
+        if self.credit_held and self.streams.held < <size_t>CREDIT_OCTETS // 2 and not self.detached:
+            self.credit_held = False
+            self.session.want_flow(self)
+
+    cdef void grant_again(self) noexcept:
+        self.credit_withheld = False
+        if not self.detached:
+            self.session.want_flow(self)
+
+    cdef str give_up(self):
+        raise NotImplementedError
+
+    cdef int last_resort(self, size_t held) except -1:
+        self.session.connection.process.given_up += 1
+        self.session.connection.handler.on_given_up(self, held, self.give_up())
+        return 0
+
+    cdef uint32_t progress(self) noexcept:
+        return self.passed
+
+    cdef int mark_ready(self) except -1:
+        cdef Session session = self.session
+        cdef bint front = self.urgent
+        if self.in_ready is NULL and not session.connection.finished:
+            if front:
+                ready_prepend(&session.ready, self)
+            else:
+                ready_append(&session.ready, self)
+            session.connection.want_turn(session, front)
+        return 0
+
+    cdef int show_message(self, const uint8_t* data, size_t size) except -1:
+        self.session.handler.on_message(self, data[:size if size < MESSAGE_OCTETS else MESSAGE_OCTETS])
+        return 0
+
+    cdef int decide_no_more(self) except -1:
+        """We have detached the link, maybe while its attach was being decided: no frame waits for that any more."""
+        if self.pending:
+            self.pending = False
+            self.session.connection.resume(PAUSE_ATTACH)
+        return 0
+
+    def end_by(self, fault):
+        """A fault of ours on behalf of the link ends its connection."""
+        self.session.connection.end_by(fault)
+
+    def close_on_detach(self):
+        """Whatever the peer's detach says, the answer is to close the link: it is over."""
+        self.answer_closed = True
+
+    def answer_detach(self):
+        """What on_detached asked to wait for has happened: answer the peer."""
+        cdef Session session = self.session
+        if not self.answers_later:
+            return
+        self.answers_later = False
+        if session.ended:
+            session.answers -= 1
+            session.end_if_due()
+        else:
+            session.send_detach(self.handle, self.answer_closed)
+            session.release(self)
+
+    cdef int peer_detached(self) except -1:
+        if self.detached:
+            return self.session.release(self)
+        self.lost()
+        if not self.answers_later:
+            self.session.send_detach(self.handle, self.answer_closed)
+            self.session.release(self)
+        return 0
+
+
+cdef void link_freed(void* owner) noexcept:
+    (<Link>owner).passed += 1
+    (<Link>owner).content_freed()

@@ -1,0 +1,52 @@
+"""The bound of memory: octets of messages that a connection, and the process, may hold."""
+from libc.stdint cimport uint64_t
+
+from router.amqp.channel cimport Channel
+from router.amqp.clock cimport Clock
+from router.amqp.endpoint cimport Endpoint
+from router.amqp.meter cimport Meter
+from router.amqp.object_table cimport ObjectTable
+from router.amqp.survey cimport Survey
+
+cdef enum:
+    # Octets of messages that a connection may hold, and a process, where the configuration says nothing.
+    CONNECTION_CONTENT = 268435456
+    PROCESS_CONTENT = 1073741824
+
+# Owner: the scheduler.
+cdef class ProcessMemory:
+    cdef Clock clock
+    cdef public uint64_t content_limit    # octets of messages that the process may hold
+    cdef uint64_t content                 # … and holds
+    cdef readonly bint crowded        # it holds them: nobody gets credit or window for what is held up
+    cdef bint watched                 # … and `starved` looks whether somebody waits for that
+    cdef set withheld                 # Connections of which something goes on when it is not crowded any more
+    cdef set connections              # … that are open
+    cdef uint64_t walked              # ms: when a connection had the links of all looked at
+    cdef public uint64_t windows_shut  # sessions whose window stays shut until something is taken
+    # Links whose messages were given up at the bound of memory; whoever counts them takes them from here.
+    cdef public uint64_t given_up
+    cdef int note_content(self, uint64_t held) except -1
+    cdef void survey(self, Survey* found) noexcept
+    cdef void survey_consumers(self, Survey* found, const Meter* connection) noexcept
+    cdef int end_most(self, Survey* found) except -1
+
+# Base of a connection. Owner: the transport.
+cdef class ConnectionMemory:
+    cdef ProcessMemory process
+    cdef ObjectTable local_channels         # its sessions
+    cdef Meter* content                     # octets held of messages that came by it, NULL before the first
+    cdef readonly uint64_t content_limit    # … and how many may be
+    cdef list withheld                      # links that get no credit while it holds too much; None: none
+    cdef set shut                           # sessions whose window is shut because it, or the process, does; None: none
+    cdef bint watched                       # … and `Scheduler.starved` looks whether that lasts
+    cdef Meter* content_meter(self) except NULL
+    cdef bint content_full(self) noexcept
+    cdef bint full(self) noexcept
+    cdef void wait_for_room(self, Channel channel) noexcept
+    cdef void room_again(self) noexcept
+    cdef bint stands_still(self) noexcept
+    cdef void survey(self, Survey* found) noexcept
+    cdef void withhold(self, Endpoint link) noexcept
+    cdef void grant_withheld(self) noexcept
+    cdef void let_go(self) noexcept

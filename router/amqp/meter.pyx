@@ -1,0 +1,27 @@
+"""Flow control counts octets: those of messages that are held and that not all readers have passed."""
+from libc.stdlib cimport free, malloc
+
+
+cdef Meter* meter_new(void* owner, MeterFreed freed, Meter* parent=NULL) except NULL:
+    cdef Meter* m = <Meter*>malloc(sizeof(Meter))
+    if m is NULL:
+        raise MemoryError("meter")
+    m.refs = 1
+    m.owner = owner
+    m.freed = freed
+    m.held = 0
+    m.parent = parent
+    if parent is not NULL:
+        parent.refs += 1
+    return m
+
+
+cdef void meter_release(Meter* m) noexcept:
+    cdef Meter* parent
+    while m is not NULL:
+        m.refs -= 1
+        if m.refs:
+            return
+        parent = m.parent
+        free(m)
+        m = parent

@@ -1,0 +1,22 @@
+"""A link whose deliveries are Python objects: base of Sender and Receiver."""
+from libc.stdint cimport uint8_t, uint32_t
+
+from router.amqp.id_map cimport IdMap
+from router.amqp.endpoint cimport EntryOwner
+from router.amqp.link cimport Link
+
+# An unsettled delivery in the map of its session. Owner: its link.
+cdef struct Unsettled:
+    EntryOwner* owner
+    uint32_t id
+
+# Owner: its session.
+cdef class PlainLink(Link):
+    cdef EntryOwner entry_owner
+    cdef public object handler             # see sender.pyx, receiver.pyx
+    cdef readonly dict unsettled           # delivery-id -> delivery
+    cdef readonly uint32_t delivery_count
+    cdef readonly uint32_t credit
+    cdef int remember(self, IdMap* entries, uint32_t id, object delivery) except -1
+    cdef int forget(self, IdMap* entries, uint32_t id) except -1
+    cdef int forget_all(self) except -1

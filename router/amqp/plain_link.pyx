@@ -1,0 +1,65 @@
+"""A link whose deliveries are Python objects: for clients, and for servers that are no router."""
+from libc.stdlib cimport free, malloc
+
+from router.amqp.id_map cimport map_put, map_take
+
+
+cdef class PlainLink(Link):
+    """Base of Sender and Receiver. Owner: its session."""
+
+    def __cinit__(self, handler, **options):
+        self.handler = handler
+        self.unsettled = {}
+        self.entry_owner.link = <void*>self
+
+    cdef int remember(self, IdMap* entries, uint32_t id, object delivery) except -1:
+        cdef Unsettled* entry = <Unsettled*>malloc(sizeof(Unsettled))
+        if entry is NULL:
+            raise MemoryError("delivery")
+        entry.owner = &self.entry_owner
+        entry.id = id
+        try:
+            map_put(entries, id, entry)
+        except MemoryError:
+            free(entry)
+            raise
+        self.unsettled[id] = delivery
+        return 0
+
+    cdef int forget(self, IdMap* entries, uint32_t id) except -1:
+        free(map_take(entries, id))
+        self.unsettled.pop(id, None)
+        return 0
+
+    cdef int forget_all(self) except -1:
+        cdef IdMap* entries = &self.session.received if self.incoming else &self.session.sent
+        for id in self.unsettled:
+            free(map_take(entries, id))
+        return 0
+
+    cdef bint has_deliveries(self) noexcept:
+        return len(self.unsettled) > 0
+
+    cdef int lost(self) except -1:
+        if self.detached:
+            return 0
+        self.detached = True
+        self.forget_ready()
+        self.forget_all()
+        self.session.link_gone(self)       # what was unsettled is still to be seen
+        self.unsettled.clear()
+        return 0
+
+    def detach(self, closed=True, condition=None, description=None):
+        """Detach from our side; what comes for the handle until the peer's detach is absorbed."""
+        if self.detached:
+            return
+        self.answer_closed = closed
+        self.lost()
+        self.answers_later = False
+        self.session.send_detach(self.handle, closed, condition, description)
+
+    @property
+    def ended(self):
+        """Detached by either side, or lost with its session."""
+        return self.detached

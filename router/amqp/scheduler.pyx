@@ -1,0 +1,125 @@
+"""The turns of the connections of one event loop: who writes, who is read on, whose links end.
+
+docs/internals/engine.md, "A wake".
+"""
+from collections import deque
+
+
+cdef class Scheduler(Clock):
+    def __cinit__(self):
+        self.memory = ProcessMemory(self)
+        self.dirty = []
+        self.resumed = []
+        self.turns = []
+        self.losing = []
+        self.frames_left = FRAMES_A_WAKE
+        self.losses_left = LOSSES_A_WAKE
+
+    cpdef void begin_wake(self) noexcept:
+        """What has come may be dealt with, as far as this wake goes."""
+        self.frames_left = FRAMES_A_WAKE
+        self.losses_left = LOSSES_A_WAKE
+
+    cpdef bint unfinished(self) noexcept:
+        """Something waits for the next wake."""
+        return (bool(self.turns) and not self.behind) or bool(self.losing)
+
+    def go_on(self):
+        """For whoever has no event loop with wakes, as a client with one connection: nobody else is to have a turn, so
+        all that waits for one goes on. True: something has; the connection is to be offered octets again."""
+        cdef bint waited = self.unfinished()
+        self.begin_wake()
+        if waited:
+            self.give_turns()
+            self.lose_links()
+        self.resumed.clear()
+        return waited
+
+    cpdef int give_turns(self) except -1:
+        """Those go on that have waited longest for the turn of a frame."""
+        cdef Scheduled connection
+        if self.behind:
+            return 0
+        cdef list turns = self.turns[:FRAMES_A_WAKE // FRAMES_A_TURN]
+        del self.turns[:FRAMES_A_WAKE // FRAMES_A_TURN]
+        for connection in turns:
+            connection.take_turn()
+        return 0
+
+    cpdef int lose_links(self) except -1:
+        """End links that are lost, of one connection after the other."""
+        cdef Scheduled connection
+        cdef list losing = self.losing
+        self.losing = []
+        self.losses_left = LOSSES_A_WAKE
+        for at, connection in enumerate(losing):
+            if not self.losses_left:
+                self.losing = losing[at:] + self.losing
+                break
+            connection.waits_to_lose = False
+            try:
+                connection.lose_more()
+            except Exception as fault:
+                connection.end_by(fault)
+        return 0
+
+
+cdef class Scheduled(ConnectionMemory):
+    cdef int take_turn(self) except -1:
+        raise NotImplementedError
+
+    cdef int all_lost(self) except -1:
+        raise NotImplementedError
+
+    cpdef void end_by(self, object error):
+        raise NotImplementedError
+
+    cdef int report_fault(self, object error) except -1:
+        if self.handler is not None:
+            self.handler.on_fault(self, error)
+        return 0
+
+    cdef void mark_dirty(self) noexcept:
+        if not self.dirty:
+            self.dirty = True
+            self.scheduler.dirty.append(self)
+
+    cdef int lose_channel(self, Channel channel) except -1:
+        """One session is lost."""
+        if self.losing is None:
+            self.losing = deque()
+        self.losing.append(channel)
+        return self.lose_more()
+
+    cdef int lose_more(self) except -1:
+        """End links that are lost, as many as have their turn; when none is left, what follows."""
+        cdef Channel channel
+        cdef uint32_t most = LOSSES_A_TURN
+        cdef uint32_t ended = 0
+        cdef bint done
+        if self.loses or self.waits_to_lose:
+            return 0
+        if self.scheduler.losses_left < most:
+            most = self.scheduler.losses_left
+        self.loses = True
+        try:
+            while self.losing:
+                channel = self.losing[0]
+                try:
+                    done = channel.lose_some(most, &ended)
+                except Exception as fault:
+                    self.report_fault(fault)
+                    done = True
+                if not done:
+                    break
+                self.losing.popleft()
+        finally:
+            self.loses = False
+            self.scheduler.losses_left -= ended
+            self.scheduler.losses += ended
+        if self.losing:
+            self.waits_to_lose = True
+            self.scheduler.losing.append(self)
+            return 0
+        self.losing = None
+        return self.all_lost()

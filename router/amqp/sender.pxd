@@ -1,0 +1,25 @@
+"""A link on which we send (part 2, 2.6)."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.plain_link cimport PlainLink, Unsettled
+
+# A delivery that we send. Owner: its sender, until it is settled.
+cdef class Sent:
+    cdef readonly uint32_t id              # once its first frame is written
+    cdef readonly bytes tag
+    cdef readonly bint settled
+    cdef public object context             # of whoever sends it
+    cdef bytes octets
+    cdef size_t written                    # octets of it in the write buffer
+    cdef uint32_t message_format
+    cdef readonly bint started
+    cdef readonly bint written_out         # its last frame is in the write buffer
+    cdef bint aborted                      # it was settled before its last octet was written
+
+cdef class Sender(PlainLink):
+    cdef object queue                      # deque of Sent: not written, or not wholly
+    cdef bint drain
+    cdef uint64_t next_tag
+    cdef int write_part(self, Sent d, size_t* budget) except -1
+    cdef int finish_drain(self) except -1
+    cdef int send_state(self, bint drain) except -1

@@ -1,0 +1,175 @@
+"""A link on which we send (part 2, 2.6), within credit and window.
+
+Its handler is a Python object with
+
+    on_credit(sender)                                      the receiver has granted credit
+    on_outcome(sender, delivery, state, settled)           … and what became of a delivery: an encoded state, or b""
+
+A drain is answered when nothing is queued. Attach and detach go to the session's handler.
+"""
+from libc.string cimport memcpy
+
+from router.amqp.buffer cimport buffer_room, buffer_used
+from router.amqp.codec cimport Slice
+from router.amqp.connection cimport Connection
+from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW
+from router.amqp.credit cimport credit_left
+from router.amqp.frames cimport TRANSFER_ROOM, Flow, Transfer, write_transfer
+from router.amqp.session cimport Session
+from router.amqp.states cimport plain_state
+
+from collections import deque
+
+from router.amqp.errors import LocalError
+
+cdef enum:
+    TAG_MOST = 32              # octets of a delivery-tag (part 2, 2.8.7)
+
+
+cdef class Sent:
+    """A delivery that we send."""
+
+
+cdef class Sender(PlainLink):
+    """Owner: its session."""
+
+    def __cinit__(self, handler, *, initial_delivery_count=0):
+        self.queue = deque()
+        self.delivery_count = initial_delivery_count
+
+    @property
+    def queued(self):
+        """Deliveries that are not wholly in the write buffer."""
+        return len(self.queue)
+
+    def send(self, bytes octets not None, *, bytes tag=None, settled=False, message_format=0, context=None):
+        """Queue a message, encoded. Whoever must bound the queue waits for `credit` first."""
+        cdef Sent d = Sent()
+        if self.detached:
+            raise LocalError("link", "amqp:not-allowed", f"link {self.name} is detached")
+        if tag is None:
+            tag = self.next_tag.to_bytes(8, "big")
+            self.next_tag += 1
+        elif not 1 <= len(tag) <= TAG_MOST:
+            raise ValueError(f"a delivery-tag has 1 to {TAG_MOST} octets")
+        d.octets = octets
+        d.tag = tag
+        d.settled = settled
+        d.message_format = message_format
+        d.context = context
+        self.queue.append(d)
+        self.mark_ready()
+        return d
+
+    def settle(self, Sent delivery not None):
+        """Settle a delivery that the receiver has not settled."""
+        cdef Slice none = plain_state(0)
+        if not delivery.settled and delivery.started and not self.detached:
+            delivery.settled = True
+            self.forget(&self.session.sent, delivery.id)
+            self.session.report_now(False, delivery.id, delivery.id, &none, True)
+
+    cdef int pump(self, size_t budget) except -1:
+        cdef Session session = self.session
+        cdef Sent d
+        if self.detached or session.ended:
+            return TURN_DONE
+        while self.queue:
+            d = self.queue[0]
+            if not d.started and not self.credit:
+                break
+            if not session.remote_incoming_window:
+                return TURN_WINDOW
+            if buffer_used(&session.connection.out) >= self.output_high or budget == 0:
+                return TURN_MORE
+            self.write_part(d, &budget)
+        if self.drain and (not self.queue or not self.credit):
+            self.finish_drain()
+        return TURN_DONE
+
+    cdef int write_part(self, Sent d, size_t* budget) except -1:
+        """One frame of d."""
+        cdef Session session = self.session
+        cdef Connection connection = session.connection
+        cdef size_t left = len(d.octets) - d.written
+        cdef size_t part = connection.remote_max_frame - TRANSFER_ROOM
+        cdef bint more
+        cdef uint8_t* w
+        if part > LINK_QUANTUM:
+            part = LINK_QUANTUM
+        if part > left:
+            part = left
+        if d.aborted:
+            part = 0
+        more = part < left and not d.aborted
+        if not d.started:
+            d.started = True
+            d.id = session.next_delivery_id
+            if not d.settled:
+                self.remember(&session.sent, d.id, d)
+            session.next_delivery_id += 1
+            self.delivery_count += 1
+            self.credit -= 1
+        w = buffer_room(&connection.out, TRANSFER_ROOM + part)
+        w += write_transfer(w, session.local_channel, self.handle, d.id, <const uint8_t*>d.tag, len(d.tag),
+                            d.message_format, d.settled, more, d.aborted, NULL, 0, part)
+        memcpy(w, <const uint8_t*>d.octets + d.written, part)
+        connection.out.end = w + part - connection.out.data
+        d.written += part
+        session.next_outgoing_id += 1
+        session.remote_incoming_window -= 1
+        part += TRANSFER_ROOM              # a frame counts, too: messages may be tiny
+        budget[0] = budget[0] - part if budget[0] > part else 0
+        if not more:
+            self.queue.popleft()
+            d.octets = None
+            d.written_out = True
+        return 0
+
+    cdef int on_transfer(self, const Transfer* t) except -1:
+        raise NotImplementedError          # the session has refused it: we are the sender
+
+    cdef int on_flow(self, const Flow* f) except -1:
+        if f.has_link_credit:
+            # The receiver's delivery-count, or the initial one (2.6.7).
+            self.credit = credit_left(f.delivery_count if f.has_delivery_count else 0, f.link_credit,
+                                      self.delivery_count)
+        self.drain = f.drain
+        if self.queue or self.drain:
+            self.mark_ready()
+        if f.echo and not f.drain:
+            self.send_state(False)
+        self.handler.on_credit(self)
+        return 0
+
+    cdef int finish_drain(self) except -1:
+        """What is left of the credit is given back (2.6.7)."""
+        self.drain = False
+        self.delivery_count += self.credit
+        self.credit = 0
+        return self.send_state(True)
+
+    cdef int send_state(self, bint drain) except -1:
+        cdef Flow answer
+        answer.has_handle = True
+        answer.echo = False
+        answer.handle = self.handle
+        answer.delivery_count = self.delivery_count
+        answer.link_credit = self.credit
+        answer.drain = drain
+        return self.session.send_flow(&answer)
+
+    cdef int grant(self) except -1:
+        return 0                           # the receiver grants
+
+    cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
+        cdef Sent d = self.unsettled[(<Unsettled*>entry).id]
+        cdef bytes octets = state.data[:state.size] if state.size else b""
+        if settled:
+            d.settled = True
+            self.forget(&self.session.sent, d.id)
+            if d.octets is not None:
+                d.aborted = True           # the rest of it is of no use
+                self.mark_ready()
+        self.handler.on_outcome(self, d, octets, settled)
+        return 0

@@ -1,0 +1,285 @@
+"""The links that a session carries: handles and names, attach and detach, and their end with it
+(AMQP 1.0 part 2, 2.6).
+"""
+from router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
+from router.amqp.codec cimport split_fields
+from router.amqp.connection cimport PAUSE_ATTACH
+from router.amqp.object_table cimport number_get
+from router.amqp.performatives cimport attach_values, detach_values
+from router.amqp.spec cimport P_ATTACH, P_DETACH, P_END
+from router.amqp.survey cimport STANDSTILL_MS, Survey
+
+import heapq
+
+from router.amqp import codec
+from router.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, SESSION_HANDLE_IN_USE, FatalFault, RemoteError
+from router.amqp.performatives import short_error
+
+cdef enum:
+    DETACH_ROOM = 32           # a detach without its error
+
+
+cdef class SessionLinks(Channel):
+    def __cinit__(self):
+        self.by_remote_handle = ObjectTable()
+        self.by_handle = []
+        self.free_handles = []
+        self.names = set()
+        self.attaching = {}
+        self.handle_max = 0xFFFFFFFF
+
+    cdef int flush_reports(self) except -1:
+        raise NotImplementedError
+
+    cdef int stop(self) except -1:
+        raise NotImplementedError
+
+    # -- handles and names --------------------------------------------------------------------------------------------
+
+    cdef Endpoint link_of(self, uint32_t handle):
+        cdef Endpoint link = <Endpoint>number_get(self.by_remote_handle, handle)
+        if link is None:
+            raise RemoteError("session", INVALID_FIELD, f"no such handle: {handle}")
+        return link
+
+    def add_link(self, Endpoint link not None, name, remote_handle, incoming):
+        """Give a new link its (lowest free) handle. remote_handle None: we attach it. Raises RemoteError when the peer
+        allows no more.
+        """
+        handle = self.free_handles[0] if self.free_handles else len(self.by_handle)
+        if handle > self.handle_max:
+            raise RemoteError("session", RESOURCE_LIMIT, f"the peer's handle-max {self.handle_max} leaves no handle")
+        if self.free_handles:
+            heapq.heappop(self.free_handles)
+            self.by_handle[handle] = link
+        else:
+            self.by_handle.append(link)
+        self.names.add((name, incoming))
+        link.join(self)
+        link.name = name
+        link.handle = handle
+        link.incoming = incoming
+        link.initiated = remote_handle is None
+        if link.initiated:
+            self.attaching[name, incoming] = link
+        else:
+            link.remote_handle = remote_handle
+
+    @property
+    def room(self):
+        """Whether we may attach another link. Until the peer has answered our begin it allows one, for all we know."""
+        return (self.free_handles[0] if self.free_handles else len(self.by_handle)) \
+            <= (0 if self.unanswered else self.handle_max)
+
+    cdef int release(self, Endpoint link) except -1:
+        """Both detaches are through: the handle is free."""
+        self.by_handle[link.handle] = None
+        heapq.heappush(self.free_handles, link.handle)
+        return 0
+
+    def replace_link(self, Endpoint old not None, Endpoint new not None):
+        """Another object stands for a link of which nothing has come yet but flows."""
+        new.join(self)
+        new.name = old.name
+        new.handle = old.handle
+        new.remote_handle = old.remote_handle
+        new.incoming = old.incoming
+        self.by_handle[old.handle] = new
+        self.by_remote_handle.put(old.remote_handle, new)
+        old.gone = old.detached = True
+
+    def free_name(self, name, incoming):
+        """A link name that no other link of the session has: two clients may have chosen the same for both."""
+        chosen = name
+        while (chosen, incoming) in self.names or (chosen, incoming) in self.attaching:
+            self.copies += 1
+            chosen = f"{name}#{self.copies + 1}"
+        return chosen
+
+    def forget_attach(self, Endpoint link not None):
+        """A link that was given a handle is not attached after all."""
+        self.attaching.pop((link.name, link.incoming), None)
+
+    # -- attach and detach --------------------------------------------------------------------------------------------
+
+    cdef int attach(self, const uint8_t* p, const uint8_t* end) except -1:
+        cdef list items = split_fields(p, end)
+        cdef Endpoint link
+        name, handle, role = attach_values(items)
+        if number_get(self.by_remote_handle, handle) is not None:
+            raise RemoteError("link", SESSION_HANDLE_IN_USE, f"handle {handle} is in use")
+        link = self.attaching.pop((name, not role), None)
+        if link is not None:
+            link.remote_handle = handle
+            self.by_remote_handle.put(handle, link)
+            if not link.detached:  # else nobody waits for the answer any more: the peer's detach is next
+                self.handler.on_attached(link, items)
+            return FRAME_TAKEN
+        # Links of clients with equal names come from a router of Dispatch 1.19 as they are (brokers-and-edge.md LR-13).
+        if (name, not role) in self.names and not self.routers:
+            raise RemoteError("link", INVALID_FIELD, f"link name already attached: {name}")
+        link = self.handler.on_attach(self, items)
+        self.by_remote_handle.put(handle, link)
+        return FRAME_TAKEN
+
+    def send_attach(self, items):
+        """Write an attach of encoded items."""
+        if self.ended:
+            return
+        self.connection.send_frame(self.local_channel, codec.encode_described(P_ATTACH, items))
+
+    cdef int detach(self, const uint8_t* p, const uint8_t* end) except -1:
+        cdef list items = split_fields(p, end)
+        cdef Endpoint link
+        handle, closed, error = detach_values(items)
+        link = self.link_of(handle)
+        if link.pending:
+            self.connection.pause(PAUSE_ATTACH)
+            return FRAME_WAITS
+        self.by_remote_handle.remove(handle)
+        link.answer_closed = closed
+        link.detach_error = error
+        link.peer_detached()
+        return FRAME_TAKEN
+
+    def send_detach(self, uint32_t handle, closed, condition=None, description=None):
+        """Write a detach, after the outcomes of what came on the link: behind it they would be of no use."""
+        if self.ended:
+            return
+        self.flush_reports()
+        items = [codec.encode_uint(handle), b"\x41" if closed else b"\x42"]
+        if condition is not None:
+            items.append(codec.encode_error(condition, description))
+        elif not closed:
+            items.pop()
+        self.connection.send_frame(self.local_channel, codec.encode_described(P_DETACH, items))
+
+    def send_raw_detach(self, uint32_t handle, closed, error):
+        """Write a detach with an encoded error, or None; after outcomes, as above."""
+        self.flush_reports()
+        if error and DETACH_ROOM + len(error) > self.connection.remote_max_frame:
+            # Another connection has longer frames.
+            error = short_error(error)
+        items = [codec.encode_uint(handle), b"\x41" if closed else b"\x42"] + ([error] if error else [])
+        self.connection.send_frame(self.local_channel, codec.encode_described(P_DETACH, items))
+
+    cdef int link_gone(self, Endpoint link) except -1:
+        """To be called once for each link, when it is lost for whatever reason."""
+        link.gone = True
+        if link.streams is not NULL:
+            link.streams.owner = NULL      # what it has left behind is of nobody
+        if link.whole is not NULL:
+            link.whole.owner = NULL
+        if self.went_on is link:
+            self.went_on = None
+        self.names.discard((link.name, link.incoming))
+        link.answers_later = self.handler.on_detached(link)
+        if self.ended and link.answers_later:
+            self.answers += 1
+        return 0
+
+    # -- all of them --------------------------------------------------------------------------------------------------
+
+    cdef bint any_goes_on(self) noexcept:
+        cdef Endpoint link = self.went_on
+        if link is not None and link.goes_on():
+            return True
+        for link in self.by_handle:
+            if link is not None and link.goes_on():
+                self.went_on = link
+                return True
+        self.went_on = None
+        return False
+
+    cdef void survey(self, Survey* found) noexcept:
+        """Whoever is first seen to hold something may still be about to move."""
+        cdef Endpoint link
+        cdef size_t held
+        cdef uint32_t progress
+        for link in self.by_handle:
+            if link is None or link.detached or not link.holds():
+                continue
+            progress = link.progress()
+            if progress != link.looked_at or not link.stood_since:
+                link.looked_at = progress
+                link.stood_since = found.now
+            if link.incoming == found.consumers:
+                continue
+            held = link.octets_held() if link.incoming else link.octets_queued(found)
+            if found.now - link.stood_since < STANDSTILL_MS:
+                found.moving += held
+                continue
+            found.stuck += held
+            if held > found.most_held:
+                found.most_held = held
+                found.most = <void*>link
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    cdef int end(self) except -1:
+        """The peer's end: answered when the ends of its links are known wherever they matter."""
+        self.lost()
+        self.end_due = True
+        return 0
+
+    cdef int end_if_due(self) except -1:
+        if self.end_due and self.empty and self.answers == 0 and not self.connection.finished:
+            self.send_end()
+        return 0
+
+    cdef int send_end(self) except -1:
+        self.end_due = False
+        self.connection.send_frame(self.local_channel, codec.encode_described(P_END, []))
+        return self.connection.forget_channel(self)
+
+    cdef int lost(self) except -1:
+        """Every link is lost, and ends in its turn (`lose_some`). Nothing more is written."""
+        cdef Endpoint link
+        if self.ended:
+            return 0
+        self.stop()
+        self.ended = True
+        self.attaching = {}
+        self.went_on = None                # it knows us: nothing of a session is to wait for the collector
+        for link in self.by_handle:
+            if link is not None:
+                link.forget_ready()
+                if link.gone:
+                    # Its detach waits for a confirmation, and the answer to an end waits with it.
+                    self.answers += link.answers_later
+        return 0
+
+    cdef bint lose_some(self, uint32_t most, uint32_t* ended) except *:
+        cdef Endpoint link
+        while self.lost_at < <uint32_t>len(self.by_handle):
+            link = self.by_handle[self.lost_at]
+            if link is not None and not link.gone:
+                if ended[0] == most:
+                    return False
+                ended[0] += 1
+                try:
+                    link.lost()
+                except Exception as fault:
+                    self.lost_badly(link, fault)
+            self.lost_at += 1
+        self.by_handle = []
+        self.by_remote_handle = ObjectTable()
+        self.empty = True
+        self.end_if_due()
+        return True
+
+    cdef int lost_badly(self, Endpoint link, object fault) except -1:
+        """A fault of ours while a link was lost: the others are to be lost all the same. Deliveries that still refer to
+        this link would outlive it, and nobody could say where they turn up: then the process ends.
+        """
+        if link.has_deliveries():
+            raise FatalFault(f"a link could not be taken apart: {type(fault).__name__}: {fault}") from fault
+        self.connection.report_fault(fault)
+        link.detached = True
+        if link.gone:
+            return 0
+        try:
+            self.link_gone(link)
+        except Exception as again:
+            self.connection.report_fault(again)
+        return 0

@@ -1,0 +1,43 @@
+"""Delivery states (part 3, 3.4), encoded: what kind one is of, and those that say nothing more."""
+from libc.stdint cimport uint8_t, uint64_t
+
+from router.amqp.codec cimport Slice, open_described
+from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
+
+cdef enum:
+    OTHER_STATE = 0xFF         # a state whose descriptor is not of part 3
+
+cdef uint8_t[4] ACCEPTED_OCTETS = [0x00, 0x53, 0x24, 0x45]
+cdef uint8_t[4] REJECTED_OCTETS = [0x00, 0x53, 0x25, 0x45]
+cdef uint8_t[4] RELEASED_OCTETS = [0x00, 0x53, 0x26, 0x45]
+# delivery-failed=true, undeliverable-here=false: the state of what was sent to a consumer that went away
+cdef uint8_t[8] MODIFIED_OCTETS = [0x00, 0x53, 0x27, 0xC0, 0x03, 0x02, 0x41, 0x42]
+
+
+cdef uint8_t state_kind(const Slice* state) noexcept nogil:
+    """The descriptor of an encoded state: 0 for none, OTHER_STATE for one that is only relayed."""
+    cdef uint64_t code
+    if state.data is NULL or state.size == 0:
+        return 0
+    if open_described(state.data, state.data + state.size, &code) is NULL or code > 0xFE:
+        return OTHER_STATE
+    return <uint8_t>code
+
+
+cdef Slice plain_state(uint8_t kind) noexcept nogil:
+    """Encoding of an outcome without fields."""
+    cdef Slice s
+    s.size = 4
+    if kind == D_ACCEPTED:
+        s.data = ACCEPTED_OCTETS
+    elif kind == D_REJECTED:
+        s.data = REJECTED_OCTETS
+    elif kind == D_RELEASED:
+        s.data = RELEASED_OCTETS
+    elif kind == D_MODIFIED:
+        s.data = MODIFIED_OCTETS
+        s.size = 8
+    else:
+        s.data = NULL
+        s.size = 0
+    return s

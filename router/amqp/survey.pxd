@@ -1,0 +1,18 @@
+"""What a look at the links that hold messages finds, at a bound of memory."""
+from libc.stdint cimport uint32_t, uint64_t
+
+from router.amqp.meter cimport Meter
+
+cdef enum:
+    STANDSTILL_MS = 2000       # at a bound of memory: nothing was taken for so long, although others wait for it
+
+# What a look at the links that hold messages has found. Valid until anything else is done.
+cdef struct Survey:
+    uint64_t now
+    bint consumers             # what is looked for: consumers with messages that are of no producer here
+    const Meter* connection    # … but came by links of this connection that are gone; NULL: or from other workers
+    uint32_t budget            # … of which so many are looked at
+    size_t stuck               # octets of links of which nobody has taken any for STANDSTILL_MS
+    size_t moving              # … of those of which somebody has
+    void* most                 # the link that holds most of `stuck`, or NULL
+    size_t most_held           # octets that it holds

@@ -1,0 +1,59 @@
+"""`sluice console`: opens the web console of a running router in a browser, or prints where it is."""
+
+import argparse
+import sys
+import webbrowser
+from collections.abc import Iterable, Sequence
+from urllib.parse import urlsplit
+
+from router.cli.client import Client, Row, guarded
+from router.cli.options import Parser, add_connection_options, add_target_options, target
+from router.config.entities import console_url
+
+DESCRIPTION = (
+    "Open the web console of a router in a browser. Where none can be opened, print where the console is. "
+    "The exit code is 1 if the router has no listener for it."
+)
+NONE = (
+    "This router has no console: it needs a listener with `http: yes` and without `httpRootDir` (docs/user/console.md)"
+)
+_EVERYWHERE = ("", "0.0.0.0", "::")
+_COLUMNS = ["name", "host", "port", "http", "websockets", "httpRootDir", "sslProfile"]
+
+
+def main(words: Sequence[str] | None = None, program: str = "sluice console") -> int:
+    """Run the command; return the exit code."""
+    options = parser(program).parse_args(words)
+    return guarded(lambda: _run(options))
+
+
+def parser(program: str) -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = Parser(program, DESCRIPTION)
+    made.add_argument("--print", action="store_true", dest="only_print", help="print where it is, and open nothing")
+    add_target_options(made)
+    add_connection_options(made)
+    return made
+
+
+def _run(options: argparse.Namespace) -> int:
+    where = target(options)
+    with Client(where) as client:
+        found = consoles(client.rows("listener", _COLUMNS), urlsplit(where.url.text).hostname or "")
+    if not found:
+        print(NONE, file=sys.stderr)
+        return 1
+    if options.only_print or not webbrowser.open(found[0]):
+        print("\n".join(found))
+    return 0
+
+
+def consoles(listeners: Iterable[Row], asked: str) -> list[str]:
+    """The addresses of consoles; of a port that the system chose only the log knows. asked: where the router was
+    found."""
+    near = "localhost" if asked in _EVERYWHERE else asked
+    return [
+        console_url(near if row["host"] in _EVERYWHERE else row["host"], row["port"], encrypted=bool(row["sslProfile"]))
+        for row in listeners
+        if row["http"] and row["websockets"] and not row["httpRootDir"] and str(row["port"]) != "0"
+    ]

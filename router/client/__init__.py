@@ -1,0 +1,46 @@
+"""An AMQP 1.0 client on the engine of the router: blocking (`connect`) and for asyncio (`aconnect`)."""
+
+from router.client.aio import AsyncConnection, AsyncReceiver, AsyncSender, aconnect
+from router.client.attach import Terminus
+from router.client.backoff import Backoff
+from router.client.blocking import Connection, Receiver, Sender, connect
+from router.client.errors import (
+    ClientError,
+    ConnectionFailedError,
+    LinkDetachedError,
+    StaleDeliveryError,
+    UnsettledError,
+)
+from router.client.links import Delivery
+from router.client.message import Message, Parts, Sequences
+from router.client.outcome import Accepted, Modified, OtherState, Outcome, Rejected, Released
+from router.client.tls import Tls
+
+__all__ = [
+    "Accepted",
+    "AsyncConnection",
+    "AsyncReceiver",
+    "AsyncSender",
+    "Backoff",
+    "ClientError",
+    "Connection",
+    "ConnectionFailedError",
+    "Delivery",
+    "LinkDetachedError",
+    "Message",
+    "Modified",
+    "OtherState",
+    "Outcome",
+    "Parts",
+    "Receiver",
+    "Rejected",
+    "Released",
+    "Sender",
+    "Sequences",
+    "StaleDeliveryError",
+    "Terminus",
+    "Tls",
+    "UnsettledError",
+    "aconnect",
+    "connect",
+]

@@ -1,0 +1,377 @@
+"""The client for asyncio.
+
+    async with await aconnect("amqp://127.0.0.1:5672") as connection:
+        sender = await connection.sender("examples")
+        receiver = await connection.receiver("examples")
+        await sender.send(Message("hello"))
+        delivery = await receiver.receive(timeout=5)
+        delivery.accept()
+
+Calls of several tasks may wait at the same time. Whoever is cancelled has changed nothing, except that a message which
+`send` has handed over may still arrive.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from router.client.attach import Terminus
+from router.client.backoff import Backoff
+from router.client.core import Core, Options, Stage, target
+from router.client.links import Delivery, LinkState, ReceiverState, SenderState
+from router.client.message import Message
+from router.client.outcome import Outcome
+from router.client.session import SessionState
+from router.client.tls import failure
+from router.client.url import Url
+
+CLOSE_PATIENCE = 5.0  # seconds that `close` waits for the peer's
+CONNECT_PATIENCE = 10.0  # … and that one attempt to connect takes
+GATHERED = 65536  # octets: after a shorter read a connection that gathers waits a while
+
+T = TypeVar("T")
+
+
+async def aconnect(
+    url: str | Sequence[str], *, timeout: float | None = None, reconnect: Backoff | None = None, **options: Any
+) -> "AsyncConnection":
+    """As `connect`."""
+    connection = AsyncConnection(*target(url, options), reconnect)
+    try:
+        await connection.wait(lambda: connection.core.stage is Stage.OPEN, timeout)
+    except BaseException:
+        await connection.abort()
+        raise
+    return connection
+
+
+class _Protocol(asyncio.Protocol):
+    """One transport. Owner: the connection's task."""
+
+    def __init__(self, connection: "AsyncConnection", secure: bool) -> None:
+        self.connection = connection
+        self.secure = secure
+        self.transport: asyncio.Transport | None = None
+        self.writable = True
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.connection.began(self)
+
+    def data_received(self, octets: bytes) -> None:
+        if self.connection.gather and len(octets) < GATHERED:
+            assert self.transport is not None
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_later(self.connection.gather, self.read_on)
+        self.connection.received(octets)
+
+    def read_on(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self.connection.progress()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        what = failure(error) if isinstance(error, OSError) else error
+        self.connection.lost(f"connection lost: {what}" if error else "the peer has closed the socket")
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+class AsyncConnection:
+    """Made by `aconnect`."""
+
+    def __init__(self, urls: Sequence[Url], options: Options, reconnect: Backoff | None) -> None:
+        self.core = Core(options)
+        self.core.changed = self._soon
+        self.core.later = self._compute
+        self.urls = urls
+        self.reconnect = reconnect
+        #: Seconds between reads of little: what takes many messages together need not wake up for each.
+        self.gather = 0.0
+        self._session: SessionState | None = None
+        self._protocol: _Protocol | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._planned = False  # `progress` is to be called
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    # -- use -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def remote(self) -> dict[str, Any]:
+        """The peer's open: container, hostname, properties, offered, desired."""
+        return self.core.remote
+
+    def session(self) -> "AsyncSession":
+        """Another session; links are made on the first one otherwise."""
+        return AsyncSession(self, self.core.session())
+
+    async def sender(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "AsyncSender":
+        return await AsyncSession(self, self._first()).sender(address, timeout=timeout, **options)
+
+    async def receiver(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "AsyncReceiver":
+        return await AsyncSession(self, self._first()).receiver(address, timeout=timeout, **options)
+
+    async def close(self, condition: str | None = None, description: str | None = None) -> None:
+        """Send what is queued and settled, close, and wait for the peer a while."""
+        self.core.close(condition, description)
+        self.progress()
+        if self._protocol is not None:
+            await asyncio.wait([self._protocol.ended], timeout=CLOSE_PATIENCE)
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Close the socket without a word."""
+        self.core.close()
+        if self._protocol is not None and self._protocol.transport is not None:
+            self._protocol.transport.abort()
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self.lost("closed")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _first(self) -> SessionState:
+        if self._session is None:
+            self._session = self.core.session()
+        return self._session
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    async def wait(self, condition: Callable[[], T], timeout: float | None) -> T:
+        """Until `condition()` is true; returns that. Raises TimeoutError, whatever the condition raises, and
+        ConnectionFailedError when there is no connection any more."""
+
+        self._soon()
+        async with asyncio.timeout(timeout):
+            # It is asked here, not in `progress`: what it takes must not get lost when this task is cancelled.
+            while not (value := condition()):
+                self.core.check()
+                future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._waiters.append(future)
+                await future
+        return value
+
+    def progress(self) -> None:
+        """Something has happened, or there may be something to send."""
+        self._planned = False
+        self._flush()
+        waiters, self._waiters = self._waiters, []
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)
+
+    def _soon(self) -> None:
+        """`progress` at the end of what this task does now: many outcomes leave together."""
+        if not self._planned:
+            self._planned = True
+            asyncio.get_running_loop().call_soon(self.progress)
+
+    def _flush(self) -> None:
+        protocol = self._protocol
+        if protocol is None or protocol.transport is None:
+            return
+        while protocol.writable and (octets := self.core.output(time.monotonic())):
+            protocol.transport.write(octets)
+        if self.core.closing and self.core.connection is not None:
+            protocol.transport.close()
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self.core.tick(time.monotonic())
+        self._timer = None if due is None else asyncio.get_running_loop().call_later(due, self.progress)
+
+    @property
+    def flushed(self) -> bool:
+        """The transport has room for more."""
+        return self._protocol is not None and self._protocol.writable
+
+    def began(self, protocol: _Protocol) -> None:
+        self._protocol = protocol
+        self.core.start(time.monotonic(), protocol.secure)
+        self.progress()
+
+    def received(self, octets: bytes) -> None:
+        self.core.receive(octets, time.monotonic())
+        self.progress()
+
+    def _compute(self, work: Callable[[], bytes]) -> None:
+        """In another thread: a server says how long SCRAM takes, and other tasks go on."""
+        protocol = self._protocol
+
+        def computed(future: asyncio.Future[bytes]) -> None:
+            if self._protocol is protocol and not future.cancelled():
+                self.core.answer_sasl(future.result(), time.monotonic())
+                self.progress()
+
+        asyncio.get_running_loop().run_in_executor(None, work).add_done_callback(computed)
+
+    def lost(self, why: str) -> None:
+        self._protocol = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.core.lost(why)
+        self.progress()
+
+    async def _run(self) -> None:
+        """Connect, and again when that is lost."""
+        attempt = 0
+        while self.core.stage is not Stage.CLOSED:
+            url = self.urls[attempt % len(self.urls)]
+            attempt += 1
+            try:
+                context, name = self.core.tls(url)
+                async with asyncio.timeout(CONNECT_PATIENCE):
+                    _, protocol = await asyncio.get_running_loop().create_connection(
+                        partial(_Protocol, self, url.secure),
+                        url.host,
+                        url.port,
+                        ssl=context,
+                        server_hostname=None if context is None else name,
+                    )
+            except OSError as error:  # TimeoutError is one
+                self.core.not_connected(url, error)
+            else:
+                await protocol.ended
+                if self.core.was_open:
+                    attempt = 0
+            if 0 < attempt < len(self.urls) and not self.core.remote:
+                continue
+            delay = self.reconnect.delay(attempt) if self.reconnect is not None else None
+            if delay is None or self.core.refused:
+                self.core.give_up()
+                self.progress()
+                return
+            await asyncio.sleep(delay)
+
+
+class AsyncSession:
+    """As `Session`."""
+
+    def __init__(self, connection: AsyncConnection, state: SessionState) -> None:
+        self.connection = connection
+        self.state = state
+
+    async def sender(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "AsyncSender":
+        options.setdefault("target", Terminus(address))
+        options.setdefault("source", Terminus())
+        sender = AsyncSender(self.connection, self.state.sender(**options))
+        await sender.wait_attached(timeout)
+        return sender
+
+    async def receiver(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "AsyncReceiver":
+        options.setdefault("source", Terminus(address, dynamic=address is None))
+        options.setdefault("target", Terminus())
+        receiver = AsyncReceiver(self.connection, self.state.receiver(**options))
+        await receiver.wait_attached(timeout)
+        return receiver
+
+
+class _Link:
+    state: LinkState
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.connection = connection
+
+    @property
+    def address(self) -> str | None:
+        """Of the peer's terminus."""
+        return self.state.address
+
+    async def wait_attached(self, timeout: float | None) -> None:
+        try:
+            await self._until(lambda: self.state.attached, timeout)
+        except BaseException:
+            self.state.close()
+            raise
+
+    async def _until(self, condition: Callable[[], T], timeout: float | None) -> T:
+        def checked() -> T:
+            value = condition()
+            if not value:
+                self.state.check()
+            return value
+
+        return await self.connection.wait(checked, timeout)
+
+    async def close(self) -> None:
+        """Detach."""
+        self.state.close()
+
+
+class AsyncSender(_Link):
+    """As `Sender`."""
+
+    def __init__(self, connection: AsyncConnection, state: SenderState) -> None:
+        super().__init__(connection)
+        self.state: SenderState = state
+
+    async def send(
+        self,
+        message: Message | bytes,
+        *,
+        settled: bool | None = None,
+        tag: bytes | None = None,
+        timeout: float | None = None,
+    ) -> Outcome | None:
+        """Wait for credit, send, and wait for the outcome; None for a settled message, which the transport has."""
+        async with asyncio.timeout(timeout):
+            # Of several tasks that see the same credit, the first one takes it when it is its turn.
+            sending = await self._until(
+                lambda: self.state.send(message, settled, tag) if self.state.ready else None, None
+            )
+            assert sending is not None
+            if sending.sent.settled:
+                await self.connection.wait(lambda: self.state.written(sending) and self.connection.flushed, None)
+                return None
+            await self.connection.wait(lambda: sending.done, None)
+        return sending.result()
+
+
+class AsyncReceiver(_Link):
+    """As `Receiver`."""
+
+    def __init__(self, connection: AsyncConnection, state: ReceiverState) -> None:
+        super().__init__(connection)
+        self.state: ReceiverState = state
+
+    async def receive(self, timeout: float | None = None) -> Delivery:
+        """The next delivery. Raises TimeoutError."""
+        delivery = await self._until(self.state.take, timeout)
+        assert delivery is not None
+        return delivery
+
+    def flow(self, credit: int) -> None:
+        """Grant credit, of a receiver with window 0."""
+        self.state.flow(credit)
+
+    async def drain(self, timeout: float | None = None) -> None:
+        """Until the sender has used or given back its credit."""
+        self.state.drain()
+        await self._until(lambda: self.state.drained, timeout)
+
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        return await self.receive()

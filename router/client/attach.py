@@ -1,0 +1,105 @@
+"""Fields of an attach (part 2, 2.7.3; termini: part 3, 3.5), as a client says and reads them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from router.amqp import codec
+from router.amqp.errors import INVALID_FIELD, RemoteError
+from router.amqp.performatives import symbols
+
+NULL = b"\x40"
+SOURCE, TARGET = 0x28, 0x29
+UINT_MOST = 0xFFFFFFFF
+SETTLED = {None: NULL, False: b"\x50\x00", True: b"\x50\x01"}
+
+
+@dataclass(frozen=True)
+class Terminus:
+    """A source or target. dynamic: the peer is to make up an address."""
+
+    address: str | None = None
+    dynamic: bool = False
+    durable: int = 0
+    expiry: str | None = None  # "link-detach", "session-end", "connection-close", "never"
+    distribution: str | None = None  # of a source: "move", "copy"
+    capabilities: tuple[str, ...] = ()
+
+    def encode(self, code: int) -> bytes:
+        items = [
+            NULL if self.address is None else codec.encode_string(self.address),
+            codec.encode_uint(self.durable),
+            NULL if self.expiry is None else codec.encode_symbol(self.expiry),
+            codec.encode_uint(0),
+            b"\x41" if self.dynamic else b"\x42",
+            NULL,
+        ]
+        if code == SOURCE:
+            items += [NULL if self.distribution is None else codec.encode_symbol(self.distribution), NULL, NULL, NULL]
+        items.append(codec.encode_symbols(self.capabilities) if self.capabilities else NULL)
+        return bytes(codec.encode_described(code, items))
+
+
+def encode(
+    name: str,
+    handle: int,
+    *,
+    receiver: bool,
+    source: Terminus,
+    target: Terminus,
+    settled: bool | None,
+    second: bool = False,
+    max_message_size: int = 0,
+    properties: dict[str, Any] | None = None,
+) -> list[bytes]:
+    """Items of our attach. settled: snd-settle-mode settled or unsettled, None: mixed. second: rcv-settle-mode."""
+    items = [
+        codec.encode_string(name),
+        codec.encode_uint(handle),
+        b"\x41" if receiver else b"\x42",
+        b"\x50\x02" if settled is None else SETTLED[settled],
+        b"\x50\x01" if second else b"\x50\x00",
+        source.encode(SOURCE),
+        target.encode(TARGET),
+        NULL,
+        NULL,
+        NULL if receiver else codec.encode_uint(0),
+        codec.encode_ulong(max_message_size) if max_message_size else NULL,
+        NULL,
+        NULL,
+    ]
+    if properties:
+        items.append(
+            codec.encode_map(
+                [part for k, v in properties.items() for part in (codec.encode_symbol(k), codec.encode_value(v))]
+            )
+        )
+    return items
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The peer's attach. address: of its terminus, which is None when it refuses the link: its detach follows."""
+
+    address: str | None
+    refused: bool
+    initial_delivery_count: int
+    max_message_size: int
+    capabilities: tuple[str, ...]
+
+
+def read(items: list[bytes], receiver: bool) -> Answer:
+    """Of a link on which we are the receiver or not. Raises AmqpError."""
+    raw = items[5 if receiver else 6] if len(items) > (5 if receiver else 6) else NULL
+    address, capabilities = None, ()
+    if raw != NULL:
+        code, fields = codec.described_list(raw)
+        values = [codec.decode_one(field) for field in fields]
+        address = values[0] if values and isinstance(values[0], str) else None
+        at = 10 if code == SOURCE else 6
+        capabilities = tuple(symbols(values[at])) if len(values) > at else ()
+    first, most = (codec.decode_one(items[at]) if len(items) > at else None for at in (9, 10))
+    if first is not None and (not isinstance(first, int) or not 0 <= first <= UINT_MOST):
+        raise RemoteError("link", INVALID_FIELD, "attach: initial-delivery-count is not a uint")
+    if most is not None and (not isinstance(most, int) or most < 0):
+        raise RemoteError("link", INVALID_FIELD, "attach: max-message-size is not a ulong")
+    return Answer(address, raw == NULL, first or 0, most or 0, capabilities)

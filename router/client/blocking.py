@@ -1,0 +1,374 @@
+"""The client for programs that wait: each call runs the connection until what it asks for has happened.
+
+    with connect("amqp://127.0.0.1:5672") as connection:
+        sender = connection.sender("examples")
+        receiver = connection.receiver("examples")
+        sender.send(Message("hello"))
+        delivery = receiver.receive(timeout=5)
+        delivery.accept()
+
+One thread at a time. Heartbeats leave while a call waits; a program that does other things for long calls `poll` in
+between, or the peer gives it up. A call that ends by TimeoutError has changed nothing, except that a message which
+`send` has handed over may still arrive.
+"""
+
+import contextlib
+import select
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from router.client.attach import Terminus
+from router.client.backoff import Backoff
+from router.client.core import Core, Options, Stage, target
+from router.client.errors import UnsettledError
+from router.client.links import Delivery, LinkState, ReceiverState, SenderState
+from router.client.message import Message
+from router.client.outcome import Outcome
+from router.client.session import SessionState
+from router.client.tls import failure
+from router.client.transport import Transport
+from router.client.url import Url
+
+CLOSE_PATIENCE = 5.0  # seconds that `close` waits for the peer's
+CONNECT_PATIENCE = 10.0  # … and that one attempt to connect takes
+
+T = TypeVar("T")
+
+
+def connect(
+    url: str | Sequence[str], *, timeout: float | None = None, reconnect: Backoff | None = None, **options: Any
+) -> "Connection":
+    """An open connection to the first of these URLs that takes it. options: fields of `Options`. reconnect: what is
+    lost is connected again, in the order of the URLs. Raises ConnectionFailedError, TimeoutError."""
+    connection = Connection(*target(url, options), reconnect)
+    try:
+        connection.wait(lambda: connection.core.stage is Stage.OPEN, timeout)
+    except BaseException:
+        connection.abort()
+        raise
+    return connection
+
+
+class Connection:
+    """Made by `connect`."""
+
+    def __init__(self, urls: Sequence[Url], options: Options, reconnect: Backoff | None) -> None:
+        self.core = Core(options)
+        self.core.changed = self._flush
+        self.urls = urls
+        self.reconnect = reconnect
+        self._socket: Transport | None = None
+        self._unsent: memoryview = memoryview(b"")
+        self._attempt = 0
+        self._next_at = 0.0  # when to connect again
+        self._session: SessionState | None = None
+        self._flushing = False
+
+    # -- use -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def remote(self) -> dict[str, Any]:
+        """The peer's open: container, hostname, properties, offered, desired."""
+        return self.core.remote
+
+    def session(self) -> "Session":
+        """Another session; links are made on the first one otherwise."""
+        return Session(self, self.core.session())
+
+    def sender(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "Sender":
+        return Session(self, self._first()).sender(address, timeout=timeout, **options)
+
+    def receiver(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "Receiver":
+        return Session(self, self._first()).receiver(address, timeout=timeout, **options)
+
+    def poll(self, timeout: float = 0) -> None:
+        """Run the connection for so many seconds: heartbeats, and what comes."""
+        deadline = time.monotonic() + timeout
+        while True:
+            self.core.check()
+            self._step(max(deadline - time.monotonic(), 0))
+            if time.monotonic() >= deadline:
+                return
+
+    def close(self, condition: str | None = None, description: str | None = None) -> None:
+        """Send what is queued and settled, close, and wait for the peer a while."""
+        if self._socket is None:
+            return self.abort()
+        self.core.close(condition, description)
+        deadline = time.monotonic() + CLOSE_PATIENCE
+        with contextlib.suppress(OSError):
+            self._flush()
+            while self._socket is not None and (left := deadline - time.monotonic()) > 0:
+                self._step(left)
+        return self.abort()
+
+    def abort(self) -> None:
+        """Close the socket without a word."""
+        self.core.close()
+        self._lost("closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _first(self) -> SessionState:
+        if self._session is None:
+            self._session = self.core.session()
+        return self._session
+
+    @property
+    def _connected(self) -> bool:
+        return self._socket is not None
+
+    @property
+    def flushed(self) -> bool:
+        """All octets that there were have left."""
+        return not self._unsent
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def wait(self, condition: Callable[[], T], timeout: float | None) -> T:
+        """Run the connection until `condition()` is true, and return that. Raises TimeoutError, whatever the condition
+        raises, and ConnectionFailedError when there is no connection any more."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._flush()
+        while not (value := condition()):
+            self.core.check()
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError(f"nothing within {timeout} s")
+            self._step(left)
+        return value
+
+    def _step(self, timeout: float | None) -> None:
+        """Connect, or wait once for the socket."""
+        if self._socket is None:
+            return self._connect(timeout)
+        self._flushing = True  # not in the middle of it
+        try:
+            due = self.core.tick(time.monotonic())
+        finally:
+            self._flushing = False
+        self._flush()
+        if not self._connected:
+            return None
+        waits = [each for each in (timeout, due) if each is not None]
+        poller = select.poll()
+        poller.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+        if self._socket.pending or poller.poll(int(min(waits) * 1000) + 1 if waits else None):
+            self._read()
+        return self._flush()
+
+    def _read(self) -> None:
+        assert self._socket is not None
+        try:
+            octets = self._socket.read()
+        except OSError as error:
+            self._lost(f"connection lost: {failure(error)}")
+            return
+        if octets is None:
+            return
+        if not octets:
+            self._lost("the peer has closed the socket")
+            return
+        self._flushing = True  # not in the middle of it
+        try:
+            self.core.receive(octets, time.monotonic())
+        finally:
+            self._flushing = False
+        if self.core.stage is Stage.OPEN:
+            self._attempt = 0
+
+    def _flush(self) -> None:
+        """Send what the socket takes."""
+        if self._socket is None or self._flushing:
+            return
+        self._flushing = True
+        try:
+            while self._unsent or (octets := self.core.output(time.monotonic())):
+                if not self._unsent:
+                    self._unsent = memoryview(octets)
+                sent = self._socket.write(self._unsent)
+                if not sent:
+                    return
+                self._unsent = self._unsent[sent:]
+        except OSError as error:
+            self._lost(f"connection lost: {failure(error)}")
+            return
+        finally:
+            self._flushing = False
+        if self.core.closing and self.core.connection is not None:
+            if self.core.stage is Stage.CLOSED:
+                # We closed: the peer's answer is the end of the stream.
+                self._socket.end_output()
+            else:
+                self._lost("closed")
+
+    def _lost(self, why: str) -> None:
+        """The socket is of no use any more."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._unsent = memoryview(b"")
+        self.core.lost(why)
+        if self.core.stage is not Stage.CLOSED:
+            self._plan()
+
+    def _plan(self) -> None:
+        """When to connect again, if at all."""
+        first_round = not self.core.remote and 0 < self._attempt < len(self.urls)
+        delay = None if self.reconnect is None or self.core.refused else self.reconnect.delay(self._attempt)
+        delay = 0.0 if first_round else delay
+        if delay is None:
+            self.core.give_up()
+        else:
+            self._next_at = time.monotonic() + delay
+
+    def _connect(self, timeout: float | None) -> None:
+        ahead = self._next_at - time.monotonic()
+        if ahead > 0:
+            time.sleep(ahead if timeout is None else min(ahead, timeout))
+            return None
+        url = self.urls[self._attempt % len(self.urls)]
+        self._attempt += 1
+        patience = CONNECT_PATIENCE if timeout is None else max(min(timeout, CONNECT_PATIENCE), 0.001)
+        try:
+            self._socket = Transport.connect(url.host, url.port, patience, *self.core.tls(url))
+        except OSError as error:
+            self.core.not_connected(url, error)
+            return self._plan()
+        self.core.start(time.monotonic(), url.secure)
+        return self._flush()
+
+
+class Session:
+    """Links in one session share its windows, and an end of it."""
+
+    def __init__(self, connection: Connection, state: SessionState) -> None:
+        self.connection = connection
+        self.state = state
+
+    def sender(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "Sender":
+        """A sender that the peer has attached. address: None where messages name theirs (`to`). options: of
+        SenderState and LinkState. Raises LinkDetachedError when it is refused."""
+        options.setdefault("target", Terminus(address))
+        options.setdefault("source", Terminus())
+        sender = Sender(self.connection, self.state.sender(**options))
+        sender.wait_attached(timeout)
+        return sender
+
+    def receiver(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "Receiver":
+        """A receiver that the peer has attached. address: None with `source=Terminus(dynamic=True)`. options: of
+        ReceiverState and LinkState."""
+        options.setdefault("source", Terminus(address, dynamic=address is None))
+        options.setdefault("target", Terminus())
+        receiver = Receiver(self.connection, self.state.receiver(**options))
+        receiver.wait_attached(timeout)
+        return receiver
+
+
+class _Link:
+    state: LinkState
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    @property
+    def address(self) -> str | None:
+        """Of the peer's terminus."""
+        return self.state.address
+
+    def wait_attached(self, timeout: float | None) -> None:
+        try:
+            self._until(lambda: self.state.attached, timeout)
+        except BaseException:
+            self.state.close()
+            raise
+
+    def _until(self, condition: Callable[[], T], timeout: float | None) -> T:
+        def checked() -> T:
+            value = condition()
+            if not value:
+                self.state.check()
+            return value
+
+        return self.connection.wait(checked, timeout)
+
+    def close(self) -> None:
+        """Detach."""
+        self.state.close()
+
+
+class Sender(_Link):
+    """Made by `Session.sender`."""
+
+    def __init__(self, connection: Connection, state: SenderState) -> None:
+        super().__init__(connection)
+        self.state: SenderState = state
+
+    def send(
+        self,
+        message: Message | bytes,
+        *,
+        settled: bool | None = None,
+        tag: bytes | None = None,
+        timeout: float | None = None,
+    ) -> Outcome | None:
+        """Wait for credit, send, and wait for the outcome; None for a settled message, which is written by then.
+        message: octets are sent as they are. Raises UnsettledError when the outcome will never be known."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._until(lambda: self.state.ready, timeout)
+        sending = self.state.send(message, settled, tag)
+        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        if sending.sent.settled:
+            self.connection.wait(lambda: self.state.written(sending) and self.connection.flushed, left)
+            return None
+        self.connection.wait(lambda: sending.done, left)
+        return sending.result()
+
+    def send_all(
+        self, messages: Sequence[Message | bytes], *, timeout: float | None = None
+    ) -> list[Outcome | UnsettledError]:
+        """Send many without waiting for each outcome; outcomes in their order, an UnsettledError for each message
+        whose outcome will never be known."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        sendings = []
+        for message in messages:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+            self._until(lambda: self.state.ready, left)
+            sendings.append(self.state.send(message, False))
+        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        self.connection.wait(lambda: all(each.done for each in sendings), left)
+        return [each.error or each.result() for each in sendings]
+
+
+class Receiver(_Link):
+    """Made by `Session.receiver`."""
+
+    def __init__(self, connection: Connection, state: ReceiverState) -> None:
+        super().__init__(connection)
+        self.state: ReceiverState = state
+
+    def receive(self, timeout: float | None = None) -> Delivery:
+        """The next delivery. Raises TimeoutError."""
+        return self._until(self.state.take, timeout)  # type: ignore[return-value]
+
+    def flow(self, credit: int) -> None:
+        """Grant credit, of a receiver with window 0."""
+        self.state.flow(credit)
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Until the sender has used or given back its credit; what it sent by then is there for `receive`. Credit is
+        granted again with the next `receive`, or `flow`."""
+        self.state.drain()
+        self._until(lambda: self.state.drained, timeout)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        while True:
+            yield self.receive()

@@ -1,0 +1,153 @@
+"""Receiving and sending many messages without looking at any: the client's side of `router.amqp.bulk_receiver` and
+`bulk_sender`.
+
+session = connection.session()                       one for each: outcomes are told for all of its deliveries
+receiver = session.state.bulk_receiver(source=Terminus("address"), max_message_size=1 << 26)
+receiver.flow(100_000)
+batch = receiver.take()                              None: nothing has come
+receiver.settle(batch, Accepted())
+
+sender = BulkSenderState(session.state, target=Terminus("address"), source=Terminus())
+session.state.add(sender)
+sender.give(Messages.of([octets]))                   when it is attached
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from router.amqp.bulk_receiver import Batch, BulkReceiver
+from router.amqp.bulk_sender import BulkSender, Messages
+from router.client import attach, outcome
+from router.client.links import LinkState
+
+if TYPE_CHECKING:
+    from router.client.session import SessionState
+
+
+class BulkState(LinkState):
+    """Owner: its session, which has no other receiver. What came and was not taken is gone with the link."""
+
+    receiver = True
+
+    def __init__(self, session: "SessionState", *, max_message_size: int, **options: Any) -> None:
+        """max_message_size: octets; longer messages are rejected, and counted in `rejected`."""
+        super().__init__(session, **options)
+        self.max_message_size = max_message_size
+        self._granted = 0
+        self._rejected = 0  # by links that are gone
+
+    def make(self) -> BulkReceiver:
+        return BulkReceiver(self, max_message_size=self.max_message_size)
+
+    def attach_items(self, handle: int) -> list[bytes]:
+        return attach.encode(
+            self.name, handle, receiver=True, source=self.source, target=self.target, settled=None,
+            properties=self.properties,
+        )  # fmt: skip
+
+    @property
+    def rows(self) -> int:
+        """Deliveries that `take` would hand over."""
+        return self.link.rows if self.link is not None else 0
+
+    @property
+    def octets(self) -> int:
+        """… and theirs."""
+        return self.link.octets if self.link is not None else 0
+
+    @property
+    def credit(self) -> int:
+        """Deliveries that the sender may still send."""
+        return self.link.credit if self.attached else 0
+
+    @property
+    def rejected(self) -> int:
+        return self._rejected + (self.link.rejected if self.link is not None else 0)
+
+    def flow(self, credit: int) -> None:
+        """Grant so much credit from now on; again after a reconnection."""
+        self.check()
+        self._granted = credit
+        if self.attached:
+            self.link.flow(credit)
+            self.session.core.changed()
+
+    def take(self) -> Batch | None:
+        return self.link.take() if self.link is not None else None
+
+    def settle(self, batch: Batch, how: outcome.Outcome) -> bool:
+        """One outcome for all of a batch. False: the link that it came by is gone, and the sender has them again."""
+        told = bool(batch.link.settle_range(batch, outcome.encode(how)))
+        if told:
+            self.session.core.changed()
+        return told
+
+    def drop(self) -> None:
+        """The senders have again what was not settled."""
+
+    def connection_lost(self) -> None:
+        self._rejected = self.rejected
+        super().connection_lost()
+
+    # -- events of the engine ------------------------------------------------------------------------------------------
+
+    def on_attached(self, items: list[bytes]) -> None:
+        super().on_attached(items)
+        assert self.answer is not None
+        if not self.answer.refused:
+            self.link.begin_at(self.answer.initial_delivery_count)
+            if self._granted:
+                self.link.flow(self._granted)
+
+    def on_drained(self, receiver: BulkReceiver) -> None:
+        """It never drains."""
+
+
+class BulkSenderState(LinkState):
+    """Base of senders. What was given and is not done waits with whoever gave it, for the next link."""
+
+    receiver = False
+
+    def __init__(self, session: "SessionState", *, settled: bool = False, most: int = 0, **options: Any) -> None:
+        """settled: all messages are. most: may be unsettled at a time, 0: as many as there is credit for."""
+        super().__init__(session, **options)
+        self.settled = settled
+        self.most = most
+        self._accepted = 0  # by links that are gone
+
+    def make(self) -> BulkSender:
+        sender = BulkSender(self)
+        sender.presettled = self.settled
+        sender.most = self.most
+        return sender
+
+    def attach_items(self, handle: int) -> list[bytes]:
+        return attach.encode(
+            self.name, handle, receiver=False, source=self.source, target=self.target, settled=self.settled,
+            properties=self.properties,
+        )  # fmt: skip
+
+    def give(self, messages: Messages) -> None:
+        """Send them as far as there is credit, now and when more comes."""
+        self.link.give(messages)
+        self.session.core.changed()
+
+    @property
+    def accepted(self) -> int:
+        """Messages."""
+        return self._accepted + (self.link.accepted if self.link is not None else 0)
+
+    def drop(self) -> None:
+        """Whoever gave the messages has them."""
+
+    def connection_lost(self) -> None:
+        self._accepted = self.accepted
+        super().connection_lost()
+
+    # -- events of the engine ------------------------------------------------------------------------------------------
+
+    def on_credit(self, sender: BulkSender) -> None:
+        """It goes on by itself."""
+
+    def on_outcome(self, sender: BulkSender, octets: bytes, state: bytes) -> None:
+        """Of a message that was not accepted."""
+        raise NotImplementedError

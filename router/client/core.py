@@ -1,0 +1,324 @@
+"""One connection of a client, without input or output: what it has attached outlives its transports.
+
+Whoever drives it (blocking.py, aio.py) gives it octets and the time, takes octets from it, and looks at what it says:
+
+    core.start(now, secure)        a transport is there, of TLS or not: begin the exchange
+    core.receive(octets, now)      octets have come
+    core.output(now)               octets to send
+    core.tick(now)                 heartbeats and time-outs; seconds until the next look, None: nothing is due
+    core.lost(description)         the transport is gone
+    core.closing                   the transport is to be closed when all octets are out
+
+Sessions and links are begun and attached again with each new transport. What was unsettled on the old one is reported,
+never sent again: UnsettledError for messages, StaleDeliveryError for deliveries.
+"""
+
+import os
+import platform
+import ssl
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from router.amqp import codec
+from router.amqp.connection import Connection
+from router.amqp.errors import FRAMING_ERROR, NOT_ALLOWED, RemoteError
+from router.amqp.sasl import ClientExchange, SaslClient
+from router.amqp.scheduler import Scheduler
+from router.client.errors import ClientError, ConnectionFailedError
+from router.client.links import LinkState
+from router.client.session import SessionState
+from router.client.tls import Tls, failure
+from router.client.url import Url, parse
+from router.sasl.client import ways_in
+
+NANOSECONDS = 1_000_000_000
+MS = 1000
+UNAUTHORIZED = "amqp:unauthorized-access"
+MAX_FRAME = 65536  # octets
+UNSAFE = ("PLAIN", "OAUTHBEARER")  # mechanisms whose secret can be read on the way
+
+
+def _nothing() -> None:
+    """No driver yet."""
+
+
+def _container() -> str:
+    return f"{platform.node()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of a connection. idle: seconds after which a silent peer is given up, 0: never. handshake: seconds until the
+    peer's open.
+
+    login: user and password. token: of OAuth 2.0, or what gives one for each connection. tls: of `amqps` URLs.
+    mechanisms: SASL's, by name: those that may be used, none: all. The strongest is used for which the data is there:
+    EXTERNAL with a certificate, OAUTHBEARER with a token, SCRAM or PLAIN with a login; ANONYMOUS with neither login nor
+    token. Exchanges instead of names: the first that the peer offers. allow_insecure_mechs: a password (PLAIN) or a
+    token is sent without TLS, too."""
+
+    container: str = field(default_factory=_container)
+    hostname: str | None = None
+    mechanisms: Sequence[ClientExchange | str] = ()
+    login: tuple[str, str] | None = field(default=None, repr=False)
+    token: str | Callable[[], str] | None = field(default=None, repr=False)
+    tls: Tls | None = None
+    allow_insecure_mechs: bool = False
+    idle: float = 60.0
+    handshake: float = 15.0
+    max_frame: int = MAX_FRAME
+    properties: dict[str, Any] = field(default_factory=dict)
+
+
+def target(url: str | Sequence[str], given: dict[str, Any]) -> tuple[list[Url], Options]:
+    """What `connect` was given. Raises ValueError, and ConnectionFailedError for files of TLS that cannot be used."""
+    urls = [parse(each) for each in ([url] if isinstance(url, str) else url)]
+    login = None if urls[0].user is None else (urls[0].user, urls[0].password or "")
+    options = Options(**{"login": login, "hostname": urls[0].host, **given})
+    if options.tls is not None and not all(each.secure for each in urls):
+        raise ValueError("there are settings of TLS, and a URL that is not amqps")
+    if any(each.secure for each in urls):
+        try:
+            (options.tls or Tls()).context()
+        except OSError as error:
+            raise ConnectionFailedError("", str(error)) from error
+    return urls, options
+
+
+class Stage(Enum):
+    """Of a connection."""
+
+    DOWN = auto()  # no transport, or one that is not open yet
+    OPEN = auto()
+    CLOSED = auto()  # for good: by us, or not to be opened again
+
+
+class Core:
+    """Owner: its driver, which calls it from one thread."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.stage = Stage.DOWN
+        self.scheduler = Scheduler()
+        self.connection: Connection | None = None
+        self.sessions: list[SessionState] = []
+        self.remote: dict[str, Any] = {}  # the peer's open
+        self.error: ClientError | None = None  # why it is not open
+        self.refused = False  # another attempt is of no use
+        self.was_open = False  # with this transport
+        self.changed: Callable[[], None] = _nothing  # the driver's: there may be something to send
+        # The driver's: is given what takes long in SASL; its result goes to `answer_sasl`. None: it is done at once.
+        self.later: Callable[[Callable[[], bytes]], None] | None = None
+        self.secure = False  # the transport, by TLS
+        self._sasl: SaslClient | None = None
+        self._lost = False  # the transport, before the exchange ended
+        self._rest = b""
+        self._out: list[bytes] = []
+
+    # -- driving -------------------------------------------------------------------------------------------------------
+
+    def tls(self, url: Url) -> tuple[ssl.SSLContext | None, str]:
+        """For a transport to `url`: the context, None: plain TCP, and the name that the peer is to have. Raises
+        OSError."""
+        settings = self.options.tls or Tls()
+        return settings.context() if url.secure else None, settings.server_name or url.host
+
+    def not_connected(self, url: Url, error: OSError) -> None:
+        """An attempt has failed before there was a transport."""
+        self.refused = isinstance(error, ssl.SSLCertVerificationError)
+        self.error = ConnectionFailedError("", f"{url.host}:{url.port}: {failure(error)}")
+
+    def start(self, now: float, secure: bool = False) -> None:
+        """Over a new transport. secure: of TLS."""
+        self._clock(now)
+        self.secure = secure
+        self.refused = False
+        self._rest = b""
+        self._out.clear()
+        self.error = None
+        self.was_open = False
+        self._lost = False
+        self.connection = Connection(
+            self.scheduler, self, initiator=True, max_frame=self.options.max_frame, idle_ms=int(self.options.idle * MS)
+        )
+        self.connection.limit_handshake(int(self.options.handshake * MS))
+        self.connection.start()
+
+    def receive(self, octets: bytes, now: float) -> None:
+        self._clock(now)
+        if self.connection is not None:
+            self._rest += octets
+            self._rest = self._rest[self.connection.feed(self._rest) :]
+            while self.scheduler.go_on():
+                self._rest = self._rest[self.connection.feed(self._rest) :]
+
+    def answer_sasl(self, octets: bytes, now: float) -> None:
+        """The result of what was given to `later`, if the transport is still the one for which it was."""
+        if self.connection is not None:
+            self._clock(now)
+            self.connection.answer_sasl(octets)
+            self.receive(b"", now)  # what came meanwhile
+
+    def output(self, now: float) -> bytes:
+        """What is to be sent now; b"" for nothing."""
+        if self.connection is None:
+            return b""
+        self._clock(now)
+        octets = b"".join([*self._out, self.connection.take_output()])
+        self._out.clear()
+        if octets:
+            self.connection.last_sent = self.scheduler.now
+        return octets
+
+    def tick(self, now: float) -> float | None:
+        if self.connection is None:
+            return None
+        self._clock(now)
+        due = self.connection.tick(self.scheduler.now)
+        return max(due - self.scheduler.now, 0) / MS if due else None
+
+    def lost(self, description: str) -> None:
+        """The transport is gone."""
+        connection, self.connection = self.connection, None
+        if connection is None:
+            return
+        if not connection.finished:
+            self._lost = True
+            connection.transport_lost()
+            while self.scheduler.go_on():
+                pass  # links end in turns, too
+            self.error = ConnectionFailedError("", description)
+        connection.release()
+        if self.stage is Stage.OPEN:
+            self.stage = Stage.DOWN
+        for session in self.sessions:
+            session.connection_lost()
+
+    @property
+    def closing(self) -> bool:
+        """Nothing more is said: the transport is to be closed."""
+        return self.connection is None or bool(self.connection.finished)
+
+    def close(self, condition: str | None = None, description: str | None = None) -> None:
+        """Close for good."""
+        self.stage = Stage.CLOSED
+        if self.connection is not None and not self.connection.finished:
+            if self.connection.remote_open is None:
+                self.connection.drop_silently()
+            else:
+                while octets := self.connection.take_output():
+                    self._out.append(octets)  # outcomes come before the close
+                self.connection.close(condition, description)
+
+    def give_up(self) -> None:
+        """It is not to be opened again."""
+        self.stage = Stage.CLOSED
+        self.error = self.error or ConnectionFailedError("", "the connection is closed")
+
+    def check(self) -> None:
+        """Raises ConnectionFailedError when it is closed for good."""
+        if self.stage is Stage.CLOSED:
+            raise self.error or ConnectionFailedError("", "the connection is closed")
+
+    def _clock(self, now: float) -> None:
+        self.scheduler.set_time(int(now * NANOSECONDS))
+
+    # -- what is on it -------------------------------------------------------------------------------------------------
+
+    def session(self) -> SessionState:
+        """A new one."""
+        self.check()
+        session = SessionState(self)
+        self.sessions.append(session)
+        if self.stage is Stage.OPEN:
+            session.begin(self.connection)
+        return session
+
+    def forget(self, session: SessionState) -> None:
+        self.sessions.remove(session)
+
+    @property
+    def links(self) -> list[LinkState]:
+        return [link for session in self.sessions for link in session.links]
+
+    # -- events of the engine ------------------------------------------------------------------------------------------
+
+    def authenticator(self) -> SaslClient:
+        self._sasl = SaslClient(list(self._ways_in()), self.options.hostname or "", self.later)
+        return self._sasl
+
+    def _ways_in(self) -> Iterable[ClientExchange]:
+        """The strongest first."""
+        options = self.options
+        exchanges = [each for each in options.mechanisms if not isinstance(each, str)]
+        if exchanges:
+            return exchanges
+        user, password = options.login or (None, None)
+        safe = self.secure or options.allow_insecure_mechs
+        token = options.token() if callable(options.token) else options.token
+
+        def allowed(name: str) -> bool:
+            if name in UNSAFE and not safe:
+                return False
+            if options.mechanisms:
+                return name in options.mechanisms
+            # A user who is known does not want to be nobody.
+            return name != "ANONYMOUS" or (user is None and token is None)
+
+        external = self.secure and options.tls is not None and options.tls.certificate is not None
+        return ways_in(allowed, user, password, platform.node(), external=external, token=token)
+
+    def _explained(self, description: str) -> str:
+        """Why we may not come in, where it is not the peer that says it."""
+        sasl = self._sasl
+        if sasl is None or sasl.picked is not None or not sasl.done:
+            return description
+        may = " ".join(each.name for each in sasl.mechanisms) or "none"
+        text = f"no mechanism in common: the peer offers {' '.join(sasl.offered) or 'none'}; usable here: {may}"
+        withheld = [name for name in sasl.offered if name in UNSAFE]
+        if withheld and not self.secure and not self.options.allow_insecure_mechs:
+            text += f". {' '.join(withheld)} needs TLS, or allow_insecure_mechs=True"
+        return text
+
+    def on_authenticated(self, connection: Connection, user: str) -> None:
+        properties = [
+            part
+            for key, value in self.options.properties.items()
+            for part in (codec.encode_symbol(key), codec.encode_value(value))
+        ]
+        connection.send_open(self.options.container, hostname=self.options.hostname, properties=properties)
+
+    def on_open(self, connection: Connection, remote: dict[str, Any]) -> None:
+        self.remote = remote
+        self.stage = Stage.OPEN
+        self.was_open = True
+        for session in self.sessions:
+            session.begin(connection)
+
+    def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> None:
+        raise RemoteError("session", NOT_ALLOWED, "a client takes no sessions of its peer")
+
+    def on_too_many_sessions(self) -> None:
+        """The server begins a session too many; the error that follows says so."""
+
+    def on_session_error(self, connection: Connection, error: tuple[str, str]) -> None:
+        """The server ends a session; its links are lost."""
+
+    def on_closing(self, connection: Connection, error: tuple[str, str] | None) -> bool:
+        return False
+
+    def on_closed(self, connection: Connection, error: tuple[str, str] | None) -> None:
+        if self.stage is Stage.OPEN:
+            self.stage = Stage.DOWN
+        condition, description = error or ("", "")
+        # We may not come in, or this is no AMQP: another attempt ends as this one did.
+        self.refused = connection.remote_open is None and condition in (UNAUTHORIZED, FRAMING_ERROR) and not self._lost
+        if self.stage is not Stage.CLOSED:
+            description = self._explained(description) if self.refused else description
+            self.error = ConnectionFailedError(condition, description or "the peer has closed the connection")
+
+    def on_fault(self, connection: Connection, fault: BaseException) -> None:
+        raise fault

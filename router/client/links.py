@@ -1,0 +1,347 @@
+"""Links of a client: what a sender waits for, what a receiver has got."""
+
+import itertools
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from router.amqp.performatives import read_error
+from router.amqp.receiver import Received, Receiver
+from router.amqp.sender import Sender, Sent
+from router.amqp.session import Session
+from router.client import attach, message, outcome
+from router.client.errors import ClientError, LinkDetachedError, StaleDeliveryError, UnsettledError
+
+if TYPE_CHECKING:
+    from router.client.session import SessionState
+
+_numbers = itertools.count(1)
+
+
+class LinkState:
+    """Base of both. Owner: its session; handler of its engine's link, which changes with each transport."""
+
+    receiver: bool
+
+    def __init__(
+        self,
+        session: "SessionState",
+        *,
+        name: str | None = None,
+        source: attach.Terminus,
+        target: attach.Terminus,
+        properties: dict[str, Any] | None = None,
+    ) -> None:
+        self.session = session
+        self.name = name or f"{'receiver' if self.receiver else 'sender'}-{next(_numbers)}"
+        self.source = source
+        self.target = target
+        self.properties = properties
+        self.link: Any = None  # the engine's
+        self.answer: attach.Answer | None = None  # the peer's attach
+        self.error: ClientError | None = None  # why it ended
+        self.closed = False  # by us
+
+    @property
+    def attached(self) -> bool:
+        return self.answer is not None and not self.answer.refused and self.link is not None and not self.link.ended
+
+    @property
+    def address(self) -> str | None:
+        """Of its terminus at the peer, which may have made it up."""
+        return self.answer.address if self.answer is not None else None
+
+    def check(self) -> None:
+        """Raises the error that it ended with."""
+        if self.error is not None:
+            raise self.error
+        if self.closed:
+            raise LinkDetachedError("", "the link is closed")
+        self.session.core.check()
+
+    def make(self) -> Any:
+        """A link of the engine."""
+        raise NotImplementedError
+
+    def attach(self, session: Session) -> None:
+        """Over a session that has begun."""
+        if self.closed or self.error is not None:
+            return
+        self.link = self.make()
+        self.link.context = self
+        self.answer = None
+        session.add_link(self.link, self.name, None, self.receiver)
+        session.send_attach(self.attach_items(self.link.handle))
+
+    def attach_items(self, handle: int) -> list[bytes]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Detach for good."""
+        self.closed = True
+        if self.link is not None and not self.link.ended:
+            self.link.detach(True)
+            self.session.core.changed()
+        self.session.forget(self)
+
+    def connection_lost(self) -> None:
+        self.link = None
+        self.answer = None
+        self.drop()
+
+    def drop(self) -> None:
+        """What was unsettled will not be settled any more."""
+        raise NotImplementedError
+
+    # -- events of the engine ------------------------------------------------------------------------------------------
+
+    def on_attached(self, items: list[bytes]) -> None:
+        self.answer = attach.read(items, self.receiver)
+
+    def on_detached(self, error: bytes | None) -> None:
+        """By the peer, by us, or with its connection or session."""
+        core = self.session.core
+        if not self.closed and core.connection is not None and not core.connection.ended:
+            condition, description = (read_error(error) if error else None) or ("", "")
+            self.error = LinkDetachedError(condition, description or "the peer has detached the link")
+            self.session.forget(self)
+        self.drop()
+
+
+class Sending:
+    """A message that was given to a sender."""
+
+    def __init__(self, sent: Sent) -> None:
+        self.sent = sent
+        self.outcome: outcome.Outcome | None = None
+        self.error: UnsettledError | None = None
+
+    @property
+    def done(self) -> bool:
+        """Its outcome is known, or never will be."""
+        return self.outcome is not None or self.error is not None
+
+    def result(self) -> outcome.Outcome:
+        if self.error is not None:
+            raise self.error
+        assert self.outcome is not None, "not done"
+        return self.outcome
+
+
+class SenderState(LinkState):
+    """Sends messages within credit."""
+
+    receiver = False
+
+    def __init__(self, session: "SessionState", *, settled: bool | None = None, **options: Any) -> None:
+        """settled: all messages are (snd-settle-mode), or none is; None: each as it is sent."""
+        super().__init__(session, **options)
+        self.settled = settled
+        self.waiting: set[Sending] = set()
+
+    def make(self) -> Sender:
+        return Sender(self)
+
+    def attach_items(self, handle: int) -> list[bytes]:
+        return attach.encode(
+            self.name, handle, receiver=False, source=self.source, target=self.target, settled=self.settled,
+            properties=self.properties,
+        )  # fmt: skip
+
+    @property
+    def ready(self) -> bool:
+        """A message would leave now, as far as credit goes."""
+        return self.attached and bool(self.link.credit > self.link.queued)
+
+    def send(self, what: message.Message | bytes, settled: bool | None = None, tag: bytes | None = None) -> Sending:
+        """Give it to the link; `ready` says when. A message of bytes is encoded already."""
+        self.check()
+        octets = what if isinstance(what, bytes) else what.encode()
+        if settled is None:
+            settled = self.settled or False
+        elif self.settled is not None and settled != self.settled:
+            raise ValueError("the link was attached for " + ("settled" if self.settled else "unsettled") + " messages")
+        if self.link is None or self.link.ended:
+            raise UnsettledError(False)
+        sending = Sending(self.link.send(octets, tag=tag, settled=settled))
+        if not settled:
+            sending.sent.context = sending
+            self.waiting.add(sending)
+        return sending
+
+    def written(self, sending: Sending) -> bool:
+        """A settled message needs no more of the link; raises UnsettledError when it was lost before."""
+        if sending.sent.written_out:
+            return True
+        if self.link is None or self.link.ended:
+            raise UnsettledError(bool(sending.sent.started))
+        return False
+
+    def drop(self) -> None:
+        for sending in self.waiting:
+            sending.error = UnsettledError(bool(sending.sent.started))
+            sending.sent.context = None
+        self.waiting.clear()
+
+    # -- events of the engine ------------------------------------------------------------------------------------------
+
+    def on_credit(self, sender: Sender) -> None:
+        """Whoever waits for it looks at `ready`."""
+
+    def on_outcome(self, sender: Sender, sent: Sent, state: bytes, settled: bool) -> None:
+        sending = sent.context
+        known = outcome.decode(state)
+        if known is not None and not settled:
+            sender.settle(sent)  # the receiver waits for that (rcv-settle-mode second)
+        elif not settled:
+            return
+        self.waiting.discard(sending)
+        sent.context = None
+        # Settled without a state: the receiver does not say what it did (3.4 leaves that to the source's default).
+        sending.outcome = known if known is not None else outcome.Released()
+
+
+class Delivery:
+    """A message that came. It is settled by one of `accept`, `reject`, `release`, `modify`."""
+
+    def __init__(self, link: "ReceiverState", received: Received) -> None:
+        self.link = link
+        self.received = received
+        self._message: message.Message | None = None
+
+    @property
+    def octets(self) -> bytes:
+        """Of the whole message, as they came."""
+        return bytes(self.received.octets)
+
+    @property
+    def message(self) -> message.Message:
+        """Decoded when it is asked for. Raises AmqpError."""
+        if self._message is None:
+            self._message = message.decode(self.octets)
+        return self._message
+
+    @property
+    def tag(self) -> bytes:
+        return bytes(self.received.tag)
+
+    @property
+    def settled(self) -> bool:
+        return bool(self.received.settled)
+
+    def settle(self, how: outcome.Outcome) -> None:
+        """Raises StaleDeliveryError when the link that it came by is gone. A second time says nothing."""
+        if not self.settled:
+            if self.received.link is not self.link.link or self.received.link.ended:
+                raise StaleDeliveryError("", "the link of this delivery is gone")
+            self.received.link.settle(self.received, outcome.encode(how))
+            self.link.session.core.changed()
+
+    def accept(self) -> None:
+        self.settle(outcome.Accepted())
+
+    def reject(self, condition: str = "", description: str = "") -> None:
+        """The message is invalid."""
+        self.settle(outcome.Rejected(condition, description))
+
+    def release(self) -> None:
+        """Another receiver may have it."""
+        self.settle(outcome.Released())
+
+    def modify(self, delivery_failed: bool = True, undeliverable_here: bool = False, **annotations: Any) -> None:
+        self.settle(outcome.Modified(delivery_failed, undeliverable_here, annotations))
+
+
+class ReceiverState(LinkState):
+    """Receives messages. Of `window` deliveries, those that nobody has taken and those that the sender may still send
+    are never more; window 0: credit is granted by `flow` only."""
+
+    receiver = True
+
+    def __init__(
+        self,
+        session: "SessionState",
+        *,
+        window: int = 100,
+        max_message_size: int = 0,
+        settled: bool | None = None,
+        **options: Any,
+    ) -> None:
+        """max_message_size: octets, 0 for any. settled: the sender is asked for settled messages (at most once)."""
+        super().__init__(session, **options)
+        self.window = window
+        self.max_message_size = max_message_size
+        self.settled = settled
+        self.arrived: deque[Delivery] = deque()
+        self.granted = 0  # credit by `flow` that is granted again after a reconnection
+        self.drained = True
+
+    def make(self) -> Receiver:
+        return Receiver(self, max_message_size=self.max_message_size)
+
+    def attach_items(self, handle: int) -> list[bytes]:
+        return attach.encode(
+            self.name, handle, receiver=True, source=self.source, target=self.target, settled=self.settled,
+            max_message_size=self.max_message_size, properties=self.properties,
+        )  # fmt: skip
+
+    def flow(self, credit: int) -> None:
+        """Grant so much credit from now on."""
+        self.check()
+        self.drained = True
+        self.granted = credit
+        if self.link is not None and self.answer is not None:
+            self.link.flow(credit)
+            self.session.core.changed()
+
+    def drain(self) -> None:
+        """Ask for what the sender has now, as far as credit goes; `drained` says when that is over."""
+        self.check()
+        self.drained = self.link is None or self.link.credit == 0
+        self.granted = 0
+        if not self.drained:
+            self.link.flow(self.link.credit, drain=True)
+            self.session.core.changed()
+
+    def take(self) -> Delivery | None:
+        """The next delivery, or None."""
+        if not self.arrived:
+            self.top_up()
+            return None
+        delivery = self.arrived.popleft()
+        self.top_up()
+        return delivery
+
+    def top_up(self) -> None:
+        """Credit for what was taken, a part of the window at a time."""
+        if self.window and self.drained and self.link is not None and self.answer is not None and not self.link.ended:
+            room = self.window - len(self.arrived)
+            if room - self.link.credit >= max(self.window // 4, 1):
+                self.link.flow(room)
+                self.session.core.changed()
+
+    def drop(self) -> None:
+        self.drained = True
+        self.arrived = deque(each for each in self.arrived if each.settled)  # the sender has the others again
+        if self.link is not None:
+            self.granted = self.link.credit if not self.window else 0
+
+    # -- events of the engine ------------------------------------------------------------------------------------------
+
+    def on_attached(self, items: list[bytes]) -> None:
+        super().on_attached(items)
+        assert self.answer is not None
+        if not self.answer.refused:
+            self.link.begin_at(self.answer.initial_delivery_count)
+            if self.window:
+                self.top_up()
+            elif self.granted:
+                self.link.flow(self.granted)
+
+    def on_delivery(self, receiver: Receiver, received: Received) -> None:
+        self.arrived.append(Delivery(self, received))
+
+    def on_settled(self, receiver: Receiver, received: Received) -> None:
+        """The delivery knows."""
+
+    def on_drained(self, receiver: Receiver) -> None:
+        self.drained = True

@@ -1,0 +1,88 @@
+"""What became of a delivery (part 3, 3.4)."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from router.amqp import codec
+from router.amqp.performatives import read_error
+
+NULL = b"\x40"
+RECEIVED = 0x23
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The receiver has it."""
+
+    code: ClassVar[int] = 0x24
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """The message is invalid."""
+
+    condition: str = ""
+    description: str = ""
+    code: ClassVar[int] = 0x25
+
+
+@dataclass(frozen=True)
+class Released:
+    """Nobody has seen it."""
+
+    code: ClassVar[int] = 0x26
+
+
+@dataclass(frozen=True)
+class Modified:
+    """It may be tried again, perhaps elsewhere."""
+
+    delivery_failed: bool = False
+    undeliverable_here: bool = False
+    annotations: dict[str, Any] = field(default_factory=dict)
+    code: ClassVar[int] = 0x27
+
+
+@dataclass(frozen=True)
+class OtherState:
+    """A state that part 3 does not name: its octets."""
+
+    octets: bytes
+
+
+Outcome = Accepted | Rejected | Released | Modified | OtherState
+
+
+def encode(outcome: Outcome) -> bytes:
+    """A delivery state."""
+    if isinstance(outcome, OtherState):
+        return outcome.octets
+    items: list[bytes] = []
+    if isinstance(outcome, Rejected) and outcome.condition:
+        items = [codec.encode_error(outcome.condition, outcome.description or None)]
+    elif isinstance(outcome, Modified):
+        items = [b"\x41" if flag else b"\x42" for flag in (outcome.delivery_failed, outcome.undeliverable_here)]
+        if outcome.annotations:
+            pairs = outcome.annotations.items()
+            items.append(
+                codec.encode_map([part for k, v in pairs for part in (codec.encode_symbol(k), codec.encode_value(v))])
+            )
+    return bytes(codec.encode_described(outcome.code, items))
+
+
+def decode(octets: bytes) -> Outcome | None:
+    """The outcome that a state is; None for none, and for one that is not final. Raises AmqpError."""
+    if not octets:
+        return None
+    code, items = codec.described_list(octets)
+    if code == Accepted.code:
+        return Accepted()
+    if code == Rejected.code:
+        condition, description = (read_error(items[0]) if items else None) or ("", "")
+        return Rejected(condition, description)
+    if code == Released.code:
+        return Released()
+    if code == Modified.code:
+        values = [codec.decode_one(item) for item in items[:3]] + [None] * 3
+        return Modified(values[0] is True, values[1] is True, values[2] if isinstance(values[2], dict) else {})
+    return None if code == RECEIVED else OtherState(octets)

@@ -1,0 +1,57 @@
+"""TLS of a client: which certificates it trusts and shows, and how failures of TLS are told."""
+
+import os
+import ssl
+from dataclasses import dataclass, field
+from typing import Final
+
+NO_TLS: Final = "WRONG_VERSION_NUMBER"  # OpenSSL's word for octets that are no record
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Of connections to `amqps` URLs. ca_file: authorities (PEM), None: the system's. certificate, key: of the client
+    (PEM); key None: it is in the certificate's file. password: of the key. verify_host: the peer's certificate must be
+    for the host of the URL. server_name: for that check and for SNI, None: the host of the URL.
+    """
+
+    ca_file: str | os.PathLike[str] | None = None
+    certificate: str | os.PathLike[str] | None = None
+    key: str | os.PathLike[str] | None = None
+    password: str | None = field(default=None, repr=False)
+    verify_host: bool = True
+    server_name: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """From the files as they are now: what was replaced is used by the next connection. Raises OSError, whose text
+        names the file; ssl.SSLError is one."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except OSError as error:
+            raise OSError(f"{self.ca_file}: {failure(error)}") from error
+        context.check_hostname = self.verify_host
+        # `SSL_write` never waits for octets of the peer, so that a socket is waited for in one direction only.
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        if self.certificate is not None:
+            try:
+                # Without a password OpenSSL would ask for one on the terminal.
+                context.load_cert_chain(self.certificate, self.key, lambda: self.password or "")
+            except OSError as error:
+                raise OSError(f"{self.certificate}, {self.key or 'its key'}: {failure(error)}") from error
+        elif self.key is not None:
+            raise OSError(f"{self.key}: a key without its certificate")
+        return context
+
+
+def failure(error: OSError) -> str:
+    """What has happened, for people."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"TLS: the peer's certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or str(error.args[-1] if error.args else error)
+        if reason == NO_TLS:
+            return "TLS: the peer does not speak TLS here"
+        return f"TLS: {reason.lower().replace('_', ' ')}"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return error.strerror or str(error)

@@ -1,0 +1,137 @@
+"""Validated entities of authentication to typed objects: users, issuers of tokens, authentication services."""
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from router.config.entities import (
+    AuthServiceConfig,
+    EntityConfig,
+    ListenerConfig,
+    SaslUsersConfig,
+    TokenIssuerConfig,
+)
+from router.config.errors import Problems
+from router.config.ports import port_number
+from router.config.validate import Entity
+from router.sasl import users
+
+# Signatures with public keys (RFC 7518, RFC 8037). HMACs are not among them: whoever checks one could make it, too.
+TOKEN_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+
+
+def words(text: str | None) -> tuple[str, ...]:
+    """Return names that blanks or commas separate."""
+    return tuple((text or "").replace(",", " ").split())
+
+
+def build_sasl_users(entity: Entity) -> SaslUsersConfig:
+    """Return a file of users; whether it can be read shows when it is."""
+    return SaslUsersConfig(**_common(entity), users_file=entity.text("file"))
+
+
+def check_users_file(entity: Entity, problems: Problems) -> None:
+    """Refuse a file of users that cannot be used. Reading it may take long: not for the event loop."""
+    path = entity.text("file")
+    try:
+        users.read(path)
+    except OSError as error:
+        problems.error(entity.line_of("file"), f"{entity.type.long_name}: file '{path}': {error.strerror or error}")
+    except ValueError as error:  # UsersError; a NUL in the path
+        problems.error(entity.line_of("file"), f"{entity.type.long_name}: file '{path}': {error}")
+
+
+def build_token_issuer(entity: Entity, problems: Problems) -> TokenIssuerConfig:
+    """Return an issuer of tokens."""
+    file, url = entity.optional_text("jwksFile"), entity.optional_text("jwksUrl")
+    if (file is None) == (url is None):
+        problems.error(entity.line, f"{entity.type.long_name}: one of jwksFile and jwksUrl must be given")
+    if url is not None and not _https(url):
+        text = f"{entity.type.long_name}: value '{url}' of attribute 'jwksUrl' is no URL that begins with https://"
+        problems.error(entity.line_of("jwksUrl"), text)
+    audiences = words(entity.optional_text("audience"))
+    if not audiences:
+        text = f"{entity.type.long_name}: attribute 'audience' must name whom tokens are for"
+        problems.error(entity.line_of("audience"), text)
+    asked = words(entity.optional_text("algorithms"))
+    unknown = [name for name in asked if name not in TOKEN_ALGORITHMS]
+    if unknown:
+        allowed = " ".join(TOKEN_ALGORITHMS)
+        text = f"{entity.type.long_name}: algorithm '{unknown[0]}' cannot be used (out of: {allowed})"
+        problems.error(entity.line_of("algorithms"), text)
+    return TokenIssuerConfig(
+        **_common(entity),
+        issuer=entity.text("issuer"),
+        audiences=audiences,
+        algorithms=asked or TOKEN_ALGORITHMS,
+        jwks_file=file,
+        jwks_url=url,
+        ca_cert_file=entity.optional_text("caCertFile"),
+        refresh_seconds=entity.number("refreshSeconds"),
+        leeway_seconds=entity.number("leewaySeconds"),
+        user_claim=entity.text("userClaim"),
+        group_claim=entity.optional_text("groupClaim"),
+    )
+
+
+def _https(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "https" and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+
+
+def build_auth_service(entity: Entity, problems: Problems) -> AuthServiceConfig:
+    """Return an authentication service. `authService: HOST:PORT` counts where there is no host."""
+    host, port_text = entity.text("host").strip(), entity.text("port").strip()
+    written = entity.optional_text("authService")
+    if written is not None:
+        text = (
+            "Attribute 'authService' of entity 'authServicePlugin' has been deprecated. Use 'host' and 'port' instead"
+        )
+        problems.warn("CONN_MGR", entity.line_of("authService"), text)
+        if not host:
+            host, colon, port = written.strip().rpartition(":")
+            host, port_text = (host.strip("[]"), port) if colon else (port, port_text)
+    if not host:
+        problems.error(entity.line, f"{entity.type.long_name}: the host of the service must be given")
+    return AuthServiceConfig(
+        **_common(entity),
+        host=host,
+        port_text=port_text,
+        port=port_number(port_text, entity, problems),
+        realm=entity.optional_text("realm") or None,
+        ssl_profile=entity.optional_text("sslProfile"),
+    )
+
+
+def _common(entity: Entity) -> dict[str, Any]:
+    """Return what entities with a name of their own have in common."""
+    name = entity.text("name")
+    return {
+        "name": name,
+        "identity": f"{entity.type.name}/{name}",
+        "named": True,
+        "line": entity.line or None,
+        "values": entity.values,
+    }
+
+
+def check_providers(
+    listener: ListenerConfig, others: Iterable[EntityConfig], entity: Entity, problems: Problems
+) -> None:
+    """Refuse a listener that names providers which are not there, or more of them than can be."""
+    known: dict[str, set[str]] = {}
+    for other in others:
+        known.setdefault(other.type, set()).add(other.name)
+    if listener.sasl_plugin is not None and listener.sasl_plugin not in known.get(AuthServiceConfig.type, ()):
+        problems.error(entity.line_of("saslPlugin"), f"Cannot find sasl plugin {listener.sasl_plugin}")
+    if listener.sasl_users is not None and listener.sasl_users not in known.get(SaslUsersConfig.type, ()):
+        problems.error(entity.line_of("saslUsers"), f"Cannot find saslUsers {listener.sasl_users}")
+    for name in listener.token_issuers:
+        if name not in known.get(TokenIssuerConfig.type, ()):
+            problems.error(entity.line_of("tokenIssuers"), f"Cannot find tokenIssuer {name}")
+    if listener.sasl_plugin is not None and (listener.sasl_users is not None or listener.token_issuers):
+        text = f"{entity.type.long_name}: saslPlugin excludes saslUsers and tokenIssuers: its service decides"
+        problems.error(entity.line_of("saslPlugin"), text)

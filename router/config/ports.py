@@ -1,0 +1,23 @@
+"""Ports as configurations write them: numbers and names of services."""
+
+import socket
+
+from router.config.errors import Problems
+from router.config.validate import Entity
+
+PORTS = {"amqp": 5672, "amqps": 5671}  # IANA; known even where /etc/services is missing
+MAX_PORT = 65535
+
+
+def port_number(text: str, entity: Entity, problems: Problems) -> int:
+    """Return the number of a port given as number or service name; 0 after an error."""
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PORT)) and int(text) <= MAX_PORT:
+        return int(text)
+    if text in PORTS:
+        return PORTS[text]
+    try:
+        return socket.getservbyname(text, "tcp")
+    except (OSError, ValueError):  # ValueError: a NUL in the name
+        line = entity.line_of("port")
+        problems.error(line, f"{entity.type.long_name}: port '{text}' is neither 0 to {MAX_PORT} nor a known service")
+        return 0

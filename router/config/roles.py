@@ -1,0 +1,8 @@
+"""Roles of listeners and connectors."""
+
+from typing import Final
+
+NORMAL: Final = "normal"
+ROUTE_CONTAINER: Final = "route-container"
+INTER_ROUTER: Final = "inter-router"
+EDGE: Final = "edge"

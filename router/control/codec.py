@@ -1,0 +1,152 @@
+"""Encoding and decoding of control messages; errors name message and field."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.json import Decoder, Encoder
+
+from router.control.handover import MOST_READ_BEFORE, ForkAnswer, ForkRequest, Handover, PageRequest
+from router.control.messages import Delta, Event, Message, Order
+from router.control.names import DELTA_TOPIC
+from router.control.ops import Op
+
+T = TypeVar("T")
+
+# How a hand-over begins.
+_HANDOVER_NUMBER: Final = re.compile(rb'\{"conn":([0-9]{1,19}),')
+
+
+class ControlError(ValueError):
+    """Octets that are not a control message, or a message that cannot be encoded. The text says why."""
+
+
+def _text(value: object) -> str:
+    """Encode types unknown to the encoder: text types of AMQP. Raises NotImplementedError."""
+    if isinstance(value, str):
+        return str(value)
+    raise NotImplementedError(f"a {type(value).__name__} cannot be encoded")
+
+
+_encoder: Final = Encoder(enc_hook=_text)
+_events: Final[Decoder[list[Event]]] = Decoder(list[Event])
+_orders: Final[Decoder[list[Order]]] = Decoder(list[Order])
+_delta: Final = Decoder(Delta)
+_handover: Final = Decoder(Handover)
+_page_request: Final = Decoder(PageRequest)
+_fork_request: Final = Decoder(ForkRequest)
+_fork_answer: Final = Decoder(ForkAnswer)
+
+
+def encode(messages: Sequence[Message]) -> bytes:
+    """One part of the control channel: a list of messages. Raises ControlError."""
+    return _encode(list(messages), "control messages")
+
+
+def decode_events(data: bytes) -> list[Event]:
+    """The messages of one part from a worker. Raises ControlError."""
+    return _decode(_events, data, "events of a worker")
+
+
+def decode_orders(data: bytes) -> list[Order]:
+    """The messages of one part from the supervisor. Raises ControlError."""
+    return _decode(_orders, data, "orders of the supervisor")
+
+
+def encode_delta(epoch: int, ops: list[Op]) -> bytes:
+    """A published delta, its topic included. Raises ControlError."""
+    return DELTA_TOPIC + _encode(Delta(epoch, ops), "delta")
+
+
+def decode_delta(data: bytes) -> Delta:
+    """The delta that encode_delta made. Raises ControlError."""
+    if not data.startswith(DELTA_TOPIC):
+        raise ControlError(f"delta: topic is {data[:8]!r}, expected {DELTA_TOPIC!r}")
+    return _decode(_delta, memoryview(data)[len(DELTA_TOPIC) :], "delta")
+
+
+def encode_handover(message: Handover) -> bytes:
+    """The message that goes with the descriptor of a connection. Raises ControlError."""
+    _check_octets(message)
+    return _encode(message, "hand-over")
+
+
+def decode_handover(data: bytes) -> Handover:
+    """The hand-over that encode_handover made. Raises ControlError."""
+    message = _decode(_handover, data, "hand-over")
+    _check_octets(message)
+    return message
+
+
+def _check_octets(message: Handover) -> None:
+    if len(message.octets) > MOST_READ_BEFORE:
+        raise ControlError(f"hand-over: {len(message.octets)} octets that were read before, at most {MOST_READ_BEFORE}")
+
+
+def handover_number(data: bytes) -> int | None:
+    """The connection number in an invalid hand-over."""
+    found = _HANDOVER_NUMBER.match(data)
+    return None if found is None else int(found.group(1))
+
+
+def encode_page_request(message: PageRequest) -> bytes:
+    """The message that goes with the socket for a page. Raises ControlError."""
+    return _encode(message, "request for a page")
+
+
+def decode_page_request(data: bytes) -> PageRequest:
+    """The request that encode_page_request made. Raises ControlError."""
+    return _decode(_page_request, data, "request for a page")
+
+
+def encode_fork(message: ForkRequest | ForkAnswer) -> bytes:
+    """A message between supervisor and zygote. Raises ControlError."""
+    return _encode(message, "fork message")
+
+
+def decode_fork_request(data: bytes) -> ForkRequest:
+    """At the zygote. Raises ControlError."""
+    return _decode(_fork_request, data, "fork request")
+
+
+def decode_fork_answer(data: bytes) -> ForkAnswer:
+    """At the supervisor. Raises ControlError."""
+    return _decode(_fork_answer, data, "fork answer")
+
+
+def _decode(decoder: Decoder[T], data: bytes | memoryview, what: str) -> T:
+    try:
+        return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise ControlError(f"{what}: {error}{_name_at(data, str(error))}") from error
+
+
+def _name_at(data: bytes | memoryview, text: str) -> str:
+    """The type of the message with an error: the decoder only has its index."""
+    place = re.search(r"at `\$\[(\d+)\]", text)
+    if place is None:
+        return ""
+    found = msgspec.json.decode(data)[int(place[1])]
+    return f" (message {found.get('t')!r})" if isinstance(found, dict) else ""
+
+
+def _encode(value: object, what: str) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        # Text of a peer that JSON cannot represent must not block other messages.
+        return _encoder.encode(_plain(msgspec.to_builtins(value, enc_hook=_text)))
+    except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
+        raise ControlError(f"{what}: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """The value without halves of surrogate pairs."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

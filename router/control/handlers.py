@@ -1,0 +1,36 @@
+"""Handlers by type of message: complete, and checked by type."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar, get_args
+
+from router.control.messages import Message
+
+M = TypeVar("M", bound=Message)
+S = TypeVar("S")
+
+
+class Handlers(Generic[S]):
+    """Handlers by type of message; each is called with the sender (`S`) and the message. Owner: the receiver."""
+
+    __slots__ = ("_by_type", "_kinds")
+
+    def __init__(self, kinds: Any, but: Iterable[type[Message]] = ()) -> None:
+        """kinds: the union of all types, except those in `but`."""
+        self._kinds: frozenset[type[Message]] = frozenset(get_args(kinds)) - frozenset(but)
+        self._by_type: dict[type[Message], Callable[[S, Any], None]] = {}
+
+    def on(self, kind: type[M], handler: Callable[[S, M], None]) -> None:
+        """Register `handler` for messages of this type. Raises ValueError for a duplicate or an unexpected type."""
+        if kind not in self._kinds or kind in self._by_type:
+            raise ValueError(f"{kind.__name__} has a handler already, or does not come here")
+        self._by_type[kind] = handler
+
+    def check_complete(self) -> None:
+        """Raises ValueError when a type of message has no handler."""
+        missing = self._kinds - self._by_type.keys()
+        if missing:
+            raise ValueError(f"no handler for {', '.join(sorted(kind.__name__ for kind in missing))}")
+
+    def handle(self, sender: S, message: Message) -> None:
+        """Call the handler of the message's type."""
+        self._by_type[type(message)](sender, message)

@@ -1,0 +1,51 @@
+"""Messages of two channels that carry a descriptor each: connections to workers and requests for pages back, and
+requests for new workers to the zygote and back. See docs/internals/control-protocol.md.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+# Octets already read from a connection that a hand-over may carry: in base64 they fit into its message.
+MOST_READ_BEFORE: Final = 32768
+
+
+class Initiate(Struct, omit_defaults=True, gc=False):
+    """For a connection that the router opens: the peer's host, and credentials for SASL PLAIN."""
+
+    host: str
+    user: str | None
+    password: str | None = None
+    port: str = ""  # a number, where an HTTP server is to be told
+    bundle: str = ""  # of role edge: what all connections of this edge router bear in their opens
+    uplinks: bool = False  # of role edge: this edge router has several uplinks at work
+
+
+class Handover(Struct, omit_defaults=True, gc=False):
+    """Supervisor to worker, with the descriptor of a TCP connection. `conn` is the first field of its encoded form."""
+
+    conn: int
+    profile: str  # key of the profile of its listener or connector
+    peer: str  # "ip:port", or "host:port" of a connector
+    initiate: Initiate | None = None  # the router opens the connection
+    octets: bytes = b""  # read from the socket before, as after an HTTP upgrade; at most MOST_READ_BEFORE
+
+
+class PageRequest(Struct, gc=False):
+    """Worker to supervisor, with the descriptor of a socket: a client of an HTTPS listener, whose connection the worker
+    has, asks for a page. What it says comes over that socket, and the answer goes there."""
+
+    conn: int
+
+
+class ForkRequest(Struct, gc=False):
+    """Supervisor to zygote, with the worker's end of its hand-over pair."""
+
+    worker: int
+    generation: int
+
+
+class ForkAnswer(Struct, gc=False):
+    """Zygote to supervisor, with a pidfd."""
+
+    pid: int  # -errno where there is no worker

@@ -1,0 +1,1 @@
+"""Deliveries on their way from a producer to its consumers, and what becomes of them."""

@@ -1,0 +1,168 @@
+"""A delivery on its way in, its copies on their way out, and the lists that they are in (AMQP 1.0 part 2, 2.6.12)."""
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.stats.counters cimport Tally
+from router.message.content cimport Content, Cursor, Message
+
+cdef enum:
+    # InDelivery.flags
+    IN_PRESETTLED = 1          # the producer sent it settled (or settled it since)
+    IN_COMPLETE = 2            # last octet is here
+    IN_ROUTED = 4              # forwarders have seen it
+    IN_MULTI = 8               # outcomes of several copies are combined (routing-semantics.md 9.4)
+    IN_DISCARD = 16            # rest of its octets goes nowhere
+    IN_TOLD = 32               # a combined outcome was reported
+    IN_FINAL = 64              # consumers have settled; the producer is told when it is routed and complete
+    IN_KEEP_CREDIT = 128       # its credit is not given back (unreachable address)
+    IN_ACCEPT = 256            # the router itself accepts it when it is complete, whatever becomes of the copies
+    IN_COLLECT = 512           # for the router itself: all of it is stored before it is routed
+    IN_OWN = 1024              # the router itself sent it: no credit of a producer bounds what is queued
+    IN_STUCK = 2048            # counted as stuck
+    IN_CREDITED = 4096         # its credit was given back when it was forwarded
+    IN_ENDED = 8192            # of a routed link: how it ended was counted
+    # OutDelivery.flags
+    OUT_QUEUED = 1             # in its link's queue, last octet not written
+    OUT_STARTED = 2            # first frame written: it has a delivery-id
+    OUT_SETTLED = 4            # goes out settled
+    OUT_REPORT = 8             # unsettled at the producer, settled at the consumer: accepted when written
+    OUT_PARTIAL = 16           # of a routed link: written so far as it came, and in no list of its link
+    OUT_ABORT = 32             # what is not written stays unwritten: end it with an aborted transfer
+    OUT_LATE_SETTLED = 64      # settled before it was complete: only the last frame has it
+    OUT_STUCK = 128            # counted as stuck
+    OUT_CHECK = 256            # sent unsettled for a settled delivery: its settlement means that it has left
+    OUT_DROPPABLE = 512        # presettled and not started: in its link's list of those that may be dropped
+    OUT_RESTS = 1024           # in a port's queue of those that wait for octets or for their window
+    OUT_SAMPLED = 2048         # `sent` is set: its settlement is a sample
+
+# One delivery from a producer. Owner: its upstream, in whose list it is until finished.
+cdef struct InDelivery:
+    DeliveryNode* upstream     # first, see Entry in amqp/endpoint.pxd; NULL when the producer is gone
+    InDelivery* previous
+    InDelivery* next
+    OutDelivery* copies          # copies whose fate matters
+    Message* message           # reference while it may grow, or NULL
+    uint64_t key               # what the upstream finds it by (session: delivery-id)
+    uint64_t since             # ns: when its first octet came; 0: not counted
+    uint32_t live              # copies in copies
+    uint32_t pending           # copies without a terminal state
+    uint16_t flags
+    uint8_t kind               # best state of the copies so far, 0: none
+    uint32_t state_size
+    uint8_t* state             # its octets if it has more than a kind (owned)
+
+# One copy on its way to a consumer. Owner: its downstream, in whose queue or unsettled list it is.
+cdef struct OutDelivery:
+    DeliveryNode* downstream   # first, see Entry in amqp/endpoint.pxd
+    OutDelivery* previous
+    OutDelivery* next
+    OutDelivery* sibling       # next copy of its delivery …
+    OutDelivery* sibling_before  # … and the one before
+    OutDelivery* newer         # while OUT_DROPPABLE: neighbours in its link's list
+    OutDelivery* older
+    InDelivery* source         # NULL when the producer needs no more news
+    Message* message           # reference while octets are to be written
+    Cursor cursor
+    uint8_t* prefix            # octets to write before the cursor's (owned): sections up to and with annotations
+    uint32_t prefix_size
+    uint32_t prefix_at
+    uint64_t taken             # octets of the message behind the cursor (what the prefix replaces included)
+    uint32_t id                # delivery-id, once started
+    uint32_t octets            # written so far by a link, or all of it if OUT_SAMPLED (mod 2**32)
+    uint64_t tag_octets        # delivery tag, once started
+    uint64_t acknowledged      # to another worker: octets that it has passed on
+    uint64_t since             # ns: of its InDelivery
+    uint64_t sent              # ns: when its last octet was written, if OUT_SAMPLED
+    uint16_t flags
+    uint8_t kind               # terminal state reported by this copy
+    uint32_t charge            # of the router's own: what it counts in `own_octets` of its queue; 0: of a client
+    Tally* outstanding         # counts it while it lives (held), or NULL
+
+cdef enum:
+    # Octets of the router's own messages that may wait for a link without credit; for one that has some, or to go to
+    # another worker. A single larger one is taken when none waits.
+    OWN_QUEUED = 8388608
+    OWN_FLOWING = 33554432
+    OWN_OVERHEAD = 512         # … what each counts besides its content
+    OWN_STREAM = 262144        # … what one counts that comes in parts: as much as may be here of it
+
+# Calls from a delivery and its copies to both sides: functions of the object that a node is part of.
+cdef struct NodeCalls:
+    # To the upstream of d. The consumer side has news: a state (kind 0: none; `state` its encoding, may be empty),
+    # settled or not. When settled the upstream finishes the delivery (at once, or when it is complete).
+    int (*outcome)(void* owner, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
+    # To the upstream of d: all that held the credit of a presettled delivery back is gone.
+    int (*returned)(void* owner, InDelivery* d) except -1
+    # To the downstream of o: the message of a queued copy grew, is complete, or was aborted.
+    int (*more)(void* owner, OutDelivery* o) except -1
+    # To the downstream of o: the producer set a state or settled. When settled, o.source is already NULL.
+    int (*producer_update)(void* owner, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
+    # To the downstream of o, of which octets wait: the rest will not be written. May free o.
+    int (*abandon)(void* owner, OutDelivery* o) except -1
+    # To either: a delivery that was counted as stuck has ended.
+    void (*unstuck)(void* owner) noexcept
+
+# One side of deliveries: part of a link (DeliveryLink) or of what stands for another worker, or for the router itself
+# (NodeOwner). Decision 0020 says why it is no base class.
+cdef struct DeliveryNode:
+    void* owner                # the object that it is part of (borrowed); first: see EntryOwner in amqp/endpoint.pxd
+    const NodeCalls* calls
+    InDelivery* in_first       # deliveries that came from here
+    InDelivery* in_last
+    OutDelivery* queue_first   # copies waiting to be written to here
+    OutDelivery* queue_last
+    OutDelivery* sent_first    # copies written, not settled
+    OutDelivery* sent_last
+    uint64_t own_octets        # in the queue, of the router's own messages
+    uint32_t in_count
+
+# Base of what is a delivery node and no link.
+cdef class NodeOwner:
+    cdef DeliveryNode node
+    # See NodeCalls.
+    cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef int returned(self, InDelivery* d) except -1
+    cdef int more(self, OutDelivery* o) except -1
+    cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef int abandon(self, OutDelivery* o) except -1
+    cdef void unstuck(self) noexcept
+
+cdef InDelivery* in_new(DeliveryNode* upstream, uint64_t key, uint64_t now, uint16_t flags) except NULL
+cdef void in_free(InDelivery* d) noexcept
+cdef int in_more(InDelivery* d) except -1
+cdef void in_detach_copies(InDelivery* d) noexcept
+# Octets of some copy of d wait to be written.
+cdef bint in_waits(const InDelivery* d) noexcept nogil
+# Abandon all copies with waiting octets. True: some consumer has got a part. The caller settles d.
+cdef bint in_abandon(InDelivery* d) except *
+
+cdef OutDelivery* out_new(DeliveryNode* downstream, InDelivery* d, Content* c, bint linked) except NULL
+# The only copy of a delivery of a routed link.
+cdef OutDelivery* out_routed(DeliveryNode* downstream, InDelivery* d, bint settled) except NULL
+cdef void out_free(OutDelivery* o) noexcept
+cdef void pools_drop() noexcept
+# What a copy of a message of the router's own counts in the queue of s; 0: there is no room, it is to be dropped.
+cdef uint32_t own_charge(DeliveryNode* s, const Content* c, uint64_t most) noexcept
+cdef void queue_append(DeliveryNode* s, OutDelivery* o) noexcept
+cdef void queue_remove(DeliveryNode* s, OutDelivery* o) noexcept
+cdef void sent_append(DeliveryNode* s, OutDelivery* o) noexcept
+cdef void sent_remove(DeliveryNode* s, OutDelivery* o) noexcept
+
+cdef uint64_t live_in() noexcept
+cdef uint64_t live_out() noexcept
+
+
+cdef inline void out_detach(OutDelivery* o) noexcept:
+    """Out of its delivery's list of copies."""
+    cdef InDelivery* d = o.source
+    if o.sibling_before is not NULL:
+        o.sibling_before.sibling = o.sibling
+    else:
+        d.copies = o.sibling
+    if o.sibling is not NULL:
+        o.sibling.sibling_before = o.sibling_before
+    d.live -= 1
+    if not o.kind and d.pending:
+        d.pending -= 1
+    o.sibling = o.sibling_before = NULL
+    o.source = NULL

@@ -1,0 +1,34 @@
+# The table of a delivery node whose owner is a NodeObject: each call goes to the method of its name. Who includes this
+# says `ctypedef ITS_CLASS NodeObject` before: Cython's classes have one base, and a link's is of router/amqp.
+
+cdef int node_outcome(void* owner, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
+    return (<NodeObject>owner).outcome(d, kind, state, settled)
+
+
+cdef int node_returned(void* owner, InDelivery* d) except -1:
+    return (<NodeObject>owner).returned(d)
+
+
+cdef int node_more(void* owner, OutDelivery* o) except -1:
+    return (<NodeObject>owner).more(o)
+
+
+cdef int node_producer_update(void* owner, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
+    return (<NodeObject>owner).producer_update(o, kind, state, settled)
+
+
+cdef int node_abandon(void* owner, OutDelivery* o) except -1:
+    return (<NodeObject>owner).abandon(o)
+
+
+cdef void node_unstuck(void* owner) noexcept:
+    (<NodeObject>owner).unstuck()
+
+
+cdef NodeCalls NODE_CALLS
+NODE_CALLS.outcome = node_outcome
+NODE_CALLS.returned = node_returned
+NODE_CALLS.more = node_more
+NODE_CALLS.producer_update = node_producer_update
+NODE_CALLS.abandon = node_abandon
+NODE_CALLS.unstuck = node_unstuck

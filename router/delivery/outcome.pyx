@@ -1,0 +1,179 @@
+"""What becomes of a delivery: outcomes of its copies on their way back to the producer, and what the producer says
+(AMQP 1.0 part 2, 2.6.12; part 3, 3.4).
+
+routing-semantics.md 9; multicast outcomes: routing-semantics.md 9.4.
+"""
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from router.amqp.spec cimport D_ACCEPTED, D_DECLARED, D_MODIFIED, D_REJECTED, D_RELEASED
+from router.amqp.states cimport plain_state, terminal
+from router.delivery.delivery cimport (
+    IN_ACCEPT, IN_COMPLETE, IN_FINAL, IN_MULTI, IN_PRESETTLED, IN_ROUTED, IN_TOLD, OUT_CHECK, OUT_QUEUED, in_free,
+    in_more, out_detach,
+)
+
+
+cdef inline int rank(uint8_t kind) noexcept nogil:
+    """Which of several outcomes the producer hears: rejected > accepted > modified > released."""
+    if kind == D_REJECTED or kind == D_DECLARED:
+        return 4
+    if kind == D_ACCEPTED:
+        return 3
+    if kind == D_MODIFIED:
+        return 2
+    return 1 if kind == D_RELEASED else 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From the producer, and to it when all copies are made
+
+cdef int in_routed(InDelivery* d) except -1:
+    """Forwarders have made all copies there will be: report what they already know. May free the delivery."""
+    cdef Slice state
+    d.flags |= IN_ROUTED
+    if d.flags & (IN_PRESETTLED | IN_ACCEPT):
+        return 0
+    state.data = d.state
+    state.size = d.state_size
+    if d.flags & IN_FINAL or (d.flags & IN_MULTI and d.live == 0):
+        d.upstream.calls.outcome(d.upstream.owner, d, d.kind, &state, True)
+    elif d.flags & IN_MULTI and d.pending == 0 and d.kind:
+        d.flags |= IN_TOLD
+        d.upstream.calls.outcome(d.upstream.owner, d, d.kind, &state, False)
+    return 0
+
+
+cdef int in_update(InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
+    """The producer set a state or settled; when it settled the caller finishes the delivery."""
+    cdef OutDelivery* o = d.copies
+    cdef OutDelivery* following
+    while o is not NULL:
+        following = o.sibling
+        if settled:
+            out_detach(o)
+        o.downstream.calls.producer_update(o.downstream.owner, o, kind, state, settled)
+        o = d.copies if settled else following
+    return 0
+
+
+cdef int in_settled_late(InDelivery* d) except -1:
+    """The producer settled before its last octet: from now on the delivery is as presettled, copies go on with it."""
+    cdef OutDelivery* o = d.copies
+    cdef OutDelivery* following
+    cdef Slice none = plain_state(0)
+    d.flags |= IN_PRESETTLED
+    while o is not NULL:
+        following = o.sibling
+        o.downstream.calls.producer_update(o.downstream.owner, o, 0, &none, True)
+        o = following
+    return 0
+
+
+cdef int in_lost(InDelivery* d) except -1:
+    """The producer is gone. Frees the delivery; copies that were complete go on without it."""
+    cdef OutDelivery* o
+    cdef Slice state
+    if not d.flags & IN_COMPLETE and d.message is not NULL:
+        d.message.aborted = True
+        in_more(d)
+    elif d.flags & IN_MULTI and not d.flags & IN_PRESETTLED:
+        # Consumers of a multicast delivery learn that their settlement reaches nobody (routing-semantics.md 9.5).
+        state = plain_state(D_MODIFIED)
+        while d.copies is not NULL:
+            o = d.copies
+            out_detach(o)
+            if not o.flags & OUT_QUEUED:
+                o.downstream.calls.producer_update(o.downstream.owner, o, D_MODIFIED, &state, True)
+    in_free(d)
+    return 0
+
+
+cdef int in_keep_state(InDelivery* d, uint8_t kind, const Slice* state) except -1:
+    """Remember an outcome that will be reported later."""
+    if d.state is not NULL:
+        free(d.state)
+        d.state = NULL
+        d.state_size = 0
+    d.kind = kind
+    if state.size:
+        d.state = <uint8_t*>malloc(state.size)
+        if d.state is NULL:
+            raise MemoryError("delivery state")
+        memcpy(d.state, state.data, state.size)
+        d.state_size = <uint32_t>state.size
+    return 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From consumers
+
+cdef int combine(InDelivery* d, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
+    """One of several copies has news: the producer hears the best outcome when all have one."""
+    cdef Slice combined
+    if terminal(kind) and rank(kind) > rank(d.kind):
+        if kind == D_DECLARED:
+            combined = plain_state(D_REJECTED)
+            in_keep_state(d, D_REJECTED, &combined)
+        else:
+            in_keep_state(d, kind, state)
+    if settled:
+        out_detach(o)
+        o.kind = kind
+    elif terminal(kind) and not o.kind:
+        o.kind = kind
+        d.pending -= 1
+    if not d.flags & IN_ROUTED or (d.live and (d.pending or d.flags & IN_TOLD)):
+        return 0
+    combined.data = d.state
+    combined.size = d.state_size
+    if d.live == 0:
+        d.upstream.calls.outcome(d.upstream.owner, d, d.kind, &combined, True)
+    elif d.kind:
+        d.flags |= IN_TOLD
+        d.upstream.calls.outcome(d.upstream.owner, d, d.kind, &combined, False)
+    return 0
+
+
+cdef int out_update(OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
+    """The consumer of this copy set a state or settled. After `settled` the copy has no peer."""
+    cdef InDelivery* d = o.source
+    cdef Slice kept
+    if d is NULL:
+        return 0
+    if o.flags & OUT_CHECK and d.flags & IN_PRESETTLED:
+        return out_left(o) if settled else 0
+    if d.flags & IN_ACCEPT:
+        if settled:
+            out_detach(o)
+        return 0
+    if d.flags & IN_MULTI:
+        return combine(d, o, kind, state, settled)
+    if not settled:
+        if kind:
+            in_keep_state(d, kind, state)
+        return d.upstream.calls.outcome(d.upstream.owner, d, kind, state, False)
+    out_detach(o)
+    if not kind:
+        # Settling without a state keeps the one that was reported before.
+        kind = d.kind
+        kept.data = d.state
+        kept.size = d.state_size
+        state = &kept
+    if d.flags & IN_ROUTED:
+        return d.upstream.calls.outcome(d.upstream.owner, d, kind, state, True)
+    d.flags |= IN_FINAL
+    if state.data is not d.state:
+        in_keep_state(d, kind, state)
+    return 0
+
+
+cdef int out_left(OutDelivery* o) except -1:
+    """A presettled copy has left its queue (written or dropped): it holds nothing back any more."""
+    cdef InDelivery* d = o.source
+    if d is NULL:
+        return 0
+    out_detach(o)
+    if d.flags & IN_PRESETTLED and d.flags & IN_COMPLETE and d.live == 0 and d.flags & IN_ROUTED:
+        d.upstream.calls.returned(d.upstream.owner, d)
+    return 0

@@ -1,0 +1,1 @@
+"""The address table of a worker, and who gets a delivery."""

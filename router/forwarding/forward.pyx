@@ -1,0 +1,404 @@
+"""Forwarders: which consumers of an address get a delivery (routing-semantics.md 8.2 to 8.4; inter-router.md 11).
+
+Consumers of all workers are alike: a score reads the gauges of a consumer's slot in shared memory, wherever it is.
+Other routers are destinations beside them: a delivery for one goes to a data link of the next hop on the way there.
+"""
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from router.amqp.codec cimport Slice
+from router.stats.counters cimport totals
+from router.delivery.delivery cimport IN_MULTI
+from router.links.consumer_link cimport OVERFLOW_DROP_OLDEST, OVERFLOW_REMOTE
+from router.forwarding.consumer cimport Consumer
+from router.forwarding.network cimport DEFAULT_PRIORITY, HERE, RemoteDestination, Network, Path
+from router.interworker.port_out cimport PortOut
+from router.forwarding.table cimport CLOSEST, MULTICAST, UNAVAILABLE, Exchange
+
+cdef enum:
+    # An unfinished stream occupies its link: others are preferred as if the queue were longer by this.
+    BUSY_SCORE = 1 << 24
+    # Targets of one record: a record must fit into a quarter of a ring.
+    TARGETS_A_RECORD = 4096
+    FALLBACK_PHASE = 22        # 'F' - '0': how Dispatch marks what it redirected
+
+
+cdef inline uint32_t score(Consumer c) noexcept:
+    """Deliveries queued for a consumer, and sent to it and unsettled; those on their way through a ring included."""
+    cdef uint32_t outstanding
+    if c.slot.generation != c.generation:
+        return 0xFFFFFFFF
+    outstanding = c.slot.undelivered + c.slot.unsettled
+    if c.taken is not NULL:
+        if <int32_t>(c.sent - c.taken[0]) < 0:
+            c.sent = c.taken[0]    # a snapshot came while deliveries were on their way: they were counted before it
+        outstanding += c.sent - c.taken[0]
+    if c.slot.busy:
+        outstanding += BUSY_SCORE
+    return outstanding
+
+
+cdef inline bint goes_back(Consumer consumer, const Content* c) noexcept:
+    """It came by the edge connection that the consumer is on (inter-router.md 14.3)."""
+    return c.came_by != 0 and consumer.edge == c.came_by
+
+
+cdef inline int overflow_of(Address address, const Content* c) noexcept:
+    return OVERFLOW_REMOTE if c.unbounded and address.overflow != OVERFLOW_DROP_OLDEST else address.overflow
+
+
+cdef inline int give(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
+    if consumer.container:
+        address.slot.egress_container += 1
+        totals.egress_container += 1
+    if consumer.link is not None:
+        return consumer.link.offer(d, c, overflow_of(address, c))
+    consumer.port.outgoing.add_target(consumer.slot_index, consumer.generation)
+    consumer.port.outgoing.offer(d, c, overflow_of(address, c))
+    consumer.sent += 1
+    return 0
+
+
+cdef int give_remote(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
+    """To a data link of a next hop."""
+    address.slot.transit += 1
+    totals.transit += 1
+    if consumer.link is not None:
+        return consumer.link.offer(d, c, overflow_of(address, c))
+    consumer.port.outgoing.add_target(consumer.slot_index, consumer.generation)
+    consumer.port.outgoing.offer(d, c, overflow_of(address, c))
+    consumer.sent += 1
+    return 0
+
+
+cdef inline int priority_of(Address address, const Content* c) noexcept:
+    """Which of a next hop's links a message takes."""
+    if address.priority >= 0:
+        return address.priority
+    return c.sections.priority if c.sections.priority >= 0 else DEFAULT_PRIORITY
+
+
+cdef int forward(Address address, InDelivery* d, Content* c) except -1:
+    cdef int copies
+    cdef int n = len(address.consumers)
+    if address.remotes is not None:
+        return forward_network(address, d, c, n)
+    if n == 0:
+        return 0
+    if n == 1 and address.treatment <= CLOSEST:
+        if goes_back(<Consumer>address.consumers[0], c):
+            return 0
+        give(address, <Consumer>address.consumers[0], d, c)
+        copies = 1
+    elif address.treatment == MULTICAST:
+        copies = forward_multicast(address, d, c, NULL)
+    elif address.treatment == CLOSEST:
+        copies = forward_closest(address, d, c, n)
+    elif address.treatment == UNAVAILABLE:
+        return 0
+    else:
+        copies = forward_balanced(address, d, c, n)
+    address.slot.egress += copies
+    totals.egress += copies
+    return copies
+
+
+cdef int forward_network(Address address, InDelivery* d, Content* c, int n) except -1:
+    """The same for an address that other routers have consumers of, too."""
+    cdef int copies = 0
+    cdef int remote = 0
+    if address.version != address.network.version:
+        address.find_ways()
+    if address.treatment == MULTICAST:
+        copies = forward_multicast(address, d, c, &remote)
+    elif address.treatment == CLOSEST:
+        if n:
+            copies = forward_closest(address, d, c, n)
+        if copies == 0:
+            remote = forward_nearest(address, d, c)
+    elif address.treatment != UNAVAILABLE:
+        remote = forward_balanced_remote(address, d, c, n)
+        if remote == 0 and n:
+            copies = forward_balanced(address, d, c, n)
+    address.slot.egress += copies
+    totals.egress += copies
+    return copies + remote
+
+
+cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
+    """To an exchange: direct consumers as usual, next hops of matching bindings presettled, the alternate when there is
+    nobody. Returns the number of copies.
+    """
+    cdef Address hop
+    cdef int copies
+    cdef list hops
+    cdef bint settled = c.settled
+    cdef Exchange exchange = address.exchange
+    exchange.slot.ingress += 1
+    copies = forward(address, d, c)
+    c.settled = True
+    # Ingress and trace begin anew at this router.
+    memset(&c.sections.ingress, 0, sizeof(Slice))
+    memset(&c.sections.trace, 0, sizeof(Slice))
+    c.honour = False
+    c.came_by = 0
+    c.checkpoint = False
+    if c.sections.subject.data is not NULL:
+        hops = exchange.hops(PyBytes_FromStringAndSize(<const char*>c.sections.subject.data, c.sections.subject.size))
+        for hop in hops:
+            copies += forward_hop(hop, hop.phase, d, c)
+    if copies == 0 and exchange.alternate is not None:
+        copies = forward_hop(exchange.alternate, exchange.alternate.phase, d, c)
+        if copies:
+            exchange.slot.redirected += 1
+    if copies:
+        exchange.slot.egress += 1
+    c.settled = settled
+    return copies
+
+
+cdef int forward_hop(Address hop, int phase, InDelivery* d, Content* c) except -1:
+    """To another address than the one that the message was sent to."""
+    c.to.data = hop.to
+    c.to.size = len(hop.to)
+    c.phase = phase
+    return forward(hop, d, c)
+
+
+cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1:
+    """To those who stand in for the consumers of an address."""
+    cdef int copies = forward_hop(address.fallback, FALLBACK_PHASE, d, c)
+    if copies:
+        address.slot.redirected += 1
+        totals.redirected += 1
+    return copies
+
+
+cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) except -1:
+    """The lowest score, the earlier one when equal; an idle first choice turns the list. Capacity is a preference."""
+    cdef Consumer consumer
+    cdef Consumer best = None
+    cdef uint32_t value, best_value = 0
+    cdef bint eligible, best_eligible = False
+    cdef int at = address.start
+    for _ in range(n):
+        consumer = <Consumer>address.consumers[at]
+        at = at + 1 if at + 1 < n else 0
+        if goes_back(consumer, c):
+            continue
+        value = score(consumer)
+        eligible = value < consumer.capacity
+        if best is None or (eligible and not best_eligible) or (eligible == best_eligible and value < best_value):
+            best = consumer
+            best_value = value
+            best_eligible = eligible
+            if value == 0:
+                break
+    if best is None:
+        return 0
+    if best_value == 0:
+        address.start = address.start + 1 if address.start + 1 < n else 0
+    give(address, best, d, c)
+    return 1
+
+
+cdef int forward_closest(Address address, InDelivery* d, Content* c, int n) except -1:
+    """Strict round robin over the consumers of this router."""
+    cdef Consumer consumer
+    for _ in range(n):
+        consumer = <Consumer>address.consumers[address.start]
+        address.start = address.start + 1 if address.start + 1 < n else 0
+        if not goes_back(consumer, c):
+            give(address, consumer, d, c)
+            return 1
+    return 0
+
+
+cdef int forward_balanced_remote(Address address, InDelivery* d, Content* c, int n) except -1:
+    """To another router if that is better than any consumer here
+    (inter-router.md 11.5). Returns the number of copies, 0: it is not.
+
+    What counts of a router is what is unsettled on its way, and what it costs; capacity looks at the former alone.
+    """
+    cdef Consumer consumer, link
+    cdef Consumer best = None
+    cdef RemoteDestination destination
+    cdef RemoteDestination chosen = None
+    cdef Path way
+    cdef uint64_t value, best_value = 0, unsettled
+    cdef bint eligible, best_eligible = False
+    cdef int priority = priority_of(address, c)
+    cdef int origin
+    # A consumer here wins when it is as good as a router, and at once when it has nothing.
+    for consumer in address.consumers:
+        if goes_back(consumer, c):
+            n -= 1
+            continue
+        value = score(consumer)
+        if value == 0:
+            return 0
+        eligible = value < consumer.capacity
+        if best is None or (eligible and not best_eligible) or (eligible == best_eligible and value < best_value):
+            best = consumer
+            best_value = value
+            best_eligible = eligible
+    origin = address.network.origin_of(&c.sections.ingress)
+    best = None
+    for way in address.ways:
+        destination = way.nearest(origin)
+        if destination is None:
+            continue
+        unsettled = way.unsettled()
+        link = way.pick(priority, c.producer)
+        if link is None:
+            continue
+        value = unsettled + destination.router.cost
+        eligible = unsettled < link.capacity
+        if (n == 0 and best is None) or (eligible and not best_eligible) \
+                or (eligible == best_eligible and (value < best_value or (
+                    best is not None and value == best_value and destination.index < chosen.index))):
+            best = link
+            chosen = destination
+            best_value = value
+            best_eligible = eligible
+    if best is None:
+        return 0
+    c.outstanding = chosen.own.tally
+    give_remote(address, best, d, c)
+    c.outstanding = NULL
+    return 1
+
+
+cdef int forward_nearest(Address address, InDelivery* d, Content* c) except -1:
+    """To the router of lowest cost, in turns among equals; those that cannot be reached now do not count
+    (inter-router.md 11.4)."""
+    cdef tuple found
+    cdef Consumer link
+    cdef int priority = priority_of(address, c)
+    cdef uint32_t first = 0
+    cdef uint32_t equal, i
+    cdef uint32_t n = <uint32_t>len(address.nearest)
+    cdef uint32_t cost
+    while first < n:
+        cost = cost_of(<tuple>address.nearest[first])
+        equal = 1
+        while first + equal < n and cost_of(<tuple>address.nearest[first + equal]) == cost:
+            equal += 1
+        for i in range(equal):
+            found = <tuple>address.nearest[first + (address.turn + i) % equal]
+            link = (<Path>found[1]).pick(priority, c.producer)
+            if link is not None:
+                address.turn += i + 1
+                give_remote(address, link, d, c)
+                return 1
+        first += equal
+    return 0
+
+
+cdef inline uint32_t cost_of(tuple found) noexcept:
+    return (<RemoteDestination>found[0]).router.cost
+
+
+cdef int forward_multicast(Address address, InDelivery* d, Content* c, int* remote) except -1:
+    """One copy to each consumer, and one to each next hop that leads to other routers with consumers. Other workers get
+    one record for all of theirs. Returns the number of copies for consumers. remote: gets those for next hops.
+    """
+    cdef Consumer consumer
+    try:
+        return offer_to_all(address, d, c, remote)
+    except BaseException:
+        for consumer in [*address.consumers, *(multicast_links(address, c) if remote is not NULL else ()),
+                         *uplink_of(address)]:
+            if consumer.port is not None:
+                consumer.port.outgoing.target_count = 0     # targets of this delivery are none of the next one
+        raise
+
+
+cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) except -1:
+    cdef Consumer consumer
+    cdef PortOut port
+    cdef list ports = None
+    cdef list links = None
+    cdef int copies = 0
+    cdef bint up = False                   # a copy leaves an edge router by its uplink
+    d.flags |= IN_MULTI
+    for consumer in address.consumers:
+        if goes_back(consumer, c):
+            continue
+        copies += 1
+        up |= consumer.edge != 0
+        if consumer.link is not None:
+            consumer.link.offer(d, c, overflow_of(address, c))
+        else:
+            ports = add_target(address, consumer, d, c, ports)
+    if c.anonymous and not up:
+        # Nobody has asked the interior for consumers of this address: it gets a copy in any case.
+        for consumer in uplink_of(address):
+            copies += 1
+            if consumer.link is not None:
+                consumer.link.offer(d, c, overflow_of(address, c))
+            else:
+                ports = add_target(address, consumer, d, c, ports)
+    if remote is not NULL:
+        links = multicast_links(address, c)
+        for consumer in links:
+            if consumer.link is not None:
+                consumer.link.offer(d, c, overflow_of(address, c))
+            else:
+                ports = add_target(address, consumer, d, c, ports)
+        remote[0] = <int>len(links)
+        address.slot.transit += remote[0]
+        totals.transit += remote[0]
+    if ports is not None:
+        for port in ports:
+            port.offer(d, c, overflow_of(address, c))
+    if not copies and not links:
+        d.flags &= ~IN_MULTI
+    return copies
+
+
+cdef list uplink_of(Address address):
+    """The uplink of an edge router, for messages to any address."""
+    cdef Address uplink = address.network.uplink
+    return [] if uplink is None or uplink is address or address.confined else uplink.consumers
+
+
+cdef list add_target(Address address, Consumer consumer, InDelivery* d, Content* c, list ports):
+    """One more consumer for the record that goes to its worker; the list of ports that have one is returned."""
+    cdef PortOut port = consumer.port.outgoing
+    consumer.sent += 1
+    port.add_target(consumer.slot_index, consumer.generation)
+    if port.target_count == 1:
+        if ports is None:
+            ports = []
+        ports.append(port)
+    elif port.target_count == TARGETS_A_RECORD:
+        port.offer(d, c, overflow_of(address, c))
+        ports.remove(port)
+    return ports
+
+
+cdef list multicast_links(Address address, Content* c):
+    """Where a message goes on to other routers: each of them is to get it once, whatever the topology
+    (inter-router.md 11.3).
+
+    It goes to those routers to which this one is on the path from where the message entered the network; the paths from
+    there are a tree, so that every router has one predecessor. 1.19 leaves that out. What came back to where it
+    entered, or entered at an unknown router, goes nowhere.
+    """
+    cdef Network network = address.network
+    cdef Path way
+    cdef Consumer link
+    cdef list links = []
+    cdef int origin = network.origin_of(&c.sections.ingress)
+    cdef int priority = priority_of(address, c)
+    if c.sections.ingress.data is not NULL and origin <= HERE:
+        return links
+    for way in address.ways:
+        if way.nearest(origin) is None or way.goes_back(network, c):
+            continue
+        link = way.pick(priority, c.producer)
+        if link is not None:
+            links.append(link)
+    return links

@@ -1,0 +1,133 @@
+"""The producer of messages of the router itself, such as replies of its agent.
+
+routing-semantics.md 10.
+
+They are presettled. No producer's credit bounds what is queued of them, so octets do: OWN_QUEUED in each queue, and
+OWN_HELD in the process; what comes beyond is dropped, and counted as a dropped presettled delivery.
+"""
+from libc.string cimport memset
+
+from router.amqp.scheduler cimport Scheduler
+from router.stats.counters cimport totals
+from router.delivery.delivery cimport IN_COMPLETE, IN_OWN, IN_PRESETTLED, IN_ROUTED, InDelivery, in_free, in_new
+from router.amqp.meter cimport meter_new, meter_release
+from router.message.content cimport Content, message_append, message_meter, message_new, message_release, message_routed
+from router.message.sections cimport SCAN_MORE, scan
+from router.links.consumer_link cimport OVERFLOW_BLOCK, OVERFLOW_DROP_OLDEST, ConsumerLink
+from router.interworker.layout cimport DROP_OVERFLOW
+from router.forwarding.forward cimport forward, forward_exchange, forward_fallback
+
+cdef enum:
+    # Octets of the router's own messages that this process holds, those that wait for other workers included.
+    OWN_HELD = 134217728
+
+
+cdef class InternalProducer(NodeOwner):
+    """The router itself as a producer. Owner: the worker."""
+
+    def __cinit__(self, Scheduler scheduler not None):
+        self.scheduler = scheduler
+        self.meter = meter_new(NULL, NULL)
+
+    def __dealloc__(self):
+        meter_release(self.meter)
+
+    def send(self, Address address not None, bytes octets not None):
+        """Forward a whole message, presettled, to consumers of the address; returns the number of copies.
+
+        Raises ValueError when its first sections are malformed.
+        """
+        cdef Content c
+        cdef int copies
+        cdef InDelivery* d
+        cdef bint properties = address.exchange is not None
+        memset(&c, 0, sizeof(Content))
+        if scan(octets, len(octets), properties, False, &c.sections) > SCAN_MORE:
+            raise ValueError(f"malformed message for {address.key}")
+        address.slot.from_container += 1
+        totals.from_container += 1
+        if self.meter.held and self.meter.held + len(octets) > OWN_HELD:
+            totals.dropped_presettled += 1
+            totals.dropped[DROP_OVERFLOW] += 1
+            return 0
+        c.stored = message_new(0)
+        c.stored.complete = c.complete = c.whole = c.settled = c.own = True
+        message_meter(c.stored, self.meter)
+        message_append(c.stored, octets, len(octets))
+        c.data = &c.stored.head.data[0]
+        c.size = len(octets)
+        # What the scan found has to point into what is kept.
+        scan(c.data, c.size, properties, False, &c.sections)
+        d = in_new(&self.node, 0, self.scheduler.now_ns, IN_PRESETTLED | IN_COMPLETE | IN_OWN)
+        if address.exchange is not None:
+            copies = forward_exchange(address, d, &c)
+        else:
+            copies = forward(address, d, &c)
+            if copies == 0 and address.fallback is not None:
+                copies = forward_fallback(address, d, &c)
+        message_routed(c.stored)
+        message_release(c.stored)
+        d.flags |= IN_ROUTED
+        if d.live == 0:
+            in_free(d)
+        return copies
+
+    def send_on(self, ConsumerLink link not None, bytes octets not None):
+        """Send a whole message, presettled and as it is, on one link; it takes the place of older ones where too many
+        wait there. False: there is no room at all.
+        """
+        cdef Content c
+        cdef InDelivery* d
+        if link.gone or self.meter.held and self.meter.held + len(octets) > OWN_HELD:
+            return False
+        memset(&c, 0, sizeof(Content))
+        c.stored = message_new(0)
+        c.stored.complete = c.complete = c.whole = c.settled = c.own = True
+        message_meter(c.stored, self.meter)
+        message_append(c.stored, octets, len(octets))
+        c.data = &c.stored.head.data[0]
+        c.size = len(octets)
+        d = in_new(&self.node, 0, self.scheduler.now_ns, IN_PRESETTLED | IN_COMPLETE | IN_OWN)
+        link.offer(d, &c, OVERFLOW_DROP_OLDEST)
+        message_routed(c.stored)
+        message_release(c.stored)
+        d.flags |= IN_ROUTED
+        if d.live == 0:
+            in_free(d)
+        return True
+
+    def send_by(self, ConsumerLink link not None, bytes octets not None):
+        """Send a whole message, presettled, on one link, with router annotations where the link has them. False: it was
+        dropped, because too many wait there. Raises ValueError when its first sections are malformed.
+        """
+        cdef Content c
+        cdef InDelivery* d
+        if link.gone or self.meter.held and self.meter.held + len(octets) > OWN_HELD:
+            return False
+        memset(&c, 0, sizeof(Content))
+        c.stored = message_new(0)
+        c.stored.complete = c.complete = c.whole = c.settled = c.own = True
+        message_meter(c.stored, self.meter)
+        message_append(c.stored, octets, len(octets))
+        c.data = &c.stored.head.data[0]
+        c.size = len(octets)
+        d = in_new(&self.node, 0, self.scheduler.now_ns, IN_PRESETTLED | IN_COMPLETE | IN_OWN)
+        try:
+            if scan(c.data, c.size, False, False, &c.sections) > SCAN_MORE:
+                raise ValueError("malformed message")
+            link.offer(d, &c, OVERFLOW_BLOCK)
+        finally:
+            message_routed(c.stored)
+            message_release(c.stored)
+            d.flags |= IN_ROUTED
+            if d.live == 0:
+                in_free(d)
+        return True
+
+    cdef int returned(self, InDelivery* d) except -1:
+        in_free(d)
+        return 0
+
+    def held(self):
+        """(messages whose fate is not known, octets held), for tests."""
+        return self.node.in_count, self.meter.held

@@ -1,0 +1,92 @@
+"""Other routers and the ways to them, as a worker routes by them. Changed only between two wakes."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.stats.counters cimport Tally
+from router.message.content cimport Content
+from router.interworker.layout cimport RemoteSlot
+from router.interworker.region cimport Region
+from router.forwarding.consumer cimport Consumer
+
+cdef enum:
+    PRIORITIES = 10            # as in router.addressing.settings
+    DEFAULT_PRIORITY = 4
+    HERE = 0                               # index of this router
+    UNKNOWN_ROUTER = -1
+    # A trace that is longer is of no network of Dispatch, which has 128 routers: it goes round in circles. The limit
+    # until `radius` is known.
+    MOST_HOPS = 129
+
+# An inter-router connection of any worker, as a next hop. Owner: the network.
+cdef class NextHop:
+    cdef readonly uint32_t conn
+    cdef readonly int neighbour            # index of the router at its other end, 0: not known
+    cdef uint64_t since                    # the last producer's number when it came
+    cdef list links                        # Consumer by priority, None where there is none at or below it
+    # The data link for messages of this priority, None: it is gone.
+    cdef Consumer link(self, int priority)
+
+# Another router. Owner: the network.
+cdef class Router:
+    cdef readonly int index
+    cdef readonly str id
+    cdef readonly uint32_t cost
+    cdef readonly list conns               # its next hops' connections
+    cdef uint64_t* origins                 # bit set of indices
+    cdef uint32_t words
+    # Whether a message that entered the network there comes this way, to be sent on to this router.
+    cdef bint valid(self, int origin) noexcept
+
+# Counts unsettled deliveries of this worker to a router by an address, while the counter is theirs. Owner: the network.
+cdef class Outstanding:
+    cdef Tally* tally
+    cdef int uses                          # Destinations
+    # The counter may be another's from the next epoch on: deliveries that live are counted no more.
+    cdef void end(self) noexcept
+
+# A router that announced an address. Owner: the address.
+cdef class RemoteDestination:
+    cdef readonly int index
+    cdef readonly uint32_t counters
+    cdef Router router                     # None while it is not known
+    cdef Outstanding own                   # unsettled deliveries of this worker
+    cdef const uint8_t* first              # of worker 0 …
+    cdef size_t stride                     # … and from worker to worker
+    cdef int workers
+    cdef uint64_t unsettled(self) noexcept
+
+# Next hops that some of the routers which announced an address have in common. Owner: the address.
+cdef class Path:
+    cdef list hops                         # NextHop, at least one
+    cdef list destinations                 # RemoteDestination, by (cost, index)
+    cdef uint64_t unsettled(self) noexcept
+    # The nearest router behind it for which that origin is valid, or None.
+    cdef RemoteDestination nearest(self, int origin)
+    # A link of the hop that this content's producer keeps to, or None when every one is gone.
+    cdef Consumer pick(self, int priority, uint64_t producer)
+    # Whether a message that came by this connection, or through these routers, would go back.
+    cdef bint goes_back(self, Network network, const Content* c) noexcept
+
+# A node id ("0/ID") in a table of such.
+cdef struct Node:
+    const uint8_t* text                    # NULL: free
+    uint32_t size
+    int index
+
+# Owner: the table.
+cdef class Network:
+    cdef readonly uint64_t version         # of ways: they are found anew when it has changed
+    cdef uint32_t hop_limit                # routers in a trace
+    cdef dict hops                         # conn -> NextHop
+    cdef dict routers                      # index -> Router
+    cdef dict before                       # conn -> NextHop of before a snapshot
+    cdef dict counters                     # counters in use -> Outstanding
+    cdef Node* nodes
+    cdef uint32_t node_slots               # a power of two
+    cdef list node_texts                   # bytes that `nodes` point into
+    cdef bint nodes_stale
+    cdef object uplink                     # of an edge router: the Address of what is beyond, None: it has none
+    cdef int find_nodes(self) except -1
+    # Index of the router that an encoded node id names; HERE when there is none.
+    cdef int origin_of(self, const Slice* encoded) noexcept
+    cdef list ways(self, list destinations)

@@ -1,0 +1,46 @@
+"""What becomes of messages on links of an edge connection that are between the two routers: each is taken whole
+(inter-router.md 14)."""
+from cpython.bytes cimport PyBytes_FromStringAndSize
+
+from router.delivery.delivery cimport IN_ACCEPT, InDelivery
+from router.links.producer_link cimport COLLECT_MOST, ROUTED, WANTS_MORE, DeliveryHandler, ProducerLink
+from router.message.content cimport Content
+from router.amqp.spec cimport D_REJECTED, D_RELEASED
+
+from router.amqp import codec
+
+cdef bytes TOO_LONG = codec.encode_described(D_REJECTED, [codec.encode_error(
+    "amqp:link:message-size-exceeded", f"messages for the router itself have at most {COLLECT_MOST} octets")])
+
+
+def refuse(octets):
+    """Nobody takes it."""
+    return False
+
+
+cdef class OwnHandler(DeliveryHandler):
+    """Owner: the link."""
+    cdef object take
+
+    def __cinit__(self, take not None):
+        """take(octets): takes a message; False: it is released."""
+        self.take = take
+
+    def drop(self):
+        """The link is gone: nobody takes messages any more. Breaks a reference cycle."""
+        self.take = refuse
+
+    cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
+        if (c.stored.size if c.stored is not NULL else c.size) > COLLECT_MOST:
+            link.refuse(d, D_REJECTED, TOO_LONG, True)
+            return ROUTED
+        if not c.whole:
+            if c.complete or link.collect(d):
+                return WANTS_MORE
+            link.refuse(d, D_RELEASED, None, True)
+            return ROUTED
+        if not self.take(PyBytes_FromStringAndSize(<const char*>c.data, c.size)):
+            link.refuse(d, D_RELEASED, None, True)
+            return ROUTED
+        d.flags |= IN_ACCEPT
+        return ROUTED

@@ -1,0 +1,49 @@
+"""Routes the deliveries of an incoming link, by its target or by the address in each message."""
+from libc.stdint cimport uint32_t
+
+from router.amqp.codec cimport Slice
+from router.delivery.delivery cimport InDelivery
+from router.links.producer_link cimport DeliveryHandler, ProducerLink
+from router.message.content cimport Content
+from router.forwarding.table cimport Address, Nowhere, Table
+from router.policy.messages cimport MessageRules
+from router.policy.names cimport NameRules
+
+# Owner: the link.
+cdef class ProducerHandler(DeliveryHandler):
+    cdef readonly Table table
+    cdef readonly bint honour              # router annotations of messages count (the listener does not strip them)
+    cdef str tenant
+    cdef bint container                    # the producer is a route container
+    cdef MessageRules rules                # of its connection; None: messages may say anything
+    cdef readonly uint32_t edge            # number of the edge connection that it is on, 0: it is on none
+    cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1
+    cdef void count_ingress(self, Address address) noexcept
+    cdef void count_tried(self, Address address) noexcept
+    cdef int deliver(self, ProducerLink link, InDelivery* d, Content* c, Address address, bint targeted) except -1
+    cdef int deliver_exchange(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1
+    cdef int deliver_local(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1
+    cdef int deliver_uplink(self, ProducerLink link, InDelivery* d, Content* c) except -1
+    cdef int no_destination(self, ProducerLink link, InDelivery* d, Address address, bint targeted) except -1
+
+cdef class TargetedHandler(ProducerHandler):
+    cdef readonly Address address
+    cdef bytes to                          # for x-opt-qd.to, encoded
+    cdef int phase
+    cdef bint from_fallback                # the producer itself stands in for others: its deliveries are not redirected
+
+cdef class AnonymousHandler(ProducerHandler):
+    cdef bytes last_text                   # the previous message's address, and what it was found to be
+    cdef Address last_address
+    cdef object last_epoch                 # Table.lookups_key of then
+    cdef NameRules last_targets            # which allowed that address; None: there are no rules
+    cdef bint repeats(self, const Slice* text) noexcept
+    cdef bint allowed(self, const Slice* text, bint again) noexcept
+    cdef Address lookup(self, const Slice* text, int phase, bint again, Nowhere* why)
+
+cdef class RouterHandler(ProducerHandler):
+    cdef readonly uint32_t conn
+    cdef bint streaming
+    cdef bint checks
+    cdef int scan_subject(self, ProducerLink link, InDelivery* d, Content* c) except -1
+    cdef Address lookup(self, const Slice* text, int phase)

@@ -1,0 +1,382 @@
+"""Routes the deliveries of an incoming link, by its target or by the address in each message.
+
+routing-semantics.md 7, 8.7, 11.4.
+
+Routing semantics: 7 (finding the address), 8.5 to 8.8 (nobody there, fallback), 10 (the router itself), 15 (exchanges).
+"""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint32_t
+from libc.string cimport memcmp, memset
+
+from router.amqp.codec cimport Slice, open_variable
+from router.stats.counters cimport totals
+from router.delivery.delivery cimport IN_ACCEPT, IN_DISCARD
+from router.links.producer_link cimport COLLECT_MOST, ROUTED, WANTS_MORE
+from router.message.sections cimport (
+    SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description,
+)
+from router.amqp.spec cimport D_REJECTED, D_RELEASED
+from router.forwarding.forward cimport forward, forward_exchange, forward_fallback
+from router.forwarding.network cimport Network
+from router.forwarding.address_cache cimport RECENT_TEXT, Recent
+from router.forwarding.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN
+from router.policy.messages cimport MessageRules
+
+from router.amqp import codec
+from router.amqp.errors import DECODE_ERROR, INVALID_FIELD
+
+cdef enum:
+    # Octets of the sections up to message-annotations, and of the address in these: with all targets they fit into a
+    # record to another worker.
+    MOST_SECTIONS = 131072
+    MOST_TO = 65536
+    ANY_PHASE = -1
+
+
+cdef bytes rejection(condition, description):
+    return codec.encode_described(D_REJECTED, [codec.encode_error(condition, description)])
+
+
+cdef bytes NO_ADDRESS = rejection("amqp:precondition-failed", "Routing failure: no address present")
+cdef bytes TOO_LARGE = rejection("amqp:resource-limit-exceeded", "message annotations are too large")
+cdef bytes TOO_LONG = rejection("amqp:link:message-size-exceeded",
+                                f"messages for the router itself have at most {COLLECT_MOST} octets")
+cdef bytes IS_UNAVAILABLE = rejection("amqp:not-found", "Deliveries cannot be sent to an unavailable address")
+
+
+cdef bytes FORBIDDEN = rejection("amqp:unauthorized-access", "policy violation on target")
+cdef bytes FORGED = rejection("amqp:unauthorized-access", "user_id proxy violation")
+
+
+cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult result, uint32_t most) except -1:
+    """WANTS_MORE, or ROUTED with the delivery refused when its sections are not well formed (else untouched).
+
+    most: routers in a trace.
+    """
+    if result == SCAN_OK or (result == SCAN_MORE and c.whole):
+        if c.sections.hops > most:
+            link.refuse(d, D_RELEASED, None, True)
+        elif c.sections.end > MOST_SECTIONS or c.sections.to_override.size > MOST_TO:
+            link.refuse(d, D_REJECTED, TOO_LARGE, False)
+        return ROUTED
+    if (result == SCAN_MORE or result == SCAN_TRUNCATED) and not c.whole:
+        return WANTS_MORE
+    link.refuse(d, D_REJECTED, rejection(DECODE_ERROR if result in (SCAN_TRUNCATED, SCAN_MALFORMED) else INVALID_FIELD,
+                                         scan_description(result)), False)
+    return ROUTED
+
+
+cdef class ProducerHandler(DeliveryHandler):
+    cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
+        """A message that came from a router as a stream goes on as one, as soon as its first sections are here."""
+        cdef Sections s
+        if not self.honour or c.data is NULL:
+            return False
+        memset(&s, 0, sizeof(Sections))
+        return scan(c.data, c.size, False, True, &s) == SCAN_OK and s.stream
+
+    cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1:
+        """Whether a message bears the name of another user: then it is refused (security.md P-51)."""
+        if self.rules.allows_user(&c.sections.user_id):
+            return False
+        link.refuse(d, D_REJECTED, FORGED, False)
+        self.rules.deny_user()
+        return True
+
+    cdef int deliver(self, ProducerLink link, InDelivery* d, Content* c, Address address, bint targeted) except -1:
+        cdef int copies
+        cdef bint fallback = not (targeted and (<TargetedHandler>self).from_fallback)
+        if address.exchange is not None:
+            return self.deliver_exchange(link, d, c, address)
+        if address.inproc:
+            return self.deliver_local(link, d, c, address)
+        copies = forward(address, d, c)
+        if copies == 0 and address.fallback is not None and fallback:
+            copies = forward_fallback(address, d, c)
+        if copies == 0 and c.anonymous and self.table.network.uplink is not None and not address.confined:
+            # A destination elsewhere, of which only the interior knows.
+            return self.deliver_uplink(link, d, c)
+        if copies == 0:
+            return self.no_destination(link, d, address, targeted)
+        self.count_ingress(address if fallback else None)
+        return ROUTED
+
+    cdef int deliver_uplink(self, ProducerLink link, InDelivery* d, Content* c) except -1:
+        """To whoever is beyond the uplink of an edge router (inter-router.md 14.2)."""
+        cdef Address uplink = self.table.network.uplink
+        if forward(uplink, d, c):
+            self.count_ingress(uplink)
+        else:
+            link.refuse(d, D_RELEASED, None, True)
+        return ROUTED
+
+    cdef void count_ingress(self, Address address) noexcept:
+        """A delivery of a client came in, for this address (None: it is not counted there)."""
+        totals.ingress += 1
+        if address is not None:
+            address.slot.ingress += 1
+        if self.container:
+            totals.ingress_container += 1
+            if address is not None:
+                address.slot.ingress_container += 1
+
+    cdef int no_destination(self, ProducerLink link, InDelivery* d, Address address, bint targeted) except -1:
+        if targeted and not link.keeps_credit and not address.reachable(not (<TargetedHandler>self).from_fallback):
+            link.unreachable(d)
+            address.wait(link)
+        else:
+            link.refuse(d, D_RELEASED, None, True)
+        return ROUTED
+
+    cdef int deliver_exchange(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1:
+        """Direct consumers as usual, next hops of matching bindings presettled; accepted when anybody got it."""
+        d.flags |= IN_ACCEPT
+        if forward_exchange(address, d, c) == 0:
+            d.flags &= ~IN_ACCEPT
+            self.count_tried(address)
+            link.refuse(d, D_RELEASED, None, True)
+        else:
+            self.count_ingress(address)
+        return ROUTED
+
+    cdef void count_tried(self, Address address) noexcept:
+        """It came for this address, which has no consumer."""
+        address.slot.ingress += 1
+        if self.container:
+            address.slot.ingress_container += 1
+
+    cdef int deliver_local(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1:
+        """To the router itself, whole."""
+        if address.rejects:
+            link.refuse(d, D_REJECTED, None, True)
+            return ROUTED
+        if (c.stored.size if c.stored is not NULL else c.size) > COLLECT_MOST:
+            link.refuse(d, D_REJECTED, TOO_LONG, True)
+            return ROUTED
+        if not c.whole:
+            if c.complete or link.collect(d):
+                return WANTS_MORE
+            link.refuse(d, D_RELEASED, None, True)
+            return ROUTED
+        if not self.table.on_local(link, address.key, PyBytes_FromStringAndSize(<const char*>c.data, c.size)):
+            link.refuse(d, D_RELEASED, None, True)
+            return ROUTED
+        d.flags |= IN_ACCEPT
+        address.slot.to_container += 1
+        self.count_ingress(address)
+        totals.to_container += 1
+        return ROUTED
+
+
+cdef class TargetedHandler(ProducerHandler):
+    """A link with a target: its deliveries go to the address that was bound at attach."""
+
+    def __cinit__(self, Table table not None, Address address not None, *, to=None, phase=0, honour=False, tenant=None,
+                  from_fallback=False, container=False, MessageRules rules=None, edge=0):
+        """to: text for x-opt-qd.to. container: the producer is a route container. rules: of its connection. edge:
+        number of its edge connection."""
+        self.table = table
+        self.address = address
+        self.to = codec.encode_string(to) if to is not None else None
+        self.phase = phase
+        self.honour = honour
+        self.tenant = tenant
+        self.from_fallback = from_fallback
+        self.container = container
+        self.rules = rules
+        self.edge = edge
+
+    def rebind(self, Address address not None, ProducerLink link not None):
+        """The same address in a new table."""
+        self.address = address
+        self.table.bind_producer(address, link, not self.from_fallback)
+
+    cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
+        cdef int result
+        cdef bint checked = self.rules is not None and not self.rules.proxies
+        cdef ScanResult scanned = scan(c.data, c.size, checked or self.address.exchange is not None, self.honour,
+                                       &c.sections)
+        if scanned != SCAN_OK or c.sections.hops > self.table.network.hop_limit or c.sections.end > MOST_TO:
+            result = check_sections(link, d, c, scanned, self.table.network.hop_limit)
+            if result == WANTS_MORE or d.flags & IN_DISCARD:
+                return result
+        if checked and self.forged(link, d, c):
+            return ROUTED
+        c.honour = self.honour
+        c.came_by = self.edge
+        if self.to is not None:
+            c.to.data = self.to
+            c.to.size = len(self.to)
+        c.phase = self.phase
+        return self.deliver(link, d, c, self.address, True)
+
+
+cdef class AnonymousHandler(ProducerHandler):
+    """A link without a target: each message names its address."""
+
+    def __cinit__(self, Table table not None, *, honour=False, tenant=None, container=False, MessageRules rules=None,
+                  edge=0):
+        self.table = table
+        self.honour = honour
+        self.tenant = tenant
+        self.container = container
+        self.rules = rules
+        self.edge = edge
+
+    cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
+        cdef int result
+        cdef int phase = ANY_PHASE
+        cdef Slice text
+        cdef Address address
+        cdef bint again
+        cdef Nowhere why = NOWHERE_UNKNOWN
+        cdef ScanResult scanned = scan(c.data, c.size, True, self.honour, &c.sections)
+        if scanned != SCAN_OK or c.sections.hops > self.table.network.hop_limit or c.sections.end > MOST_TO:
+            result = check_sections(link, d, c, scanned, self.table.network.hop_limit)
+            if result == WANTS_MORE or d.flags & IN_DISCARD:
+                return result
+        c.honour = self.honour
+        c.came_by = self.edge
+        c.anonymous = not self.edge
+        text = c.sections.to
+        if c.sections.to_override.data is not NULL:
+            c.to = c.sections.to_override
+            open_variable(c.to.data, c.to.data + c.to.size, &text)
+            phase = c.sections.phase
+            c.phase = phase
+        if text.data is NULL:
+            link.refuse(d, D_REJECTED, NO_ADDRESS, False)
+            return ROUTED
+        again = self.repeats(&text)
+        if self.rules is not None:
+            if not self.rules.proxies and self.forged(link, d, c):
+                return ROUTED
+            if not self.allowed(&text, again):
+                link.refuse(d, D_REJECTED, FORBIDDEN, False)
+                self.rules.deny_target(&text)
+                return ROUTED
+        address = self.lookup(&text, phase, again, &why)
+        if address is None:
+            if why == NOWHERE_UNAVAILABLE:
+                link.refuse(d, D_REJECTED, IS_UNAVAILABLE, True)
+            elif self.table.network.uplink is not None and why != NOWHERE_CONFINED:
+                return self.deliver_uplink(link, d, c)
+            else:
+                link.refuse(d, D_RELEASED, None, True)
+            return ROUTED
+        if self.tenant is not None and address.key[0] == "M":
+            c.to.data = address.to
+            c.to.size = len(address.to)
+        if c.phase == 0:
+            c.phase = address.phase
+        return self.deliver(link, d, c, address, False)
+
+    cdef bint repeats(self, const Slice* text) noexcept:
+        """Whether the last message that was looked up had the same address."""
+        return (self.last_text is not None
+                and PyBytes_GET_SIZE(self.last_text) == <Py_ssize_t>text.size
+                and memcmp(PyBytes_AS_STRING(self.last_text), text.data, text.size) == 0)
+
+    cdef bint allowed(self, const Slice* text, bint again) noexcept:
+        """By the rules; those that have not changed need not be asked about the same address again."""
+        if again and self.last_targets is self.rules.targets:
+            return True
+        if not self.rules.allows_target(text):
+            return False
+        if again:
+            self.last_targets = self.rules.targets
+        return True
+
+    cdef Address lookup(self, const Slice* text, int phase, bint again, Nowhere* why):
+        """By the table; a producer that goes on with the same address is answered from its last message."""
+        cdef Address address
+        if again and phase == ANY_PHASE and self.last_epoch is self.table.lookups_key:
+            return self.last_address
+        raw = PyBytes_FromStringAndSize(<const char*>text.data, text.size)
+        address = self.table.find(raw, self.tenant, phase, why)
+        if address is not None and phase == ANY_PHASE and text.size <= RECENT_TEXT:
+            self.last_text = raw
+            self.last_address = address
+            self.last_epoch = self.table.lookups_key
+            self.last_targets = None if self.rules is None else self.rules.targets
+        return address
+
+
+cdef class RouterHandler(ProducerHandler):
+    """A link from another router: each message names its address, in an annotation or its properties
+    (inter-router.md 10.4)."""
+
+    def __cinit__(self, Table table not None, conn=0, *, streaming=False, checks=False):
+        """conn: number of its connection. streaming: the peer uses it for streams, which go on as they come. checks:
+        the peer is Sluice and slows down the producers of settled messages (Content.checkpoint)."""
+        self.checks = checks
+        self.table = table
+        self.honour = True
+        self.conn = conn
+        self.streaming = streaming
+
+    cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
+        cdef Sections s
+        if not self.streaming or c.data is NULL:
+            return ProducerHandler.streams(self, link, c)
+        memset(&s, 0, sizeof(Sections))
+        return scan(c.data, c.size, False, True, &s) == SCAN_OK
+
+    cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
+        cdef int result
+        cdef Slice text
+        cdef Address address
+        cdef Network network = self.table.network
+        # Most messages have an annotation with their destination; without it their properties are read.
+        cdef ScanResult scanned = scan(c.data, c.size, False, True, &c.sections)
+        if c.sections.to_override.data is NULL and (scanned == SCAN_OK or scanned == SCAN_MORE):
+            scanned = scan(c.data, c.size, True, True, &c.sections)
+        if scanned != SCAN_OK or c.sections.hops > network.hop_limit or c.sections.end > MOST_TO:
+            result = check_sections(link, d, c, scanned, network.hop_limit)
+            if result == WANTS_MORE or d.flags & IN_DISCARD:
+                return result
+        c.honour = True
+        c.came_by = self.conn
+        c.checkpoint = c.sections.settled
+        c.unbounded = c.settled and not self.checks
+        text = c.sections.to
+        if c.sections.to_override.data is not NULL:
+            c.to = c.sections.to_override
+            open_variable(c.to.data, c.to.data + c.to.size, &text)
+            c.phase = c.sections.phase
+        if text.data is NULL:
+            link.refuse(d, D_REJECTED, NO_ADDRESS, False)
+            return ROUTED
+        address = self.lookup(&text, c.phase)
+        if address is None:
+            link.refuse(d, D_RELEASED, None, True)
+            return ROUTED
+        if address.exchange is not None and not c.sections.has_properties:
+            result = self.scan_subject(link, d, c)
+            if result == WANTS_MORE or d.flags & IN_DISCARD:
+                return result
+        return self.deliver(link, d, c, address, False)
+
+    cdef void count_ingress(self, Address address) noexcept:
+        """It was counted where it entered the network."""
+
+    cdef void count_tried(self, Address address) noexcept:
+        pass
+
+    cdef int scan_subject(self, ProducerLink link, InDelivery* d, Content* c) except -1:
+        """An exchange goes by a message's subject."""
+        return check_sections(link, d, c, scan(c.data, c.size, True, True, &c.sections), self.table.network.hop_limit)
+
+    cdef Address lookup(self, const Slice* text, int phase):
+        cdef Nowhere why = NOWHERE_UNKNOWN
+        cdef Recent recent = self.table.recent
+        cdef uint32_t place = 0
+        cdef void* found = NULL
+        cdef Address address
+        if recent.get(text, phase, &place, &found):
+            return <Address>found
+        raw = PyBytes_FromStringAndSize(<const char*>text.data, text.size)
+        address = self.table.find(raw, None, phase, &why)
+        if text.size <= RECENT_TEXT:
+            recent.put(place, raw, phase, address)
+        return address

@@ -1,0 +1,1 @@
+"""Between workers: shared memory, rings, wake-ups, and the port to another worker."""

@@ -1,0 +1,27 @@
+"""Names of what layout.pxd numbers."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+
+class WorkerState(enum.IntEnum):
+    """What the supervisor holds a worker for (`state` of its slot)."""
+
+    DOWN = 0
+    STARTING = 1
+    READY = 2
+    DRAINING = 3
+
+
+#: Names of the DROP_ reasons, by number: indices of `dropped` in the counters of a worker.
+DROP_NAMES: Final = (
+    "noDestination",
+    "overflow",
+    "consumerLost",
+    "producerLost",
+    "workerLost",
+    "rejected",
+    "unfinished",
+)

@@ -1,0 +1,227 @@
+"""A port to another worker: the two rings between us, and what crosses by them.
+
+What happens to deliveries that cross is what happens between links of one worker, only that it travels as records
+(records.pxd): `outgoing` is where copies for the peer's consumers go, `incoming` where deliveries of its producers come
+from. A record that finds no room waits in the outbox, a delivery in a queue; while there is either, connections that
+feed this port are paused, so both are bounded by what one read of each connection holds.
+"""
+from router.amqp.buffer cimport buffer_used
+from router.amqp.connection cimport Connection
+from router.interworker.records cimport (
+    R_CONTINUE, R_LINK, R_LINK_TOLD, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, LinkHead,
+)
+from router.interworker.ring cimport ring_open, ring_peek, ring_release
+from router.interworker.wakeup cimport producer_is_waiting, wake, worker_sleeps
+from router.linkroute.link_records cimport record_begin
+from router.linkroute.routed_link cimport EVENT_ATTACH, EVENT_LOST, RoutedLink
+from router.links.pause cimport PAUSE_RING
+
+from router.amqp.errors import FatalFault
+
+
+cdef class WorkerPort:
+    """One other worker. Owner: the worker's table."""
+
+    def __cinit__(self, Region region not None, int worker, int peer, int peer_eventfd, dict links not None,
+                  Scheduler scheduler not None):
+        self.region = region
+        self.worker = worker
+        self.peer = peer
+        self.peer_eventfd = peer_eventfd
+        self.scheduler = scheduler
+        self.peer_slot = region.worker_slot(peer)
+        self.outbox = Outbox()
+        self.outgoing = PortOut(self.outbox)
+        self.incoming = PortIn(self.outbox, peer, region, links, scheduler)
+        self.waiting = []
+        self.routed = {}
+        self.leaving = {}
+        self.due = []
+
+    # -- life and death -----------------------------------------------------------------------------------------------
+
+    def up(self, generation):
+        """The peer is live, in this generation, with empty rings between us."""
+        self.generation = generation
+        self.outbox.open(self.region.ring(self.worker, self.peer), self.region.ring_octets)
+        ring_open(&self.inbound, self.region.ring(self.peer, self.worker), self.region.ring_octets)
+        self.alive = True
+
+    def down(self):
+        """The peer died. What it said before counts."""
+        if not self.alive:
+            return
+        while self.receive():
+            pass
+        self.alive = False
+        self.outbox.close()
+        self.outgoing.lost()
+        self.incoming.lost()
+        self.due.clear()
+        for link in list(self.routed.values()):
+            end = (<RoutedLink>link).remote_end
+            if end is not None and (<OtherEnd>end).through(self):
+                (<OtherEnd>end).port_lost()
+        for end in list(self.leaving.values()):
+            (<OtherEnd>end).port_lost()
+        self.release_waiting()
+
+    # -- connections that wait for room -------------------------------------------------------------------------------
+
+    def throttle(self, Connection connection not None):
+        """Called at the end of a wake for a connection that was read in it: it waits while the ring has no room."""
+        if self.alive and self.stuck() and not connection.paused & PAUSE_RING:
+            connection.pause(PAUSE_RING)
+            self.waiting.append(connection)
+
+    cdef bint stuck(self) noexcept:
+        return self.outgoing.stuck()
+
+    cdef int release_waiting(self) except -1:
+        cdef Connection connection
+        if self.waiting:
+            for connection in self.waiting:
+                connection.resume(PAUSE_RING)
+            self.waiting.clear()
+        return 0
+
+    # -- from the peer ------------------------------------------------------------------------------------------------
+
+    cdef int receive(self) except -1:
+        """Take records from the peer's ring; returns how many, at most RECORDS_A_TURN."""
+        cdef int taken = 0
+        if not self.alive:
+            return 0
+        while True:
+            try:
+                self.take_records(&taken)
+                break
+            except Exception as fault:
+                if not self.record_failed(fault):
+                    self.outgoing.progress = self.incoming.progress = 0
+                    ring_release(&self.inbound)
+                    taken += 1
+        if taken and producer_is_waiting(self.inbound.header):
+            wake(self.peer_eventfd)
+        return taken
+
+    cdef int take_records(self, int* taken) except -1:
+        cdef uint32_t size = 0
+        cdef uint8_t* p
+        while taken[0] < RECORDS_A_TURN:
+            p = ring_peek(&self.inbound, &size)
+            if p is NULL:
+                break
+            self.on_record(p, size)
+            self.outgoing.progress = self.incoming.progress = 0
+            ring_release(&self.inbound)
+            taken[0] += 1
+        return 0
+
+    cdef int on_record(self, const uint8_t* p, uint32_t size) except -1:
+        cdef uint8_t code = p[0]
+        if code == R_TRANSFER:
+            return self.incoming.on_transfer(p, size)
+        if code == R_SETTLED or code == R_RETURNED:
+            return self.outgoing.on_settled(p, size)
+        if code == R_CONTINUE:
+            return self.incoming.on_continue(p, size)
+        if code == R_UPDATE:
+            return self.incoming.on_update(p, size)
+        if code >= R_LINK:
+            return self.on_link_record(p, size)
+        return self.outgoing.on_window(p)
+
+    cdef int on_link_record(self, const uint8_t* p, uint32_t size) except -1:
+        """For one end of a routed link, if it is still the one that the peer means."""
+        cdef const LinkHead* head = <const LinkHead*>p
+        cdef RoutedLink link = self.routed.get(head.slot)
+        cdef LinkHead answer
+        cdef OtherEnd end
+        if link is not None and link.slot.generation == head.generation and link.remote_end is not None:
+            end = link.remote_end                 # the link may end, and let go of it
+            return end.on_record(p, size)
+        end = self.leaving.get(<uint64_t>head.slot << 32 | head.generation)
+        if end is not None:
+            return end.on_record(p, size)
+        if head.type == R_LINK_TOLD and head.kind == EVENT_ATTACH:
+            # It was gone before anything was known of the other end.
+            record_begin(&answer, R_LINK_TOLD, 0, 0)
+            answer.kind = EVENT_LOST
+            answer.slot = <uint32_t>(head.key >> 32)
+            answer.generation = <uint32_t>head.key
+            return self.outbox.post(<uint8_t*>&answer, sizeof(LinkHead), NULL, 0)
+        return 0
+
+    cdef bint record_failed(self, object fault) except *:
+        """The net below each record: what was raised ends the link or connection that it is about, and nothing else.
+
+        True: the record is to be offered again, from `progress` on: it is about others, too. Raises FatalFault where
+        nobody is to be found, or something would be left behind.
+        """
+        cdef uint32_t size = 0
+        cdef uint8_t* p = ring_peek(&self.inbound, &size)
+        cdef uint8_t code = p[0]
+        try:
+            if code == R_TRANSFER:
+                return self.incoming.transfer_failed(p, fault)
+            if code == R_SETTLED or code == R_RETURNED:
+                return self.outgoing.settled_failed(p, fault)
+            if code == R_CONTINUE or code == R_UPDATE:
+                return self.incoming.content_failed(p, fault)
+            if code >= R_LINK:
+                return self.link_record_failed(p, fault)
+            raise fault
+        except Exception as error:
+            raise FatalFault(
+                f"a record (type {code}) of worker {self.peer} could not be taken: {type(error).__name__}: {error}"
+            ) from fault
+
+    cdef bint link_record_failed(self, const uint8_t* p, object fault) except *:
+        """The pair of routed links ends."""
+        cdef const LinkHead* head = <const LinkHead*>p
+        cdef RoutedLink link = self.routed.get(head.slot)
+        if link is None or link.slot.generation != head.generation:
+            raise fault
+        link.end_by(fault)
+        return False
+
+    # -- end of a wake ------------------------------------------------------------------------------------------------
+
+    cdef int flush(self) except -1:
+        """Everything that is to go to the peer in this wake; wakes it when it sleeps."""
+        cdef list due
+        cdef OtherEnd end
+        if not self.alive:
+            self.outbox.dirty = False
+            return 0
+        self.incoming.flush()
+        if self.due:
+            due = self.due
+            self.due = []
+            for end in due:
+                try:
+                    end.flush()
+                except Exception as fault:
+                    self.end_failed(end, fault)
+        if self.outgoing.waiting():
+            self.outgoing.pump()
+        if self.waiting and not self.stuck():
+            self.release_waiting()
+        if self.outbox.signal:
+            self.outbox.signal = False
+            if worker_sleeps(self.peer_slot):
+                wake(self.peer_eventfd)
+        self.outbox.dirty = self.incoming.unreported() or bool(self.due)  # what came of it meanwhile
+        return 0
+
+    cdef int end_failed(self, OtherEnd end, object fault) except -1:
+        """The net for an end of a routed link that flushes at the end of a wake."""
+        link = end.link                    # it drops the reference to its end
+        if link is None:
+            raise fault
+        return (<RoutedLink>link).end_by(fault)
+
+    def counts(self):
+        """(deliveries given and not settled, deliveries taken and not settled, octets in the backlog), for tests."""
+        return self.outgoing.sent.used, self.incoming.received.used, buffer_used(&self.outbox.backlog)

@@ -1,0 +1,50 @@
+"""Deliveries that this worker has from another one: to consumers, a port is where they come from."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.scheduler cimport Scheduler
+from router.amqp.id_map cimport IdMap
+from router.amqp.meter cimport Meter
+from router.delivery.delivery cimport DeliveryNode, InDelivery
+from router.interworker.region cimport Region
+from router.interworker.outbox cimport Outbox
+from router.interworker.records cimport Target
+from router.interworker.reports cimport ReportingNode
+from router.message.content cimport Content
+
+# A stream being received from the peer: what has left us is reported, so that more may come. Owner: the port.
+cdef class Inflow:
+    cdef PortIn port
+    cdef uint64_t key
+    cdef Meter* meter
+    cdef uint64_t received                 # octets
+    cdef uint64_t reported
+    cdef bint due
+
+# The upstream of what comes from the peer's producers. Owner: the port.
+cdef class PortIn(ReportingNode):
+    cdef Outbox outbox
+    cdef int peer
+    cdef Region region
+    cdef dict links                        # Table.links
+    cdef Scheduler scheduler
+    cdef IdMap received                    # key -> InDelivery*: of the peer, not settled
+    cdef dict inflows                      # key -> Inflow: streams being received
+    cdef list windows                      # Inflows that have something to report
+    # of the record that is being taken
+    cdef Content content                   # TRANSFER
+    cdef uint32_t progress                 # … targets that have been dealt with
+    cdef DeliveryNode* concerned           # UPDATE: where the delivery went to (borrowed); NULL: nowhere
+    cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1
+    cdef InDelivery* read_transfer(self, const uint8_t* p, uint32_t size, Content* c) except NULL
+    cdef void take(self, const Target* target, uint32_t count) noexcept
+    cdef int spread(self, InDelivery* d, Content* c, const Target* target, uint32_t count, int overflow) except -1
+    cdef int no_target(self, InDelivery* d, Content* c) except -1
+    cdef int on_continue(self, const uint8_t* p, uint32_t size) except -1
+    cdef int on_update(self, const uint8_t* p, uint32_t size) except -1
+    cdef int finish(self, InDelivery* d) except -1
+    cdef bint transfer_failed(self, const uint8_t* p, object fault) except *
+    cdef bint content_failed(self, const uint8_t* p, object fault) except *
+    cdef int report_window(self, Inflow inflow) except -1
+    cdef int flush(self) except -1
+    cdef bint unreported(self) noexcept
+    cdef int lost(self) except -1

@@ -1,0 +1,355 @@
+"""Deliveries that this worker has from another one: to consumers, a port is where they come from.
+
+An InDelivery stands for the producer over there. What consumers settle is collected, and goes back as ranges of keys at
+the end of a wake; of a stream, the octets that have left are reported, so that more may come.
+"""
+from libc.string cimport memcpy, memset
+
+from router.amqp.codec cimport Slice
+from router.amqp.id_map cimport map_free, map_get, map_put, map_take
+from router.amqp.meter cimport meter_new, meter_release
+from router.amqp.link cimport Link
+from router.amqp.spec cimport D_MODIFIED, D_RELEASED
+from router.amqp.states cimport plain_state
+from router.delivery.delivery cimport (
+    IN_COMPLETE, IN_MULTI, IN_OWN, IN_PRESETTLED, IN_ROUTED, OutDelivery, in_free, in_more, in_new, out_free, out_new,
+)
+from router.delivery.outcome cimport in_lost, in_routed, in_settled_late, in_update, out_update
+from router.interworker.layout cimport DROP_CONSUMER_LOST
+from router.interworker.records cimport (
+    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_CHECKPOINT, R_RETURNED,
+    R_SETTLED, R_UPDATE, R_WINDOW, STATE_SIZE, Head,
+)
+from router.links.consumer_link cimport ConsumerLink
+from router.message.content cimport (
+    Message, message_append, message_meter, message_new, message_release, message_routed, message_state,
+)
+from router.message.sections cimport scan
+from router.stats.counters cimport totals
+
+
+cdef bint has_copy(const InDelivery* d, const DeliveryNode* downstream) noexcept:
+    cdef const OutDelivery* o = d.copies
+    while o is not NULL:
+        if o.downstream is downstream:
+            return True
+        o = o.sibling
+    return False
+
+
+cdef class Inflow:
+    """A stream being received from the peer: what has left us is reported, so that more may come."""
+    def __dealloc__(self):
+        if self.meter is not NULL:
+            self.meter.owner = NULL
+            meter_release(self.meter)
+
+
+cdef void inflow_freed(void* owner) noexcept:
+    cdef Inflow inflow = <Inflow>owner
+    if not inflow.due:
+        inflow.due = True
+        inflow.port.windows.append(inflow)
+        inflow.port.outbox.mark()
+
+
+cdef class PortIn(ReportingNode):
+    def __cinit__(self, Outbox outbox not None, int peer, Region region not None, dict links not None,
+                  Scheduler scheduler not None):
+        self.outbox = outbox
+        self.peer = peer
+        self.region = region
+        self.links = links
+        self.scheduler = scheduler
+        self.inflows = {}
+        self.windows = []
+
+    def __dealloc__(self):
+        map_free(&self.received)
+
+    # -- from the peer's producers ------------------------------------------------------------------------------------
+
+    cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1:
+        cdef const Head* head = <const Head*>p
+        cdef const Target* target = <const Target*>(p + sizeof(Head))
+        cdef Content* c = &self.content
+        cdef InDelivery* d
+        if head.flags & F_ABORTED:
+            # Its producer gave up before it could leave: the peer's scores only learn that it is through.
+            self.take(target, head.count)
+            return 0
+        if self.progress:
+            d = <InDelivery*>map_get(&self.received, head.key)
+        else:
+            d = self.read_transfer(p, size, c)
+        self.spread(d, c, target, head.count, head.kind & ~K_CHECKPOINT)
+        if c.stored is not NULL:
+            message_routed(c.stored)
+            if not head.flags & F_MORE:
+                message_release(c.stored)
+        if d.flags & IN_PRESETTLED:
+            d.flags |= IN_ROUTED
+            if not head.flags & F_MORE and d.live == 0:
+                return self.returned(d)
+            return 0
+        return in_routed(d)
+
+    cdef InDelivery* read_transfer(self, const uint8_t* p, uint32_t size, Content* c) except NULL:
+        """The delivery that a record begins, and its content."""
+        cdef const Head* head = <const Head*>p
+        cdef Message* m
+        cdef Inflow inflow
+        cdef size_t at = sizeof(Head) + head.count * sizeof(Target)
+        cdef bint more = head.flags & F_MORE
+        cdef uint32_t state_size = 0
+        cdef InDelivery* d
+        d = in_new(&self.node, head.key, self.scheduler.now_ns,
+                   (IN_PRESETTLED if head.flags & F_PRESETTLED else 0)
+                   | (IN_MULTI if head.flags & F_MULTI else 0) | (IN_OWN if head.flags & F_OWN else 0)
+                   | (0 if more else IN_COMPLETE))
+        map_put(&self.received, head.key, d)
+        memset(c, 0, sizeof(Content))
+        c.to.data = p + at if head.extra else NULL
+        c.to.size = head.extra
+        c.phase = head.phase
+        c.format = head.format
+        c.settled = head.flags & F_PRESETTLED
+        at += head.extra
+        if head.flags & F_STATE:
+            memcpy(&state_size, p + at, STATE_SIZE)
+            c.state.data = p + at + STATE_SIZE
+            c.state.size = state_size
+            at += STATE_SIZE + state_size
+        c.data = p + at
+        c.size = size - at
+        if more:
+            inflow = Inflow()
+            inflow.port = self
+            inflow.key = head.key
+            inflow.meter = meter_new(<void*>inflow, inflow_freed)
+            self.inflows[head.key] = inflow
+            inflow.received = c.size
+            m = message_new(c.format)
+            message_meter(m, inflow.meter)
+            d.message = m
+            message_append(m, c.data, c.size)
+            if c.state.size:
+                message_state(m, &c.state)
+            c.stored = m
+            c.data = &m.head.data[0]
+        else:
+            c.complete = c.whole = True
+        c.honour = head.flags & F_HONOUR
+        c.at_hand = head.flags & F_AT_HAND
+        c.own = head.flags & F_OWN
+        # The sending worker has checked the sections.
+        scan(c.data, c.size, False, c.honour, &c.sections)
+        c.checkpoint = head.kind & K_CHECKPOINT
+        return d
+
+    cdef void take(self, const Target* target, uint32_t count) noexcept:
+        """Count deliveries to these consumers as taken from the ring."""
+        cdef ConsumerLink link
+        cdef uint32_t i
+        for i in range(count):
+            link = self.links.get(target[i].slot)
+            if link is not None and link.slot.generation == target[i].generation:
+                self.region.link_taken(link.slot)[self.peer] += 1
+
+    cdef int spread(self, InDelivery* d, Content* c, const Target* target, uint32_t count, int overflow) except -1:
+        """Copies to those targets that are still there, from `progress` on; the others released them."""
+        cdef ConsumerLink link
+        cdef uint32_t i
+        while self.progress < count:
+            i = self.progress
+            link = self.links.get(target[i].slot)
+            if link is not None and link.slot.generation == target[i].generation and not link.detached:
+                link.offer(d, c, overflow)
+                self.region.link_taken(link.slot)[self.peer] += 1
+            else:
+                self.no_target(d, c)
+            self.progress = i + 1
+        return 0
+
+    cdef int no_target(self, InDelivery* d, Content* c) except -1:
+        """A copy that nobody gets."""
+        cdef Slice state = plain_state(D_RELEASED)
+        cdef OutDelivery* o
+        if c.settled:
+            totals.dropped_presettled += 1
+            totals.dropped[DROP_CONSUMER_LOST] += 1
+            return 0
+        o = out_new(&self.node, d, c, True)
+        out_update(o, D_RELEASED, &state, True)
+        out_free(o)
+        return 0
+
+    cdef int on_continue(self, const uint8_t* p, uint32_t size) except -1:
+        cdef const Head* head = <const Head*>p
+        cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
+        cdef Inflow inflow = self.inflows.get(head.key)
+        cdef Message* m
+        cdef bint last = not head.flags & F_MORE
+        if inflow is not None:
+            inflow.received += size - sizeof(Head)
+            if last:
+                del self.inflows[head.key]
+        if d is NULL:
+            return 0
+        m = d.message
+        if head.flags & F_ABORTED:
+            map_take(&self.received, head.key)
+            return in_lost(d)
+        if head.flags & F_PRESETTLED and not d.flags & IN_PRESETTLED:
+            in_settled_late(d)
+        message_append(m, p + sizeof(Head), size - sizeof(Head))
+        m.complete = last
+        if last:
+            d.flags |= IN_COMPLETE
+        in_more(d)
+        if not last:
+            return 0
+        message_release(m)
+        d.message = NULL
+        if d.flags & IN_PRESETTLED and d.live == 0:
+            return self.returned(d)
+        return 0
+
+    cdef int on_update(self, const uint8_t* p, uint32_t size) except -1:
+        """The producer over there."""
+        cdef const Head* head = <const Head*>p
+        cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
+        cdef Slice state
+        if d is NULL:
+            return 0
+        state.data = p + sizeof(Head) if head.extra else NULL
+        state.size = head.extra
+        self.concerned = d.copies.downstream if d.copies is not NULL else NULL
+        in_update(d, head.kind, &state, head.flags & F_SETTLED)
+        if head.flags & F_SETTLED:
+            return self.finish(d)
+        return 0
+
+    cdef int finish(self, InDelivery* d) except -1:
+        map_take(&self.received, d.key)
+        if self.inflows:
+            self.inflows.pop(d.key, None)
+        in_free(d)
+        return 0
+
+    cdef bint transfer_failed(self, const uint8_t* p, object fault) except *:
+        """The consumer whose turn it was ends; the others get their copies."""
+        cdef const Head* head = <const Head*>p
+        cdef const Target* target = <const Target*>(p + sizeof(Head)) + self.progress
+        cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
+        cdef ConsumerLink link
+        if d is NULL or self.progress >= head.count:
+            raise fault
+        link = self.links.get(target.slot)
+        if link is None or link.slot.generation != target.generation:
+            raise fault
+        self.region.link_taken(link.slot)[self.peer] += 1
+        if not has_copy(d, &link.node):
+            self.no_target(d, &self.content)
+        link.session.connection.end_by(fault)
+        if has_copy(d, &link.node):
+            raise fault
+        self.progress += 1
+        return True
+
+    cdef bint content_failed(self, const uint8_t* p, object fault) except *:
+        """All consumers of the delivery end."""
+        cdef const Head* head = <const Head*>p
+        cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
+        cdef OutDelivery* o
+        cdef Slice state = plain_state(D_MODIFIED)
+        cdef list links = []
+        if d is NULL:
+            raise fault
+        o = d.copies
+        while o is not NULL:
+            links.append(<object>o.downstream.owner)
+            o = o.sibling
+        if not links and p[0] == R_UPDATE and self.concerned is not NULL:
+            links.append(<object>self.concerned.owner)   # the delivery was cut off its copies already
+        if not links:
+            raise fault
+        for link in links:
+            (<Link?>link).session.connection.end_by(fault)
+        d = <InDelivery*>map_get(&self.received, head.key)
+        if d is NULL:
+            return False
+        if d.copies is not NULL:
+            raise fault
+        if d.flags & IN_PRESETTLED:
+            self.returned(d)
+        else:
+            self.outcome(d, D_MODIFIED, &state, True)
+        return False
+
+    # -- from our consumers -------------------------------------------------------------------------------------------
+
+    cdef int post_outcome(self, bint returned, uint64_t first, uint32_t count, uint8_t kind, const Slice* state,
+                          bint settled) except -1:
+        cdef Head head
+        memset(&head, 0, sizeof(Head))
+        head.type = R_RETURNED if returned else R_SETTLED
+        head.flags = F_SETTLED if settled else 0
+        head.kind = kind
+        head.count = count
+        head.key = first
+        head.extra = <uint32_t>state.size
+        return self.outbox.post(<uint8_t*>&head, sizeof(Head), state.data, state.size)
+
+    cdef void report_due(self) noexcept:
+        self.outbox.mark()
+
+    cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
+        cdef Slice said = self.outbox.fitting(kind, state)
+        self.report(False, d.key, kind, &said, settled)
+        return self.finish(d) if settled else 0
+
+    cdef int returned(self, InDelivery* d) except -1:
+        self.report(True, d.key, 0, NULL, True)
+        return self.finish(d)
+
+    # -- end of a wake ------------------------------------------------------------------------------------------------
+
+    cdef int flush(self) except -1:
+        """What consumers did in this wake, and what has left of streams."""
+        cdef Inflow inflow
+        cdef list windows
+        self.flush_pending()
+        if self.windows:
+            windows = self.windows
+            self.windows = []
+            for inflow in windows:
+                inflow.due = False
+                self.report_window(inflow)
+        return 0
+
+    cdef int report_window(self, Inflow inflow) except -1:
+        cdef Head head
+        cdef uint64_t left = inflow.received - inflow.meter.held if inflow.received > inflow.meter.held else 0
+        if left <= inflow.reported:
+            return 0
+        memset(&head, 0, sizeof(Head))
+        head.type = R_WINDOW
+        head.key = inflow.key
+        head.format = <uint32_t>(left - inflow.reported)
+        inflow.reported = left
+        return self.outbox.post(<uint8_t*>&head, sizeof(Head), NULL, 0)
+
+    cdef bint unreported(self) noexcept:
+        """Something came up since the last `flush`."""
+        return self.pending_count > 0 or bool(self.windows)
+
+    cdef int lost(self) except -1:
+        """The peer died: complete deliveries go on, the others end."""
+        while self.node.in_first is not NULL:
+            in_lost(self.node.in_first)
+        map_free(&self.received)
+        self.inflows.clear()
+        self.windows.clear()
+        self.pending_count = 0
+        return 0

@@ -1,0 +1,49 @@
+"""Deliveries that this worker gives to another one: to their producers, a port is where copies go."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.amqp.id_map cimport IdMap
+from router.delivery.delivery cimport DeliveryNode, InDelivery, NodeOwner, OutDelivery
+from router.interworker.outbox cimport Outbox
+from router.message.content cimport Content, Message
+
+cdef enum:
+    # Octets of one streamed delivery that may be with the other worker before it says that some have left it.
+    STREAM_WINDOW = 262144
+
+# The downstream of what is for the peer's consumers. Owner: the port.
+cdef class PortOut(NodeOwner):
+    cdef Outbox outbox
+    cdef uint64_t next_key                 # of the next delivery we send
+    cdef IdMap sent                        # key -> OutDelivery*: given to the peer, not settled
+    # Deliveries in the queue, of which the first record is not written, and those that cannot go on: they wait for
+    # octets or for their window, and nobody looks at them until there are some.
+    cdef uint32_t unbegun
+    cdef DeliveryNode resting
+    cdef readonly uint64_t visits          # how often a queued delivery was looked at, ever
+    # targets of the delivery being offered
+    cdef uint32_t* targets
+    cdef uint32_t target_count
+    cdef uint32_t target_room
+    # of the record that is being taken: SETTLED, RETURNED
+    cdef uint32_t progress                 # keys that have been dealt with
+    cdef OutDelivery* failing              # the delivery whose turn it is …
+    cdef DeliveryNode* concerned           # … and where it came from (borrowed); NULL: from nowhere
+    cdef int add_target(self, uint32_t slot_index, uint32_t generation) except -1
+    cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
+    cdef void write_head(self, uint8_t* w, const InDelivery* d, const Content* c, uint32_t count, int overflow) noexcept
+    cdef Message* stored_part(self, OutDelivery* o, Content* c, uint8_t* head, bint dropped) except NULL
+    cdef int queue_first_part(self, OutDelivery* o, Message* m, uint8_t* head, size_t size, uint32_t sections) except -1
+    cdef bint stuck(self) noexcept
+    cdef bint waiting(self) noexcept
+    cdef void rest(self, OutDelivery* o) noexcept
+    cdef void go_on(self, OutDelivery* o) noexcept
+    cdef void unqueue(self, OutDelivery* o) noexcept
+    cdef int pump(self) except -1
+    cdef int write_part(self, OutDelivery* o) except? -2
+    cdef int forget(self, OutDelivery* o) except -1
+    cdef int keep_state(self, OutDelivery* o, const Slice* state) except -1
+    cdef int on_settled(self, const uint8_t* p, uint32_t size) except -1
+    cdef int on_window(self, const uint8_t* p) except -1
+    cdef bint settled_failed(self, const uint8_t* p, object fault) except *
+    cdef int lost(self) except -1

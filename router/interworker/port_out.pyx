@@ -1,0 +1,397 @@
+"""Deliveries that this worker gives to another one: to their producers, a port is where copies go.
+
+One OutDelivery stands for all copies over there. A delivery that finds no room in the ring waits in a queue; one of
+several parts takes turns with the others, and has at most STREAM_WINDOW octets with the peer unread.
+"""
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from router.amqp.buffer cimport buffer_used
+from router.amqp.id_map cimport map_free, map_get, map_put, map_reserve, map_take
+from router.amqp.link cimport Link
+from router.amqp.spec cimport D_MODIFIED
+from router.amqp.states cimport plain_state, state_kind
+from router.delivery.delivery cimport (
+    IN_OWN, OUT_ABORT, OUT_QUEUED, OUT_RESTS, OUT_SETTLED, OUT_STARTED, OWN_FLOWING, out_free, out_new, own_charge,
+    queue_append, queue_remove,
+)
+from router.delivery.outcome cimport out_left, out_update
+from router.interworker.layout cimport DROP_OVERFLOW, DROP_WORKER_LOST
+from router.interworker.records cimport (
+    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_CHECKPOINT, R_CONTINUE,
+    R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, STATE_SIZE, Head, Target,
+)
+from router.interworker.ring cimport ring_commit, ring_longest
+from router.message.content cimport (
+    STATE_IN_TRANSFER, STREAM_AT, content_store, cursor_close, cursor_open, cursor_read, message_new, message_release,
+)
+from router.stats.counters cimport totals
+
+
+cdef void add_state(uint8_t* w, size_t at, const Slice* state) noexcept nogil:
+    """Put a delivery state behind the first `at` octets of the head of a transfer."""
+    cdef uint32_t size = <uint32_t>state.size
+    (<Head*>w).flags |= F_STATE
+    memcpy(w + at, &size, STATE_SIZE)
+    memcpy(w + at + STATE_SIZE, state.data, size)
+
+
+cdef class PortOut(NodeOwner):
+    def __cinit__(self, Outbox outbox not None):
+        self.outbox = outbox
+
+    def __dealloc__(self):
+        free(self.targets)
+        map_free(&self.sent)
+
+    # -- from producers -----------------------------------------------------------------------------------------------
+
+    cdef int add_target(self, uint32_t slot_index, uint32_t generation) except -1:
+        """A consumer of the peer that the next `offer` is for."""
+        cdef uint32_t* larger
+        if self.target_count == self.target_room:
+            larger = <uint32_t*>realloc(self.targets, (2 * self.target_room + 8) * sizeof(Target))
+            if larger is NULL:
+                raise MemoryError("targets of a delivery")
+            self.targets = larger
+            self.target_room = 2 * self.target_room + 8
+        self.targets[2 * self.target_count] = slot_index
+        self.targets[2 * self.target_count + 1] = generation
+        self.target_count += 1
+        return 0
+
+    cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
+        """Give d to the targets collected by add_target."""
+        cdef uint8_t* w = NULL
+        cdef uint32_t count = self.target_count
+        cdef size_t size = sizeof(Head) + count * sizeof(Target) + c.to.size \
+            + (STATE_SIZE + c.state.size if c.state.size else 0)
+        cdef uint32_t charge = own_charge(&self.node, c, OWN_FLOWING) if d.flags & IN_OWN else 0
+        cdef bint dropped = d.flags & IN_OWN and charge == 0
+        cdef OutDelivery* o
+        self.target_count = 0              # whatever becomes of this one, the next one has targets of its own
+        if size + c.sections.end > ring_longest(&self.outbox.ring):
+            self.outbox.check_fits(size + c.sections.end)
+        map_reserve(&self.sent)
+        o = out_new(&self.node, d, c, not dropped)
+        o.charge = charge
+        o.tag_octets = self.next_key
+        map_put(&self.sent, self.next_key, o)
+        if c.whole and c.size <= RECORD_OCTETS and self.node.queue_first is NULL \
+                and not buffer_used(&self.outbox.backlog) and not dropped:
+            w = self.outbox.reserve(<uint32_t>(size + c.size))
+        if w is not NULL:
+            self.write_head(w, d, c, count, overflow)
+            memcpy(w + size, c.data, c.size)
+            ring_commit(&self.outbox.ring, <uint32_t>(size + c.size))
+            self.outbox.signal = self.outbox.dirty = True
+            o.flags |= OUT_STARTED
+            return 0
+        w = <uint8_t*>malloc(size)
+        if w is NULL:
+            map_take(&self.sent, self.next_key)
+            out_free(o)
+            raise MemoryError("targets of a delivery")
+        if dropped:
+            # The peer only learns that the deliveries its consumers were chosen for are through.
+            totals.dropped_presettled += count
+            totals.dropped[DROP_OVERFLOW] += count
+            o.flags |= OUT_ABORT
+        self.write_head(w, d, c, count, overflow)
+        return self.queue_first_part(
+            o, self.stored_part(o, c, w, dropped), w, size, 0 if dropped else <uint32_t>c.sections.end)
+
+    cdef Message* stored_part(self, OutDelivery* o, Content* c, uint8_t* head, bint dropped) except NULL:
+        """The message of a copy whose record has to wait, or an empty one; without memory the copy is no more."""
+        cdef Message* m
+        try:
+            if dropped:
+                return message_new(c.format)
+            m = content_store(c)
+            m.refs += 1
+            return m
+        except BaseException:
+            map_take(&self.sent, o.tag_octets)
+            free(head)
+            out_free(o)
+            raise
+
+    cdef void write_head(self, uint8_t* w, const InDelivery* d, const Content* c, uint32_t count,
+                         int overflow) noexcept:
+        """Write what the first record of a delivery has before its octets."""
+        cdef Head* head = <Head*>w
+        cdef size_t targets = count * sizeof(Target)
+        head.type = R_TRANSFER
+        head.flags = (F_PRESETTLED if c.settled else 0) | (F_MULTI if count > 1 else 0) \
+            | (F_HONOUR if c.honour else 0) | (F_OWN if d.flags & IN_OWN else 0) \
+            | (F_AT_HAND if c.complete and (c.stored.size if c.stored is not NULL else c.size) < STREAM_AT else 0)
+        head.kind = <uint8_t>overflow | (K_CHECKPOINT if c.checkpoint else 0)
+        head.phase = <uint8_t>c.phase
+        head.count = count
+        head.key = self.next_key
+        head.extra = <uint32_t>c.to.size
+        head.format = c.format
+        w += sizeof(Head)
+        memcpy(w, self.targets, targets)
+        if c.to.size:
+            memcpy(w + targets, c.to.data, c.to.size)
+        if c.state.size:
+            add_state(<uint8_t*>head, sizeof(Head) + targets + c.to.size, &c.state)
+        self.next_key += 1
+
+    cdef int queue_first_part(self, OutDelivery* o, Message* m, uint8_t* head, size_t size,
+                              uint32_t sections) except -1:
+        """Queue a delivery with the head of its first record (both references are the copy's from now on)."""
+        o.message = m
+        o.prefix = head
+        o.prefix_size = <uint32_t>size
+        o.prefix_at = sections
+        cursor_open(&o.cursor, m, 0)
+        queue_append(&self.node, o)
+        self.unbegun += 1
+        self.outbox.mark()
+        return 0
+
+    cdef int more(self, OutDelivery* o) except -1:
+        self.go_on(o)
+        return 0
+
+    cdef int abandon(self, OutDelivery* o) except -1:
+        o.flags |= OUT_ABORT
+        self.go_on(o)
+        return 0
+
+    cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
+        cdef Head head
+        cdef Slice said = self.outbox.fitting(kind, state)
+        if settled:
+            o.flags |= OUT_SETTLED
+        if not o.flags & OUT_STARTED or (settled and o.flags & OUT_QUEUED):
+            # Its next record says so.
+            return self.keep_state(o, state) if state.size and not settled else 0
+        memset(&head, 0, sizeof(Head))
+        head.type = R_UPDATE
+        head.flags = F_SETTLED if settled else 0
+        head.kind = kind
+        head.key = o.tag_octets
+        head.extra = <uint32_t>said.size
+        self.outbox.post(<uint8_t*>&head, sizeof(Head), said.data, said.size)
+        return self.forget(o) if settled else 0
+
+    cdef int keep_state(self, OutDelivery* o, const Slice* state) except -1:
+        """The first record of a delivery that waits says this state, too."""
+        cdef const Head* head = <const Head*>o.prefix
+        cdef size_t at = sizeof(Head) + head.count * sizeof(Target) + head.extra
+        cdef Slice said = state[0] if state.size <= STATE_IN_TRANSFER else plain_state(state_kind(state))
+        cdef uint8_t* w
+        if said.size == 0:
+            return 0
+        w = <uint8_t*>malloc(at + STATE_SIZE + said.size)
+        if w is NULL:
+            raise MemoryError("delivery state")
+        memcpy(w, o.prefix, at)
+        add_state(w, at, &said)
+        free(o.prefix)
+        o.prefix = w
+        o.prefix_size = <uint32_t>(at + STATE_SIZE + said.size)
+        return 0
+
+    # -- the queue ----------------------------------------------------------------------------------------------------
+
+    cdef bint stuck(self) noexcept:
+        """Something waits for room in the ring; what waits for its own octets or window does not count."""
+        return self.unbegun > 0 or buffer_used(&self.outbox.backlog) > 0
+
+    cdef bint waiting(self) noexcept:
+        """Something may be written when there is room."""
+        return self.node.queue_first is not NULL or buffer_used(&self.outbox.backlog) > 0
+
+    cdef void rest(self, OutDelivery* o) noexcept:
+        """A queued delivery cannot go on."""
+        queue_remove(&self.node, o)
+        queue_append(&self.resting, o)
+        self.node.own_octets += o.charge
+        o.flags |= OUT_RESTS
+        if o.prefix is not NULL:
+            self.unbegun -= 1
+
+    cdef void go_on(self, OutDelivery* o) noexcept:
+        """What it waited for may have come."""
+        if o.flags & OUT_RESTS:
+            self.unqueue(o)
+            queue_append(&self.node, o)
+            if o.prefix is not NULL:
+                self.unbegun += 1
+        self.outbox.mark()
+
+    cdef void unqueue(self, OutDelivery* o) noexcept:
+        """It leaves the queue."""
+        if o.flags & OUT_RESTS:
+            o.flags &= ~OUT_RESTS
+            queue_remove(&self.resting, o)
+            self.node.own_octets -= o.charge
+            return
+        queue_remove(&self.node, o)
+        if o.prefix is not NULL:
+            self.unbegun -= 1
+
+    cdef int pump(self) except -1:
+        """Put what waits into the ring as far as there is room, one part of each queued delivery at a time."""
+        cdef OutDelivery* o
+        cdef OutDelivery* following
+        cdef int moved = 1
+        cdef int result
+        if not self.outbox.flush_backlog():
+            return 0
+        while moved:
+            moved = 0
+            o = self.node.queue_first
+            while o is not NULL:
+                following = o.next
+                self.visits += 1
+                result = self.write_part(o)
+                if result < 0:
+                    return 0
+                if result == 0:
+                    self.rest(o)
+                moved += result
+                o = following
+        return 1
+
+    cdef int write_part(self, OutDelivery* o) except? -2:
+        """1: a record was written; 0: it waits for octets or for its window; -1: the ring is full."""
+        cdef Head head
+        cdef uint8_t* room
+        cdef size_t part
+        cdef size_t left = <size_t>(o.message.size - o.taken)
+        cdef size_t head_size = o.prefix_size if o.prefix is not NULL else sizeof(Head)
+        cdef bint aborted = o.flags & OUT_ABORT or o.message.aborted
+        cdef bint last
+        # The first record has all sections that the other worker looks at.
+        part = o.prefix_at if o.prefix is not NULL and o.prefix_at > RECORD_OCTETS else RECORD_OCTETS
+        if part > left:
+            part = left
+        if o.taken - o.acknowledged + part > STREAM_WINDOW and not aborted:
+            return 0
+        if aborted:
+            part = 0
+        last = aborted or (o.message.complete and part == left)
+        if part == 0 and not last:
+            return 0
+        room = self.outbox.reserve(<uint32_t>(head_size + part))
+        if room is NULL:
+            return -1
+        if o.prefix is not NULL:
+            memcpy(room, o.prefix, head_size)
+            free(o.prefix)
+            o.prefix = NULL
+            o.prefix_size = 0
+            o.flags |= OUT_STARTED
+            self.unbegun -= 1
+        else:
+            memset(&head, 0, sizeof(Head))
+            head.type = R_CONTINUE
+            head.key = o.tag_octets
+            memcpy(room, &head, sizeof(Head))
+        if o.flags & OUT_SETTLED:
+            (<Head*>room).flags |= F_PRESETTLED
+        if not last:
+            (<Head*>room).flags |= F_MORE
+        if aborted:
+            (<Head*>room).flags |= F_ABORTED
+        if part:
+            cursor_read(&o.cursor, room + head_size, part)
+            o.taken += part
+        ring_commit(&self.outbox.ring, <uint32_t>(head_size + part))
+        self.outbox.signal = True
+        if aborted:
+            self.forget(o)
+        elif last:
+            self.unqueue(o)
+            cursor_close(&o.cursor)
+            message_release(o.message)
+            o.message = NULL
+        return 1
+
+    cdef int forget(self, OutDelivery* o) except -1:
+        map_take(&self.sent, o.tag_octets)
+        if o.flags & OUT_QUEUED:
+            self.unqueue(o)
+        out_free(o)
+        return 0
+
+    # -- from the peer's consumers ------------------------------------------------------------------------------------
+
+    cdef int on_settled(self, const uint8_t* p, uint32_t size) except -1:
+        """The consumers over there, about what we sent."""
+        cdef const Head* head = <const Head*>p
+        cdef OutDelivery* o
+        cdef Slice state
+        cdef uint32_t i
+        if head.extra:
+            state.data = p + sizeof(Head)
+            state.size = head.extra
+        else:
+            state = plain_state(head.kind)
+        for i in range(self.progress, head.count):
+            o = <OutDelivery*>map_get(&self.sent, head.key + i)
+            if o is NULL:
+                continue
+            # For settled_failed.
+            self.progress = i
+            self.failing = o
+            self.concerned = o.source.upstream if o.source is not NULL else NULL
+            if head.type == R_SETTLED and not head.flags & F_SETTLED:
+                out_update(o, head.kind, &state, False)
+                continue
+            map_take(&self.sent, head.key + i)
+            if o.flags & OUT_QUEUED:
+                self.unqueue(o)
+            if head.type == R_RETURNED:
+                out_left(o)
+            else:
+                out_update(o, head.kind, &state, True)
+            out_free(o)
+        return 0
+
+    cdef int on_window(self, const uint8_t* p) except -1:
+        cdef const Head* head = <const Head*>p
+        cdef OutDelivery* o = <OutDelivery*>map_get(&self.sent, head.key)
+        if o is not NULL:
+            o.acknowledged += head.format
+            self.go_on(o)
+        return 0
+
+    cdef bint settled_failed(self, const uint8_t* p, object fault) except *:
+        """The producer of the delivery whose turn it was ends."""
+        cdef const Head* head = <const Head*>p
+        cdef uint64_t key = head.key + self.progress
+        if self.concerned is NULL or not isinstance(<object>self.concerned.owner, Link):
+            raise fault
+        if map_get(&self.sent, key) is NULL:
+            out_free(self.failing)         # it was taken, and nobody else knows it: also not the producer that ends
+        (<Link>self.concerned.owner).session.connection.end_by(fault)
+        self.progress += 1
+        return self.progress < head.count
+
+    cdef int lost(self) except -1:
+        """The peer died. What it had from us may have been delivered: modified."""
+        cdef OutDelivery* o
+        cdef uint32_t i
+        cdef Slice state = plain_state(D_MODIFIED)
+        for i in range(self.sent.size):
+            if self.sent.slots[i].value is NULL:
+                continue
+            o = <OutDelivery*>self.sent.slots[i].value
+            if o.flags & OUT_QUEUED:
+                self.unqueue(o)
+            if o.flags & OUT_SETTLED:
+                if not o.flags & OUT_ABORT:
+                    totals.dropped_presettled += 1
+                    totals.dropped[DROP_WORKER_LOST] += 1
+                out_left(o)
+            else:
+                out_update(o, D_MODIFIED, &state, True)
+            out_free(o)
+        map_free(&self.sent)
+        return 0

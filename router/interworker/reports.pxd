@@ -1,0 +1,21 @@
+"""What became of another worker's deliveries, for that worker: equal outcomes of consecutive ones are one record."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.delivery.delivery cimport NodeOwner
+
+# Where deliveries of another worker come from: its port, or its end of a routed link.
+cdef class ReportingNode(NodeOwner):
+    # The outcome being collected: of keys first … first + count - 1.
+    cdef uint64_t pending_first
+    cdef uint32_t pending_count
+    cdef uint8_t pending_kind
+    cdef bint pending_returned
+    # What became of the delivery with this key. returned: it was settled, and has left.
+    cdef int report(self, bint returned, uint64_t key, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef int flush_pending(self) except -1
+    # Post a record of it, for `count` keys. An empty state is the plain one of its kind.
+    cdef int post_outcome(self, bint returned, uint64_t first, uint32_t count, uint8_t kind, const Slice* state,
+                          bint settled) except -1
+    # flush_pending is to be called when this wake ends.
+    cdef void report_due(self) noexcept

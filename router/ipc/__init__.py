@@ -1,1 +1,0 @@
-"""What processes share: the memory region, rings between workers, wake-ups and control messages."""

@@ -1,0 +1,1 @@
+"""Routed links: two links that are tied together, end to end."""

@@ -1,0 +1,13 @@
+"""A routed link on which the peer receives."""
+from libc.stdint cimport uint8_t, uint32_t
+
+from router.amqp.codec cimport Slice
+from router.delivery.delivery cimport InDelivery, OutDelivery
+from router.amqp.frames cimport Flow, Transfer
+from router.amqp.meter cimport Meter
+from router.linkroute.routed_link cimport RoutedLink
+
+cdef class ConsumerEnd(RoutedLink):
+    cdef OutDelivery* partial              # the one that is OUT_PARTIAL
+    cdef uint32_t held_count               # the sender's delivery-count when the held flow came, as we count
+    cdef int write_now(self, OutDelivery* o, const Transfer* t, bint first) except -1

@@ -1,0 +1,217 @@
+"""A routed link on which the peer receives: frames of the other end are written as they come, or wait their turn."""
+from libc.string cimport memcpy
+
+from router.amqp.buffer cimport buffer_room
+from router.amqp.connection cimport Connection
+from router.amqp.endpoint cimport TURN_DONE
+from router.stats.counters cimport note_presettled, totals
+from router.amqp.credit cimport credit_left
+from router.amqp.id_map cimport map_take
+from router.delivery.delivery cimport (
+    OUT_LATE_SETTLED, OUT_PARTIAL, OUT_QUEUED, OUT_SETTLED, OUT_STARTED, out_free, out_routed, queue_append,
+    queue_remove, sent_remove,
+)
+from router.delivery.outcome cimport out_left
+from router.amqp.frames cimport TRANSFER_ROOM, write_routed_transfer
+from router.links.delivery_link cimport (
+    DeliveryLink, check_value, copy_written, frame_written, goes_now, note_settled, settle_sent, start_copy,
+)
+from router.linkroute.routed_link cimport routed_head, store_frame, update_queued
+from router.amqp.session cimport Session
+
+
+cdef inline void set_partial(ConsumerEnd link, OutDelivery* o) noexcept:
+    """o, or none when it is NULL, is written so far as it has come."""
+    if link.partial is not NULL:
+        link.partial.flags &= ~OUT_PARTIAL
+    link.partial = o
+    if o is not NULL:
+        o.flags |= OUT_PARTIAL
+
+
+cdef class ConsumerEnd(RoutedLink):
+    """A link on which the peer receives from the other end."""
+
+    cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1:
+        """A frame of the other end: written now if it can be, else it waits. d is finished by its upstream."""
+        cdef Connection connection = self.session.connection
+        cdef OutDelivery* o = d.copies
+        if self.detached or connection.close_sent:
+            return 0
+        if first:
+            o = out_routed(&self.node, d, t.settled)
+            if self.session.routers:
+                totals.transit += 1
+            else:
+                totals.egress += 1
+                totals.egress_container += self.slot.container
+        elif o is NULL:
+            return 0
+        if goes_now(self) and o.message is NULL and self.answered \
+                and t.payload.size + t.state.size + TRANSFER_ROOM <= connection.remote_max_frame:
+            return self.write_now(o, t, first)
+        set_partial(self, NULL)
+        if t.settled and o.flags & OUT_STARTED and not o.flags & OUT_SETTLED:
+            map_take(&self.session.sent, o.id)
+        try:
+            store_frame(o, t, first, m)
+        except BaseException:
+            if first:
+                out_free(o)                # nobody else knows it yet
+            raise
+        if not o.flags & OUT_QUEUED:
+            queue_append(&self.node, o)
+            self.slot.undelivered += 1
+        self.mark_ready()
+        return 0
+
+    cdef int write_now(self, OutDelivery* o, const Transfer* t, bint first) except -1:
+        """One frame, straight from where it is."""
+        cdef Session session = self.session
+        cdef Connection connection = session.connection
+        cdef uint8_t* w
+        cdef size_t size
+        if first:
+            self.start(o)
+        w = buffer_room(&connection.out, TRANSFER_ROOM + t.state.size + t.payload.size)
+        size = write_routed_transfer(w, session.local_channel, self.handle, o.id, t, first, t.settled, t.more,
+                                     t.aborted, t.payload.size)
+        if t.payload.size:
+            memcpy(w + size, t.payload.data, t.payload.size)
+            o.octets += <uint32_t>t.payload.size
+            self.slot.octets += t.payload.size
+        connection.out.end += size + t.payload.size
+        frame_written(session)
+        connection.mark_dirty()
+        if t.settled and not o.flags & OUT_SETTLED:
+            map_take(&session.sent, o.id)
+            o.flags |= OUT_SETTLED
+        if t.more or self.partial is not NULL:
+            set_partial(self, o if t.more and not t.aborted else NULL)
+        if t.aborted:
+            map_take(&session.sent, o.id)
+            out_free(o)
+            return 0
+        return 0 if t.more else copy_written(self, o)
+
+    # -- the queue ----------------------------------------------------------------------------------------------------
+
+    cdef int pump(self, size_t budget) except -1:
+        return DeliveryLink.pump(self, budget) if self.answered else TURN_DONE
+
+    cdef int pumped(self) except -1:
+        self.grant()
+        if self.detach_due:
+            self.write_detach(self.due_closed, self.due_error)
+            if self.local_end is None and self.remote_end is None:
+                self.end()
+        return 0
+
+    cdef int start(self, OutDelivery* o) except -1:
+        start_copy(self, o)
+        self.note_credit(<uint32_t>self.slot.credit - 1 if self.slot.credit > 0 else 0)
+        return 0
+
+    cdef size_t write_head(self, uint8_t* w, OutDelivery* o, const Slice* state, bint first, bint settled, bint more,
+                           bint aborted, size_t payload) noexcept:
+        cdef Transfer t
+        routed_head(o, first, state, &t)
+        return write_routed_transfer(w, self.session.local_channel, self.handle, o.id, &t, first, settled, more,
+                                     aborted, payload)
+
+    cdef int left_settled(self, OutDelivery* o) except -1:
+        if not o.kind:
+            note_presettled(self.slot, self.session.connection.scheduler.second)
+        out_left(o)
+        out_free(o)
+        return 0
+
+    cdef int more(self, OutDelivery* o) except -1:
+        return 0
+
+    # -- outcomes -----------------------------------------------------------------------------------------------------
+
+    cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
+        """The receiver's disposition."""
+        cdef OutDelivery* o = <OutDelivery*>entry
+        cdef InDelivery* d = o.source
+        if kind:
+            o.kind = kind
+        if settled:
+            note_settled(self, o, o.kind)
+        if d is not NULL:
+            d.upstream.calls.outcome(d.upstream.owner, d, kind, state, settled)
+        if not settled:
+            return 0
+        if o.flags & (OUT_QUEUED | OUT_PARTIAL):
+            # The sender decides what becomes of the rest.
+            o.flags |= OUT_SETTLED | OUT_LATE_SETTLED
+            return 0
+        return settle_sent(self, o)
+
+    cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
+        """The sender's disposition."""
+        if not o.flags & OUT_STARTED:
+            return update_queued(o, state, settled)
+        if settled and not o.flags & OUT_SETTLED and o.flags & (OUT_QUEUED | OUT_PARTIAL):
+            self.session.report_now(False, o.id, o.id, state, True)
+        return self.update_started(o, state, settled)
+
+    # -- credit -------------------------------------------------------------------------------------------------------
+
+    cdef int on_flow(self, const Flow* f) except -1:
+        """The receiver's view, for the sender."""
+        check_value(&f.properties)
+        if f.has_link_credit:
+            self.note_credit(credit_left(f.delivery_count if f.has_delivery_count else self.delivery_count,
+                                         f.link_credit, self.delivery_count))
+        if self.local_end is not None:
+            return self.local_end.pass_flow(f)
+        if self.remote_end is not None:
+            return self.remote_end.flow(f)
+        return 0
+
+    cdef int pass_flow(self, const Flow* f) except -1:
+        RoutedLink.pass_flow(self, f)
+        if self.detached:
+            return 0
+        # Deliveries that wait are ones that the sender had counted, but for the one that has begun to leave.
+        self.delivery_count += f.given_back
+        self.held_count = self.delivery_count + self.slot.undelivered
+        if self.node.queue_first is not NULL and self.node.queue_first.flags & OUT_STARTED:
+            self.held_count -= 1
+        return 0
+
+    cdef int write_held(self, Flow* f) except -1:
+        """What the sender said, as of the deliveries that are written: some may have come behind it."""
+        cdef uint32_t since
+        if f.has_delivery_count:
+            since = self.delivery_count - self.held_count
+            f.delivery_count = self.delivery_count
+            f.link_credit = f.link_credit - since if f.link_credit > since else 0
+            if f.has_link_credit:
+                self.note_credit(f.link_credit)
+        return self.session.send_whole_flow(f)
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    cdef int lose_deliveries(self) except -1:
+        cdef OutDelivery* o
+        if self.partial is not NULL:
+            o = self.partial
+            set_partial(self, NULL)
+            map_take(&self.session.sent, o.id)
+            out_free(o)
+        while self.node.queue_first is not NULL:
+            o = self.node.queue_first
+            if o.flags & OUT_STARTED:
+                map_take(&self.session.sent, o.id)
+            queue_remove(&self.node, o)
+            out_free(o)
+        while self.node.sent_first is not NULL:
+            o = self.node.sent_first
+            map_take(&self.session.sent, o.id)
+            sent_remove(&self.node, o)
+            out_free(o)
+        self.slot.undelivered = self.slot.unsettled = 0
+        return 0

@@ -1,0 +1,51 @@
+"""Records of routed links in the rings between two workers (remote_end.pyx)."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from router.amqp.frames cimport Flow, Transfer
+from router.interworker.records cimport R_LINK_TRANSFER, LinkHead
+
+cdef enum:
+    # flags
+    F_FIRST = 1
+    F_SETTLED = 2
+    F_MORE = 4
+    F_ABORTED = 8
+
+
+cdef inline void record_begin(LinkHead* head, uint8_t type, uint8_t flags, uint64_t key) noexcept nogil:
+    memset(head, 0, sizeof(LinkHead))
+    head.type = type
+    head.flags = flags
+    head.key = key
+
+
+# The head of a record for this frame; tag, state or properties, and payload go behind it.
+cdef inline void transfer_record(LinkHead* head, const Transfer* t, uint64_t key, bint first, bint more) noexcept nogil:
+    record_begin(head, R_LINK_TRANSFER, (F_SETTLED if t.settled else 0) | (F_ABORTED if t.aborted else 0)
+                 | (F_MORE if more else 0) | (F_FIRST if first else 0), key)
+    head.options = t.options
+    head.format = t.message_format
+    if first:
+        head.tag_size = <uint32_t>t.tag.size
+
+
+# And back: p is behind the head, `end` behind the record.
+cdef inline void record_transfer(const LinkHead* head, const uint8_t* p, const uint8_t* end,
+                                 Transfer* t) noexcept nogil:
+    memset(t, 0, sizeof(Transfer))
+    t.options = head.options
+    t.message_format = head.format
+    t.settled = (head.flags & F_SETTLED) != 0
+    t.more = (head.flags & F_MORE) != 0
+    t.aborted = (head.flags & F_ABORTED) != 0
+    t.tag.data = p
+    t.tag.size = head.tag_size
+    t.state.data = p + head.tag_size
+    t.state.size = head.state_size
+    t.payload.data = t.state.data + head.state_size
+    t.payload.size = end - t.payload.data
+
+
+cdef void flow_record(LinkHead* head, const Flow* f) noexcept nogil
+cdef void record_flow(const LinkHead* head, const uint8_t* p, Flow* f) noexcept nogil

@@ -1,0 +1,62 @@
+"""The other end of a routed link, on another worker."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.amqp.id_map cimport IdMap
+from router.delivery.delivery cimport InDelivery, OutDelivery
+from router.amqp.frames cimport Flow, Transfer
+from router.amqp.meter cimport Meter
+from router.linkroute.routed_link cimport OtherEnd
+from router.interworker.port cimport WorkerPort
+from router.interworker.records cimport LinkHead
+
+cdef enum:
+    # Octets of one routed link that may be with the other worker before it says that some have left it.
+    LINK_WINDOW = 262144
+
+# Owner: the link.
+cdef class RemoteEnd(OtherEnd):
+    cdef WorkerPort port
+    cdef uint32_t slot                     # of the other link …
+    cdef uint32_t generation               # … and its slot's generation
+    cdef uint64_t own                      # the same of ours: what an attach can be answered to
+    # towards it
+    cdef uint64_t next_key
+    cdef IdMap sent                        # key -> OutDelivery*
+    cdef uint64_t outstanding              # octets posted that have not left the other worker
+    cdef list later                        # events (what, body), sent after queued records
+    cdef Flow held                         # a flow behind what is queued
+    cdef bytes held_properties
+    cdef uint64_t held_key                 # … and the next key when it came
+    cdef bint flow_held
+    # from it
+    cdef IdMap received                    # key -> InDelivery*
+    cdef InDelivery* current               # incomplete
+    cdef Meter* meter                      # octets stored here
+    cdef uint64_t received_octets
+    cdef uint64_t reported                 # … that were reported as sent
+    cdef list parts                        # of an event in several records
+    cdef bint due
+    cdef bint leaving                      # our link is gone, what it had complete is still on its way
+    cdef bint over                         # cut: nothing is sent any more
+    cdef int put(self, OutDelivery* o, const Transfer* t, bint first) except -1
+    cdef int pump_far(self) except -1
+    cdef int post(self, LinkHead* head, const uint8_t* tag, const Slice* state, const uint8_t* data,
+                  size_t size) except -1
+    cdef int post_told(self, int what, bytes body) except -1
+    cdef int post_flow(self, const Flow* f) except -1
+    cdef int report_window(self) except -1
+    cdef void want_turn(self) noexcept
+    cdef int on_transfer(self, const LinkHead* head, const uint8_t* p, const uint8_t* end) except -1
+    cdef int on_outcome(self, const LinkHead* head, const uint8_t* p) except -1
+    cdef int on_returned(self, const LinkHead* head) except -1
+    cdef int on_update(self, const LinkHead* head, const uint8_t* p) except -1
+    cdef int on_flow(self, const LinkHead* head, const uint8_t* p) except -1
+    cdef int on_told(self, const LinkHead* head, const uint8_t* p, const uint8_t* end) except -1
+    cdef int finish(self, InDelivery* d) except -1
+    cdef int give_up(self, OutDelivery* o) except -1
+    cdef int give_up_queue(self) except -1
+    cdef int give_up_all(self) except -1
+    cdef int leave(self) except -1
+    cdef int left(self) except -1
+    cdef int drop_sent(self) except -1

@@ -1,0 +1,372 @@
+"""A routed link: one end of a pair that is end to end (brokers-and-edge.md 5).
+
+The router takes no part in what the two peers agree on. Credit is the receiver's, deliveries keep tag, state and
+octets, dispositions go both ways as they are, and a detach is answered when the far peer has answered it. What the
+router adds is bounded: octets that the receiver's connection does not take are metered by the sender's session, whose
+window shuts (session.pyx), and of one link's deliveries there are ROUTED_MOST at most.
+
+Cold events go to `context`, an object with
+
+    on_event(what, body)       EVENT_ATTACH, EVENT_ANSWER: fields of an attach, an encoded list
+    null_answer() -> bool      a link that is not answered ends: attach with null terminus. False: it was never attached
+    detached() -> bool         as of other links
+"""
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy, memset
+
+from router.stats.counters cimport unblock
+from router.links.credit cimport shown_credit
+from router.delivery.delivery cimport OUT_ABORT, OUT_LATE_SETTLED, OUT_SETTLED
+from router.message.content cimport (
+    cursor_close, cursor_open, message_append, message_meter, message_new, message_routed, message_state,
+)
+from router.links.consumer_link cimport ConsumerLink
+from router.amqp.connection cimport Connection
+from router.amqp.session cimport Session
+
+from router.amqp import codec
+from router.amqp.performatives import check_error
+from router.amqp.errors import INTERNAL_ERROR, AmqpError, LocalError
+from router.linkroute.errors import LINK_LOST
+
+LOST = codec.encode_error(*LINK_LOST)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Frames that wait
+
+cdef int keep_head(OutDelivery* o, const Transfer* t) except -1:
+    """Keep what the first transfer will say of the delivery."""
+    cdef RoutedHead* head = <RoutedHead*>malloc(sizeof(RoutedHead))
+    if head is NULL:
+        raise MemoryError("transfer")
+    o.prefix = <uint8_t*>head
+    head.options = t.options
+    head.tag_size = <uint8_t>t.tag.size
+    if t.tag.size:
+        memcpy(&head.tag[0], t.tag.data, t.tag.size)
+    if t.state.size:
+        message_state(o.message, &t.state)
+    return 0
+
+
+cdef int update_queued(OutDelivery* o, const Slice* state, bint settled) except -1:
+    if settled:
+        o.flags |= OUT_SETTLED
+    if state.size:
+        message_state(o.message, state)    # its first transfer has it
+    return 0
+
+
+cdef int store_frame(OutDelivery* o, const Transfer* t, bint first, Meter* m) except -1:
+    if o.message is NULL:
+        o.message = message_new(t.message_format)
+        message_meter(o.message, m)
+    if first:
+        keep_head(o, t)
+    if t.payload.size:
+        message_append(o.message, t.payload.data, t.payload.size)
+        if o.cursor.chunk is NULL:
+            # This copy is the only reader: what it has passed is freed.
+            cursor_open(&o.cursor, o.message, 0)
+            message_routed(o.message)
+    o.message.complete = not t.more
+    if t.settled and not o.flags & OUT_SETTLED:
+        o.flags |= OUT_SETTLED | OUT_LATE_SETTLED
+    if t.aborted:
+        o.flags |= OUT_ABORT
+        cursor_close(&o.cursor)
+    return 0
+
+
+cdef class OtherEnd(ReportingNode):
+    cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1:
+        raise NotImplementedError
+
+    cdef int flow(self, const Flow* f) except -1:
+        raise NotImplementedError
+
+    cdef int send_event(self, int what, bytes body) except -1:
+        raise NotImplementedError
+
+    cdef int cut(self) except -1:
+        raise NotImplementedError
+
+    cdef int on_record(self, const uint8_t* p, uint32_t size) except -1:
+        raise NotImplementedError
+
+    cdef int flush(self) except -1:
+        raise NotImplementedError
+
+    cdef int port_lost(self) except -1:
+        raise NotImplementedError
+
+    cdef bint through(self, object port) noexcept:
+        return False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Either end
+
+cdef class RoutedLink(DeliveryLink):
+    def __cinit__(self, *, capacity=0, survives=False, remote_survives=False):
+        self.capacity = capacity
+        self.survives = survives
+        self.remote_survives = remote_survives
+
+    # -- pairs --------------------------------------------------------------------------------------------------------
+
+    @property
+    def pairable(self):
+        """The generation of its slot, 0: it has ended."""
+        return 0 if self.gone or self.detached else self.slot.generation
+
+    def pair(self, RoutedLink other not None):
+        """Both ends are links of this worker."""
+        self.local_end = other
+        other.local_end = self
+
+    def use_remote(self, OtherEnd remote_end not None):
+        """The other end is on another worker."""
+        remote_end.link = self
+        self.remote_end = remote_end
+
+    cdef int part(self) except -1:
+        """Nothing passes to the other end any more."""
+        if self.local_end is not None:
+            self.local_end.local_end = None
+            self.local_end = None
+        if self.remote_end is not None:
+            remote_end = self.remote_end
+            self.remote_end = None
+            (<OtherEnd>remote_end).cut()
+        return 0
+
+    def send(self, int what, bytes body not None):
+        """`send_event` for the worker."""
+        self.send_event(what, body)
+
+    cdef int send_event(self, int what, bytes body) except -1:
+        """Tell the other end."""
+        cdef RoutedLink local_end = self.local_end   # it may end, and let go of us
+        cdef OtherEnd remote_end = self.remote_end
+        if local_end is not None:
+            return local_end.on_event(what, body)
+        if remote_end is not None:
+            return remote_end.send_event(what, body)
+        return 0
+
+    cdef int on_event(self, int what, bytes body) except -1:
+        """The other end says so."""
+        if what == EVENT_DETACH:
+            return self.remote_detached(body[0] != 0, body[1:] or None)
+        if what == EVENT_LOST:
+            return self.remote_lost()
+        if not self.gone and not self.session.connection.close_sent:
+            try:
+                self.context.on_event(what, body)
+            except Exception as error:
+                self.end_by(error)
+        return 0
+
+    cdef int end_by(self, object error) except -1:
+        """A fault of the router or of the other peer that concerns only this pair: both links end."""
+        cdef Connection connection = self.session.connection
+        if not isinstance(error, AmqpError):
+            connection.report_fault(error)
+            error = LocalError("link", INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+        try:
+            self.close_with(error.condition, error.description)
+        except Exception as fault:
+            connection.end_by(fault)
+        return 0
+
+    # -- attach -------------------------------------------------------------------------------------------------------
+
+    def take_over(self, DeliveryLink old not None):
+        """The credit that the peer granted before the link was routed."""
+        cdef Flow f
+        cdef ConsumerLink was
+        if isinstance(old, ConsumerLink):
+            was = <ConsumerLink>old
+            if was.credit or was.drain:
+                memset(&f, 0, sizeof(Flow))
+                f.has_link_credit = True
+                f.link_credit = was.credit
+                f.drain = was.drain
+                self.on_flow(&f)
+
+    def count_from(self, uint32_t count):
+        """initial-delivery-count of the sender."""
+        self.delivery_count = count
+
+    def attach_written(self):
+        """Frames for the link may follow."""
+        self.answered = True
+        if self.flow_due:
+            self.session.want_flow(self)
+        if self.node.queue_first is not NULL:
+            self.mark_ready()
+
+    # -- flow ---------------------------------------------------------------------------------------------------------
+
+    cdef int pass_flow(self, const Flow* f) except -1:
+        """A flow of the other peer. Of several in one wake the last is written, except for what properties say."""
+        cdef bint echo = f.echo
+        if self.detached:
+            return 0
+        if self.flow_due:
+            if self.held_properties is not None:
+                self.grant()
+            echo = echo or (self.flow_due and self.held.echo)
+        self.held = f[0]
+        self.held.echo = echo
+        self.held_properties = f.properties.data[:f.properties.size] if f.properties.size else None
+        self.flow_due = True
+        self.session.want_flow(self)
+        return 0
+
+    cdef int grant(self) except -1:
+        cdef Flow f
+        if not self.flow_due or not self.answered or self.holds():
+            return 0
+        self.flow_due = False
+        f = self.held
+        f.has_handle = True
+        f.handle = self.handle
+        f.properties.size = 0
+        if self.held_properties is not None:
+            f.properties.data = self.held_properties
+            f.properties.size = len(self.held_properties)
+        self.write_held(&f)
+        self.held_properties = None
+        self.held.echo = False
+        return 0
+
+    cdef int write_held(self, Flow* f) except -1:
+        raise NotImplementedError
+
+    cdef bint holds(self) noexcept:
+        """Deliveries wait, and nothing about the link may overtake them."""
+        return self.node.queue_first is not NULL
+
+    cdef void note_credit(self, uint32_t credit) noexcept:
+        self.slot.credit = shown_credit(credit)
+        if credit == 0:
+            if self.slot.blocked_since == 0:
+                self.slot.blocked_since = self.session.connection.scheduler.now_ns
+        elif self.slot.blocked_since:
+            unblock(self.slot)
+
+    cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1:
+        raise NotImplementedError
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    cdef int peer_detached(self) except -1:
+        """The peer's detach goes to the other peer, whose answer is the answer to this one."""
+        cdef RoutedLink keep = self
+        cdef bytes closed = b"\x01" if self.answer_closed else b"\x00"
+        if self.gone:
+            return self.session.release(self)
+        if self.detach_error is not None:
+            check_error(self.detach_error)
+        self.peer_gone = True
+        self.break_off()
+        self.send_event(EVENT_DETACH, closed + (self.detach_error or b""))
+        if self.gone:
+            return 0
+        if self.detached:
+            keep.end()
+            return keep.session.release(keep)
+        if self.local_end is None and self.remote_end is None:
+            return self.write_detach(self.answer_closed, None)
+        if self.detach_due:
+            return self.write_detach(self.due_closed, self.due_error)
+        return 0
+
+    cdef int remote_detached(self, bint closed, bytes error) except -1:
+        """The other peer's detach: after all that it sent."""
+        if self.detached or self.gone:
+            return 0
+        if self.holds() and not self.peer_gone:
+            self.detach_due = True
+            self.due_closed = closed
+            self.due_error = error
+            return 0
+        return self.write_detach(closed, error)
+
+    cdef int remote_lost(self) except -1:
+        """The other end is gone without a detach."""
+        cdef RoutedLink keep = self
+        if self.gone:
+            return 0
+        self.other_gone = True
+        self.part()
+        if self.detached:
+            return self.end()
+        if self.detach_due:
+            return 0
+        if self.peer_gone:
+            return self.write_detach(self.answer_closed, None)
+        keep.remote_detached(not self.remote_survives, LOST)
+        return keep.end() if keep.detached else 0
+
+    def lose(self):
+        """The other end will never come."""
+        self.remote_lost()
+
+    cdef int write_detach(self, bint closed, bytes error) except -1:
+        cdef Session session = self.session
+        cdef RoutedLink keep = self
+        cdef bint silent = session.ended or session.connection.close_sent or session.connection.finished
+        cdef bint there = self.answered
+        self.detach_due = False
+        if not self.answered and not silent:
+            there = self.context.null_answer()
+        self.detached = True
+        if there and not silent:
+            session.send_raw_detach(self.handle, closed, error)
+        if not there:
+            session.forget_attach(self)
+        if self.peer_gone or not there:
+            keep.end()
+            session.release(keep)
+        return 0
+
+    def close_with(self, condition, description):
+        """Detach from our side; what comes for the handle until the peer's detach is absorbed."""
+        if self.detached or self.gone:
+            return
+        self.break_off()
+        self.send_event(EVENT_LOST, b"")
+        self.write_detach(True, codec.encode_error(condition, description))
+        self.end()
+
+    cdef int lost(self) except -1:
+        """The session is gone, or what carried it."""
+        if self.gone:
+            return 0
+        self.break_off()
+        self.detached = True
+        self.send_event(EVENT_LOST, b"")
+        return self.end()
+
+    cdef int end(self) except -1:
+        """Nothing more comes of this link."""
+        cdef RoutedLink keep = self        # others drop their references to this link
+        if self.gone:
+            return 0
+        self.forget_ready()
+        self.part()
+        self.lose_deliveries()
+        keep.session.link_gone(keep)
+        keep.answers_later = False
+        return 0
+
+    cdef int lose_deliveries(self) except -1:
+        raise NotImplementedError
+
+    cdef int break_off(self) except -1:
+        """What the peer has begun to send will not come."""
+        return 0

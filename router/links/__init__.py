@@ -1,0 +1,1 @@
+"""The router's links: of producers and consumers, and between routers."""

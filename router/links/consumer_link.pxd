@@ -1,0 +1,41 @@
+"""A link on which a client receives (AMQP 1.0 part 2, 2.6): deliveries go within credit and window, or are queued."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.delivery.delivery cimport InDelivery, OutDelivery
+from router.message.content cimport Content
+from router.links.delivery_link cimport DeliveryLink
+
+cpdef enum Overflow:
+    OVERFLOW_THROTTLE = 0      # hold the producer's credit; drop the oldest only when the consumer is starved
+    OVERFLOW_BLOCK = 1         # hold the producer's credit
+    OVERFLOW_DROP_OLDEST = 2   # as Dispatch 1.19
+    OVERFLOW_REMOTE = 3        # from a router whose producers cannot be slowed: drop the oldest of a long queue
+
+cdef enum:
+    STARVED_MS = 1000          # a consumer that granted no credit for so long makes `throttle` drop
+
+cdef class ConsumerLink(DeliveryLink):
+    cdef readonly uint32_t credit
+    cdef bint drain
+    cdef readonly bint settles             # the consumer asked for settled deliveries (snd-settle-mode settled)
+    cdef readonly bint annotations         # router annotations are sent (not stripped)
+    cdef uint64_t starved_since            # ms: without credit since then, 0: it has credit
+    cdef readonly bint watched             # in the scheduler's list of starved links
+    cdef int overflow
+    cdef OutDelivery* oldest               # queued copies that may be dropped: presettled, not started …
+    cdef OutDelivery* newest               # … in the order in which they became that
+    cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
+    cdef int send_now(self, InDelivery* d, Content* c, size_t composed) except -1
+    cdef void no_credit(self) noexcept
+    cdef void count_settled(self, uint8_t kind) noexcept
+    cdef bint drop_oldest(self) except *
+    cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1
+    cdef bint make_room(self, int overflow) except *
+    cdef void droppable(self, OutDelivery* o) noexcept
+    cdef void undroppable(self, OutDelivery* o) noexcept
+    cdef int drop_queued(self, OutDelivery* o, int reason) except -1
+    cdef int show_first(self, OutDelivery* o) except -1
+    cdef int finish_drain(self) except -1
+    cdef int lose_all(self) except -1
+    cdef int release_queued(self, OutDelivery* o) except -1
+    cdef int release_waiting(self) except -1

@@ -1,0 +1,567 @@
+"""The link on which a client receives (AMQP 1.0 part 2, 2.6): sends within credit and window, or queues.
+
+routing-semantics.md 6, 8.6, 9.3.
+
+The fast path is `send_now`: one frame, from where the message came in, straight into the connection's write buffer.
+`offer` decides; everything else (no credit, no window, a queue, several frames) goes through the queue.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from router.amqp.buffer cimport buffer_room
+from router.amqp.codec cimport Slice
+from router.amqp.connection cimport Connection
+from router.amqp.survey cimport Survey
+from router.amqp.endpoint cimport LINK_QUANTUM
+from router.amqp.scheduler cimport Scheduler
+from router.stats.counters cimport (
+    count_drop, count_finished, count_outcome, note_presettled, totals, unblock,
+)
+from router.stats.samples cimport is_sample, sample_left, sample_left_settled, sample_settled
+from router.amqp.credit cimport credit_left
+from router.links.credit cimport shown_credit
+from router.links.delivery_link cimport frame_written, goes_now, leave_queue, note_settled, settle_sent, start_copy
+from router.amqp.id_map cimport map_put, map_reserve, map_take
+from router.amqp.states cimport plain_state
+from router.delivery.delivery cimport (
+    IN_OWN, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OUT_STUCK,
+    OWN_FLOWING, OWN_QUEUED, out_free, out_new, own_charge, queue_append, sent_append,
+)
+from router.delivery.outcome cimport out_left, out_update
+from router.amqp.frames cimport TRANSFER_ROOM, Flow, write_transfer
+from router.message.content cimport (
+    Message, Meter, content_store, cursor_close, cursor_open, message_state,
+)
+from router.message.annotations cimport compose, compose_room
+from router.amqp.session cimport Session
+from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RELEASED
+from router.interworker.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW
+
+from router.amqp.errors import RESOURCE_LIMIT
+
+cdef enum:
+    DEFAULT_CAPACITY = 250     # deliveries, of Dispatch
+    TAG_OCTETS = 8
+    # Capacities that wait for one consumer of what comes from routers that cannot slow its producers.
+    REMOTE_QUEUE = 10
+
+cdef uint64_t next_tag = 0
+cdef uint8_t* scratch = NULL   # annotations being composed
+cdef size_t scratch_size = 0
+
+
+cdef uint8_t* scratch_room(size_t size) except NULL:
+    global scratch, scratch_size
+    if size > scratch_size:
+        free(scratch)
+        scratch = NULL
+        scratch_size = 0
+        scratch = <uint8_t*>malloc(size)
+        if scratch is NULL:
+            raise MemoryError("annotations")
+        scratch_size = size
+    return scratch
+
+
+def set_tag_space(worker):
+    """Delivery tags are unique in a router: the worker's number is their last octet, a counter the others."""
+    global next_tag
+    next_tag = <uint64_t>worker << 56
+
+
+cdef uint32_t mark_copies(OutDelivery* o, uint64_t before) noexcept nogil:
+    """Mark as stuck the copies of this list from before that time; how many. The list is nearly in order of time."""
+    cdef uint32_t marked = 0
+    while o is not NULL and o.since < before:
+        # What still arrives while it leaves is a stream: it may take its time.
+        if o.since and not o.flags & OUT_STUCK and (o.message is NULL or o.message.complete):
+            o.flags |= OUT_STUCK
+            marked += 1
+        o = o.next
+    return marked
+
+
+cdef bint of_nobody(const Meter* meter, const Meter* connection) noexcept nogil:
+    """What is counted here is of no link by which a peer sends: it came from another worker, or its link is gone, one
+    of `connection` where that is given."""
+    if connection is NULL:
+        return meter is NULL or meter.owner is NULL or meter.parent is NULL
+    return meter is not NULL and meter.owner is NULL and meter.parent is not NULL and meter.parent.parent is connection
+
+
+cdef inline void use_credit(ConsumerLink link) noexcept:
+    link.credit -= 1
+    link.slot.credit = shown_credit(link.credit)
+    if link.credit == 0:
+        link.no_credit()
+
+
+cdef class ConsumerLink(DeliveryLink):
+    """A link on which the peer receives. Owner: its session."""
+
+    def __cinit__(self, *, capacity=0, settles=False, annotations=False):
+        self.capacity = capacity or DEFAULT_CAPACITY
+        self.settles = settles
+        self.annotations = annotations
+        self.pending = True
+
+    def settle_all(self):
+        """The peer's answer to our attach asks for settled deliveries."""
+        self.settles = True
+
+    def decided(self):
+        """The attach was answered: deliveries may be written from now on."""
+        self.pending = False
+        self.starved_since = 0 if self.credit else self.session.connection.scheduler.now
+        self.mark_ready()
+
+    # -- deliveries in ------------------------------------------------------------------------------------------------
+
+    cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
+        """Take a copy of d: straight into the connection's buffer when it can leave now, else into the queue."""
+        cdef Session session = self.session
+        cdef size_t composed = 0
+        cdef size_t size = c.size
+        if not goes_now(self) or not self.credit or not c.whole or self.pending:
+            return self.enqueue(d, c, overflow)
+        if self.annotations or c.sections.rewrite:
+            composed = compose(scratch_room(compose_room(c)), c, self.annotations)
+            size += composed - (c.sections.end - c.sections.at)
+        if size + TRANSFER_ROOM + c.state.size > session.connection.remote_max_frame:
+            return self.enqueue(d, c, overflow)
+        return self.send_now(d, c, composed)
+
+    cdef int send_now(self, InDelivery* d, Content* c, size_t composed) except -1:
+        """One frame, straight from where the message is."""
+        cdef Session session = self.session
+        cdef Connection connection = session.connection
+        cdef bint rewrite = self.annotations or c.sections.rewrite
+        cdef size_t size = c.size
+        cdef uint32_t delivery_id = session.next_delivery_id
+        cdef bint settled = c.settled or self.settles or (c.checkpoint and not c.checking)
+        cdef OutDelivery* o
+        cdef uint8_t* w
+        cdef Slice accepted
+        global next_tag
+        if rewrite:
+            size += composed - (c.sections.end - c.sections.at)
+        w = buffer_room(&connection.out, TRANSFER_ROOM + c.state.size + size)
+        if not settled:
+            map_reserve(&session.sent)
+            o = out_new(&self.node, d, c, True)
+            o.flags |= OUT_STARTED
+            o.id = delivery_id
+            sent_append(&self.node, o)
+            map_put(&session.sent, delivery_id, o)
+            self.slot.unsettled += 1
+        w += write_transfer(w, session.local_channel, self.handle, delivery_id, <uint8_t*>&next_tag, TAG_OCTETS,
+                            c.format, settled, False, False, c.state.data, c.state.size, size)
+        if rewrite:
+            memcpy(w, c.data, c.sections.at)
+            w += c.sections.at
+            memcpy(w, scratch, composed)
+            w += composed
+            memcpy(w, c.data + c.sections.end, c.size - c.sections.end)
+            w += c.size - c.sections.end
+        else:
+            memcpy(w, c.data, size)
+            w += size
+        connection.out.end = w - connection.out.data
+        next_tag += 1
+        session.next_delivery_id += 1
+        frame_written(session)
+        self.delivery_count += 1
+        use_credit(self)
+        self.slot.deliveries += 1
+        self.slot.octets += size
+        self.slot.last_delivery = connection.scheduler.now_ns
+        if is_sample(self.slot):
+            if settled:
+                sample_left_settled(self.slot, size, d.since, connection.scheduler.now_ns)
+            else:
+                o.octets = <uint32_t>size
+                sample_left(self.slot, o, connection.scheduler.now_ns)
+        connection.mark_dirty()
+        if self.logged:
+            self.show_message(c.data, c.size)
+        if settled:
+            note_presettled(self.slot, connection.scheduler.second)
+            if not c.settled:
+                o = out_new(&self.node, d, c, True)
+                accepted = plain_state(D_ACCEPTED)
+                out_update(o, D_ACCEPTED, &accepted, True)
+                out_free(o)
+        return 0
+
+    cdef void no_credit(self) noexcept:
+        cdef Scheduler scheduler = self.session.connection.scheduler
+        if not self.starved_since:
+            self.starved_since = scheduler.now
+            self.slot.blocked_since = scheduler.now_ns
+
+    cdef void count_settled(self, uint8_t kind) noexcept:
+        count_finished(self.slot, self.session.connection.scheduler.second)
+        count_outcome(self.slot, kind)
+
+    cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1:
+        cdef Message* m
+        cdef OutDelivery* o
+        cdef bint hold = False
+        cdef bint checkpoint = c.checkpoint and not c.checking and not c.settled
+        cdef size_t composed
+        cdef uint32_t charge = 0
+        if d.flags & IN_OWN:
+            charge = own_charge(&self.node, c, OWN_FLOWING if self.credit else OWN_QUEUED)
+            if charge == 0:
+                note_presettled(self.slot, self.session.connection.scheduler.second)
+                count_drop(self.slot, DROP_OVERFLOW)
+                return 0
+        if (c.settled or checkpoint) and self.slot.undelivered >= self.capacity:
+            hold = self.make_room(overflow)
+        m = content_store(c)
+        if self.annotations or c.sections.rewrite:
+            scratch_room(compose_room(c))
+        o = out_new(&self.node, d, c, not c.settled or not c.complete or hold)
+        o.charge = charge
+        if (self.settles or checkpoint) and not c.settled:
+            o.flags |= OUT_SETTLED | OUT_REPORT
+        if checkpoint:
+            o.flags |= OUT_CHECK
+        o.message = m
+        m.refs += 1
+        if self.annotations or c.sections.rewrite:
+            composed = compose(scratch_room(compose_room(c)), c, self.annotations)
+            o.prefix_size = <uint32_t>(c.sections.at + composed)
+            if o.prefix_size:
+                o.prefix = <uint8_t*>malloc(o.prefix_size)
+                if o.prefix is NULL:
+                    out_free(o)
+                    raise MemoryError("annotations")
+                memcpy(o.prefix, c.data, c.sections.at)
+                memcpy(o.prefix + c.sections.at, scratch, composed)
+            o.taken = c.sections.end
+        cursor_open(&o.cursor, m, o.taken)
+        queue_append(&self.node, o)
+        self.droppable(o)
+        self.slot.undelivered += 1
+        if not c.complete:
+            self.slot.busy += 1
+        self.mark_ready()
+        return 0
+
+    cdef bint make_room(self, int overflow) except *:
+        """The queue is full and a presettled delivery comes. True: its producer's credit is to be held back."""
+        cdef OutDelivery* o
+        cdef OutDelivery* following
+        cdef Connection connection = self.session.connection
+        self.overflow = overflow
+        if overflow == OVERFLOW_REMOTE:
+            if self.slot.undelivered >= REMOTE_QUEUE * self.capacity:
+                self.drop_oldest()
+            return False
+        if overflow == OVERFLOW_DROP_OLDEST:
+            o = self.oldest
+            while o is not NULL:
+                following = o.newer
+                if o is not self.node.queue_first:
+                    self.drop_queued(o, DROP_OVERFLOW)
+                o = following
+            return False
+        if overflow == OVERFLOW_THROTTLE:
+            if self.starved_since and connection.scheduler.now - self.starved_since >= STARVED_MS:
+                self.drop_oldest()
+            elif not self.watched:
+                self.watched = True
+                connection.scheduler.starved.append(self)
+        return True
+
+    cdef bint drop_oldest(self) except *:
+        cdef OutDelivery* o
+        while self.oldest is not NULL:
+            o = self.oldest
+            if o.message.complete:
+                self.drop_queued(o, DROP_OVERFLOW)
+                return True
+            self.undroppable(o)        # until its last octet is here
+        return False
+
+    cdef void droppable(self, OutDelivery* o) noexcept:
+        """A queued copy may be dropped from now on, if it is presettled."""
+        if not o.flags & OUT_SETTLED or o.flags & (OUT_STARTED | OUT_ABORT | OUT_DROPPABLE) \
+                or (o.flags & OUT_REPORT and not o.flags & OUT_CHECK):
+            return
+        o.flags |= OUT_DROPPABLE
+        o.newer = NULL
+        o.older = self.newest
+        if self.newest is not NULL:
+            self.newest.newer = o
+        else:
+            self.oldest = o
+        self.newest = o
+
+    cdef void undroppable(self, OutDelivery* o) noexcept:
+        """It may not be dropped, or has left the queue."""
+        if not o.flags & OUT_DROPPABLE:
+            return
+        o.flags &= ~OUT_DROPPABLE
+        if o.older is not NULL:
+            o.older.newer = o.newer
+        else:
+            self.oldest = o.newer
+        if o.newer is not NULL:
+            o.newer.older = o.older
+        else:
+            self.newest = o.older
+
+    def check_starved(self):
+        """For links in the scheduler's list: drop what a starved consumer keeps from coming. Returns when (ms) to look
+        again, 0: never."""
+        cdef uint64_t now = self.session.connection.scheduler.now
+        if self.detached or self.slot.undelivered <= self.capacity:
+            self.watched = False
+            return 0
+        if not self.starved_since:
+            return now + STARVED_MS
+        if now - self.starved_since < STARVED_MS:
+            return self.starved_since + STARVED_MS
+        while self.slot.undelivered > self.capacity and self.drop_oldest():
+            pass
+        self.watched = False
+        return 0
+
+    cdef int drop_queued(self, OutDelivery* o, int reason) except -1:
+        """A presettled copy that was not started leaves the queue unwritten."""
+        cdef Slice released
+        self.unqueue(o)
+        if not o.message.complete and not o.flags & OUT_ABORT:
+            self.slot.busy -= 1
+        note_presettled(self.slot, self.session.connection.scheduler.second)
+        count_drop(self.slot, reason)
+        if o.flags & OUT_REPORT:
+            released = plain_state(D_RELEASED)
+            out_update(o, D_RELEASED, &released, True)
+        else:
+            out_left(o)
+        out_free(o)
+        return 0
+
+    cdef int abandon(self, OutDelivery* o) except -1:
+        if o.flags & OUT_ABORT:
+            return 0
+        if not o.message.complete:
+            self.slot.busy -= 1
+        return DeliveryLink.abandon(self, o)
+
+    cdef int more(self, OutDelivery* o) except -1:
+        if o.message is not NULL and (o.message.complete or o.message.aborted) and not o.flags & OUT_ABORT:
+            self.slot.busy -= 1
+            if o.message.aborted:
+                return DeliveryLink.abandon(self, o)    # wherever it is in the queue
+            self.droppable(o)
+        self.mark_ready()
+        return 0
+
+    # -- deliveries out -----------------------------------------------------------------------------------------------
+
+    cdef bint may_start(self) noexcept:
+        return self.credit != 0
+
+    cdef int pumped(self) except -1:
+        if self.drain and (self.node.queue_first is NULL or not self.credit):
+            self.finish_drain()
+        return 0
+
+    cdef int start(self, OutDelivery* o) except -1:
+        global next_tag
+        self.undroppable(o)
+        o.tag_octets = next_tag
+        next_tag += 1
+        start_copy(self, o)
+        use_credit(self)
+        if self.logged:
+            self.show_first(o)
+        return 0
+
+    cdef size_t write_head(self, uint8_t* w, OutDelivery* o, const Slice* state, bint first, bint settled, bint more,
+                           bint aborted, size_t payload) noexcept:
+        return write_transfer(w, self.session.local_channel, self.handle, o.id, <uint8_t*>&o.tag_octets, TAG_OCTETS,
+                              o.message.format, settled, more, aborted, state.data, state.size, payload)
+
+    cdef int show_first(self, OutDelivery* o) except -1:
+        """For the log: what is there of a message of which nothing has been written yet."""
+        cdef bytes octets = b""
+        if o.prefix is not NULL:
+            octets = o.prefix[:o.prefix_size]
+        if o.cursor.chunk is not NULL:
+            octets += o.cursor.chunk.data[o.cursor.offset:o.cursor.chunk.size]
+        return self.show_message(octets, len(octets))
+
+    cdef int left_settled(self, OutDelivery* o) except -1:
+        cdef Slice accepted
+        note_presettled(self.slot, self.session.connection.scheduler.second)
+        if o.flags & OUT_REPORT:
+            accepted = plain_state(D_ACCEPTED)
+            out_update(o, D_ACCEPTED, &accepted, True)
+        else:
+            out_left(o)
+        out_free(o)
+        return 0
+
+    cdef void unqueue(self, OutDelivery* o) noexcept:
+        self.undroppable(o)
+        leave_queue(self, o)
+
+    # -- the peer's frames --------------------------------------------------------------------------------------------
+
+    cdef int on_flow(self, const Flow* f) except -1:
+        if f.has_link_credit:
+            # The receiver's delivery-count, or the initial one (2.6.7).
+            self.credit = credit_left(f.delivery_count if f.has_delivery_count else 0, f.link_credit,
+                                      self.delivery_count)
+            self.slot.credit = shown_credit(self.credit)
+            if self.credit:
+                self.starved_since = 0
+                if self.slot.blocked_since:
+                    unblock(self.slot)
+            else:
+                self.no_credit()
+        self.drain = f.drain
+        if self.drain and (self.node.queue_first is NULL or not self.credit) and self.in_ready is not NULL \
+                and self.in_ready is not &self.session.ready:
+            self.finish_drain()            # it waits for the window, and this needs none
+        elif self.node.queue_first is not NULL or self.drain:
+            self.mark_ready()
+        if f.echo and not f.drain:
+            self.send_state(self.credit, False)
+        return 0
+
+    cdef int finish_drain(self) except -1:
+        """What is left of the credit is given back (2.6.7)."""
+        self.drain = False
+        self.delivery_count += self.credit
+        self.credit = 0
+        self.slot.credit = 0
+        self.no_credit()
+        return self.send_state(self.credit, True)
+
+    cdef int grant(self) except -1:
+        return 0
+
+    cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
+        """The consumer's disposition."""
+        cdef OutDelivery* o = <OutDelivery*>entry
+        if not settled:
+            return out_update(o, kind, state, False)
+        note_settled(self, o, kind)
+        if o.flags & OUT_QUEUED:
+            # Before its last octet: the rest is not sent.
+            if not o.message.complete and not o.flags & OUT_ABORT:
+                self.slot.busy -= 1
+            o.flags |= OUT_ABORT | OUT_SETTLED
+            cursor_close(&o.cursor)
+            self.mark_ready()
+            return out_update(o, kind, state, True)
+        out_update(o, kind, state, True)
+        return settle_sent(self, o)
+
+    cdef uint32_t mark_stuck(self, uint64_t before) noexcept:
+        return self.count_stuck(mark_copies(self.node.queue_first, before) + mark_copies(self.node.sent_first, before))
+
+    cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
+        if not o.flags & OUT_STARTED:
+            if settled:
+                o.flags |= OUT_SETTLED
+                o.flags &= ~OUT_REPORT
+                self.droppable(o)
+            elif state.size:
+                message_state(o.message, state)    # its first transfer has it
+            return 0
+        if settled:
+            o.flags &= ~OUT_REPORT         # the producer needs no report that the consumer got it
+        return self.update_started(o, state, settled)
+
+    # -- the bound of memory ------------------------------------------------------------------------------------------
+
+    cdef bint holds(self) noexcept:
+        return self.node.queue_first is not NULL
+
+    cdef uint32_t progress(self) noexcept:
+        return self.delivery_count * LINK_QUANTUM + <uint32_t>self.node.queue_first.taken
+
+    cdef size_t octets_queued(self, Survey* found) noexcept:
+        cdef OutDelivery* o = self.node.queue_first
+        cdef size_t octets = 0
+        while o is not NULL and found.budget:
+            found.budget -= 1
+            if o.message is not NULL and not o.flags & OUT_ABORT and of_nobody(o.message.meter, found.connection):
+                octets += o.message.size - o.taken
+            o = o.next
+        return octets
+
+    cdef int release_waiting(self) except -1:
+        """Give up what is in the queue, and keep the link."""
+        cdef OutDelivery* o = self.node.queue_first
+        cdef OutDelivery* following
+        cdef Slice modified = plain_state(D_MODIFIED)
+        while o is not NULL:
+            following = o.next
+            if not o.flags & (OUT_STARTED | OUT_ABORT):
+                if not o.message.complete:
+                    self.slot.busy -= 1
+                self.release_queued(o)
+            elif not o.flags & (OUT_SETTLED | OUT_ABORT):
+                self.delivery_outcome(o, D_MODIFIED, &modified, True)
+            o = following
+        return 0
+
+    cdef str give_up(self):
+        self.close_with(RESOURCE_LIMIT, "this consumer does not take its messages, and others wait for that")
+        return "the link was closed"
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    cdef int lost(self) except -1:
+        """The consumer is gone: sent copies are modified, queued ones released (routing-semantics.md 9.3)."""
+        if self.detached:
+            return 0
+        self.detached = True
+        self.forget_ready()
+        self.lose_all()
+        return self.session.link_gone(self)
+
+    cdef int lose_all(self) except -1:
+        cdef OutDelivery* o
+        cdef Slice modified = plain_state(D_MODIFIED)
+        while self.node.sent_first is not NULL:
+            o = self.node.sent_first
+            map_take(&self.session.sent, o.id)
+            self.count_settled(D_MODIFIED)
+            sample_settled(self.slot, o, D_MODIFIED, self.session.connection.scheduler.now_ns)
+            out_update(o, D_MODIFIED, &modified, True)
+            settle_sent(self, o)
+        while self.node.queue_first is not NULL:
+            o = self.node.queue_first
+            if o.flags & OUT_STARTED:
+                map_take(&self.session.sent, o.id)
+            self.release_queued(o)
+        self.slot.busy = 0
+        return 0
+
+    cdef int release_queued(self, OutDelivery* o) except -1:
+        """A copy in the queue goes back to where it came from."""
+        cdef Slice released = plain_state(D_RELEASED)
+        if o.flags & OUT_SETTLED and (not o.flags & OUT_REPORT or o.flags & OUT_CHECK):
+            if not o.flags & OUT_ABORT:
+                totals.dropped_presettled += 1
+                totals.dropped[DROP_CONSUMER_LOST] += 1
+            if o.flags & OUT_REPORT:
+                out_update(o, D_RELEASED, &released, True)
+            else:
+                out_left(o)
+        else:
+            self.count_settled(D_RELEASED)
+            out_update(o, D_RELEASED, &released, True)
+        self.unqueue(o)
+        out_free(o)
+        return 0

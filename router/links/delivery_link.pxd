@@ -1,0 +1,135 @@
+"""A link whose deliveries are routed: its queue as frames, and what becomes of what it has sent."""
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from router.amqp.buffer cimport buffer_used
+from router.amqp.codec cimport Slice
+from router.amqp.frames cimport Transfer
+from router.amqp.id_map cimport map_put, map_take
+from router.amqp.link cimport Link
+from router.amqp.session cimport Session
+from router.delivery.delivery cimport (
+    IN_PRESETTLED, OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, in_new, out_free, queue_remove,
+    sent_append, sent_remove,
+)
+from router.interworker.layout cimport LinkSlot
+from router.stats.counters cimport count_age, count_finished, count_outcome
+from router.stats.samples cimport is_sample, is_settled_sample, sample_left, sample_left_settled, sample_settled
+
+# Base of all links of the router. Owner: its session.
+cdef class DeliveryLink(Link):
+    cdef DeliveryNode node
+    cdef LinkSlot* slot                    # where it counts
+    cdef readonly object slot_owner        # keeps the memory of `slot`
+    cdef readonly uint32_t capacity        # deliveries
+    cdef readonly uint32_t delivery_count  # of the sender, as far as it is known here
+    # See NodeCalls.
+    cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef int returned(self, InDelivery* d) except -1
+    cdef int more(self, OutDelivery* o) except -1
+    cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef int abandon(self, OutDelivery* o) except -1
+    cdef void unstuck(self) noexcept
+    # Count as stuck what came before that time (ns), is neither sent nor settled and was not counted yet; how many.
+    cdef uint32_t mark_stuck(self, uint64_t before) noexcept
+    cdef uint32_t count_stuck(self, uint32_t marked) noexcept
+    # A flow that says this credit.
+    cdef int send_state(self, uint32_t credit, bint drain) except -1
+    # Whether a delivery may begin to leave; it does with this frame.
+    cdef bint may_start(self) noexcept
+    cdef int start(self, OutDelivery* o) except -1
+    # Write a transfer of o at w, but for its `payload` octets; there are TRANSFER_ROOM octets, and those of the state.
+    cdef size_t write_head(self, uint8_t* w, OutDelivery* o, const Slice* state, bint first, bint settled, bint more,
+                           bint aborted, size_t payload) noexcept
+    # One frame of o. 0: nothing is there to write yet.
+    cdef int write_part(self, OutDelivery* o, size_t* budget) except -1
+    # What is written of o ends with an aborted transfer, and so does o.
+    cdef int write_abort(self, OutDelivery* o) except -1
+    # The last octet of o is in the write buffer, and o is settled: it ends.
+    cdef int left_settled(self, OutDelivery* o) except -1
+    # Nothing more of the queue can leave now.
+    cdef int pumped(self) except -1
+    cdef void unqueue(self, OutDelivery* o) noexcept
+    # The producer's disposition for what has begun to leave.
+    cdef int update_started(self, OutDelivery* o, const Slice* state, bint settled) except -1
+
+# An encoded value that a peer sends to another one is well formed, or this raises RemoteError.
+cdef int check_value(const Slice* value) except -1
+
+# The first frame of a delivery has come.
+cdef inline InDelivery* delivery_begins(DeliveryLink link, const Transfer* t, uint16_t flags) except NULL:
+    cdef InDelivery* d
+    link.delivery_count += 1
+    link.slot.last_delivery = link.session.connection.scheduler.now_ns
+    d = in_new(&link.node, t.delivery_id, link.slot.last_delivery, flags | (IN_PRESETTLED if t.settled else 0))
+    if not t.settled:
+        map_put(&link.session.received, t.delivery_id, d)
+    return d
+
+
+cdef int wrong_delivery(const InDelivery* d, const Transfer* t) except -1
+
+# A further frame is of the delivery that has begun, or this raises RemoteError.
+cdef inline int check_continues(const InDelivery* d, const Transfer* t) except -1:
+    return wrong_delivery(d, t) if t.has_delivery_id and t.delivery_id != <uint32_t>d.key else 0
+
+# Steps of a copy on its way out. They are inline, for links that take them without the queue; a local variable for an
+# object would count references.
+
+cdef inline bint goes_now(DeliveryLink link) noexcept:
+    """A frame may be written now: nothing waits that has to leave before it, and there is room."""
+    return link.node.queue_first is NULL and link.session.remote_incoming_window and not link.session.contended \
+        and buffer_used(&link.session.connection.out) < link.output_high
+
+
+cdef inline void frame_written(Session session) noexcept:
+    session.next_outgoing_id += 1
+    session.remote_incoming_window -= 1
+
+
+cdef inline int start_copy(DeliveryLink link, OutDelivery* o) except -1:
+    """It has its first frame: it gets the next delivery-id."""
+    o.flags |= OUT_STARTED
+    o.id = link.session.next_delivery_id
+    link.session.next_delivery_id += 1
+    link.delivery_count += 1
+    link.slot.last_delivery = link.session.connection.scheduler.now_ns
+    if not o.flags & OUT_SETTLED:
+        map_put(&link.session.sent, o.id, o)
+    return 0
+
+
+cdef inline int copy_written(DeliveryLink link, OutDelivery* o) except -1:
+    """Its last octet is in the write buffer."""
+    link.slot.deliveries += 1
+    if o.flags & OUT_SETTLED:
+        if is_sample(link.slot):
+            sample_left_settled(link.slot, o.octets, o.since, link.session.connection.scheduler.now_ns)
+        return link.left_settled(o)
+    if is_sample(link.slot):
+        sample_left(link.slot, o, link.session.connection.scheduler.now_ns)
+    sent_append(&link.node, o)
+    link.slot.unsettled += 1
+    return 0
+
+
+cdef inline void leave_queue(DeliveryLink link, OutDelivery* o) noexcept:
+    queue_remove(&link.node, o)
+    link.slot.undelivered -= 1
+
+
+cdef inline void note_settled(DeliveryLink link, OutDelivery* o, uint8_t kind) noexcept:
+    """The consumer has settled it with this outcome."""
+    cdef uint64_t now = link.session.connection.scheduler.now_ns
+    map_take(&link.session.sent, o.id)
+    count_finished(link.slot, link.session.connection.scheduler.second)
+    count_outcome(link.slot, kind)
+    count_age(link.slot, now - o.since, False)
+    if is_settled_sample(o, kind, now - o.since):
+        sample_settled(link.slot, o, kind, now)
+
+
+cdef inline int settle_sent(DeliveryLink link, OutDelivery* o) except -1:
+    sent_remove(&link.node, o)
+    link.slot.unsettled -= 1
+    out_free(o)
+    return 0

@@ -1,0 +1,241 @@
+"""A link whose deliveries are routed: a link of the protocol that is one side of deliveries, and counts.
+
+The way out is here, for links of every kind: copies wait in the queue of the link's node, `pump` writes them as frames
+when the link has its turn, and what the peer has not settled then is in the node's list of sent copies. Links differ in
+when a delivery may start, in the head of its transfers, and in what follows when it has left.
+"""
+from libc.string cimport memcpy
+
+from router.amqp.buffer cimport buffer_room, buffer_used
+from router.amqp.connection cimport Connection
+from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW
+from router.amqp.frames cimport TRANSFER_ROOM, Flow
+from router.amqp.id_map cimport map_take
+from router.amqp.session cimport Session
+from router.amqp.states cimport plain_state, state_kind
+from router.delivery.delivery cimport (
+    OUT_ABORT, OUT_LATE_SETTLED, OUT_PARTIAL, OUT_QUEUED, OUT_SETTLED, OUT_STARTED, NodeCalls, out_free,
+)
+from router.message.content cimport cursor_close, cursor_read, message_release
+from router.stats.counters cimport PrivateSlot, count_finished, totals
+
+from router.amqp import codec
+from router.amqp.errors import SESSION_INVALID_FIELD, RemoteError
+
+
+cdef int check_value(const Slice* value) except -1:
+    """Check it: it is relayed in a frame of another connection."""
+    if value.size > 4 or (value.size and value.data[0]):
+        codec.decode_one(value.data[:value.size])
+    return 0
+
+
+cdef int wrong_delivery(const InDelivery* d, const Transfer* t) except -1:
+    raise RemoteError("link", SESSION_INVALID_FIELD,
+                      f"transfer: delivery-id {t.delivery_id} within delivery {<uint32_t>d.key}")
+
+
+cdef Slice first_state(const OutDelivery* o, size_t most) noexcept:
+    """The delivery state of the first transfer of o; of one that is too long for the peer its kind."""
+    cdef Slice state
+    state.data = o.message.state
+    state.size = o.message.state_size
+    return state if state.size < most else plain_state(state_kind(&state))
+
+
+cdef class DeliveryLink(Link):
+    def __cinit__(self):
+        cdef PrivateSlot private = PrivateSlot()
+        self.slot = private.slot
+        self.slot_owner = private
+        self.node.owner = <void*>self
+        self.node.calls = &NODE_CALLS
+
+    cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
+        raise NotImplementedError
+
+    cdef int returned(self, InDelivery* d) except -1:
+        raise NotImplementedError
+
+    cdef int more(self, OutDelivery* o) except -1:
+        raise NotImplementedError
+
+    cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
+        raise NotImplementedError
+
+    cdef void unstuck(self) noexcept:
+        self.slot.stuck -= 1
+        totals.stuck -= 1
+
+    cdef uint32_t count_stuck(self, uint32_t marked) noexcept:
+        self.slot.stuck += marked
+        totals.stuck += marked
+        return marked
+
+    cdef uint32_t mark_stuck(self, uint64_t before) noexcept:
+        return 0
+
+    cdef bint has_deliveries(self) noexcept:
+        return self.node.in_first is not NULL or self.node.queue_first is not NULL or self.node.sent_first is not NULL
+
+    cdef int send_state(self, uint32_t credit, bint drain) except -1:
+        cdef Flow f
+        f.has_handle = True
+        f.echo = False
+        f.handle = self.handle
+        f.delivery_count = self.delivery_count
+        f.link_credit = credit
+        f.drain = drain
+        return self.session.send_flow(&f)
+
+    def close_with(self, condition, description):
+        """Detach from our side; what comes for the handle until the peer's detach is absorbed."""
+        if self.detached:
+            return
+        self.answer_closed = True
+        self.lost()
+        self.answers_later = False
+        self.decide_no_more()
+        self.session.send_detach(self.handle, True, condition, description)
+
+    # -- the queue ----------------------------------------------------------------------------------------------------
+
+    cdef int pump(self, size_t budget) except -1:
+        cdef OutDelivery* o
+        cdef Session session = self.session
+        if self.pending or self.detached or session.ended:
+            return TURN_DONE
+        while self.node.queue_first is not NULL:
+            o = self.node.queue_first
+            if not o.flags & (OUT_STARTED | OUT_ABORT) and not self.may_start():
+                break
+            if not session.remote_incoming_window:
+                return TURN_WINDOW
+            if o.flags & OUT_ABORT:
+                self.write_abort(o)
+                continue
+            if buffer_used(&session.connection.out) >= self.output_high or budget == 0:
+                return TURN_MORE
+            if self.write_part(o, &budget) == 0:
+                return TURN_DONE
+        self.pumped()
+        return TURN_DONE
+
+    cdef bint may_start(self) noexcept:
+        return True
+
+    cdef int pumped(self) except -1:
+        return 0
+
+    cdef size_t write_head(self, uint8_t* w, OutDelivery* o, const Slice* state, bint first, bint settled, bint more,
+                           bint aborted, size_t payload) noexcept:
+        return 0
+
+    cdef int write_part(self, OutDelivery* o, size_t* budget) except -1:
+        cdef Session session = self.session
+        cdef Connection connection = session.connection
+        cdef size_t left = (o.prefix_size - o.prefix_at) + <size_t>(o.message.size - o.taken)
+        cdef size_t most = connection.remote_max_frame - TRANSFER_ROOM
+        cdef size_t part, from_prefix
+        cdef bint first = not o.flags & OUT_STARTED
+        cdef bint more
+        cdef uint8_t* w
+        cdef Slice state
+        state.data = NULL
+        state.size = 0
+        if left == 0 and not o.message.complete:
+            return 0
+        if first:
+            self.start(o)
+            if o.message.state is not NULL:
+                state = first_state(o, most)
+                most -= state.size
+        if most > LINK_QUANTUM:
+            most = LINK_QUANTUM
+        part = left if left < most else most
+        more = part < left or not o.message.complete
+        w = buffer_room(&connection.out, TRANSFER_ROOM + state.size + part)
+        w += self.write_head(w, o, &state, first, o.flags & OUT_SETTLED and not (o.flags & OUT_LATE_SETTLED and more),
+                             more, False, part)
+        from_prefix = o.prefix_size - o.prefix_at
+        if from_prefix > part:
+            from_prefix = part
+        if from_prefix:
+            memcpy(w, o.prefix + o.prefix_at, from_prefix)
+            o.prefix_at += <uint32_t>from_prefix
+            w += from_prefix
+        if part > from_prefix:
+            cursor_read(&o.cursor, w, part - from_prefix)
+            o.taken += part - from_prefix
+            w += part - from_prefix
+        connection.out.end = w - connection.out.data
+        frame_written(session)
+        o.octets += <uint32_t>part
+        self.slot.octets += part
+        part += TRANSFER_ROOM              # a frame counts, too: messages may be tiny
+        budget[0] = budget[0] - part if budget[0] > part else 0
+        if not more:
+            leave_queue(self, o)
+            cursor_close(&o.cursor)
+            message_release(o.message)
+            o.message = NULL
+            copy_written(self, o)
+        return 1
+
+    cdef int write_abort(self, OutDelivery* o) except -1:
+        """The rest of a copy will not come: what its consumer has seen of it is aborted (2.7.5)."""
+        cdef Session session = self.session
+        cdef bint first = not o.flags & OUT_STARTED
+        cdef uint8_t* w
+        cdef Slice state
+        state.data = NULL
+        state.size = 0
+        if first:
+            self.start(o)
+            state = first_state(o, session.connection.remote_max_frame - TRANSFER_ROOM)
+        w = buffer_room(&session.connection.out, TRANSFER_ROOM + state.size)
+        session.connection.out.end += self.write_head(w, o, &state, first, True, False, True, 0)
+        frame_written(session)
+        map_take(&session.sent, o.id)
+        leave_queue(self, o)
+        out_free(o)
+        return 0
+
+    cdef int start(self, OutDelivery* o) except -1:
+        return start_copy(self, o)
+
+    cdef int left_settled(self, OutDelivery* o) except -1:
+        raise NotImplementedError
+
+    cdef void unqueue(self, OutDelivery* o) noexcept:
+        leave_queue(self, o)
+
+    cdef int abandon(self, OutDelivery* o) except -1:
+        if o.flags & OUT_STARTED:
+            o.flags |= OUT_ABORT
+            cursor_close(&o.cursor)        # the consumer may let it wait here for long
+            return self.mark_ready()
+        self.unqueue(o)
+        out_free(o)
+        return 0
+
+    # -- what has left ------------------------------------------------------------------------------------------------
+
+    cdef int update_started(self, OutDelivery* o, const Slice* state, bint settled) except -1:
+        if o.flags & OUT_SETTLED:
+            return 0
+        if settled:
+            map_take(&self.session.sent, o.id)
+            if o.flags & (OUT_QUEUED | OUT_PARTIAL):
+                # Not all of it is written: its last frame has it.
+                o.flags |= OUT_SETTLED | OUT_LATE_SETTLED
+                return 0
+        self.session.report_now(False, o.id, o.id, state, settled)
+        if not settled:
+            return 0
+        count_finished(self.slot, self.session.connection.scheduler.second)
+        return settle_sent(self, o)
+
+
+ctypedef DeliveryLink NodeObject
+include "../delivery/node_calls.pxi"

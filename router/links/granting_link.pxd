@@ -1,0 +1,21 @@
+"""A link on which the peer sends, and the credit that it is granted (AMQP 1.0 part 2, 2.6.7)."""
+from libc.stdint cimport uint32_t
+
+from router.amqp.frames cimport Flow
+from router.delivery.delivery cimport InDelivery
+from router.links.delivery_link cimport DeliveryLink
+
+cdef class GrantingLink(DeliveryLink):
+    cdef readonly uint32_t credit          # what the producer may still send
+    cdef readonly uint32_t occupied        # of the capacity: deliveries unsettled, held back, or withheld
+    cdef uint32_t withheld                 # … arrived while the address was unreachable
+    cdef readonly bint flowing             # credit is granted
+    cdef bint draining                     # drain was asked for, credit is not granted until reachable again
+    cdef bint drain_due
+    cdef bint called                       # the router attached it (an auto link), the peer answered
+    cpdef set_flowing(self, bint flowing)
+    cdef void take_back(self) noexcept
+    cdef void free_credit(self, InDelivery* d) noexcept
+    cdef void forwarded(self, InDelivery* d) noexcept
+    cdef bint holds_back(self) noexcept
+    cdef void note_credit(self) noexcept

@@ -1,0 +1,55 @@
+"""A link on which a client sends (AMQP 1.0 part 2, 2.6): collects deliveries, gives them to others."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.delivery.delivery cimport InDelivery
+from router.amqp.frames cimport Transfer
+from router.message.content cimport Content
+from router.links.granting_link cimport GrantingLink
+
+# What an incoming link does with deliveries. One object per link. Owner: the worker.
+cdef class DeliveryHandler:
+    # Find copies for d (whose content is c) and offer it to them; or refuse it (ProducerLink.refuse, unreachable …).
+    # Exactly one of these has happened on return, except for content that is not whole and of which more is needed:
+    # WANTS_MORE.
+    cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1
+    # The message is not complete and smaller than what is streamed: should it be routed now nevertheless?
+    cdef bint streams(self, ProducerLink link, const Content* c) noexcept
+
+cdef enum:
+    ROUTED = 0
+    WANTS_MORE = 1
+
+cdef enum:
+    # Octets of a message for the router itself, which is collected whole before it is routed.
+    COLLECT_MOST = 1048576
+    # Octets of such messages, incomplete, of all links of this process together; what comes beyond is released.
+    COLLECTING_MOST = 33554432
+
+# What is stored of d, as content to be routed.
+cdef void stored_content(InDelivery* d, Content* c) noexcept nogil
+# How many incoming links this process has made: the number of the last one.
+cdef uint64_t producers_made() noexcept
+
+cdef class ProducerLink(GrantingLink):
+    cdef DeliveryHandler deliveries
+    cdef InDelivery* current               # incomplete delivery
+    cdef readonly uint64_t number          # of the incoming links of this process, in the order of their making
+    cdef bint inter_router                 # another router's: totals count deliveries where they enter the network
+    cdef readonly bint keeps_credit        # whatever its address can reach: what reaches nobody is released
+    cdef bint credit_on_forward            # credit for unsettled deliveries is given back when they are forwarded
+    cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1
+    cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1
+    cdef int collect_frame(self, InDelivery* d, const Transfer* t) except -1
+    cdef int complete_discarded(self, InDelivery* d) except -1
+    cdef int abort(self, InDelivery* d) except -1
+    cdef int route_logged(self, InDelivery* d, Content* c) except -1
+    # The handler wants all of d, which is not complete. False: too much is being collected already.
+    cdef bint collect(self, InDelivery* d) except *
+    cdef int route_stored(self, InDelivery* d, Content* c) except -1
+    cdef int finish(self, InDelivery* d, uint8_t kind, const Slice* state) except -1
+    cdef int give_up_delivery(self, InDelivery* d) except -1
+    cdef void count_unheard(self, InDelivery* d) noexcept
+    cdef void count_end(self, uint8_t kind) noexcept
+    cdef int refuse(self, InDelivery* d, uint8_t kind, bytes state, bint counted) except -1
+    cdef int unreachable(self, InDelivery* d) except -1

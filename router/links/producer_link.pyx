@@ -1,0 +1,549 @@
+"""The link on which a client sends (AMQP 1.0 part 2, 2.6): collects deliveries, hands them on, hears their outcomes.
+
+routing-semantics.md 5, 11.6, 11.7. Its credit: granting_link.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memset
+
+from router.stats.counters cimport (
+    count_age, count_drop, count_finished, count_outcome, count_total, note_presettled, totals,
+)
+from router.amqp.id_map cimport map_take
+from router.amqp.states cimport plain_state, state_kind
+from router.delivery.delivery cimport (
+    IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_PRESETTLED, IN_ROUTED,
+    IN_STUCK, in_abandon, in_free, in_more, in_waits,
+)
+from router.delivery.outcome cimport in_keep_state, in_lost, in_routed, in_settled_late, in_update
+from router.amqp.meter cimport Meter, meter_new
+from router.message.content cimport (
+    STATE_IN_TRANSFER, STREAM_AT, Message, message_append, message_awaited, message_linearise, message_meter,
+    message_new, message_release, message_routed, message_state,
+)
+from router.links.delivery_link cimport check_continues, check_value, delivery_begins
+from router.amqp.session cimport HOLD_OCTETS, Session
+from router.amqp.link cimport CREDIT_OCTETS
+from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
+from router.interworker.layout cimport DROP_NO_DESTINATION, DROP_OVERFLOW, DROP_PRODUCER_LOST, DROP_REJECTED
+
+from router.amqp import codec
+from router.amqp.errors import RESOURCE_LIMIT, LocalError
+
+cdef enum:
+    DEFAULT_CAPACITY = 250     # deliveries, of Dispatch
+    # Transfers beyond the credit are taken (Dispatch does) up to so many times the capacity; then the link is detached.
+    OVERRUN = 2
+    OVERRUN_MORE = 16
+    # One of so many settled deliveries of a producer is followed over other routers (Content.checkpoint).
+    CHECKPOINT_EVERY = 16
+
+# A message whose first sections cannot be read: amqp:decode-error.
+MALFORMED = codec.encode_described(0x25, [codec.encode_error("amqp:decode-error", "invalid message format")])
+
+
+# What this process holds of incomplete messages that are collected whole.
+cdef Meter* collecting = meter_new(NULL, NULL)
+cdef uint64_t made = 0         # incoming links
+
+
+cdef uint64_t producers_made() noexcept:
+    return made
+
+
+cdef class DeliveryHandler:
+    cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
+        raise NotImplementedError
+
+    cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
+        return False
+
+
+cdef inline void set_head(Content* c) noexcept nogil:
+    """Point the content at the first chunk of its stored message."""
+    if c.stored.head is not NULL:
+        c.data = &c.stored.head.data[0]
+        c.size = c.stored.head.size
+    c.whole = c.complete and c.stored.head is c.stored.tail
+
+
+cdef void stored_content(InDelivery* d, Content* c) noexcept nogil:
+    """What is stored of d, as content to be routed."""
+    memset(c, 0, sizeof(Content))
+    c.stored = d.message
+    c.complete = d.message.complete
+    c.format = d.message.format
+    c.state.data = d.message.state
+    c.state.size = d.message.state_size
+    c.settled = (d.flags & IN_PRESETTLED) != 0
+    set_head(c)
+
+
+cdef Slice relayed_state(const Slice* state) except *:
+    """What goes on of a delivery state in a transfer. Raises RemoteError when it is not well formed."""
+    check_value(state)
+    return state[0] if state.size <= STATE_IN_TRANSFER else plain_state(state_kind(state))
+
+
+cdef inline void count_presettled(ProducerLink link) noexcept:
+    note_presettled(link.slot, link.session.connection.scheduler.second)
+    totals.presettled += not link.inter_router
+
+
+cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
+    """The last octet of a routed delivery is here."""
+    cdef Slice state
+    if d.message is not NULL:
+        message_release(d.message)
+        d.message = NULL
+    if d.flags & IN_PRESETTLED:
+        count_presettled(link)
+        return link.returned(d) if d.live == 0 else 0
+    if d.flags & IN_ACCEPT:
+        state = plain_state(D_ACCEPTED)
+        return link.finish(d, D_ACCEPTED, &state)
+    if d.flags & IN_FINAL:
+        state.data = d.state
+        state.size = d.state_size
+        return link.finish(d, d.kind, &state)
+    return 0
+
+
+cdef inline int route_content(ProducerLink link, InDelivery* d, Content* c) except -1:
+    cdef bint complete = c.complete
+    c.producer = link.number
+    c.checkpoint = c.settled and not link.inter_router and link.delivery_count % CHECKPOINT_EVERY == 0
+    if (link.route_logged(d, c) if link.logged else link.deliveries.route(link, d, c)) == WANTS_MORE:
+        if c.whole:
+            raise LocalError("link", "amqp:internal-error", "a whole message cannot be routed")
+        return WANTS_MORE
+    if d.flags & IN_DISCARD:
+        return link.complete_discarded(d) if complete else 0
+    link.slot.deliveries += 1
+    if c.stored is not NULL:
+        if c.stored.meter is NULL:
+            message_meter(c.stored, link.whole_meter() if complete else link.streams_meter())
+        message_routed(c.stored)
+        if d.message is NULL:
+            # The copies hold what content_store made.
+            message_release(c.stored)
+            c.stored = NULL
+    if link.credit_on_forward:
+        link.forwarded(d)
+    if d.flags & (IN_PRESETTLED | IN_ACCEPT):
+        in_routed(d)
+        if complete:
+            return complete_stored(link, d)
+        return 0
+    if complete and d.message is not NULL:
+        message_release(d.message)
+        d.message = NULL
+    in_routed(d)
+    return 0
+
+
+cdef inline int route_delivery(ProducerLink link, InDelivery* d, Content* c) except -1:
+    """ROUTED (d may be freed), or WANTS_MORE for content that is not whole."""
+    cdef bint stored_here = d.message is NULL and c.stored is NULL
+    cdef bint failed = True
+    cdef int result
+    # Not `except`: that saves the interpreter's state for each delivery.
+    try:
+        result = route_content(link, d, c)
+        failed = False
+    finally:
+        if failed and stored_here and c.stored is not NULL:
+            message_release(c.stored)
+            c.stored = NULL
+    return result
+
+
+cdef inline int first_frame(ProducerLink link, const Transfer* t) except -1:
+    cdef Session session = link.session
+    cdef InDelivery* d
+    cdef Content c
+    session.new_delivery(t)
+    if link.credit:
+        link.credit -= 1
+        link.slot.credit = link.credit
+        if link.credit == 0:
+            link.slot.blocked_since = session.connection.scheduler.now_ns
+    elif link.occupied >= OVERRUN * link.capacity + OVERRUN_MORE:
+        link.overrun()
+        return 0
+    link.occupied += 1
+    link.slot.unsettled += 1
+    d = delivery_begins(link, t, 0)
+    if t.aborted:
+        return link.abort(d)
+    if t.more:
+        link.current = d
+        d.message = message_new(t.message_format)
+        if t.state.size:
+            link.keep_state(d, t)
+        return link.store_and_route(d, t)
+    memset(&c, 0, sizeof(Content))
+    c.data = t.payload.data
+    c.size = t.payload.size
+    c.complete = c.whole = True
+    c.settled = t.settled
+    c.format = t.message_format
+    if t.state.size:
+        c.state = relayed_state(&t.state)
+    d.flags |= IN_COMPLETE
+    return route_delivery(link, d, &c)
+
+
+cdef inline int next_frame(ProducerLink link, const Transfer* t) except -1:
+    cdef InDelivery* d = link.current
+    check_continues(d, t)
+    if t.aborted:
+        link.current = NULL
+        return link.abort(d)
+    if t.state.size and d.message is not NULL:
+        link.keep_state(d, t)
+    if t.settled and not d.flags & IN_PRESETTLED:
+        map_take(&link.session.received, d.key)
+        in_settled_late(d)
+    return link.store_and_route(d, t)
+
+
+cdef class ProducerLink(GrantingLink):
+    """A link on which the peer sends. Owner: its session."""
+
+    def __cinit__(self, *, capacity=0, initial_delivery_count=0):
+        self.capacity = capacity or DEFAULT_CAPACITY
+        global made
+        self.delivery_count = initial_delivery_count
+        self.pending = True
+        made += 1
+        self.number = made
+
+    def from_edge(self):
+        """It is on an edge connection of an interior router: it has credit as a link between routers has
+        (inter-router.md 14.3)."""
+        self.keeps_credit = self.credit_on_forward = True
+
+    def from_interior(self):
+        """It is on the uplink of an edge router: it has credit whatever can be reached."""
+        self.keeps_credit = True
+
+    def use(self, DeliveryHandler deliveries not None):
+        """What becomes of the link's deliveries."""
+        self.deliveries = deliveries
+
+    def decided(self):
+        """The attach was answered: the peer's frames for the link are taken from now on."""
+        self.pending = False
+
+    cdef bint goes_on(self) noexcept:
+        cdef InDelivery* d = self.current
+        if self.detached or self.pending or (d is NULL and self.credit == 0):
+            return False
+        if d is not NULL and (not d.flags & IN_ROUTED or d.flags & IN_DISCARD or message_awaited(d.message)):
+            return True
+        if self.session.connection.full():
+            return self.octets_held() < HOLD_OCTETS
+        return self.streams is NULL or self.streams.held < HOLD_OCTETS
+
+    cdef str give_up(self):
+        """Give up what is held: nobody has seen it, or only a part of it."""
+        cdef InDelivery* d = self.node.in_first
+        cdef InDelivery* following
+        while d is not NULL:
+            following = d.next
+            if d.flags & IN_ROUTED and not d.flags & IN_DISCARD and in_waits(d):
+                self.give_up_delivery(d)
+            d = following
+        if self.inter_router:
+            return "its messages that wait were released"
+        self.close_with(RESOURCE_LIMIT, "the consumers of this link do not take its messages, and others wait for that")
+        return "the link was closed"
+
+    cdef int give_up_delivery(self, InDelivery* d) except -1:
+        cdef uint8_t kind = D_RELEASED
+        cdef Slice state
+        if in_abandon(d):
+            kind = D_MODIFIED              # some of it has been seen
+        state = plain_state(kind)
+        if d.flags & IN_PRESETTLED:
+            count_drop(self.slot, DROP_OVERFLOW)
+            if d.flags & IN_COMPLETE:
+                return self.returned(d)    # it was counted when its last octet came
+            d.since = 0                    # this is all that is counted
+            count_presettled(self)
+            d.flags |= IN_DISCARD
+            if d.message is not NULL:
+                message_release(d.message)
+                d.message = NULL
+            return 0
+        if d.flags & IN_COMPLETE:
+            return self.finish(d, kind, &state)
+        return self.outcome(d, kind, &state, True)
+
+    # -- deliveries ---------------------------------------------------------------------------------------------------
+
+    cdef int on_transfer(self, const Transfer* t) except -1:
+        self.slot.octets += t.payload.size
+        if self.current is NULL:
+            return first_frame(self, t)
+        return next_frame(self, t)
+
+    cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1:
+        """A state in one of several transfers: copies that have begun to leave are told it, others say it
+        (routing-semantics.md D-4)."""
+        cdef Slice state = relayed_state(&t.state)
+        if state.size:
+            message_state(d.message, &state)
+        if d.flags & IN_ROUTED:
+            in_update(d, state_kind(&state), &state, False)
+        return 0
+
+    cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1:
+        """One frame of a delivery of several."""
+        cdef Message* m = d.message
+        cdef Content c
+        if not t.more:
+            self.current = NULL
+            d.flags |= IN_COMPLETE
+        if d.flags & IN_DISCARD:
+            return self.complete_discarded(d) if not t.more else 0
+        if d.flags & IN_COLLECT:
+            return self.collect_frame(d, t)
+        message_append(m, t.payload.data, t.payload.size)
+        m.complete = not t.more
+        if self.streams is not NULL and self.streams.held >= CREDIT_OCTETS and not self.credit_held \
+                and not self.inter_router and self.flowing and not self.draining:
+            self.credit_held = True
+            self.session.want_flow(self)
+        if d.flags & IN_ROUTED:
+            in_more(d)
+            return complete_stored(self, d) if not t.more else 0
+        stored_content(d, &c)
+        if not m.complete and m.size < STREAM_AT and not self.deliveries.streams(self, &c):
+            return 0
+        return self.route_stored(d, &c)
+
+    cdef bint collect(self, InDelivery* d) except *:
+        if not d.flags & IN_COLLECT:
+            d.flags |= IN_COLLECT
+            message_meter(d.message, collecting)
+        return collecting.held <= COLLECTING_MOST
+
+    cdef int collect_frame(self, InDelivery* d, const Transfer* t) except -1:
+        """One more frame of a message that is routed when it is complete, unless it grows too large."""
+        cdef Message* m = d.message
+        cdef Content c
+        message_append(m, t.payload.data, t.payload.size)
+        m.complete = not t.more
+        if t.more and m.size <= COLLECT_MOST and collecting.held <= COLLECTING_MOST:
+            return 0
+        stored_content(d, &c)
+        return self.route_stored(d, &c)
+
+    cdef int route_stored(self, InDelivery* d, Content* c) except -1:
+        """Route by the first chunk; when that is not enough, by all there is."""
+        cdef Message* m = c.stored
+        cdef int result
+        cdef bint complete = c.complete
+        if not complete:
+            m.refs += 1        # ours, while it is routed
+        result = route_delivery(self, d, c)
+        if result == WANTS_MORE and m.head is not m.tail and (complete or not d.flags & IN_COLLECT):
+            message_linearise(m, <size_t>m.size)
+            set_head(c)
+            result = route_delivery(self, d, c)
+        if complete:
+            return 0
+        if result == ROUTED:
+            if d.flags & IN_DISCARD:
+                # Its octets are of no use; neither are those to come.
+                if d.message is not NULL:
+                    message_release(d.message)
+                    d.message = NULL
+            message_release(m)
+            return 0
+        message_release(m)
+        if d.flags & IN_COLLECT:
+            return 0
+        if m.size >= 2 * STREAM_AT:
+            # The first sections alone are larger than any that Dispatch would take.
+            self.refuse(d, D_REJECTED, MALFORMED, False)
+        return 0
+
+    cdef int route_logged(self, InDelivery* d, Content* c) except -1:
+        """Route, and show the message: before, when all of it is here, else when it has been found to go."""
+        cdef int result
+        cdef bint whole = c.whole
+        if whole:
+            self.show_message(c.data, c.size)
+        result = self.deliveries.route(self, d, c)
+        if result == ROUTED and not whole:
+            self.show_message(c.data, c.size)
+        return result
+
+    cdef int complete_discarded(self, InDelivery* d) except -1:
+        """Its octets went nowhere; the outcome was fixed before."""
+        cdef Slice state
+        if d.flags & IN_PRESETTLED:
+            if d.since:
+                # It had an outcome before its producer settled it with the last octet.
+                self.count_end(d.kind)
+            return self.returned(d)
+        state.data = d.state
+        state.size = d.state_size
+        return self.finish(d, d.kind, &state)
+
+    cdef int abort(self, InDelivery* d) except -1:
+        """An aborted delivery is implicitly settled (2.7.5): no outcome is reported."""
+        if not d.flags & IN_PRESETTLED:
+            map_take(&self.session.received, d.key)
+        self.count_unheard(d)
+        self.free_credit(d)
+        return in_lost(d)
+
+    cdef void count_unheard(self, InDelivery* d) noexcept:
+        """Its producer aborted it or is gone: how it ended, for the counters only."""
+        if d.flags & IN_DISCARD:
+            if d.since:
+                self.count_end(d.kind)
+        elif not d.flags & IN_ROUTED:
+            return
+        elif d.flags & IN_PRESETTLED and (d.live == 0 or d.flags & IN_COMPLETE):
+            if not d.flags & IN_COMPLETE:
+                count_presettled(self)    # whoever was to get it has gone before
+        elif not d.flags & IN_COMPLETE:
+            totals.dropped[DROP_PRODUCER_LOST] += not self.inter_router
+        else:
+            self.count_end(d.kind)
+
+    cdef void count_end(self, uint8_t kind) noexcept:
+        count_finished(self.slot, self.session.connection.scheduler.second)
+        count_outcome(self.slot, kind)
+        count_total(kind, not self.inter_router)
+
+    def overrun(self):
+        """Far more transfers than credit: the link ends (2.6.12 leaves how much to us)."""
+        self.close_with("amqp:link:transfer-limit-exceeded", f"more than {OVERRUN} times the credit was used")
+
+    # -- outcomes -----------------------------------------------------------------------------------------------------
+
+    cdef int refuse(self, InDelivery* d, uint8_t kind, bytes state, bint counted) except -1:
+        """A handler's decision: no copy is made, this outcome goes back. state: its octets, None for a plain one."""
+        cdef Slice s
+        if state is not None:
+            s.data = state
+            s.size = len(state)
+        else:
+            s = plain_state(kind)
+        if counted:
+            self.slot.deliveries += 1
+            if not self.inter_router:
+                totals.ingress += 1
+                totals.ingress_container += self.slot.container
+        if d.flags & IN_PRESETTLED:
+            d.since = 0            # this is all that is counted
+            if counted:
+                count_presettled(self)
+                count_drop(self.slot, DROP_REJECTED if kind == D_REJECTED else DROP_NO_DESTINATION)
+            d.flags |= IN_DISCARD
+            return 0
+        if not counted:
+            d.since = 0
+        in_keep_state(d, kind, &s)
+        d.flags |= IN_DISCARD
+        if not d.flags & IN_COMPLETE:
+            self.session.report(<uint32_t>d.key, kind, &s, False)
+        return 0
+
+    cdef int unreachable(self, InDelivery* d) except -1:
+        """The address has no destination any more: released, credit withheld, producer drained
+        (routing-semantics.md 5, K-6); of a peer that
+        the router called, the credit is taken back."""
+        d.flags |= IN_KEEP_CREDIT
+        if not self.draining:
+            self.draining = True
+            self.drain_due = True
+            self.session.want_flow(self)
+        return self.refuse(d, D_RELEASED, None, True)
+
+    cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
+        if not settled:
+            return self.session.report(<uint32_t>d.key, kind, state, False)
+        if d.flags & IN_COMPLETE:
+            return self.finish(d, kind, state)
+        # Settled before its last octet came: the outcome now, settlement with the last octet; the rest goes nowhere.
+        if state.data is not d.state:
+            in_keep_state(d, kind, state)
+        d.flags |= IN_FINAL | IN_DISCARD
+        if kind:
+            self.session.report(<uint32_t>d.key, kind, state, False)
+        if d.message is not NULL:
+            message_release(d.message)
+            d.message = NULL
+        return 0
+
+    cdef int finish(self, InDelivery* d, uint8_t kind, const Slice* state) except -1:
+        """Settled by the consumer (or by us): tell the producer, count, free."""
+        self.session.report(<uint32_t>d.key, kind, state, True)
+        if d.since:
+            self.count_end(kind)
+            count_age(self.slot, self.session.connection.scheduler.now_ns - d.since, True)
+        map_take(&self.session.received, d.key)
+        self.free_credit(d)
+        in_free(d)
+        return 0
+
+    cdef int returned(self, InDelivery* d) except -1:
+        """A presettled delivery has been counted and holds nothing back any more."""
+        self.free_credit(d)
+        in_free(d)
+        return 0
+
+    cdef int delivery_update(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
+        """The producer's disposition."""
+        cdef InDelivery* d = <InDelivery*>entry
+        cdef Slice known
+        if settled and kind == 0 and d.kind:
+            known.data = d.state
+            known.size = d.state_size
+            in_update(d, d.kind, &known, d.flags & IN_COMPLETE)
+        else:
+            in_update(d, kind, state, settled and d.flags & IN_COMPLETE)
+        if not settled:
+            return 0
+        map_take(&self.session.received, d.key)
+        if not d.flags & IN_COMPLETE:
+            return in_settled_late(d)
+        self.count_end(d.kind)
+        count_age(self.slot, self.session.connection.scheduler.now_ns - d.since, True)
+        self.free_credit(d)
+        in_free(d)
+        return 0
+
+    cdef uint32_t mark_stuck(self, uint64_t before) noexcept:
+        cdef InDelivery* d = self.node.in_first
+        cdef uint32_t marked = 0
+        while d is not NULL and d.since < before:
+            # What still arrives while it leaves is a stream: it may take its time.
+            if d.since and not d.flags & (IN_PRESETTLED | IN_STUCK) \
+                    and (d.flags & IN_COMPLETE or not d.flags & IN_ROUTED):
+                d.flags |= IN_STUCK
+                marked += 1
+            d = d.next
+        return self.count_stuck(marked)
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    cdef int lost(self) except -1:
+        """The producer is gone: what is complete goes on, what is not is aborted."""
+        cdef InDelivery* d
+        if self.detached:
+            return 0
+        self.detached = True
+        self.current = NULL
+        while self.node.in_first is not NULL:
+            d = self.node.in_first
+            map_take(&self.session.received, d.key)
+            self.count_unheard(d)
+            in_lost(d)
+        return self.session.link_gone(self)

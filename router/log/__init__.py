@@ -1,0 +1,51 @@
+"""The router's log, as Dispatch 1.19 has it (management.md 4): levels and modules, settings, sinks, and `Log`."""
+
+from router.log.clock import Clock
+from router.log.levels import (
+    ALL_LEVELS,
+    CRITICAL,
+    DEBUG,
+    DEFAULT,
+    ERROR,
+    INFO,
+    LEVEL_NAMES,
+    LEVELS,
+    MODULES,
+    NOTICE,
+    TRACE,
+    WARNING,
+)
+from router.log.log import KEPT_LINES, REPEAT_AFTER, Entry, Log, LogChange
+from router.log.settings import LogError, LogSettings, ModuleSettings, parse_enable
+from router.log.sinks import Sink, close_outputs, open_outputs
+from router.log.text import MAX_TEXT, place
+
+__all__ = [
+    "ALL_LEVELS",
+    "CRITICAL",
+    "DEBUG",
+    "DEFAULT",
+    "ERROR",
+    "INFO",
+    "KEPT_LINES",
+    "LEVELS",
+    "LEVEL_NAMES",
+    "MAX_TEXT",
+    "MODULES",
+    "NOTICE",
+    "REPEAT_AFTER",
+    "TRACE",
+    "WARNING",
+    "Clock",
+    "Entry",
+    "Log",
+    "LogChange",
+    "LogError",
+    "LogSettings",
+    "ModuleSettings",
+    "Sink",
+    "close_outputs",
+    "open_outputs",
+    "parse_enable",
+    "place",
+]

@@ -1,0 +1,81 @@
+"""Settings of a log: which levels of which module go where, and in which form."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from router.log.levels import ALL_LEVELS, DEFAULT_MASK, LEVEL_NAMES, LEVELS
+
+
+class LogError(Exception):
+    """Settings that cannot be applied, such as a file that cannot be opened."""
+
+
+def parse_enable(text: str) -> int | None:
+    """Return the mask of levels that an `enable` text names; None means as module DEFAULT.
+
+    Tokens are separated by blanks, `,`, `;` or `:`; each is a level, matched without case by prefix, with `+` for "and
+    all higher". Raises ValueError for anything else.
+    """
+    mask = 0
+    inherit = False
+    for token in re.split(r"[ ,;:]+", text.strip(" ,;:")):
+        if not token:
+            continue
+        name = token.removesuffix("+").lower()
+        match = next((level for level in ("default", "none", *LEVEL_NAMES) if name and level.startswith(name)), None)
+        if match is None:
+            levels = ", ".join(("none", *LEVEL_NAMES))
+            raise ValueError(f"'{text}' is not a valid log level. Should be one of {{{levels}}}.")
+        if match == "default":
+            inherit = True
+        elif match != "none":
+            bit = LEVELS[match]
+            mask |= ALL_LEVELS & -bit if token.endswith("+") else bit
+    return None if inherit else mask
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSettings:
+    """Settings of one module; None means as module DEFAULT. `mask`: enabled levels, `output`: name of the sink."""
+
+    mask: int | None = None
+    timestamp: bool | None = None
+    source: bool | None = None
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Settings of a whole log: by module, and the timestamps' format (None: the default) and zone."""
+
+    modules: Mapping[str, ModuleSettings] = field(default_factory=dict)
+    timestamp_format: str | None = None
+    utc: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as a dictionary of plain values, for another process."""
+        modules = {name: [m.mask, m.timestamp, m.source, m.output] for name, m in self.modules.items()}
+        return {"modules": modules, "timestampFormat": self.timestamp_format, "utc": self.utc}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "LogSettings":
+        """Return the settings that `to_dict` made `plain` of."""
+        modules = {name: ModuleSettings(*values) for name, values in plain["modules"].items()}
+        return cls(modules, plain["timestampFormat"], plain["utc"])
+
+
+def merged(own: ModuleSettings | None, default: ModuleSettings) -> ModuleSettings:
+    """Return the settings in force for a module, with those of DEFAULT and of the router filled in."""
+    own = own or ModuleSettings()
+
+    def first(*values: Any) -> Any:
+        return next((value for value in values if value is not None), None)
+
+    return ModuleSettings(
+        mask=first(own.mask, default.mask, DEFAULT_MASK),
+        timestamp=first(own.timestamp, default.timestamp, True),
+        source=first(own.source, default.source, False),
+        output=first(own.output, default.output, "stderr"),
+    )

@@ -1,0 +1,187 @@
+"""Where lines go: files, the standard streams, syslog."""
+
+import errno
+import os
+import socket
+import sys
+import syslog
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from router.log.levels import CRITICAL, DEBUG, ERROR, INFO, NOTICE, TRACE, WARNING
+from router.log.settings import LogError
+
+FILE_MODE: Final = 0o666  # of a new log file, before the umask
+SYSLOG_PATH = "/dev/log"
+_SYSLOG_PRIORITIES: Final = {
+    TRACE: syslog.LOG_DEBUG, DEBUG: syslog.LOG_DEBUG, INFO: syslog.LOG_INFO, NOTICE: syslog.LOG_NOTICE,
+    WARNING: syslog.LOG_WARNING, ERROR: syslog.LOG_ERR, CRITICAL: syslog.LOG_CRIT,
+}  # fmt: skip
+
+
+class Sink:
+    """A place where lines go. A line that cannot be written is counted and reported, never fatal.
+
+    Owner: the Log that opened it.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Open `stderr`, `stdout` or a file to append to. Raises LogError."""
+        self.name = name
+        self.lost = 0  # lines since the last one that could be written
+        self._cut = False  # the last line could be written in part only
+        self._owned = False
+        if name in ("stderr", "stdout"):
+            self._descriptor = 2 if name == "stderr" else 1
+            return
+        # Neither open nor write wait: of a FIFO that nobody reads, or does not read fast enough.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+        try:
+            self._descriptor = os.open(name, flags, FILE_MODE)
+        except (OSError, ValueError) as error:
+            raise LogError(f"Failed to open log file '{name}'") from error
+        self._owned = True
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it has a name in the file system."""
+        return self._owned
+
+    def become(self, opened: "Sink") -> None:
+        """Go on with what another one has opened, which is closed."""
+        os.dup2(opened._descriptor, self._descriptor, inheritable=False)
+        opened.close()
+
+    def write(self, line: str, level: int) -> None:
+        """Write `line` and a newline at once."""
+        del level
+        try:
+            self._write(line.encode("utf-8", "backslashreplace") + b"\n")
+        except OSError as error:
+            self.lost += 1
+            if self.lost == 1 and self._descriptor != 2:
+                _complain(f"log file '{self.name}' cannot be written: {error.strerror}")
+            return
+        if self.lost:
+            self._report_lost()
+
+    def _write(self, octets: bytes) -> None:
+        if self._cut:
+            octets = b"\n" + octets
+        written = os.write(self._descriptor, octets)
+        while written < len(octets):  # a full disk or pipe took a part
+            self._cut = True
+            octets = octets[written:]
+            written = os.write(self._descriptor, octets)
+        self._cut = False
+
+    def _report_lost(self) -> None:
+        lost, self.lost = self.lost, 0
+        try:
+            self._write(f"ERROR (warning) {lost} log lines before the one above were lost\n".encode())
+        except OSError:
+            self.lost = lost
+
+    def close(self) -> None:
+        """Close the file, if it is one."""
+        if self._owned:
+            self._owned = False
+            os.close(self._descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class SyslogSink(Sink):
+    """The system's log: facility daemon, priority by level.
+
+    In the place of syslog(3), which waits when the daemon does not read.
+    """
+
+    def __init__(self) -> None:
+        self.name = "syslog"
+        self.lost = 0
+        self._owned = False
+        self._cut = False
+        self._socket: socket.socket | None = None
+        self._program = os.path.basename(sys.argv[0]) or "sluice"
+
+    def write(self, line: str, level: int) -> None:
+        """Send `line` to the daemon, if it takes it now."""
+        if self._send(line, level):
+            text = f"ERROR (warning) {self.lost} log lines before the one above were lost"
+            if self.lost and self._send(text, WARNING):
+                self.lost = 0
+        else:
+            self.lost += 1
+
+    def _send(self, line: str, level: int) -> bool:
+        head = f"<{_SYSLOG_PRIORITIES[level] | syslog.LOG_DAEMON}>{time.strftime('%b %e %H:%M:%S')} "
+        octets = f"{head}{self._program}[{os.getpid()}]: {line}".encode("utf-8", "backslashreplace")
+        for _ in range(2):  # the second time to a daemon that has been started anew
+            try:
+                if self._socket is None:
+                    self._socket = _connect_syslog()
+                self._socket.sendall(octets + b"\0" if self._socket.type == socket.SOCK_STREAM else octets)
+            except BlockingIOError:
+                return False
+            except OSError:
+                self.close()
+            else:
+                return True
+        return False
+
+    def close(self) -> None:
+        """Close the connection to the system's log."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _connect_syslog() -> socket.socket:
+    """A connection to the daemon of the system's log that never waits. Raises OSError."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        made.setblocking(False)
+        made.connect(SYSLOG_PATH)
+    except OSError as error:
+        made.close()
+        if error.errno != errno.EPROTOTYPE:
+            raise
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.setblocking(False)
+            made.connect(SYSLOG_PATH)
+        except OSError:
+            made.close()
+            raise
+    return made
+
+
+def open_outputs(names: Iterable[str]) -> dict[str, Sink]:
+    """Open sinks by their names, for a Log to take over; it takes as long as the file system does, and may be done in
+    a thread. Raises LogError, and then opens nothing.
+    """
+    opened: dict[str, Sink] = {}
+    try:
+        for name in sorted(names):
+            opened[name] = SyslogSink() if name == "syslog" else Sink(name)
+    except LogError:
+        close_outputs(opened)
+        raise
+    return opened
+
+
+def close_outputs(opened: Mapping[str, Sink]) -> None:
+    """Close sinks that no Log has taken over."""
+    for sink in opened.values():
+        sink.close()
+
+
+def _complain(text: str) -> None:
+    """Say on stderr what the log itself could not say."""
+    try:
+        os.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        return  # nowhere left to say it; the sink's count of lost lines remains

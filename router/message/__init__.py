@@ -1,0 +1,1 @@
+"""Messages: their sections, their content in chunks, and the annotations that routers write."""

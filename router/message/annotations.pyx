@@ -1,0 +1,178 @@
+"""Message-annotations as they go out: those of users as they came, those of routers anew.
+
+routing-semantics.md 11.4; inter-router.md 10.
+"""
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcpy, memmove, memset
+
+from router.amqp.buffer cimport write32
+from router.amqp.codec cimport Slice, open_list, skip_value
+from router.amqp.spec cimport (
+    S_MESSAGE_ANNOTATIONS, T_LIST8, T_LIST32, T_MAP8, T_MAP32, T_SMALLINT, T_SMALLULONG, T_SYM8,
+)
+from router.message.sections cimport SCAN_MORE, Sections, is_router_key, scan
+
+from router.amqp import codec
+
+cdef bytes node_holder = b"\xa1\x030/?"
+cdef const uint8_t* node = node_holder
+cdef size_t node_size = 5
+
+
+# Ingress and trace of every message, or (False) only of the router's own: an edge router (inter-router.md 10.3).
+cdef bint follows = True
+
+
+def use_node(str text not None, *, bint forwarded=True):
+    """This router's node id ("0/ID"), for ingress and trace. forwarded: also of messages that it forwards."""
+    global node_holder, node, node_size, follows
+    follows = forwarded
+    node_holder = codec.encode_string(text)
+    node = node_holder
+    node_size = len(node_holder)
+
+
+cdef size_t compose_room(const Content* c) noexcept nogil:
+    # 12 for the section's own header; keys of 9 to 16 octets with 2 of their header; 9 for a list's header.
+    return c.sections.map.size + c.to.size + c.sections.ingress.size + c.sections.trace.size + 2 * node_size + 192
+
+
+cdef inline uint8_t* put_key(uint8_t* w, const char* text, uint8_t size) noexcept nogil:
+    w[0] = T_SYM8
+    w[1] = size
+    memcpy(w + 2, text, size)
+    return w + 2 + size
+
+
+cdef inline uint8_t* put_slice(uint8_t* w, const uint8_t* data, size_t size) noexcept nogil:
+    memcpy(w, data, size)
+    return w + size
+
+
+cdef uint8_t* put_trace(uint8_t* w, const Slice* trace) noexcept nogil:
+    """The list that came, and this router behind it."""
+    cdef uint32_t count = 0
+    cdef const uint8_t* stop = NULL
+    cdef const uint8_t* items = NULL
+    cdef size_t size = 0
+    if trace.data is not NULL:
+        items = open_list(trace.data, trace.data + trace.size, &count, &stop)
+    if items is not NULL and count:
+        size = stop - items
+    else:
+        count = 0
+    if size + node_size < 255 and count < 255:
+        w[0] = T_LIST8
+        w[1] = <uint8_t>(size + node_size + 1)
+        w[2] = <uint8_t>(count + 1)
+        w += 3
+    else:
+        w[0] = T_LIST32
+        write32(w + 1, <uint32_t>(size + node_size + 4))
+        write32(w + 5, count + 1)
+        w += 9
+    if size:
+        w = put_slice(w, items, size)
+    return put_slice(w, node, node_size)
+
+
+cdef uint8_t* put_user_pairs(uint8_t* w, const Sections* s) noexcept nogil:
+    cdef const uint8_t* p = s.map.data
+    cdef const uint8_t* end = s.map.data + s.map.size
+    cdef const uint8_t* value
+    cdef const uint8_t* following
+    cdef Slice name
+    if not s.router:
+        return put_slice(w, p, s.map.size)
+    while p < end:
+        value = skip_value(p, end)
+        if value is NULL:
+            break
+        following = skip_value(value, end)
+        if following is NULL:
+            break
+        if not is_router_key(p, value, &name):
+            w = put_slice(w, p, following - p)
+        p = following
+    return w
+
+
+cdef size_t compose(uint8_t* w, const Content* c, bint router) noexcept nogil:
+    cdef const Sections* s = &c.sections
+    cdef uint8_t* start = w
+    cdef uint8_t* body = w + 12
+    cdef uint32_t items = 2 * s.pairs
+    cdef size_t size
+    w = body
+    if s.pairs:
+        w = put_user_pairs(w, s)
+    if router:
+        if c.phase:
+            w = put_key(w, b"x-opt-qd.phase", 14)
+            w[0] = T_SMALLINT
+            w[1] = <uint8_t>c.phase
+            w += 2
+            items += 2
+        if s.stream:
+            w = put_key(w, b"x-opt-qd.stream", 15)
+            w[0] = T_SMALLINT
+            w[1] = 1
+            w += 2
+            items += 2
+        if c.checking:
+            w = put_key(w, b"x-opt-qd.settled", 16)
+            w[0] = T_SMALLINT
+            w[1] = 1
+            w += 2
+            items += 2
+        if c.to.data is not NULL:
+            w = put_key(w, b"x-opt-qd.to", 11)
+            w = put_slice(w, c.to.data, c.to.size)
+            items += 2
+        if follows or c.own:
+            w = put_key(w, b"x-opt-qd.ingress", 16)
+            if s.ingress.data is not NULL:
+                w = put_slice(w, s.ingress.data, s.ingress.size)
+            else:
+                w = put_slice(w, node, node_size)
+            w = put_key(w, b"x-opt-qd.trace", 14)
+            w = put_trace(w, &s.trace)
+            items += 4
+    if items == 0:
+        return 0
+    size = w - body
+    start[0] = 0
+    start[1] = T_SMALLULONG
+    start[2] = S_MESSAGE_ANNOTATIONS
+    if size < 255 and items < 256:
+        start[3] = T_MAP8
+        start[4] = <uint8_t>(size + 1)
+        start[5] = <uint8_t>items
+        memmove(start + 6, body, size)
+        return size + 6
+    start[3] = T_MAP32
+    write32(start + 4, <uint32_t>(size + 4))
+    write32(start + 8, items)
+    return size + 12
+
+
+def rewritten(bytes data not None, router=False, honour=False, bytes to=b"", phase=0):
+    """`data` with its annotations as a way out would send them, or None when its first sections are malformed."""
+    cdef Content c
+    cdef const uint8_t* p = data
+    memset(&c, 0, sizeof(Content))
+    result = scan(p, len(data), False, honour, &c.sections)
+    if result > SCAN_MORE:
+        return None
+    c.data = p
+    c.size = len(data)
+    c.phase = phase
+    if to:
+        c.to.data = to
+        c.to.size = len(to)
+    if not router and not c.sections.rewrite:
+        return data
+    room = bytearray(compose_room(&c))
+    cdef uint8_t* w = room
+    n = compose(w, &c, router)
+    return data[:c.sections.at] + bytes(room[:n]) + data[c.sections.end:]

@@ -1,0 +1,289 @@
+"""Content of messages: octets in chunks that deliveries share by reference, and readers of them."""
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from router.amqp.meter cimport Meter, meter_add, meter_changed, meter_release, meter_subtract
+
+cdef enum:
+    CHUNKS_KEPT = 64           # chunks without a user that are kept for the next message: 4 MiB
+
+cdef uint64_t stored = 0       # octets in chunks of this process
+cdef Chunk* spare_chunks = NULL  # of CHUNK_OCTETS each
+cdef int spares = 0
+
+
+cdef uint64_t stored_octets() noexcept:
+    """Octets of message content that this process holds in chunks."""
+    return stored
+
+
+cdef Chunk* chunk_new(size_t room, Meter* meter) except NULL:
+    global stored, spare_chunks, spares
+    cdef Chunk* c
+    if room == CHUNK_OCTETS and spare_chunks is not NULL:
+        c = spare_chunks
+        spare_chunks = c.next
+        spares -= 1
+    else:
+        c = <Chunk*>malloc(sizeof(Chunk) + room)
+        if c is NULL:
+            raise MemoryError(f"message content of {room} octets")
+    c.next = NULL
+    c.refs = 1
+    c.size = c.passed = c.at_end = 0
+    c.room = <uint32_t>room
+    c.meter = meter
+    stored += room
+    if meter is not NULL:
+        meter.refs += 1
+    return c
+
+
+cdef inline void chunk_filled(Chunk* c, size_t size) noexcept nogil:
+    c.size += <uint32_t>size
+    c.at_end = 0
+    if c.meter is not NULL:
+        meter_add(c.meter, size)
+
+
+cdef inline void chunk_passed(Chunk* c) noexcept:
+    """When all readers are at the end of the last chunk, or all have gone, its octets are held for nobody.
+
+    Whoever is not there yet holds a reference to it, or to the chunk before, which does; one is the message's.
+    """
+    cdef Meter* meter = c.meter
+    cdef uint32_t octets = c.size - c.passed
+    if c.refs == 1 + c.at_end and octets and meter is not NULL and c.next is NULL:
+        c.passed = c.size
+        meter.refs += 1
+        meter_subtract(meter, octets)
+        meter_release(meter)
+
+
+cdef inline void chunk_read(Chunk* c) noexcept:
+    """A reader has come to the end of the last chunk."""
+    c.at_end += 1
+    if c.refs != 1 + c.at_end and c.at_end == 1 and c.meter is not NULL:
+        meter_changed(c.meter)         # the others are not there yet, but it waits for more
+    chunk_passed(c)
+
+
+cdef void chunk_release(Chunk* c) noexcept:
+    """Give one reference up; frees the chain behind as far as nobody else needs it."""
+    global stored, spare_chunks, spares
+    cdef Chunk* following
+    cdef Meter* meter
+    while c is not NULL:
+        c.refs -= 1
+        if c.refs:
+            chunk_passed(c)
+            return
+        following = c.next
+        stored -= c.room
+        meter = c.meter
+        if meter is not NULL:
+            if c.size > c.passed:
+                meter_subtract(meter, c.size - c.passed)
+            meter_release(meter)
+        if c.room == CHUNK_OCTETS and spares < CHUNKS_KEPT:
+            c.next = spare_chunks
+            spare_chunks = c
+            spares += 1
+        else:
+            free(c)
+        c = following
+
+
+cdef void chunks_drop() noexcept:
+    """Free the chunks that nobody uses."""
+    global spare_chunks, spares
+    cdef Chunk* c
+    while spare_chunks is not NULL:
+        c = spare_chunks
+        spare_chunks = c.next
+        free(c)
+    spares = 0
+
+
+cdef Message* message_new(uint32_t format) except NULL:
+    """An empty message with one reference."""
+    cdef Message* m = <Message*>malloc(sizeof(Message))
+    if m is NULL:
+        raise MemoryError("message")
+    memset(m, 0, sizeof(Message))
+    m.refs = 1
+    m.format = format
+    return m
+
+
+cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1:
+    """References of a chunk: its predecessor's `next`, cursors, and the message's `head` and `tail`."""
+    cdef Chunk* c = m.tail
+    cdef size_t part
+    if not size:
+        return 0
+    m.size += size
+    if c is not NULL and c.room > c.size:
+        part = c.room - c.size
+        if part > size:
+            part = size
+        memcpy(&c.data[0] + c.size, data, part)
+        chunk_filled(c, part)
+        data += part
+        size -= part
+    if not size:
+        chunk_passed(c)
+        return 0
+    if m.tail is NULL:
+        c = chunk_new(size, m.meter)
+        m.head = c
+        c.refs = 2
+    else:
+        c = chunk_new(size if size > CHUNK_OCTETS else CHUNK_OCTETS, m.meter)
+        c.refs = 2
+        m.tail.next = c
+        chunk_release(m.tail)
+    m.tail = c
+    memcpy(&c.data[0], data, size)
+    chunk_filled(c, size)
+    chunk_passed(c)
+    return 0
+
+
+cdef int message_linearise(Message* m, size_t size) except -1:
+    """Makes the first `size` octets (or all there are) contiguous in the first chunk. Before any cursor is opened."""
+    cdef Chunk* whole
+    cdef Chunk* c
+    if m.head is NULL or m.head.size >= size or m.head is m.tail:
+        return 0
+    whole = chunk_new(<size_t>m.size, m.meter)
+    c = m.head
+    while c is not NULL:
+        memcpy(&whole.data[0] + whole.size, &c.data[0], c.size)
+        chunk_filled(whole, c.size)
+        c = c.next
+    c = m.tail
+    chunk_release(m.head)
+    chunk_release(c)
+    m.head = m.tail = whole
+    whole.refs = 2
+    return 0
+
+
+cdef int message_meter(Message* m, Meter* meter) except -1:
+    """From now on `meter` counts the message's octets: those that no reader has passed, and those to come."""
+    cdef Chunk* c = m.head if m.head is not NULL else m.tail
+    m.meter = meter
+    meter.refs += 1
+    while c is not NULL:
+        if c.meter is NULL:
+            c.meter = meter
+            meter.refs += 1
+            c.passed = 0
+            meter_add(meter, c.size)
+        c = c.next
+    return 0
+
+
+cdef void message_routed(Message* m) noexcept:
+    """Every reader has its cursor: octets that all have read need not be kept."""
+    if m.head is not NULL:
+        chunk_release(m.head)
+        m.head = NULL
+
+
+cdef int message_state(Message* m, const Slice* state) except -1:
+    cdef uint8_t* octets = <uint8_t*>malloc(state.size)
+    if octets is NULL:
+        raise MemoryError("delivery state")
+    memcpy(octets, state.data, state.size)
+    free(m.state)
+    m.state = octets
+    m.state_size = <uint32_t>state.size
+    return 0
+
+
+cdef void message_release(Message* m) noexcept:
+    m.refs -= 1
+    if m.refs:
+        return
+    if m.head is not NULL:
+        chunk_release(m.head)
+    if m.tail is not NULL:
+        chunk_release(m.tail)
+    if m.meter is not NULL:
+        meter_release(m.meter)
+    free(m.state)
+    free(m)
+
+
+cdef Message* content_store(Content* c) except NULL:
+    """The content as a stored message (one reference, the caller's), copied when it was only in the input buffer."""
+    if c.stored is NULL:
+        c.stored = message_new(c.format)
+        message_append(c.stored, c.data, c.size)
+        c.stored.complete = c.complete
+        if c.state.size:
+            message_state(c.stored, &c.state)
+    return c.stored
+
+
+cdef void cursor_open(Cursor* cursor, Message* m, size_t offset) noexcept:
+    """At `offset`, which is within the first chunk. Only before message_routed."""
+    cursor.chunk = m.head
+    cursor.offset = <uint32_t>offset
+    if cursor.chunk is not NULL:
+        cursor.chunk.refs += 1
+        if cursor.chunk.next is NULL and cursor.offset == cursor.chunk.size:
+            cursor.chunk.at_end += 1
+
+
+cdef size_t cursor_ready(Cursor* cursor) noexcept nogil:
+    """Octets that can be read now without a gap, at least: what is left of this chunk and the next one."""
+    cdef Chunk* c = cursor.chunk
+    if c is NULL:
+        return 0
+    if c.next is not NULL:
+        return c.size - cursor.offset + c.next.size
+    return c.size - cursor.offset
+
+
+cdef size_t cursor_read(Cursor* cursor, uint8_t* w, size_t size) noexcept:
+    """Copies up to `size` octets to w and moves on. Returns how many there were."""
+    cdef Chunk* c = cursor.chunk
+    cdef Chunk* following
+    cdef size_t part, done = 0
+    while c is not NULL:
+        part = c.size - cursor.offset
+        if part > size - done:
+            part = size - done
+        memcpy(w + done, &c.data[0] + cursor.offset, part)
+        cursor.offset += <uint32_t>part
+        done += part
+        if cursor.offset < c.size:
+            break
+        if c.next is NULL:
+            if part:
+                chunk_read(c)
+            break
+        following = c.next
+        following.refs += 1
+        chunk_release(c)
+        cursor.chunk = c = following
+        cursor.offset = 0
+        if done == size:
+            break
+    return done
+
+
+cdef bint message_awaited(const Message* m) noexcept nogil:
+    return m.tail is NULL or m.tail.at_end > 0 or (m.head is NULL and m.tail.refs == 1)
+
+
+cdef void cursor_close(Cursor* cursor) noexcept:
+    cdef Chunk* c = cursor.chunk
+    if c is not NULL:
+        cursor.chunk = NULL
+        if c.next is NULL and c.at_end and cursor.offset == c.size:
+            c.at_end -= 1
+        chunk_release(c)

@@ -1,0 +1,56 @@
+"""The first sections of a message (AMQP 1.0 part 3, 3.2): scanned, not decoded."""
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcmp
+
+from router.amqp.codec cimport Slice, open_variable
+from router.amqp.spec cimport T_SYM32, T_SYM8
+
+cdef enum:
+    ROUTER_PREFIX = 9          # octets of "x-opt-qd."
+
+# What the first sections say. Slices point into the scanned octets.
+cdef struct Sections:
+    size_t at                  # offset of the message-annotations, or where they would be
+    size_t end                 # offset behind them (== at: there are none)
+    Slice map                  # items of the annotations map (without its header)
+    uint32_t pairs             # key-value pairs of users
+    bint router                # it has router annotations (x-opt-qd.*)
+    bint rewrite               # the section cannot go out as it is
+    Slice ingress              # encoded string
+    Slice trace                # encoded list
+    uint32_t hops              # items of it
+    Slice to_override          # encoded string
+    int phase
+    bint stream
+    bint settled               # x-opt-qd.settled: sent settled, and a router wants to hear when it has left
+    int priority               # 0…9, or -1 when the message does not say
+    bint has_properties
+    Slice to                   # text of properties.to; data NULL when absent
+    Slice subject              # text of properties.subject; data NULL when absent
+    Slice user_id              # octets of properties.user-id; data NULL when absent
+
+cdef enum ScanResult:
+    SCAN_OK = 0
+    SCAN_MORE = 1              # as far as it goes; the octets end where another section could begin
+    SCAN_TRUNCATED = 2         # the octets end within a section
+    SCAN_MALFORMED = 8         # amqp:decode-error, invalid message format
+    SCAN_BAD_TO = 3            # amqp:invalid-field, see scan_description
+    SCAN_BAD_TRACE = 4
+    SCAN_BAD_TRACE_ITEM = 5
+    SCAN_BAD_INGRESS = 6
+    SCAN_ODD_MAP = 7
+
+cdef ScanResult scan(const uint8_t* data, size_t size, bint properties, bint honour, Sections* out) noexcept nogil
+cdef str scan_description(ScanResult result)
+
+
+cdef inline bint is_router_key(const uint8_t* key, const uint8_t* end, Slice* name) noexcept nogil:
+    """A symbol that begins with x-opt-qd. ; `name` is what follows."""
+    if key[0] != T_SYM8 and key[0] != T_SYM32:
+        return False
+    if open_variable(key, end, name) is NULL or name.size < ROUTER_PREFIX \
+            or memcmp(name.data, b"x-opt-qd.", ROUTER_PREFIX) != 0:
+        return False
+    name.data += ROUTER_PREFIX
+    name.size -= ROUTER_PREFIX
+    return True

@@ -1,0 +1,240 @@
+"""The first sections of a message (AMQP 1.0 part 3, 3.2): scanned, not decoded.
+
+routing-semantics.md 11.3; inter-router.md 10.
+"""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memset
+
+from router.amqp.codec cimport open_described, open_list, open_map, read_unsigned, skip_value
+from router.amqp.spec cimport (
+    S_DELIVERY_ANNOTATIONS, S_HEADER, S_MESSAGE_ANNOTATIONS, S_PROPERTIES, T_INT, T_MAP8, T_MAP32, T_NULL, T_SMALLINT,
+    T_SMALLULONG, T_STR32, T_STR8,
+)
+
+cdef enum:
+    DEFAULT_PRIORITY = -1
+    MAX_PRIORITY = 9
+
+
+cdef ScanResult scan(const uint8_t* data, size_t size, bint properties, bint honour, Sections* out) noexcept nogil:
+    """Walks the sections at `data` through message-annotations, through properties when asked for.
+
+    `out` is zero before.
+
+    honour: router annotations are meant for us and must be well formed. SCAN_MORE: the octets end where another section
+    could begin; SCAN_TRUNCATED: they end within one (malformed, unless more will come).
+    """
+    cdef const uint8_t* p = data
+    cdef const uint8_t* end = data + size
+    cdef const uint8_t* body
+    cdef const uint8_t* after
+    cdef uint64_t code
+    cdef int last = 0
+    cdef ScanResult result
+    if size > 3 and data[0] == 0 and data[1] == T_SMALLULONG \
+            and data[2] >= (S_PROPERTIES + 1 if properties else S_PROPERTIES):
+        # The common case: nothing that concerns us stands before the body.
+        out.priority = DEFAULT_PRIORITY
+        return SCAN_OK
+    memset(out, 0, sizeof(Sections))
+    out.priority = DEFAULT_PRIORITY
+    if size == 0:
+        return SCAN_TRUNCATED
+    while p < end:
+        # The common case first: a section behind the annotations, or none of ours.
+        body = open_described(p, end, &code)
+        if body is NULL:
+            if p[0] != 0 or end - p >= 10:
+                break
+            return SCAN_TRUNCATED
+        if code < S_HEADER or code > S_PROPERTIES or <int>code <= last:
+            break
+        if code == S_PROPERTIES and not properties:
+            break
+        last = <int>code
+        after = skip_value(body, end)
+        if after is NULL:
+            return SCAN_TRUNCATED
+        if code == S_HEADER:
+            if scan_header(body, after, out) != SCAN_OK:
+                return SCAN_MALFORMED
+        elif code == S_MESSAGE_ANNOTATIONS:
+            result = scan_annotations(body, after, honour, out)
+            if result != SCAN_OK:
+                return result
+            out.at = p - data
+            out.end = after - data
+        elif code == S_PROPERTIES:
+            if scan_properties(body, after, out) != SCAN_OK:
+                return SCAN_MALFORMED
+        elif body[0] != T_MAP8 and body[0] != T_MAP32:
+            return SCAN_MALFORMED
+        p = after
+        if code <= S_DELIVERY_ANNOTATIONS:
+            out.at = out.end = p - data
+    if p == end and last < (S_PROPERTIES if properties else S_MESSAGE_ANNOTATIONS):
+        return SCAN_MORE
+    return SCAN_OK
+
+
+cdef ScanResult scan_header(const uint8_t* p, const uint8_t* end, Sections* out) noexcept nogil:
+    cdef uint32_t count
+    cdef uint64_t value
+    cdef const uint8_t* stop
+    p = open_list(p, end, &count, &stop)
+    if p is NULL:
+        return SCAN_MALFORMED
+    if count >= 2:
+        p = skip_value(p, stop)
+        if p is NULL or p >= stop:
+            return SCAN_MALFORMED
+        if p[0] != T_NULL:
+            if read_unsigned(p, stop, &value) is NULL:
+                return SCAN_MALFORMED
+            out.priority = MAX_PRIORITY if value > MAX_PRIORITY else <int>value
+    return SCAN_OK
+
+
+cdef ScanResult scan_properties(const uint8_t* p, const uint8_t* end, Sections* out) noexcept nogil:
+    """message-id, user-id, to, subject … (AMQP 1.0 part 3, 3.2.4)"""
+    cdef uint32_t count, i
+    cdef const uint8_t* stop
+    cdef const uint8_t* q
+    cdef Slice text
+    p = open_list(p, end, &count, &stop)
+    if p is NULL:
+        return SCAN_MALFORMED
+    out.has_properties = True
+    for i in range(count if count < 4 else 4):
+        q = skip_value(p, stop)
+        if q is NULL:
+            return SCAN_MALFORMED
+        if i > 0 and p[0] != T_NULL:
+            if open_variable(p, stop, &text) is NULL:
+                return SCAN_MALFORMED
+            if i == 1:
+                out.user_id = text
+            elif i == 2:
+                out.to = text
+            else:
+                out.subject = text
+        p = q
+    return SCAN_OK
+
+
+cdef inline bint named(const Slice* name, const char* text, size_t size) noexcept nogil:
+    return name.size == size and memcmp(name.data, text, size) == 0
+
+
+cdef ScanResult scan_annotations(const uint8_t* p, const uint8_t* end, bint honour, Sections* out) noexcept nogil:
+    cdef uint32_t count
+    cdef const uint8_t* stop
+    cdef const uint8_t* value
+    cdef const uint8_t* next_key
+    cdef Slice name
+    cdef ScanResult result
+    p = open_map(p, end, &count, &stop)
+    if p is NULL:
+        return SCAN_MALFORMED
+    if count % 2:
+        return SCAN_ODD_MAP
+    out.map.data = p
+    out.map.size = stop - p
+    for _ in range(count // 2):
+        value = skip_value(p, stop)
+        next_key = skip_value(value, stop) if value is not NULL else NULL
+        if next_key is NULL:
+            return SCAN_MALFORMED
+        if is_router_key(p, value, &name):
+            out.router = True
+            if honour:
+                result = scan_router_annotation(&name, value, next_key, out)
+                if result != SCAN_OK:
+                    return result
+        else:
+            out.pairs += 1
+        p = next_key
+    if p != stop:
+        return SCAN_MALFORMED
+    out.rewrite = out.router or out.pairs == 0
+    return SCAN_OK
+
+
+cdef ScanResult scan_router_annotation(const Slice* name, const uint8_t* value, const uint8_t* end,
+                                       Sections* out) noexcept nogil:
+    cdef bint is_text = value[0] == T_STR8 or value[0] == T_STR32
+    cdef Slice whole
+    cdef const uint8_t* p
+    cdef const uint8_t* stop
+    cdef uint32_t count
+    whole.data = value
+    whole.size = end - value
+    if named(name, b"to", 2):
+        if not is_text:
+            return SCAN_BAD_TO
+        out.to_override = whole
+    elif named(name, b"ingress", 7):
+        if not is_text:
+            return SCAN_BAD_INGRESS
+        out.ingress = whole
+    elif named(name, b"trace", 5):
+        p = open_list(value, end, &count, &stop)
+        if p is NULL:
+            return SCAN_BAD_TRACE
+        for _ in range(count):
+            if p >= stop or (p[0] != T_STR8 and p[0] != T_STR32):
+                return SCAN_BAD_TRACE_ITEM
+            p = skip_value(p, stop)
+            if p is NULL:
+                return SCAN_BAD_TRACE_ITEM
+        if p != stop:
+            return SCAN_BAD_TRACE
+        out.trace = whole
+        out.hops = count
+    elif named(name, b"phase", 5):
+        out.phase = small_int(value, end)
+    elif named(name, b"stream", 6):
+        out.stream = True
+    elif named(name, b"settled", 7):
+        out.settled = True
+    return SCAN_OK
+
+
+cdef int small_int(const uint8_t* p, const uint8_t* end) noexcept nogil:
+    """An integer of any width as phase; 0 when it is none or out of range."""
+    cdef uint64_t value
+    if p[0] == T_SMALLINT or p[0] == 0x55 or p[0] == 0x51:
+        return p[1] if p[1] < 128 else 0
+    if p[0] == T_INT:
+        return p[4] if p[1] == 0 and p[2] == 0 and p[3] == 0 else 0
+    if read_unsigned(p, end, &value) is not NULL and value < 256:
+        return <int>value
+    return 0
+
+
+cdef str scan_description(ScanResult result):
+    return {
+        SCAN_BAD_TO: "to-override not a valid string type",
+        SCAN_BAD_TRACE: "trace annotation is not a list",
+        SCAN_BAD_TRACE_ITEM: "trace list contains non-string entries",
+        SCAN_BAD_INGRESS: "ingress router not a string type",
+        SCAN_ODD_MAP: "Invalid MA map count (odd number of fields)",
+    }.get(result, "invalid message format")
+
+
+def scan_dict(bytes data not None, properties=True, honour=True):
+    """(result, dict of what was found) for tests and property tests against a full decoder."""
+    cdef Sections s
+    cdef const uint8_t* p = data
+    memset(&s, 0, sizeof(Sections))
+    result = scan(p, len(data), properties, honour, &s)
+    return int(result), {
+        "at": s.at, "end": s.end, "pairs": s.pairs, "router": bool(s.router), "rewrite": bool(s.rewrite),
+        "phase": s.phase, "stream": bool(s.stream), "priority": s.priority,
+        "to": s.to.data[:s.to.size] if s.to.data is not NULL else None,
+        "subject": s.subject.data[:s.subject.size] if s.subject.data is not NULL else None,
+        "user_id": s.user_id.data[:s.user_id.size] if s.user_id.data is not NULL else None,
+        "ingress": s.ingress.data[:s.ingress.size] if s.ingress.data is not NULL else None,
+        "trace": s.trace.data[:s.trace.size] if s.trace.data is not NULL else None,
+        "to_override": s.to_override.data[:s.to_override.size] if s.to_override.data is not NULL else None,
+    }

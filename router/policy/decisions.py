@@ -1,0 +1,162 @@
+"""Decisions about opens and attaches: what is asked and the rules come in, the decision goes out. Nothing is kept here.
+
+Texts of the log and the order of the checks are those of 1.19 (security.md 6.3 to 6.8). `reason` is a word for metrics.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from router.policy.rules import CONNECTOR, GroupRules, LinkRules, VhostRules
+
+RESOURCE_LIMIT: Final = "amqp:resource-limit-exceeded"
+UNAUTHORIZED: Final = "amqp:unauthorized-access"
+CONNECTION_TEXT: Final = "connection disallowed by local policy"
+LINK_TEXT: Final = "link disallowed by local policy"
+
+_WAYPOINT: Final = "qd.waypoint"
+_FALLBACK: Final = "qd.fallback"
+
+
+class Counts(NamedTuple):
+    """Connections that are there: of the vhost, of this user in it, and from this host in it."""
+
+    vhost: int = 0
+    user: int = 0
+    host: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDenied:
+    """No. `vhost` None: there is none. `texts`: for the log, each a violated rule."""
+
+    reason: str
+    texts: tuple[str, ...]
+    vhost: VhostRules | None = None
+    group: GroupRules | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAllowed:
+    """Yes."""
+
+    vhost: VhostRules
+    group: GroupRules
+
+
+def decide_open(
+    vhost: VhostRules | None, user: str | None, host: str, counts: Counts, groups: Collection[str] = ()
+) -> OpenDenied | OpenAllowed:
+    """Decide about the open of a client of a vhost (None: there is none) from an address (security.md P-11 to P-15).
+    groups: in the user's token."""
+    decision = decide_group(vhost, user, host, groups)
+    if isinstance(decision, OpenDenied):
+        return decision
+    return _full(decision, counts) or decision
+
+
+def decide_group(
+    vhost: VhostRules | None, user: str | None, host: str, groups: Collection[str] = ()
+) -> OpenDenied | OpenAllowed:
+    """The same, however many connections there are."""
+    if vhost is None:
+        return OpenDenied("no_vhost", ("No policy defined for vhost",))
+    group = vhost.group_of(user, groups)
+    if group is None:
+        return OpenDenied("unknown_user", ("User is not in a user group and unknown users are denied",), vhost)
+    if not group.hosts.allows(host):
+        return OpenDenied("remote_host", ("User is not allowed to connect from this network host",), vhost, group)
+    return OpenAllowed(vhost, group)
+
+
+def _full(allowed: OpenAllowed, counts: Counts) -> OpenDenied | None:
+    vhost, group = allowed.vhost, allowed.group
+    full = [
+        (reason, f"Connection denied by {what} limit")
+        for reason, what, count, limit in (
+            ("connections", "application connection", counts.vhost, vhost.config.max_connections),
+            ("connections_per_user", "per user", counts.user, group.max_connections_per_user),
+            ("connections_per_host", "per host", counts.host, group.max_connections_per_host),
+        )
+        if count >= limit
+    ]
+    return OpenDenied(full[0][0], tuple(text for _, text in full), vhost, group) if full else None
+
+
+def decide_connector(vhost: VhostRules | None) -> OpenDenied | OpenAllowed:
+    """Decide about a connection that the router has opened, with this vhost as its policyVhost (security.md P-60)."""
+    group = None if vhost is None else vhost.group(CONNECTOR)
+    if vhost is None or group is None:
+        return OpenDenied("no_connector_group", ("Failed to find policyVhost settings",), vhost)
+    return OpenAllowed(vhost, group)
+
+
+class LinkFacts(NamedTuple):
+    """What an attach says. consumer: the client receives. capabilities: of the terminus at the router."""
+
+    consumer: bool
+    address: str | None  # exactly as the client wrote it
+    dynamic: bool = False
+    coordinator: bool = False
+    capabilities: Sequence[str] = ()
+    wanted: str | None = None  # address that a dynamic terminus asks for, for a link route
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Whose link it is, as the log shows it. `vhost`: the host name of the open."""
+
+    user: str | None
+    host: str
+    vhost: str | None
+
+    def __str__(self) -> str:
+        user = "(null)" if self.user is None else self.user
+        return f"for user '{user}', rhost '{self.host}', vhost '{self.vhost or ''}'"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDenied:
+    """No. `text`: for the log."""
+
+    reason: str
+    condition: str
+    text: str
+
+
+def decide_link(rules: LinkRules, link: LinkFacts, who: Who, links: int = 0) -> LinkDenied | None:
+    """Decide about an attach beside `links` of its direction; None: it is allowed (security.md P-31, P-32, P-45)."""
+    kind, limit = ("receiver", rules.max_receivers) if link.consumer else ("sender", rules.max_senders)
+    if limit and links >= limit:
+        text = f"{kind} {who} based on max{kind.capitalize()}s limit"
+        return LinkDenied(f"{kind}s", RESOURCE_LIMIT, text)
+    if link.consumer and link.dynamic:
+        if rules.dynamic_source and (link.wanted is None or rules.sources.allows(link.wanted, who.user)):
+            return None
+        return LinkDenied("dynamic_source", UNAUTHORIZED, f"receiver dynamic source {who},")
+    if link.address and not link.coordinator:
+        return _capability_denied(rules, link, kind, who) or _address_denied(rules, link, kind, who)
+    if link.consumer:
+        return LinkDenied("source", UNAUTHORIZED, f"receiver link '' {who}")
+    allowed = link.wanted is None or rules.targets.allows(link.wanted, who.user)
+    if rules.anonymous_sender and allowed:
+        return None
+    return LinkDenied("anonymous_sender", UNAUTHORIZED, f"anonymous sender {who}")
+
+
+def _capability_denied(rules: LinkRules, link: LinkFacts, kind: str, who: Who) -> LinkDenied | None:
+    for allowed, prefix, what in (
+        (rules.waypoint_links, _WAYPOINT, "Waypoint"),
+        (rules.fallback_links, _FALLBACK, "Fallback"),
+    ):
+        if not allowed and any(each.startswith(prefix) for each in link.capabilities):
+            text = f"{kind} link '{link.address}' {who} {what} capability not permitted"
+            return LinkDenied(what.lower(), UNAUTHORIZED, text)
+    return None
+
+
+def _address_denied(rules: LinkRules, link: LinkFacts, kind: str, who: Who) -> LinkDenied | None:
+    addresses, terminus = (rules.sources, "source") if link.consumer else (rules.targets, "target")
+    if addresses.allows(link.address or "", who.user):
+        return None
+    return LinkDenied(terminus, UNAUTHORIZED, f"{kind} link '{link.address}' {who} based on link {terminus} name")

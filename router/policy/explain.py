@@ -1,0 +1,152 @@
+"""What the policy of a configuration allows, and which line of which file says so. Decides as the router does."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from router.config.entities import Configuration, VhostConfig
+from router.policy.decisions import LinkDenied, LinkFacts, OpenAllowed, OpenDenied, Who, decide_group, decide_link
+from router.policy.hosts import HostError, HostRules, known
+from router.policy.rules import DEFAULT, EVERYBODY, GroupRules, VhostRules, Vhosts
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An answer: whether `what` is allowed, why, and where that is written; `file` None: management has made it."""
+
+    allowed: bool
+    what: str
+    why: str
+    file: str | None
+    line: int | None
+
+    def as_map(self) -> dict[str, object]:
+        """The answer as plain values."""
+        return {
+            "allowed": self.allowed,
+            "what": self.what,
+            "why": self.why,
+            "file": self.file,
+            "line": self.line or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who is asked about. user None: nobody is known. vhost: the host name of the open, or policyVhost."""
+
+    user: str | None
+    host: str
+    vhost: str
+    groups: tuple[str, ...] = ()  # in the token
+
+    def __str__(self) -> str:
+        user = "nobody" if self.user is None else f"user '{self.user}'"
+        if self.groups:
+            user = f"{user} (token: {', '.join(self.groups)})"
+        return f"{user} from {self.host}"
+
+
+# Links that name no address.
+ANONYMOUS: Final = LinkFacts(consumer=False, address=None)
+DYNAMIC: Final = LinkFacts(consumer=True, address=None, dynamic=True)
+
+
+def explain(
+    configuration: Configuration, client: Client, links: Iterable[LinkFacts], vhosts: Vhosts | None = None
+) -> Iterator[Finding]:
+    """What the policy says to a client's open, then to each of its links, as far as it gets. Limits on numbers, which
+    depend on what else is there, are left out. vhosts: the rules, where they are made already."""
+    policy = configuration.policy
+    what = f"a connection of {client} to vhost '{client.vhost}'"
+    if not policy.vhosts_enabled:
+        why = "enableVhostPolicy is not set: vhosts are not looked at, and everything is allowed"
+        yield Finding(True, what, why, configuration.path, policy.line)
+        return
+    vhosts = Vhosts(policy, configuration.vhosts) if vhosts is None else vhosts
+    decision = decide_group(vhosts.find(client.vhost), client.user, client.host, client.groups)
+    yield _opened(configuration, decision, client, what)
+    if isinstance(decision, OpenAllowed):
+        who = Who(client.user, client.host, client.vhost)
+        for link in links:
+            yield _linked(configuration, decision, link, who)
+
+
+def _opened(configuration: Configuration, decision: OpenAllowed | OpenDenied, client: Client, what: str) -> Finding:
+    policy = configuration.policy
+    if decision.vhost is None:
+        why = f"no vhost has this name or alias, and there is no default vhost '{policy.default_vhost}'"
+        return Finding(False, what, why, configuration.path, policy.line)
+    vhost = decision.vhost.config
+    file = _file(vhost, configuration)
+    found = _which(decision.vhost, client.vhost)
+    if decision.group is None:
+        why = f"{found}: the user is in none of its groups, and allowUnknownUser is not set"
+        return Finding(False, what, why, file, vhost.lines.get("allowUnknownUser", vhost.line))
+    group = decision.group.config
+    found = f"{found}, {_by(decision.group, client)}"
+    line = group.lines.get("remoteHosts", group.line)
+    if isinstance(decision, OpenDenied):
+        hosts = ", ".join(group.remote_hosts)
+        why = f"{found}: remoteHosts {'is not set' if not hosts else f'({hosts}) does not contain {client.host}'}"
+        return Finding(False, what, why, file, line)
+    return Finding(True, what, f"{found}: remoteHosts '{_host(decision.group, client.host)}'", file, line)
+
+
+def _file(vhost: VhostConfig, configuration: Configuration) -> str | None:
+    return (vhost.file or configuration.path) if vhost.line else None
+
+
+def _which(vhost: VhostRules, name: str) -> str:
+    if vhost.name == name:
+        return f"vhost '{name}'"
+    if name in vhost.config.aliases:
+        return f"vhost '{vhost.name}' by its alias '{name}'"
+    return f"vhost '{vhost.name}', which is the default or has a pattern that matches '{name}'"
+
+
+def _by(group: GroupRules, client: Client) -> str:
+    if client.user in group.config.users:
+        return f"group '{group.config.name}' by its users"
+    if group.config.name in client.groups:
+        return f"group '{group.config.name}' by the token"
+    if EVERYBODY in group.config.users:
+        return f"group '{group.config.name}' of everybody"
+    assert group.config.name == DEFAULT
+    return f"group '{DEFAULT}' by allowUnknownUser"
+
+
+def _host(group: GroupRules, host: str) -> str:
+    """The remote host that allows this one."""
+    for each in group.config.remote_hosts:
+        try:
+            if HostRules([each], known(group.addresses)).allows(host):
+                return each
+        except HostError:
+            continue
+    raise ValueError(f"{host} is not allowed")
+
+
+def _linked(configuration: Configuration, opened: OpenAllowed, link: LinkFacts, who: Who) -> Finding:
+    vhost, group = opened.vhost.config, opened.group.config
+    file = _file(vhost, configuration)
+    denied = decide_link(opened.group.links, link, who)
+    if not link.address:
+        flag = "allowDynamicSource" if link.consumer else "allowAnonymousSender"
+        what = "a receiver with a dynamic address" if link.consumer else "a sender without an address"
+        why = f"group '{group.name}': {flag} is {'set' if denied is None else 'not set'}"
+        return Finding(denied is None, what, why, file, group.lines.get(flag, group.line))
+    return _address(opened, link, who, denied, file)
+
+
+def _address(opened: OpenAllowed, link: LinkFacts, who: Who, denied: LinkDenied | None, file: str | None) -> Finding:
+    group, rules = opened.group.config, opened.group.links
+    addresses, kind = (rules.sources, "source") if link.consumer else (rules.targets, "target")
+    attribute = f"{kind}Pattern" if addresses.patterns else f"{kind}s"
+    what = f"{'receiving from' if link.consumer else 'sending to'} '{link.address}'"
+    line = group.lines.get(attribute, group.line)
+    if denied is None:
+        item = addresses.allowing(link.address or "", who.user)
+        return Finding(True, what, f"group '{group.name}': {attribute} has '{item}'", file, line)
+    missing = "is not set" if not addresses.items else "has nothing that allows it"
+    return Finding(False, what, f"group '{group.name}': {attribute} {missing}", file, line)

@@ -1,0 +1,11 @@
+from collections.abc import Callable
+
+from router.policy.names import NameRules
+
+class MessageRules:
+    proxies: bool
+    def __init__(
+        self, targets: NameRules, user: str | None, proxies: bool, on_denied: Callable[[], object]
+    ) -> None: ...
+    def change(self, targets: NameRules, proxies: bool) -> None: ...
+    def take(self) -> tuple[int, int, str | None]: ...

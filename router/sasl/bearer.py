@@ -1,0 +1,137 @@
+"""OAUTHBEARER (RFC 7628) and XOAUTH2: a token instead of a password."""
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+from router.amqp.sasl import ExchangeError
+from router.sasl.mechanism import MAX_NAME, MAX_RESPONSE, Answer, Challenge, Failure, Success, protocol_error, refused
+from router.sasl.scram import quoted, saslname
+
+SEPARATOR: Final = "\x01"
+MAX_TOKEN: Final = 32768  # octets
+
+# Says who the bearer of a token is: with the name that it gives itself (empty: none), the token. It may take long.
+CheckToken = Callable[[str, str], Success | Failure]
+
+
+class _Bearer:
+    """What both have in common: one message with the token; after a refusal one more round, so that the client learns
+    the reason."""
+
+    def __init__(self, check: CheckToken) -> None:
+        self._check: Final = check
+        self._refusal: Failure | None = None
+
+    def step(self, response: bytes) -> Answer:
+        """See ServerExchange."""
+        if self._refusal is not None:  # whatever it is: the client has read the reason
+            return self._refusal
+        if not response:
+            return Challenge(b"")
+        if len(response) > MAX_RESPONSE:
+            return protocol_error("the response is too long")
+        try:
+            user, token = self.parse(response.decode())
+        except UnicodeDecodeError:
+            return protocol_error("the response is no UTF-8")
+        except ValueError as error:
+            return protocol_error(str(error))
+        if len(user.encode()) > MAX_NAME or len(token) > MAX_TOKEN:
+            return refused("the user name or the token is too long")
+        found = self._check(user, token)
+        if isinstance(found, Success):
+            return found
+        self._refusal = found
+        return Challenge(self.refusal())
+
+    def parse(self, text: str) -> tuple[str, str]:
+        """The name that the client gives itself (empty: none), and the token. Raises ValueError."""
+        raise NotImplementedError
+
+    def refusal(self) -> bytes:
+        """What the client learns of why."""
+        raise NotImplementedError
+
+
+class OAuthBearerServer(_Bearer):
+    """RFC 7628."""
+
+    def parse(self, text: str) -> tuple[str, str]:
+        header, *pairs = text.split(SEPARATOR)
+        flag, _, rest = header.partition(",")
+        authorization, comma, nothing = rest.partition(",")
+        if flag not in ("n", "y") or not comma or nothing:
+            raise ValueError("the GS2 header is malformed, or asks for channel binding")
+        if authorization and not authorization.startswith("a="):
+            raise ValueError("the GS2 header is malformed")
+        return saslname(authorization.removeprefix("a=")), _token(pairs)
+
+    def refusal(self) -> bytes:
+        return json.dumps({"status": "invalid_token"}).encode()
+
+
+class XOAuth2Server(_Bearer):
+    """As Google and Microsoft have it."""
+
+    def parse(self, text: str) -> tuple[str, str]:
+        user, *pairs = text.split(SEPARATOR)
+        name, equals, value = user.partition("=")
+        if name != "user" or not equals:
+            raise ValueError("the response must begin with the user")
+        return value, _token(pairs)
+
+    def refusal(self) -> bytes:
+        return json.dumps({"status": "401", "schemes": "bearer"}).encode()
+
+
+class OAuthBearerClient:
+    """RFC 7628. After a refusal the server is answered once, so that it ends the exchange."""
+
+    name: Final = "OAUTHBEARER"
+    computes: Final = False
+
+    def __init__(self, token: str, user: str = "") -> None:
+        """user: as whom the bearer wants to act, "": whom the token names."""
+        self.user: Final = user
+        identity = f"a={quoted(user)}" if user else ""
+        self.response: Final = f"n,{identity},{SEPARATOR}auth=Bearer {token}{SEPARATOR}{SEPARATOR}".encode()
+        self.refusal = ""
+
+    def __repr__(self) -> str:
+        return f"OAuthBearerClient({self.user!r})"
+
+    def step(self, challenge: bytes) -> bytes:
+        """See ClientExchange. A server that wants to hear the first response gets it."""
+        if self.refusal:
+            raise ExchangeError("a second challenge is not expected in OAUTHBEARER")
+        if not challenge:
+            return self.response
+        try:
+            found = json.loads(challenge[:MAX_RESPONSE])
+        except ValueError:
+            found = None
+        status = found.get("status") if isinstance(found, dict) else None
+        self.refusal = (
+            f"OAUTHBEARER: the server refuses the token: {status if isinstance(status, str) else 'no reason'}"
+        )
+        return SEPARATOR.encode()
+
+    def finish(self, additional: bytes | None) -> None:
+        """See ClientExchange."""
+        if self.refusal:
+            raise ExchangeError("OAUTHBEARER: the server lets us in although it refuses the token")
+
+
+def _token(pairs: list[str]) -> str:
+    """The token of `auth=Bearer TOKEN`, once. Raises ValueError."""
+    if len(pairs) < 3 or pairs[-1] or pairs[-2]:
+        raise ValueError("the response must end with two separators")
+    found = [value for name, _, value in (pair.partition("=") for pair in pairs[:-2]) if name == "auth"]
+    if len(found) != 1:
+        raise ValueError("the response must have one token")
+    scheme, _, token = found[0].partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token or not token.isascii() or not token.isprintable():
+        raise ValueError("the response must have a bearer's token")
+    return token

@@ -1,0 +1,242 @@
+"""SCRAM (RFC 5802, 7677) without channel binding: messages, the server's side, the client's."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+from collections.abc import Callable
+from typing import Final
+
+from router.amqp.sasl import ExchangeError
+from router.sasl.mechanism import MAX_NAME, MAX_NONCE, MAX_RESPONSE, Answer, Challenge, Success, protocol_error, refused
+from router.sasl.saslprep import PrepareError, prepare
+from router.sasl.verifiers import HASHES, Verifiers, client_key, salted_password, stored_key
+
+NONCE_OCTETS: Final = 24
+MOST_ITERATIONS: Final = 5_000_000  # that a client lets a server ask of it
+WRONG_PROOF: Final = "Password verification failed"
+
+
+class ScramError(ValueError):
+    """A message that is not as RFC 5802 has it."""
+
+
+def new_nonce() -> str:
+    return base64.b64encode(os.urandom(NONCE_OCTETS)).decode()
+
+
+def attributes(message: str) -> list[tuple[str, str]]:
+    """`a=1,b=2` taken apart. Raises ScramError."""
+    found = []
+    for item in message.split(","):
+        name, equals, value = item.partition("=")
+        if len(name) != 1 or not name.isascii() or not name.isalpha() or not equals:
+            raise ScramError("an attribute is malformed")
+        found.append((name, value))
+    return found
+
+
+def saslname(text: str) -> str:
+    """A user name as it is in a message, read. Raises ScramError."""
+    pieces = text.split("=")
+    for piece in pieces[1:]:
+        if not piece.startswith(("2C", "3D")):
+            raise ScramError("a name has a '=' that means nothing")
+    return pieces[0] + "".join({"2C": ",", "3D": "="}[piece[:2]] + piece[2:] for piece in pieces[1:])
+
+
+def quoted(name: str) -> str:
+    """A user name as it is in a message."""
+    return name.replace("=", "=3D").replace(",", "=2C")
+
+
+def _printable(nonce: str) -> bool:
+    """RFC 5802, 7: printable but the comma."""
+    return nonce.isascii() and nonce.isprintable() and " " not in nonce and "," not in nonce
+
+
+def _decode(octets: bytes) -> str:
+    if len(octets) > MAX_RESPONSE:
+        raise ScramError("the message is too long")
+    try:
+        text = octets.decode()
+    except UnicodeDecodeError:
+        raise ScramError("the message is no UTF-8") from None
+    if "\0" in text:
+        raise ScramError("the message has a NUL")
+    return text
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ScramError("an attribute is no base64") from None
+
+
+class ScramServer:
+    """One exchange as the server."""
+
+    def __init__(self, name: str, verifiers: Verifiers, nonce: Callable[[], str] = new_nonce) -> None:
+        """name: of the mechanism. nonce: makes the server's part of it."""
+        self._name: Final = name
+        self._hash: Final = HASHES[name]
+        self._verifiers: Final = verifiers
+        self._nonce_part: Final = nonce
+        self._started = False
+        self._gs2 = ""
+        self._nonce = ""
+        self._messages = ""  # client-first-bare "," server-first
+
+    def step(self, response: bytes) -> Answer:
+        """See ServerExchange. The client speaks first: an empty response asks it to."""
+        if not self._started and not response:
+            return Challenge(b"")
+        try:
+            text = _decode(response)
+            if not self._started:
+                return self._first(text)
+            return self._final(text)
+        except ScramError as error:
+            return protocol_error(str(error))
+        except PrepareError as error:
+            return refused(f"the user name cannot be used: {error}")
+
+    def _first(self, text: str) -> Answer:
+        flag, comma, rest = text.partition(",")
+        authorization, second, bare = rest.partition(",")
+        if not comma or not second:
+            raise ScramError("the GS2 header is malformed")
+        if flag.startswith("p="):
+            # The mechanism without -PLUS has no channel binding: who asks for it is in between, or errs.
+            return refused("channel binding is not supported")
+        if flag not in ("n", "y"):
+            raise ScramError("the GS2 flag is malformed")
+        if authorization and (not authorization.startswith("a=") or not saslname(authorization[2:])):
+            raise ScramError("the authorization identity is malformed")
+        self._gs2 = f"{flag},{authorization},"
+        items = attributes(bare)
+        names = [name for name, _ in items[:2]]
+        if items[0][0] == "m":
+            return refused("a mandatory extension is not supported")
+        if names != ["n", "r"]:
+            raise ScramError("the first message must be a name and a nonce")
+        name, nonce = saslname(items[0][1]), items[1][1]
+        if not name or len(name.encode()) > MAX_NAME:
+            return refused("the user name is empty or too long")
+        if not nonce or not _printable(nonce) or len(nonce) > MAX_NONCE:
+            raise ScramError("the nonce is malformed")
+        self._user = prepare(name)
+        self._verifier, self._known = self._verifiers.find(self._user, self._name)
+        self._started = True
+        self._nonce = nonce + self._nonce_part()
+        salt = base64.b64encode(self._verifier.salt).decode()
+        first = f"r={self._nonce},s={salt},i={self._verifier.iterations}"
+        self._messages = f"{bare},{first}"
+        return Challenge(first.encode())
+
+    def _final(self, text: str) -> Answer:
+        without_proof, comma, proof_item = text.rpartition(",")
+        items = attributes(without_proof) if comma else []
+        if [name for name, _ in items[:2]] != ["c", "r"] or not proof_item.startswith("p="):
+            raise ScramError("the last message must be a channel binding, a nonce and a proof")
+        if any(name in ("c", "r", "p", "m") for name, _ in items[2:]):
+            raise ScramError("the last message has an attribute that has no place there")
+        # Both are compared whole: a flag, or a nonce, that somebody changed on the way does not pass.
+        binding = hmac.compare_digest(_base64(items[0][1]), self._gs2.encode())
+        nonce = hmac.compare_digest(items[1][1].encode(), self._nonce.encode())
+        proof = _base64(proof_item[2:])
+        if not binding:
+            return refused("the channel binding differs from that of the first message")
+        if not nonce:
+            return refused("the nonce differs")
+        verifier, size = self._verifier, hashlib.new(self._hash).digest_size
+        if len(proof) != size:
+            return refused(WRONG_PROOF)
+        message = f"{self._messages},{without_proof}".encode()
+        signature = hmac.digest(verifier.stored_key, message, self._hash)
+        key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        good = hmac.compare_digest(hashlib.new(self._hash, key).digest(), verifier.stored_key)
+        if not good or not self._known:
+            return refused(WRONG_PROOF)
+        own = hmac.digest(verifier.server_key, message, self._hash)
+        return Success(self._user, b"v=" + base64.b64encode(own))
+
+
+class ScramClient:
+    """One exchange as the client. It demands the server's proof of knowing the password, too."""
+
+    def __init__(self, name: str, user: str, password: str, nonce: Callable[[], str] = new_nonce) -> None:
+        """Raises PrepareError."""
+        self.name: Final = name
+        self.user: Final = user
+        self._hash: Final = HASHES[name]
+        self._password: Final = prepare(password)
+        self._nonce: Final = nonce()
+        self._bare: Final = f"n={quoted(prepare(user))},r={self._nonce}"
+        self.response: Final = f"n,,{self._bare}".encode()
+        self._expected: bytes | None = None  # the server's signature
+        self._proven = False
+
+    def __repr__(self) -> str:
+        return f"ScramClient({self.name}, {self.user!r})"
+
+    @property
+    def computes(self) -> bool:
+        """See ClientExchange: the key of the password."""
+        return self._expected is None
+
+    @property
+    def refusal(self) -> str:
+        """See ClientExchange."""
+        return ""
+
+    def step(self, challenge: bytes) -> bytes:
+        """See ClientExchange."""
+        try:
+            text = _decode(challenge)
+            if self._expected is None:
+                return self._final(text)
+        except ScramError as error:
+            raise ExchangeError(f"{self.name}: {error}") from None
+        self._check(challenge)
+        return b""
+
+    def finish(self, additional: bytes | None) -> None:
+        """See ClientExchange."""
+        if additional and not self._proven:
+            self._check(additional)
+        if not self._proven:
+            raise ExchangeError(f"{self.name}: the server has not proved that it knows the password")
+
+    def _final(self, first: str) -> bytes:
+        items = attributes(first)
+        if [name for name, _ in items[:3]] != ["r", "s", "i"]:
+            raise ScramError("the server's first message must be a nonce, a salt and iterations")
+        nonce, salt, count = (value for _, value in items[:3])
+        own = nonce.startswith(self._nonce) and len(nonce) > len(self._nonce)
+        if not own or not _printable(nonce) or len(nonce) > 2 * MAX_NONCE:
+            raise ScramError("the server's nonce is malformed")
+        if not (count.isascii() and count.isdecimal() and len(count) < 9 and 0 < int(count) <= MOST_ITERATIONS):
+            raise ScramError("the number of iterations is malformed, or too high")
+        salt_octets = _base64(salt)
+        if not salt_octets:
+            raise ScramError("the salt is empty")
+        salted = salted_password(self._hash, self._password, salt_octets, int(count))
+        without_proof = f"c={base64.b64encode(b'n,,').decode()},r={nonce}"
+        message = f"{self._bare},{first},{without_proof}".encode()
+        signature = hmac.digest(stored_key(self._hash, salted), message, self._hash)
+        proof = bytes(a ^ b for a, b in zip(client_key(self._hash, salted), signature, strict=True))
+        server_key = hmac.digest(salted, b"Server Key", self._hash)
+        self._expected = hmac.digest(server_key, message, self._hash)
+        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+    def _check(self, final: bytes) -> None:
+        """The server's last message. Raises ExchangeError."""
+        if self._expected is None:
+            raise ExchangeError(f"{self.name}: the server ends the exchange too early")
+        wanted = b"v=" + base64.b64encode(self._expected)
+        if not hmac.compare_digest(final.split(b",")[0], wanted):
+            raise ExchangeError(f"{self.name}: the server does not know the password")
+        self._proven = True

@@ -1,0 +1,128 @@
+"""Salted verifiers of passwords (RFC 5802): what a server keeps instead of the password, and where it finds them."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+HASHES: Final = {"SCRAM-SHA-1": "sha1", "SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+STRONGEST_FIRST: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1")
+DEFAULT_ITERATIONS: Final = 15000  # of new verifiers: each login with PLAIN costs the router these
+LEAST_ITERATIONS: Final = 4096  # RFC 5802, 5.1; RFC 7677, 4
+MOST_ITERATIONS: Final = 10_000_000
+SALT_OCTETS: Final = 16
+MOST_SALT: Final = 128  # octets
+
+
+class VerifierError(ValueError):
+    """A text that is no verifier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """What a server knows of a password, for one mechanism."""
+
+    mechanism: str
+    iterations: int
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+    @property
+    def hash(self) -> str:
+        """The name of the hash function."""
+        return HASHES[self.mechanism]
+
+    def matches(self, password: str) -> bool:
+        """Whether this is the password, prepared already. It takes as long as the iterations take."""
+        salted = salted_password(self.hash, password, self.salt, self.iterations)
+        return hmac.compare_digest(stored_key(self.hash, salted), self.stored_key)
+
+    def text(self) -> str:
+        """As it is written: MECHANISM$ITERATIONS:SALT$STORED-KEY:SERVER-KEY, the octets in base64."""
+        salt, stored, server = (_base64(each) for each in (self.salt, self.stored_key, self.server_key))
+        return f"{self.mechanism}${self.iterations}:{salt}${stored}:{server}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Verifier":
+        """The verifier that `text` made. Raises VerifierError, without the octets."""
+        mechanism, _, rest = text.partition("$")
+        cost, _, keys = rest.partition("$")
+        iterations, _, salt = cost.partition(":")
+        stored, _, server = keys.partition(":")
+        if mechanism not in HASHES:
+            raise VerifierError(f"unknown mechanism {mechanism[:40]!r}")
+        if not (iterations.isascii() and iterations.isdecimal() and len(iterations) < 9):
+            raise VerifierError(f"{mechanism}: the number of iterations is no number")
+        found = cls(mechanism, int(iterations), _octets(salt), _octets(stored), _octets(server))
+        size = hashlib.new(found.hash).digest_size
+        if not LEAST_ITERATIONS <= found.iterations <= MOST_ITERATIONS:
+            raise VerifierError(f"{mechanism}: iterations must be {LEAST_ITERATIONS} to {MOST_ITERATIONS}")
+        if not 0 < len(found.salt) <= MOST_SALT:
+            raise VerifierError(f"{mechanism}: the salt must have 1 to {MOST_SALT} octets")
+        if len(found.stored_key) != size or len(found.server_key) != size:
+            raise VerifierError(f"{mechanism}: keys must have {size} octets")
+        return found
+
+
+def make(mechanism: str, password: str, iterations: int = DEFAULT_ITERATIONS, salt: bytes | None = None) -> Verifier:
+    """A verifier of a password that is prepared already, with a fresh salt where none is given."""
+    salt = os.urandom(SALT_OCTETS) if salt is None else salt
+    name = HASHES[mechanism]
+    salted = salted_password(name, password, salt, iterations)
+    return Verifier(mechanism, iterations, salt, stored_key(name, salted), hmac.digest(salted, b"Server Key", name))
+
+
+def salted_password(name: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """RFC 5802, 3: Hi(). The interpreter is free for others meanwhile."""
+    return hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
+
+
+def client_key(name: str, salted: bytes) -> bytes:
+    return hmac.digest(salted, b"Client Key", name)
+
+
+def stored_key(name: str, salted: bytes) -> bytes:
+    return hashlib.new(name, client_key(name, salted)).digest()
+
+
+class Verifiers(Protocol):
+    """Where verifiers are found."""
+
+    def find(self, user: str, mechanism: str | None) -> tuple[Verifier, bool]:
+        """The verifier of a user (prepared) for a mechanism, or None: the strongest that there is.
+
+        The second value says whether there is such a user. Where there is none, the verifier is a made up one, always
+        the same for this name, that no password matches: whoever asks goes on with it, so that nobody outside can tell.
+        """
+        ...
+
+
+class FakeVerifiers:
+    """Verifiers of users that do not exist. They look like those that do, the same each time for a name."""
+
+    def __init__(self, key: bytes | None = None) -> None:
+        """key: a secret that outlives the process, where there is one; else names look different after a start."""
+        self._key: Final = os.urandom(32) if key is None else key
+
+    def make(self, user: str, mechanism: str, iterations: int, salt_octets: int = SALT_OCTETS) -> Verifier:
+        name = HASHES[mechanism]
+        seed = hmac.digest(self._key, f"{mechanism}\0{user}".encode("utf-8", "surrogatepass"), "sha512")
+        size = hashlib.new(name).digest_size
+        salt = hashlib.shake_256(seed + b"salt").digest(salt_octets)
+        keys = hashlib.shake_256(seed + b"keys").digest(2 * size)
+        return Verifier(mechanism, iterations, salt, keys[:size], keys[size:])
+
+
+def _base64(octets: bytes) -> str:
+    return base64.b64encode(octets).decode()
+
+
+def _octets(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise VerifierError("octets that are no base64") from None

@@ -1,0 +1,1 @@
+"""What is counted and measured, and the sums over all workers."""

@@ -1,0 +1,123 @@
+"""Counting outcomes, ages and drops; the router totals are the sums over the workers' slots."""
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+from router.interworker.layout cimport LATENCY_BUCKETS, RATE_SECONDS
+from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
+
+cdef enum:
+    DELAYED_NS = 1000000000    # deliveriesDelayed1Sec
+    NS_A_US = 1000
+
+cdef uint64_t LONG_DELAYED_NS = 10000000000  # deliveriesDelayed10Sec
+
+cdef extern from *:
+    int leading_zeros "__builtin_clzll"(unsigned long long word) noexcept nogil
+
+cdef WorkerSlot private_slot
+memset(&private_slot, 0, sizeof(WorkerSlot))
+cdef WorkerSlot* totals = &private_slot
+
+
+cdef void use_worker_slot(WorkerSlot* slot) noexcept:
+    """From now on totals are counted there; NULL: in the private slot again."""
+    global totals
+    totals = slot if slot is not NULL else &private_slot
+
+
+cdef void count_outcome(LinkSlot* slot, uint8_t kind) noexcept nogil:
+    if kind == D_ACCEPTED:
+        slot.accepted += 1
+    elif kind == D_RELEASED:
+        slot.released += 1
+    elif kind == D_MODIFIED:
+        slot.modified += 1
+    elif kind == D_REJECTED:
+        slot.rejected += 1
+
+
+cdef void count_total(uint8_t kind, bint client) noexcept nogil:
+    """The final outcome of a delivery as its producer sees it. client: it was counted when it came in."""
+    if kind == D_ACCEPTED:
+        totals.accepted += 1
+        totals.ended_accepted += client
+    elif kind == D_RELEASED:
+        totals.released += 1
+        totals.ended_released += client
+    elif kind == D_MODIFIED:
+        totals.modified += 1
+        totals.ended_modified += client
+    elif kind == D_REJECTED:
+        totals.rejected += 1
+        totals.ended_rejected += client
+    else:
+        totals.settled_no_state += client
+
+
+cdef void count_age(LinkSlot* slot, uint64_t age, bint total) noexcept nogil:
+    """age: ns from the first octet to settlement."""
+    cdef int bucket
+    if age > DELAYED_NS:
+        if age > LONG_DELAYED_NS:
+            slot.delayed_10s += 1
+            totals.delayed_10s += total
+        else:
+            slot.delayed_1s += 1
+            totals.delayed_1s += total
+    if total:
+        age //= NS_A_US
+        bucket = 64 - leading_zeros(age) if age else 0
+        bucket = bucket if bucket < LATENCY_BUCKETS else LATENCY_BUCKETS - 1
+        totals.latency[bucket] += 1
+        slot.latency[bucket] += 1
+
+
+cdef void begin_second(LinkSlot* slot, uint32_t second) noexcept nogil:
+    """The first delivery of this second is about to be counted as finished: in the seconds before it none was."""
+    cdef uint32_t at = slot.rate_second + 1
+    if second - slot.rate_second > RATE_SECONDS:
+        at = second - (RATE_SECONDS - 1)
+    while at != second + 1:
+        slot.started[at % RATE_SECONDS] = <uint32_t>slot.finished
+        at += 1
+    slot.rate_second = second
+
+
+cdef void unblock(LinkSlot* slot) noexcept nogil:
+    """The link has credit again, or is gone."""
+    slot.blocked_since = 0
+    if slot.blocked:
+        slot.blocked = 0
+        totals.blocked -= 1
+
+
+cdef void count_drop(LinkSlot* slot, int reason) noexcept nogil:
+    slot.dropped_presettled += 1
+    totals.dropped_presettled += 1
+    totals.dropped[reason] += 1
+
+
+cdef Tally* tally_new(uint64_t* count) except NULL:
+    cdef Tally* tally = <Tally*>malloc(sizeof(Tally))
+    if tally is NULL:
+        raise MemoryError("counter")
+    tally.count = count
+    tally.holders = 1
+    return tally
+
+
+cdef void tally_release(Tally* tally) noexcept:
+    tally.holders -= 1
+    if not tally.holders:
+        free(tally)
+
+
+cdef class PrivateSlot:
+    """Counters of a link that is not in shared memory (tests, and links before they have a slot)."""
+    def __cinit__(self):
+        self.slot = <LinkSlot*>calloc(1, sizeof(LinkSlot))
+        if self.slot is NULL:
+            raise MemoryError("link counters")
+
+    def __dealloc__(self):
+        free(self.slot)

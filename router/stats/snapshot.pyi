@@ -1,0 +1,24 @@
+"""What snapshot.pyx shows to Python."""
+
+from router.interworker.region import Region
+
+LINK_COUNTERS: tuple[str, ...]
+
+# slot, generation, present, incoming, address id, capacity, credit, unsettled, undelivered, stuck, without credit since
+# (ns), growth of LINK_COUNTERS, of `taken` by worker, of latencies by bucket, round trip (µs)
+LinkRow = tuple[int, int, bool, bool, int, int, int, int, int, int, int, list[int], list[int], list[int], int]
+
+# when (ns), octets, slot, generation, latency (µs), settle (µs), kind, every
+SampleRow = tuple[int, int, int, int, int | None, int | None, int, int]
+
+class LinkReader:
+    def __init__(self, region: Region, worker: int, known: bytes = b"") -> None: ...
+    @property
+    def state(self) -> bytes: ...
+    def look(self) -> list[LinkRow]: ...
+
+class SampleReader:
+    def __init__(self, region: Region, worker: int, seen: int = 0) -> None: ...
+    @property
+    def seen(self) -> int: ...
+    def look(self) -> list[SampleRow]: ...

@@ -1,0 +1,149 @@
+"""What has changed in the slots of links since the last look, for a process that reads them every few seconds.
+
+Slots are compared as octets, and only those that differ become Python objects: links that do nothing cost a comparison.
+"""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
+
+from router.interworker.atomics cimport ACQUIRE, RELAXED, load32, load64
+from router.interworker.layout cimport LATENCY_BUCKETS, NO_TIME, SAMPLES, LinkSlot, Sample, SampleRing
+from router.interworker.region cimport Region
+
+# Counters that only grow while a slot has one link.
+LINK_COUNTERS = (
+    "deliveries", "accepted", "rejected", "released", "modified", "presettled", "dropped_presettled", "delayed_1s",
+    "delayed_10s", "octets",
+)
+
+cdef enum:
+    WORD = 8
+    MOST_WORDS = 128               # of one slot with MAX_WORKERS, rounded up
+
+
+cdef list counters(const LinkSlot* slot):
+    return [
+        slot.deliveries, slot.accepted, slot.rejected, slot.released, slot.modified, slot.presettled,
+        slot.dropped_presettled, slot.delayed_1s, slot.delayed_10s, slot.octets,
+    ]
+
+
+cdef class LinkReader:
+    """The links of one worker as they were at the last look. Owner: the process that reads."""
+    cdef Region region
+    cdef int worker
+    cdef bytearray known           # slots from the first one, as they were
+
+    def __init__(self, Region region not None, int worker, known=b""):
+        """known: what `state` gave, to go on where another process stopped. Raises IndexError, ValueError."""
+        if region.base is NULL or not 0 <= worker < region.workers:
+            raise IndexError(f"worker {worker}")
+        if len(known) % region.link_stride or region.link_stride > MOST_WORDS * WORD:
+            raise ValueError("the slots of another region")
+        self.region, self.worker, self.known = region, worker, bytearray(known)
+
+    @property
+    def state(self):
+        """The slots as they were at the last look, as octets."""
+        return bytes(self.known)
+
+    def look(self):
+        """Links that have changed, or have no credit: a list of tuples
+
+        (slot, generation, present, incoming, address id, capacity, credit, unsettled, undelivered, stuck, since when it
+        has no credit (ns, 0: it has), what LINK_COUNTERS have grown by, `taken` by worker and latencies likewise, round
+        trip of its connection (µs, 0: not known)).
+        present: False for a link that is gone, whose counters were still there.
+        """
+        cdef uint32_t used = load32(&self.region.worker_slot(self.worker).links_used_high, ACQUIRE)
+        cdef size_t stride = self.region.link_stride
+        cdef uint64_t[MOST_WORDS] words
+        cdef uint32_t index
+        cdef uint32_t generation
+        cdef LinkSlot* now = <LinkSlot*>words
+        cdef uint8_t* before
+        cdef list found = []
+        if len(self.known) < <Py_ssize_t>(used * stride):
+            self.known.extend(bytes(used * stride - len(self.known)))
+        cdef uint8_t* known = <uint8_t*>self.known
+        # Behind `used` are the slots of a worker that died: they count for nothing any more.
+        memset(known + used * stride, 0, len(self.known) - used * stride)
+        for index in range(used):
+            if not self.copy(index, words):
+                continue
+            before = known + index * stride
+            if memcmp(before, words, stride) == 0:
+                if now.generation and now.blocked_since:
+                    found.append(self.row(index, now.generation, now, <LinkSlot*>before))
+                continue
+            generation = now.generation if now.generation else now.ended
+            if generation == 0:
+                memcpy(before, words, stride)
+                continue
+            if (<LinkSlot*>before).generation != generation and (<LinkSlot*>before).ended != generation:
+                memset(before, 0, stride)
+            found.append(self.row(index, generation, now, <LinkSlot*>before))
+            memcpy(before, words, stride)
+        return found
+
+    cdef bint copy(self, uint32_t index, uint64_t* words) noexcept:
+        """False when the slot changed hands meanwhile: the next look has it."""
+        cdef LinkSlot* slot = self.region.link_slot(self.worker, index)
+        cdef uint32_t generation = load32(&slot.generation, ACQUIRE)
+        cdef size_t i
+        for i in range(self.region.link_stride // WORD):
+            words[i] = load64(<uint64_t*>slot + i, RELAXED)
+        return load32(&slot.generation, ACQUIRE) == generation == (<LinkSlot*>words).generation
+
+    cdef tuple row(self, uint32_t index, uint32_t generation, LinkSlot* now, LinkSlot* before):
+        cdef int i
+        cdef list taken = [], latency = []
+        cdef list grown = [a - b for a, b in zip(counters(now), counters(before), strict=True)]
+        cdef uint32_t* taken_now = <uint32_t*>(now + 1)
+        cdef uint32_t* taken_before = <uint32_t*>(before + 1)
+        for i in range(self.region.workers):
+            taken.append(<uint32_t>(taken_now[i] - taken_before[i]))
+        for i in range(LATENCY_BUCKETS):
+            latency.append(<uint32_t>(now.latency[i] - before.latency[i]))
+        return (
+            index, generation, now.generation != 0, now.direction == 1, now.address, now.capacity, now.credit,
+            now.unsettled, now.undelivered, now.stuck, now.blocked_since, grown, taken, latency, now.round_trip,
+        )
+
+
+cdef class SampleReader:
+    """The samples of one worker since the last look. Owner: the process that reads."""
+    cdef Region region
+    cdef int worker
+    cdef readonly uint64_t seen    # samples that were written before the last look
+
+    def __init__(self, Region region not None, int worker, uint64_t seen=0):
+        """seen: of another reader, to go on where it stopped. Raises IndexError."""
+        if region.base is NULL or not 0 <= worker < region.workers:
+            raise IndexError(f"worker {worker}")
+        self.region, self.worker, self.seen = region, worker, seen
+
+    def look(self):
+        """A list of tuples (when (ns), octets, slot, generation, latency, settle, kind, every); times in µs, None:
+        not known. The oldest are missing when more were written than there is room for.
+        """
+        cdef SampleRing* ring = self.region.sample_ring(self.worker)
+        cdef uint64_t head = load64(&ring.head, ACQUIRE)
+        cdef uint64_t number, first
+        cdef Sample copy
+        cdef size_t i
+        cdef list found = []
+        self.seen = max(min(self.seen, head), head - SAMPLES if head > SAMPLES else 0)
+        first = self.seen
+        for number in range(first, head):
+            for i in range(sizeof(Sample) // WORD):
+                (<uint64_t*>&copy)[i] = load64(<uint64_t*>&ring.samples[number % SAMPLES] + i, RELAXED)
+            found.append((
+                copy.at, copy.octets, copy.link, copy.generation, None if copy.latency == NO_TIME else copy.latency,
+                None if copy.settle == NO_TIME else copy.settle, copy.kind, copy.every,
+            ))
+        self.seen = head
+        # Those that were written over meanwhile, and the one that is being written.
+        head = load64(&ring.head, ACQUIRE)
+        if head >= first + SAMPLES:
+            del found[:head - SAMPLES - first + 1]
+        return found

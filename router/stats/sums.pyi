@@ -1,0 +1,25 @@
+"""What scan.pyx shows to Python."""
+
+from array import array
+
+from router.interworker.region import Region
+
+LINK_SUMS: tuple[str, ...]
+ADDRESS_SUMS: tuple[str, ...]
+
+def add_links(
+    region: Region,
+    worker: int,
+    slots: array[int],
+    groups: array[int],
+    addresses: array[int],
+    sums: array[int],
+    undelivered: array[int],
+) -> None: ...
+
+class AddressCounters:
+    def __init__(self, region: Region) -> None: ...
+    def reset(self, address: int) -> None: ...
+    def of_gone(self) -> list[int]: ...
+    def of(self, address: int) -> list[int]: ...
+    def add(self, start: int, stop: int, sums: array[int], traffic: array[int]) -> None: ...

@@ -1,0 +1,131 @@
+"""Sums over many slots of the shared memory at once, for pages and tables that show all links or addresses.
+
+The accessors of `layout` make a dictionary for each slot, which is right for one row; these read words in a loop.
+Sums are added to arrays that the caller owns, so that a long scan can be cut into pieces.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+
+from router.interworker.atomics cimport ACQUIRE, RELAXED, load32, load64
+from router.interworker.layout cimport LinkSlot
+from router.interworker.region cimport Region
+
+# What `add_links` counts for a group of links, in this order.
+LINK_SUMS = ("links", "without_credit", "blocked", "undelivered", "unsettled", "stuck")
+# What is counted for an address, in this order.
+ADDRESS_SUMS = ("ingress", "egress", "transit", "to_container", "from_container", "redirected")
+
+cdef enum:
+    LINK_FIELDS = 6
+    ADDRESS_FIELDS = 6
+
+
+cdef int check_open(Region region) except -1:
+    if region.base is NULL:
+        raise ValueError("memory region is closed")
+    return 0
+
+
+cdef int check_address(Region region, int address) except -1:
+    check_open(region)
+    if not 0 <= address < region.addresses:
+        raise IndexError(f"address {address} of a region for {region.addresses}")
+    return 0
+
+
+def add_links(
+    Region region not None, int worker, const uint32_t[::1] slots, const uint32_t[::1] groups,
+    const uint32_t[::1] addresses, uint64_t[::1] sums, uint64_t[::1] undelivered
+):
+    """Add links of one worker to the sums of their group and to the undelivered deliveries of their address.
+
+    slots, groups, addresses: for each link its slot, group and address id. sums: LINK_SUMS for each group. undelivered:
+    one for each address id. A slot that is free counts as nothing. Raises IndexError, before anything is added.
+    """
+    cdef Py_ssize_t i, at
+    cdef Py_ssize_t count = slots.shape[0]
+    cdef uint32_t waiting
+    cdef uint32_t used
+    cdef LinkSlot* slot
+    check_open(region)
+    if not 0 <= worker < region.workers or groups.shape[0] != count or addresses.shape[0] != count:
+        raise IndexError(f"worker {worker}, {count} slots, {groups.shape[0]} groups, {addresses.shape[0]} addresses")
+    for i in range(count):
+        if slots[i] >= <uint32_t>region.links_per_worker or addresses[i] >= undelivered.shape[0] \
+                or (<uint64_t>groups[i] + 1) * LINK_FIELDS > <uint64_t>sums.shape[0]:
+            raise IndexError(f"link {i}: slot {slots[i]}, group {groups[i]}, address {addresses[i]}")
+    used = load32(&region.worker_slot(worker).links_used_high, ACQUIRE)
+    for i in range(count):
+        if slots[i] >= used:
+            continue
+        slot = region.link_slot(worker, slots[i])
+        if load32(&slot.generation, ACQUIRE) == 0:
+            continue
+        waiting = load32(&slot.undelivered, RELAXED)
+        at = <Py_ssize_t>groups[i] * LINK_FIELDS
+        sums[at] += 1
+        sums[at + 1] += <int>load32(<uint32_t*>&slot.credit, RELAXED) <= 0
+        sums[at + 2] += load32(&slot.blocked, RELAXED)
+        sums[at + 3] += waiting
+        sums[at + 4] += load32(&slot.unsettled, RELAXED)
+        sums[at + 5] += load32(&slot.stuck, RELAXED)
+        undelivered[addresses[i]] += waiting
+
+
+cdef class AddressCounters:
+    """Counters of addresses added up over the workers; those of addresses that are gone stay in the totals.
+
+    Owner: supervisor. Only ids that were in use are to be looked at: a look costs memory where there was none.
+    """
+    cdef Region region
+    cdef uint64_t gone[ADDRESS_FIELDS]
+
+    def __cinit__(self, Region region not None):
+        self.region = region
+
+    def reset(self, int address):
+        """Zero an address's counters before its id is used again. Raises IndexError."""
+        cdef int field
+        check_address(self.region, address)
+        for worker in range(self.region.workers):
+            for field in range(ADDRESS_FIELDS):
+                self.gone[field] += count(self.region, worker, address, field)
+        self.region.reset_address(address)
+
+    def of_gone(self):
+        """The counters of all addresses that were reset, added up: a list in the order of ADDRESS_SUMS."""
+        return [self.gone[field] for field in range(ADDRESS_FIELDS)]
+
+    def of(self, int address):
+        """The counters of one address: a list in the order of ADDRESS_SUMS. Raises IndexError."""
+        cdef int field
+        check_address(self.region, address)
+        return [
+            sum([count(self.region, worker, address, field) for worker in range(self.region.workers)])
+            for field in range(ADDRESS_FIELDS)
+        ]
+
+    def add(self, int start, int stop, uint64_t[::1] sums, uint64_t[::1] traffic):
+        """Add the addresses with ids from `start` to below `stop` to `sums`, which are in the order of ADDRESS_SUMS.
+
+        traffic: by id, gets the deliveries that came to or left through the address. Raises IndexError.
+        """
+        cdef int address, worker, field
+        cdef uint64_t value
+        check_open(self.region)
+        if not 0 <= start <= stop <= self.region.addresses or stop > traffic.shape[0] \
+                or sums.shape[0] != ADDRESS_FIELDS:
+            raise IndexError(f"addresses {start} to {stop}, {traffic.shape[0]} in the array, {sums.shape[0]} sums")
+        for address in range(start, stop):
+            traffic[address] = 0
+        for worker in range(self.region.workers):
+            for address in range(start, stop):
+                for field in range(ADDRESS_FIELDS):
+                    value = count(self.region, worker, address, field)
+                    sums[field] += value
+                    if field < ADDRESS_FIELDS - 1:
+                        traffic[address] += value
+
+
+cdef inline uint64_t count(Region region, int worker, int address, int field) noexcept:
+    """One counter of an address, all of which are words without gaps from the slot's start."""
+    return load64(<uint64_t*>region.address_slot(worker, address) + field, RELAXED)

@@ -1,0 +1,1 @@
+"""Telemetry: the tables, and the files that they are written to."""

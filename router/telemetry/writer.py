@@ -1,0 +1,194 @@
+"""Files of telemetry: Parquet, or lines of JSON without pyarrow; published by rename, kept to a quota."""
+
+import json
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from router.telemetry.schema import TABLES, TIME, VERSION, Row, time_column
+
+Encode = Callable[[str, list[Row]], bytes]
+
+MOST_WAITING: Final = 1_000_000  # rows that wait while the disk takes none; beyond it the oldest are dropped
+_MIB: Final = 1 << 20
+_HOUR: Final = 3600.0
+_BOOT: Final = 8  # characters of a boot's id in the names of files
+_NAME: Final = re.compile(r"\d{6}-(?P<boot>[^-]+)-(?P<number>\d+)\.(?:parquet|jsonl)")
+
+
+def router_folder(router: str) -> str:
+    """The name of a router's folder in each table."""
+    return f"router={quote(router, safe='')}"
+
+
+class Writer:
+    """The files of one router. Owner: the telemetry process."""
+
+    def __init__(
+        self,
+        path: Path,
+        router: str,
+        boot: str,
+        *,
+        max_megabytes: int,
+        keep_hours: int,
+        encode: Encode | None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """path: of the section. encode: rows of a table as Parquet; None: write lines
+        of JSON."""
+        self._root: Final = path / f"v{VERSION}"
+        self._router: Final = router_folder(router)
+        self._boot: Final = boot[:_BOOT]
+        self._most: Final = max_megabytes * _MIB
+        self._keep: Final = keep_hours * _HOUR
+        self._encode: Final = encode
+        self._clock: Final = clock
+        self._waiting: dict[str, list[Row]] = {}
+        self._files: deque[tuple[float, Path, int]] | None = None  # when it begins, path, octets; the oldest first
+        self._octets = 0
+        self.dropped = 0  # rows that found no room, in all
+
+    @property
+    def state_path(self) -> Path:
+        """Where the process keeps what it needs to go on after a crash."""
+        return self._root / f"_state-{self._router}"
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait for `publish`."""
+        return sum(map(len, self._waiting.values()))
+
+    def add(self, table: str, rows: Sequence[Row]) -> None:
+        """Take rows for the next files."""
+        if rows:
+            self._waiting.setdefault(table, []).extend(rows)
+            excess = self.waiting - MOST_WAITING
+            if excess > 0:
+                longest = max(self._waiting.values(), key=len)
+                self.dropped += len(longest[:excess])
+                del longest[:excess]
+
+    def publish(self, number: int) -> None:
+        """Write a file of each table that has rows. Raises OSError; then all rows wait on, for another attempt.
+
+        number: of this set of files, the same in another attempt: its files replace those of the one that failed.
+        """
+        written = []
+        try:
+            for table, rows in self._waiting.items():
+                if rows:
+                    written.append(self._write(table, rows, number))
+        except OSError:
+            for _, path, _ in written:
+                path.unlink(missing_ok=True)
+            raise
+        self._waiting.clear()
+        if self._files is not None:
+            self._files.extend(written)
+            self._octets += sum(size for _, _, size in written)
+
+    def forget_after(self, number: int) -> None:
+        """Delete the files of this boot that were written after those of `number`: a process died before it had
+        noted them, and their rows come again."""
+        for folder in self._root.glob(f"*/{self._router}/date=*/hour=*"):
+            for path in folder.iterdir():
+                match = _NAME.fullmatch(path.name)
+                if match and match["boot"] == self._boot and int(match["number"]) > number:
+                    path.unlink()
+
+    def save(self, state: bytes) -> None:
+        """Note what the files contain. Raises OSError."""
+        _publish(self.state_path, state)
+
+    def load(self) -> bytes | None:
+        """What was noted last."""
+        try:
+            return self.state_path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _write(self, table: str, rows: list[Row], number: int) -> tuple[float, Path, int]:
+        began = datetime.fromtimestamp(rows[0][time_column(table)] / 1e6, timezone.utc)  # noqa: UP017
+        folder = self._root / table / self._router / f"date={began:%Y-%m-%d}" / f"hour={began:%H}"
+        name = f"{began:%H%M%S}-{self._boot}-{number:06}"
+        if self._encode is None:
+            octets = "".join(json.dumps(_plain(table, row)) + "\n" for row in rows).encode()
+            path = folder / f"{name}.jsonl"
+        else:
+            octets = self._encode(table, rows)
+            path = folder / f"{name}.parquet"
+        _publish(path, octets)
+        return began.timestamp(), path, len(octets)
+
+    def _found(self) -> deque[tuple[float, Path, int]]:
+        """The files that there are."""
+        found = []
+        for path in self._root.glob(f"*/{self._router}/date=*/hour=*/*"):
+            if path.name.startswith("."):
+                path.unlink()  # of a process that died while it wrote
+                continue
+            when = _began(path)
+            if when is not None:
+                found.append((when, path, path.stat().st_size))
+        return deque(sorted(found))
+
+    def clean(self) -> None:
+        """Delete what is too old or too much, never the last files. Raises OSError."""
+        if self._files is None:
+            self._files = self._found()
+            self._octets = sum(size for _, _, size in self._files)
+        files, oldest = self._files, self._clock() - self._keep
+        while len(files) > len(TABLES) and (self._octets > self._most or files[0][0] < oldest):
+            _, path, size = files.popleft()
+            path.unlink(missing_ok=True)
+            self._octets -= size
+            for folder in (path.parent, path.parent.parent):
+                try:
+                    folder.rmdir()
+                except OSError:
+                    break  # there are other files
+
+
+def _began(path: Path) -> float | None:
+    """When the first row of a file begins, by its name; None: it is not one of ours."""
+    if not _NAME.fullmatch(path.name):
+        return None
+    date = path.parent.parent.name.removeprefix("date=")
+    try:
+        text = f"{date} {path.name[:6]} +0000"
+        return datetime.strptime(text, "%Y-%m-%d %H%M%S %z").timestamp()
+    except ValueError:
+        return None
+
+
+def _publish(path: Path, octets: bytes) -> None:
+    """Have a file with these octets, or none of that name. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hidden = path.with_name(f".{path.name}.tmp")
+    try:
+        with hidden.open("wb") as file:
+            file.write(octets)
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.rename(path)
+    except OSError:
+        hidden.unlink(missing_ok=True)
+        raise
+
+
+def _plain(table: str, row: Row) -> Row:
+    """A row for JSON: times as text, which Spark reads as such."""
+    return {name: _time(value) if TABLES[table][name] == TIME else value for name, value in row.items()}
+
+
+def _time(value: int | None) -> str | None:
+    if value is None:
+        return None
+    return datetime.fromtimestamp(value / 1e6, timezone.utc).isoformat(timespec="microseconds")  # noqa: UP017

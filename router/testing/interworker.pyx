@@ -1,0 +1,252 @@
+"""Python's handles on what workers write: ends of rings, sleep flags, slots. For tests and benchmarks only."""
+import os
+
+from libc.errno cimport EINTR, ENOBUFS
+from libc.errno cimport errno as c_errno
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+from posix.unistd cimport read
+
+from router.interworker.atomics cimport RELAXED, RELEASE, load32, store64
+from router.interworker.layout cimport SAMPLES, AddressSlot, LinkSlot, Sample, SampleRing, WorkerSlot
+from router.interworker.region cimport Region
+from router.interworker.ring cimport (
+    Ring, ring_commit, ring_empty, ring_open, ring_peek, ring_release, ring_reserve, ring_room
+)
+from router.interworker.wakeup cimport (
+    clear_producer_waits, clear_sleeping, producer_is_waiting, set_producer_waits, set_sleeping, wake, worker_sleeps
+)
+
+cdef extern from "<sys/epoll.h>" nogil:
+    struct epoll_event:
+        uint32_t events
+    int epoll_wait(int epoll, epoll_event* events, int room, int patience_ms)
+
+cdef enum:
+    MOST_BUSY = 16384  # reads of memory (some 10 us) before a worker sleeps: more than a wake-up takes
+    BUSY_STEP = 7919   # a prime: visits all lengths below that, in leaps
+
+
+cdef int check_index(str what, int index, int end) except -1:
+    if not 0 <= index < end:
+        raise IndexError(f"{what} {index} of {end}")
+    return 0
+
+
+cdef class RingEnd:
+    """One end of the ring from worker `producer` to worker `consumer`. Use it as one of the two only."""
+    cdef Region region  # keeps the memory mapped
+    cdef Ring ring
+
+    def __cinit__(self, Region region not None, int producer, int consumer):
+        check_index("producer", producer, region.workers)
+        check_index("consumer", consumer, region.workers)
+        self.region = region
+        ring_open(&self.ring, region.ring(producer, consumer), region.ring_octets)
+
+    @property
+    def largest(self):
+        """Octets of the largest record."""
+        return self.ring.size // 4
+
+    def write(self, bytes record not None, extra=0):
+        """Producer: send a record; False when there is no room now. `extra`: octets reserved but not committed."""
+        if len(record) + extra > self.largest:
+            raise ValueError(f"record of {len(record) + extra} octets, the largest has {self.largest}")
+        cdef uint8_t* room = ring_reserve(&self.ring, len(record) + extra)
+        if room is NULL:
+            return False
+        memcpy(room, <const char*>record, len(record))
+        ring_commit(&self.ring, len(record))
+        return True
+
+    def reserve(self, uint32_t length):
+        """Producer: reserve and do not commit; whether there was room. The address must be a multiple of eight."""
+        cdef uint8_t* room = ring_reserve(&self.ring, length)
+        if <size_t>room % 8:
+            raise ValueError(f"room for {length} octets is not aligned")
+        return room is not NULL
+
+    def room(self):
+        """Producer: octets free."""
+        return ring_room(&self.ring)
+
+    def peek(self):
+        """Consumer: the next record, which stays, or None."""
+        cdef uint32_t length
+        cdef uint8_t* record = ring_peek(&self.ring, &length)
+        return None if record is NULL else <bytes>record[:length]
+
+    def read(self):
+        """Consumer: the next record, or None."""
+        record = self.peek()
+        if record is not None:
+            ring_release(&self.ring)
+        return record
+
+    def empty(self):
+        """Consumer: whether there is no record."""
+        return bool(ring_empty(&self.ring))
+
+    def set_waits(self):
+        """Producer: ask for a signal when there is room."""
+        set_producer_waits(self.ring.header)
+
+    def clear_waits(self):
+        """Producer: no signal wanted any more."""
+        clear_producer_waits(self.ring.header)
+
+    def producer_waits(self):
+        """Consumer: whether the producer wants a signal."""
+        return bool(producer_is_waiting(self.ring.header))
+
+
+cdef class Sleeper:
+    """The sleep flag of a worker."""
+    cdef Region region
+    cdef WorkerSlot* slot
+
+    def __cinit__(self, Region region not None, int worker):
+        check_index("worker", worker, region.workers)
+        self.region = region
+        self.slot = region.worker_slot(worker)
+
+    def set(self):
+        """Worker: about to block."""
+        set_sleeping(self.slot)
+
+    def clear(self):
+        """Worker: awake."""
+        clear_sleeping(self.slot)
+
+    def sleeps(self):
+        """Producer: whether it needs a signal."""
+        return bool(worker_sleeps(self.slot))
+
+
+def wake_worker(int eventfd):
+    """Signal an eventfd. Raises OSError."""
+    cdef int result = wake(eventfd)
+    if result < 0:
+        raise OSError(-result, f"wake of descriptor {eventfd}: {os.strerror(-result)}")
+
+
+def claim_link(Region region not None, int worker, int index, uint32_t generation, taken=(), **fields):
+    """Claim a link slot as its worker does and set fields of LinkSlot by name."""
+    cdef LinkSlot* slot
+    cdef uint32_t* counts
+    check_index("worker", worker, region.workers)
+    check_index("link", index, region.links_per_worker)
+    slot = region.claim_link(worker, index, generation)
+    slot[0] = {**(<dict>slot[0]), **fields}
+    counts = region.link_taken(slot)
+    for other, count in enumerate(taken):
+        counts[check_index("taken", other, region.workers) + <int>other] = count
+
+
+def free_link(Region region not None, int worker, int index):
+    """Give a link slot back."""
+    check_index("worker", worker, region.workers)
+    check_index("link", index, region.links_per_worker)
+    region.link_slot(worker, index).generation = 0
+
+
+def write_sample(Region region not None, int worker, **fields):
+    """Write a sample as the worker does, with fields of Sample by name."""
+    cdef SampleRing* ring
+    cdef Sample sample = Sample(0, 0, 0, 0, 0, 0, 0, 1)
+    check_index("worker", worker, region.workers)
+    ring = region.sample_ring(worker)
+    ring.samples[ring.head % SAMPLES] = {**(<dict>sample), **fields}
+    store64(&ring.head, ring.head + 1, RELEASE)
+
+
+def set_worker(Region region not None, int worker, **fields):
+    """Set fields of WorkerSlot by name."""
+    cdef WorkerSlot* slot
+    check_index("worker", worker, region.workers)
+    slot = region.worker_slot(worker)
+    slot[0] = {**(<dict>slot[0]), **fields}
+
+
+def set_address(Region region not None, int worker, int address, **fields):
+    """Set fields of AddressSlot by name."""
+    cdef AddressSlot* slot
+    check_index("worker", worker, region.workers)
+    check_index("address", address, region.addresses)
+    slot = region.address_slot(worker, address)
+    slot[0] = {**(<dict>slot[0]), **fields}
+
+
+cdef void be_busy(WorkerSlot* own, int reads) noexcept nogil:
+    cdef int _i
+    for _i in range(reads):
+        load32(&own.pid, RELAXED)
+
+
+cdef int wait_for_record(Ring* inbound, WorkerSlot* own, int epoll, int own_eventfd,
+                         int patience_ms) noexcept nogil:
+    """Sleep as a worker does until there is a record. 1, or 0 when nobody woke it, or a negative errno."""
+    cdef epoll_event event
+    cdef uint64_t signals
+    cdef int ready
+    while ring_empty(inbound):
+        set_sleeping(own)
+        ready = 1
+        if ring_empty(inbound):
+            ready = epoll_wait(epoll, &event, 1, patience_ms)
+            if ready > 0:
+                ready = <int>read(own_eventfd, &signals, sizeof(signals))
+        clear_sleeping(own)
+        if ready < 0 and c_errno != EINTR:
+            return -c_errno
+        if ready == 0:
+            return 0
+    return 1
+
+
+def ping_pong(Region region not None, int worker, int peer, int epoll, int own_eventfd, int peer_eventfd,
+              unsigned int rounds, bint serve, int patience_ms):
+    """Exchange `rounds` records with `peer`, sleeping for each; the one to `serve` sends first.
+
+    `epoll`: an epoll descriptor that watches `own_eventfd`.
+
+    Returns the number of records received: fewer than `rounds` when a wake-up was lost, that is when nothing came for
+    `patience_ms`. No interpreter between the steps, and a little work of changing length before each sleep: so the
+    answer often comes at the very moment of falling asleep. Raises OSError.
+    """
+    cdef Ring inbound, outbound
+    cdef uint32_t length
+    cdef unsigned int received = 0
+    cdef int result = 1
+    check_index("worker", worker, region.workers)
+    check_index("peer", peer, region.workers)
+    ring_open(&inbound, region.ring(peer, worker), region.ring_octets)
+    ring_open(&outbound, region.ring(worker, peer), region.ring_octets)
+    with nogil:
+        while received < rounds and result > 0:
+            if serve:
+                result = answer(&outbound, region.worker_slot(peer), peer_eventfd)
+            if result > 0:
+                be_busy(region.worker_slot(worker), (received * BUSY_STEP + <unsigned int>worker) % MOST_BUSY)
+                result = wait_for_record(&inbound, region.worker_slot(worker), epoll, own_eventfd, patience_ms)
+            if result > 0:
+                ring_peek(&inbound, &length)
+                ring_release(&inbound)
+                received += 1
+                if not serve:
+                    result = answer(&outbound, region.worker_slot(peer), peer_eventfd)
+    if result < 0:
+        raise OSError(-result, f"ping-pong of worker {worker}: {os.strerror(-result)}")
+    return received
+
+
+cdef int answer(Ring* outbound, WorkerSlot* peer, int peer_eventfd) noexcept nogil:
+    """Send a record and wake its consumer if that sleeps. 1, or a negative errno."""
+    cdef int result = 0
+    if ring_reserve(outbound, 1) is NULL:  # the peer sent more than one record in turn
+        return -ENOBUFS
+    ring_commit(outbound, 1)
+    if worker_sleeps(peer):
+        result = wake(peer_eventfd)
+    return result if result < 0 else 1

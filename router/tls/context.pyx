@@ -1,0 +1,276 @@
+"""Credentials as OpenSSL has them: read from text, checked, ready for connections (security.md 3)."""
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+
+from router.tls.openssl cimport *
+
+import time
+
+# A session that was made without a certificate of the client is none for listeners that demand one.
+SESSION_CONTEXT = b"sluice"
+VERIFIED_CONTEXT = b"sluice verified"
+VERSIONS = {"TLSv1": TLS1_VERSION, "TLSv1.1": TLS1_1_VERSION, "TLSv1.2": TLS1_2_VERSION, "TLSv1.3": TLS1_3_VERSION}
+DEFAULT_VERSIONS = ("TLSv1.2", "TLSv1.3")
+# Of a server, for TLS 1.2: fresh keys for each connection, and encryption that authenticates.
+SERVER_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+# Of a server, with what OpenSSL 3.5 adds against quantum computers, and without.
+SERVER_GROUPS = (b"X25519MLKEM768:X25519:prime256v1:secp384r1", b"X25519:prime256v1:secp384r1")
+
+cdef enum:
+    CHAIN_MOST = 10            # certificates between a peer's and an authority
+    CERTIFICATES_MOST = 65536  # octets of all certificates that a peer may present
+    READ_BUFFER = 65536        # octets that one read of a socket may bring
+    DAY = 86400
+
+
+class TlsError(ValueError):
+    """Credentials cannot be used. part: certificates, key, trusted, ciphers, protocols or peer."""
+
+    def __init__(self, part, text):
+        super().__init__(text)
+        self.part = part
+
+
+cdef str last_error():
+    """The reason that OpenSSL has for the last failure; forgets it."""
+    cdef unsigned long error = ERR_peek_last_error()
+    cdef const char* reason = ERR_reason_error_string(error)
+    ERR_clear_error()
+    return reason.decode("ascii", "replace") if reason is not NULL else "unknown error"
+
+
+cdef int at_end(str part) except -1:
+    """There is no further one in a file, and not one that is damaged: nobody would miss a revocation list."""
+    if ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE:
+        raise TlsError(part, last_error())
+    ERR_clear_error()
+    return 0
+
+
+def default_ciphers(protocols):
+    """The ciphers of a server that are used with these versions if none are named; None: OpenSSL's choice.
+
+    The versions before 1.2 have none of the good ones.
+    """
+    return SERVER_CIPHERS if {*(protocols or DEFAULT_VERSIONS)} <= {*DEFAULT_VERSIONS} else None
+
+
+cdef struct Password:
+    const char* data
+    int size
+    bint asked
+
+
+cdef int give_password(char* buffer, int size, int rwflag, void* userdata) noexcept nogil:
+    """PEM asks for the password of a key; without one it is not to ask a terminal."""
+    cdef Password* password = <Password*>userdata
+    if password is not NULL:
+        password.asked = True
+    if password is NULL or password.size > size:
+        return 0
+    memcpy(buffer, password.data, password.size)
+    return password.size
+
+
+cdef class TlsContext:
+    """Owner: whoever made it. Its connections keep it.
+
+    credentials: see `router.control.ops.Credentials`. verify_peer: of a server: clients have to present a certificate;
+    a client always verifies. Raises TlsError.
+    """
+
+    def __cinit__(self, credentials, *, server, verify_peer=False):
+        self.server = server
+        self.context = SSL_CTX_new(TLS_server_method() if server else TLS_client_method())
+        if self.context is NULL:
+            raise MemoryError("TLS context")
+        ERR_clear_error()
+        SSL_CTX_set_options(self.context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION
+                            | SSL_OP_CIPHER_SERVER_PREFERENCE)
+        SSL_CTX_set_mode(self.context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER
+                         | SSL_MODE_RELEASE_BUFFERS)
+        SSL_CTX_set_read_ahead(self.context, 1)
+        SSL_CTX_set_default_read_buffer_len(self.context, READ_BUFFER)
+        SSL_CTX_set_max_cert_list(self.context, CERTIFICATES_MOST)
+        SSL_CTX_set_verify_depth(self.context, CHAIN_MOST)
+        self.use_protocols(credentials.protocols or DEFAULT_VERSIONS)
+        if credentials.ciphers is not None:
+            self.use_ciphers(credentials.ciphers)
+        elif server and default_ciphers(credentials.protocols) is not None:
+            self.use_ciphers(default_ciphers(credentials.protocols))
+        if server and not verify_peer:
+            self.use_groups()
+        if credentials.certificates is not None:
+            self.use_certificates(credentials.certificates)
+            self.use_key(credentials.key or credentials.certificates, credentials.password)
+        elif server:
+            raise TlsError("certificates", "there is no certificate")
+        if credentials.trusted is not None:
+            self.trust(credentials.trusted)
+        if server:
+            if verify_peer and credentials.trusted is None:
+                raise TlsError("peer", "there is no certificate of an authority for those of clients")
+            SSL_CTX_set_verify(
+                self.context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT if verify_peer else SSL_VERIFY_NONE,
+                NULL)
+            self.use_tickets(credentials.ticket_key, VERIFIED_CONTEXT if verify_peer else SESSION_CONTEXT)
+        else:
+            if credentials.trusted is None:
+                SSL_CTX_set_default_verify_paths(self.context)
+            SSL_CTX_set_verify(self.context, SSL_VERIFY_PEER, NULL)
+
+    def __dealloc__(self):
+        SSL_CTX_free(self.context)
+
+    cdef int use_protocols(self, names) except -1:
+        """Those versions, and none between that is not named."""
+        cdef uint64_t without = 0
+        for name in names:
+            if name not in VERSIONS:
+                raise TlsError("protocols", f"'{name}' is none of {', '.join(VERSIONS)}")
+        numbers = [VERSIONS[name] for name in names]
+        if not SSL_CTX_set_min_proto_version(self.context, min(numbers)) \
+                or not SSL_CTX_set_max_proto_version(self.context, max(numbers)):
+            raise TlsError("protocols", last_error())
+        if "TLSv1" not in names:
+            without |= SSL_OP_NO_TLSv1
+        if "TLSv1.1" not in names:
+            without |= SSL_OP_NO_TLSv1_1
+        if "TLSv1.2" not in names:
+            without |= SSL_OP_NO_TLSv1_2
+        if "TLSv1.3" not in names:
+            without |= SSL_OP_NO_TLSv1_3
+        if min(numbers) < TLS1_2_VERSION:
+            # Those who name the old versions mean it: OpenSSL's own default level has no signature for them.
+            SSL_CTX_set_cipher_list(self.context, b"DEFAULT:@SECLEVEL=0")
+        SSL_CTX_set_options(self.context, without)
+        return 0
+
+    cdef int use_ciphers(self, str text) except -1:
+        if not SSL_CTX_set_cipher_list(self.context, text.encode()):
+            raise TlsError("ciphers", last_error())
+        return 0
+
+    cdef int use_groups(self) except -1:
+        """Key exchange with the usual groups. With certificates of clients all count: keys may be of others."""
+        for groups in SERVER_GROUPS:
+            if SSL_CTX_set1_groups_list(self.context, groups):
+                return 0
+            ERR_clear_error()
+        return 0  # OpenSSL has been told to allow fewer: its own list, then
+
+    cdef int use_certificates(self, str text) except -1:
+        """Ours first, then those between it and the authority."""
+        cdef bytes octets = text.encode()
+        cdef BIO* bio = BIO_new_mem_buf(<const char*>octets, <int>len(octets))
+        cdef X509* certificate
+        cdef int days = 0, seconds = 0
+        cdef bint first = True
+        if bio is NULL:
+            raise MemoryError("certificates")
+        try:
+            while True:
+                certificate = PEM_read_bio_X509(bio, NULL, give_password, NULL)
+                if certificate is NULL:
+                    if first:
+                        raise TlsError("certificates", last_error())
+                    return at_end("certificates")
+                try:
+                    if first:
+                        if not SSL_CTX_use_certificate(self.context, certificate):
+                            raise TlsError("certificates", last_error())
+                    elif not SSL_CTX_add1_chain_cert(self.context, certificate):
+                        raise TlsError("certificates", last_error())
+                    if ASN1_TIME_diff(&days, &seconds, NULL, X509_get0_notAfter(certificate)):
+                        end = time.time() + DAY * days + seconds
+                        self.expires = end if first else min(self.expires, end)
+                finally:
+                    X509_free(certificate)
+                first = False
+        finally:
+            BIO_free(bio)
+
+    cdef int use_key(self, str text, password) except -1:
+        cdef bytes octets = text.encode()
+        cdef bytes secret = b"" if password is None else password.encode()
+        cdef Password given
+        cdef BIO* bio = BIO_new_mem_buf(<const char*>octets, <int>len(octets))
+        cdef EVP_PKEY* key
+        if bio is NULL:
+            raise MemoryError("key")
+        given.data = secret
+        given.size = <int>len(secret)
+        given.asked = False
+        key = PEM_read_bio_PrivateKey(bio, NULL, give_password, &given)
+        BIO_free(bio)
+        if key is NULL:
+            reason = last_error()
+            if given.asked and password is None:
+                reason = "it has a password, and none is given"
+            elif given.asked:  # OpenSSL's reason depends on chance: one wrong password in 256 seems to decrypt it
+                reason = "the password given does not open it"
+            elif "-----BEGIN" not in text or "PRIVATE KEY-----" not in text:
+                reason = "there is no private key"
+            raise TlsError("key", reason)
+        try:
+            if not SSL_CTX_use_PrivateKey(self.context, key) or not SSL_CTX_check_private_key(self.context):
+                raise TlsError("key", last_error())
+        finally:
+            EVP_PKEY_free(key)
+        return 0
+
+    cdef int trust(self, str text) except -1:
+        """Certificates of authorities; with revocation lists among them, what is revoked is refused."""
+        cdef bytes octets = text.encode()
+        cdef BIO* bio = BIO_new_mem_buf(<const char*>octets, <int>len(octets))
+        cdef X509_STORE* store = SSL_CTX_get_cert_store(self.context)
+        cdef X509* certificate
+        cdef X509_CRL* revoked
+        cdef int found = 0, lists = 0
+        if bio is NULL:
+            raise MemoryError("certificates of authorities")
+        try:
+            while True:
+                certificate = PEM_read_bio_X509(bio, NULL, give_password, NULL)
+                if certificate is NULL:
+                    break
+                found += 1
+                X509_STORE_add_cert(store, certificate)
+                if self.server:
+                    SSL_CTX_add_client_CA(self.context, certificate)
+                X509_free(certificate)
+            if not found:
+                raise TlsError("trusted", last_error())
+            at_end("trusted")
+        finally:
+            BIO_free(bio)
+        bio = BIO_new_mem_buf(<const char*>octets, <int>len(octets))
+        if bio is NULL:
+            raise MemoryError("revocation lists")
+        try:
+            while True:
+                revoked = PEM_read_bio_X509_CRL(bio, NULL, give_password, NULL)
+                if revoked is NULL:
+                    break
+                lists += 1
+                X509_STORE_add_crl(store, revoked)
+                X509_CRL_free(revoked)
+            at_end("trusted")
+        finally:
+            BIO_free(bio)
+        if lists:
+            X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK)
+        return 0
+
+    cdef int use_tickets(self, bytes key, bytes context) except -1:
+        """Sessions are resumed by tickets only, which any worker can read. context: of the listeners that take them."""
+        SSL_CTX_set_session_cache_mode(self.context, SSL_SESS_CACHE_OFF)
+        SSL_CTX_set_session_id_context(self.context, <const unsigned char*><const char*>context, <unsigned>len(context))
+        if not key:
+            SSL_CTX_set_options(self.context, SSL_OP_NO_TICKET)
+            SSL_CTX_set_num_tickets(self.context, 0)
+        elif not SSL_CTX_set_tlsext_ticket_keys(self.context, <void*><const char*>key, <long>len(key)):
+            raise TlsError("certificates", last_error())
+        else:
+            SSL_CTX_set_num_tickets(self.context, 1)
+        return 0

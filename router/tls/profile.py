@@ -1,0 +1,215 @@
+"""The files of an sslProfile: read, and checked as connections would use them (security.md 3.1, 3.5, 3.8, 3.9)."""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from router.config import password
+from router.config.entities import Configuration, EndpointConfig, ListenerConfig, SslProfileConfig
+from router.control.ops import Credentials
+from router.tls.context import TlsContext, TlsError
+
+MAX_FILE: Final = 4 << 20  # octets; a file with all public authorities has a quarter of a million
+# Contents that stand for a file that cannot be read: connections are refused as for one that makes no sense, and never
+# go without what it was to hold.
+UNREADABLE: Final = "\n"
+PASSWORD_FORMS: Final = ("pass", "literal")
+UID_LETTERS: Final = "csloun125"  # of `uidFormat`
+READABLE_BY_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+# Attributes of a profile, by the part of the credentials that OpenSSL finds fault with.
+_ATTRIBUTES: Final = {
+    "certificates": "certFile",
+    "key": "privateKeyFile",
+    "trusted": "caCertFile",
+    "peer": "caCertFile",
+    "ciphers": "ciphers",
+    "protocols": "protocols",
+}
+
+Remark = tuple[str, str, str]  # log module, level, text
+
+
+class Use(NamedTuple):
+    """What connections do with credentials. verify_peer: of a server, clients have to present a certificate."""
+
+    server: bool
+    verify_peer: bool
+
+
+class Fault(NamedTuple):
+    """What is wrong with an attribute of a profile, or with the file that it names."""
+
+    attribute: str
+    place: str | None  # value of the attribute
+    reason: str
+
+    def __str__(self) -> str:
+        place = "" if self.place is None else f" {self.place}"
+        return f"{self.attribute}{place}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """The contents of the files of a profile.
+
+    names: users by what `uidFormat` makes of their certificates; None: as it makes them. expires: seconds since the
+    epoch when the first certificate of ours does; None: there is none. faults: in the credentials. names_fault: in the
+    file of names. digest: of the credentials.
+    """
+
+    credentials: Credentials
+    names: Mapping[str, str] | None
+    expires: float | None
+    faults: Sequence[Fault]
+    names_fault: Fault | None
+    remarks: Sequence[Remark]
+    digest: bytes
+
+
+def uses_of(configuration: Configuration) -> dict[str, set[Use]]:
+    """What listeners and connectors do with the profiles that they name, by name."""
+    found: dict[str, set[Use]] = {}
+    endpoints: Iterable[EndpointConfig] = (*configuration.listeners, *configuration.connectors)
+    for endpoint in endpoints:
+        if endpoint.ssl_profile is not None:
+            found.setdefault(endpoint.ssl_profile, set()).add(use_of(endpoint))
+    return found
+
+
+def use_of(endpoint: EndpointConfig) -> Use:
+    """What a listener or connector does with its profile."""
+    if isinstance(endpoint, ListenerConfig):
+        # An HTTP listener asks for certificates only where there is an authority to compare them with.
+        return Use(server=True, verify_peer=endpoint.verifies_peer and not endpoint.http)
+    return Use(server=False, verify_peer=True)
+
+
+def files_of(config: SslProfileConfig) -> tuple[str, ...]:
+    """All files that a profile names."""
+    named = [config.certificate_file, config.key_file, config.trusted_file, config.uid_mapping_file]
+    if config.password is not None and password.in_file(config.password):
+        named.append(config.password.partition(":")[2])
+    return tuple(path for path in named if path is not None)
+
+
+def read_profile(config: SslProfileConfig, uses: Iterable[Use]) -> Material:
+    """Read and check. Takes as long as the file systems do, and raises nothing because of a file."""
+    faults: list[Fault] = []
+    remarks: list[Remark] = []
+
+    def content(attribute: str, path: str | None) -> str | None:
+        if path is None:
+            return None
+        try:
+            return _read(path)
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            faults.append(Fault(attribute, path, getattr(error, "strerror", None) or str(error)))
+            return UNREADABLE
+
+    certificates = content("certFile", config.certificate_file)
+    key = content("privateKeyFile", config.key_file)
+    trusted = content("caCertFile", config.trusted_file)
+    remarks += _exposed(config.key_file or config.certificate_file if certificates is not None else None)
+    secret = None
+    if config.password is not None:
+        secret, remark = password.find(config.password, PASSWORD_FORMS)
+        remarks += [] if remark is None else [remark]
+    if config.uid_format is not None and (letter := unknown_letter(config.uid_format)) is not None:
+        text = f"sslProfile '{config.name}': Unrecognized component '{letter}' in uidFormat: users have the whole name"
+        remarks.append(("CONN_MGR", "warning", text))
+    credentials = Credentials(
+        certificates=certificates,
+        key=key,
+        password=secret,
+        trusted=trusted,
+        ciphers=config.ciphers,
+        protocols=list(config.protocols),
+    )
+    expires = None
+    for use in sorted({*uses} or {Use(server=False, verify_peer=True)}):
+        try:
+            context = TlsContext(credentials, server=use.server, verify_peer=use.verify_peer)
+        except TlsError as error:
+            fault = _fault(config, error)
+            if all(each.attribute != fault.attribute for each in faults):
+                faults.append(fault)
+        else:
+            expires = context.expires or None
+    names, names_fault = _names(config.uid_mapping_file)
+    return Material(credentials, names, expires, faults, names_fault, remarks, _digest(credentials))
+
+
+def unknown_letter(uid_format: str) -> str | None:
+    """The first letter that means nothing in a `uidFormat` (security.md T-21)."""
+    return next((letter for letter in uid_format if letter not in UID_LETTERS), None)
+
+
+def _read(path: str) -> str:
+    """Raises OSError and ValueError. What is no text in a PEM file stands outside of what it is read for."""
+    with open(path, "rb", opener=password.open_regular) as file:
+        octets = file.read(MAX_FILE + 1)
+    if len(octets) > MAX_FILE:
+        raise ValueError(f"The file is longer than {MAX_FILE} octets")
+    return octets.decode("utf-8", "replace")
+
+
+def _exposed(path: str | None) -> list[Remark]:
+    """A warning, if others can read the file with the private key."""
+    if path is None:
+        return []
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return []  # told as what it is when it was to be read
+    if not mode & READABLE_BY_OTHERS:
+        return []
+    return [("CONN_MGR", "warning", f"Private key {path} can be read by others (mode {stat.S_IMODE(mode):04o})")]
+
+
+def _fault(config: SslProfileConfig, error: TlsError) -> Fault:
+    attribute = _ATTRIBUTES[error.part]
+    if error.part == "peer":
+        return Fault(attribute, None, str(error))
+    if error.part == "key" and config.key_file is None:
+        return Fault(attribute, config.certificate_file, str(error))
+    place = {
+        "certFile": config.certificate_file,
+        "privateKeyFile": config.key_file,
+        "caCertFile": config.trusted_file,
+        "ciphers": config.ciphers,
+        "protocols": " ".join(config.protocols),
+    }[attribute]
+    return Fault(attribute, place, str(error))
+
+
+def _names(path: str | None) -> tuple[Mapping[str, str] | None, Fault | None]:
+    """The users in a `uidNameMappingFile` (security.md T-23)."""
+    if path is None:
+        return None, None
+    try:
+        found = json.loads(_read(path))
+    except (OSError, ValueError) as error:  # ValueError: no JSON, too
+        return None, Fault("uidNameMappingFile", path, getattr(error, "strerror", None) or str(error))
+    except RecursionError:
+        return None, Fault("uidNameMappingFile", path, "It is nested too deeply")
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+        return None, Fault("uidNameMappingFile", path, "It is not a JSON object with names as values")
+    return found, None
+
+
+def _digest(credentials: Credentials) -> bytes:
+    """The same for the same contents. Of no use to find out a secret: it never leaves the process."""
+    parts = (
+        credentials.certificates,
+        credentials.key,
+        credentials.password,
+        credentials.trusted,
+        credentials.ciphers,
+        " ".join(credentials.protocols),
+    )
+    return hashlib.sha256(json.dumps(parts).encode()).digest()

@@ -1,0 +1,142 @@
+"""The opening handshake of WebSocket, both sides (RFC 6455, 4; brokers-and-edge.md H-5)."""
+
+import binascii
+import hashlib
+import os
+import re
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from router.websocket.http import Head, HeadError, host_header, parse, parse_answer, parse_request
+
+VERSION: Final = "13"
+PROTOCOLS: Final = ("amqp", "binary")  # both mean AMQP; the first that the client names is taken
+SERVER_NAME: Final = "sluice-router"
+
+_MAGIC: Final = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_KEY_OCTETS: Final = 16
+_LOOPBACK: Final = re.compile(r"127(?:\.[0-9]{1,3}){3}")
+# Close frames that follow the answer at once: code and reason.
+_CANNOT_UPGRADE: Final = b"\x88\x10\x03\xf3cannot-upgrade"  # 1011
+_NO_PROTOCOL: Final = b"\x88\x11\x03\xeano sub-protocol"  # 1002
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """The answer to a request for WebSocket. octets: all of it, which may be nothing; accepted: AMQP follows."""
+
+    octets: bytes
+    accepted: bool
+    refusal: str = ""
+
+
+def asks(octets: bytes) -> bool:
+    """Whether this head asks for a WebSocket, rightly or wrongly. Other requests are for pages."""
+    try:
+        return parse(octets).has("upgrade", "websocket")
+    except HeadError:
+        return False
+
+
+def answer(octets: bytes, *, enabled: bool = True) -> Upgrade:
+    """The answer to a head for which `asks` is true. enabled: `websockets` of the listener."""
+    try:
+        method, _, minor, head = parse_request(octets)
+        return _answer(method, minor, head, enabled)
+    except HeadError as error:
+        return _refused("400 Bad Request", str(error))
+
+
+def _answer(method: str, minor: int, head: Head, enabled: bool) -> Upgrade:
+    """Raises HeadError."""
+    if method != "GET" or minor == 0:
+        raise HeadError("an upgrade needs GET and HTTP/1.1")
+    host, origin = head.one("host"), head.one("origin")
+    if host is None:
+        raise HeadError("there is no Host")
+    if origin is not None and _is_local(f"//{host}") and not _is_local(origin):
+        return _refused("403 Forbidden", "a page of another site may not use a listener of this machine")
+    if "transfer-encoding" in head.headers or head.one("content-length") not in (None, "0"):
+        raise HeadError("an upgrade has no body")
+    if not head.has("connection", "upgrade"):
+        raise HeadError("Connection does not say Upgrade")
+    if head.one("sec-websocket-version") != VERSION:
+        return _refused("426 Upgrade Required", "the version is not 13", f"Sec-WebSocket-Version: {VERSION}\r\n")
+    key = head.one("sec-websocket-key")
+    if key is None or not _is_key(key):
+        raise HeadError("Sec-WebSocket-Key is no key")
+    asked = head.tokens("sec-websocket-protocol")
+    protocol = next((each for each in asked if each in PROTOCOLS), None)
+    if asked and protocol is None:
+        return Upgrade(b"", accepted=False, refusal=f"sub-protocol {asked[0][:40]!r} is unknown")
+    named = "" if protocol is None else f"Sec-WebSocket-Protocol: {protocol}\r\n"
+    octets = (
+        "HTTP/1.1 101 Switching Protocols\r\n"
+        f"Server: {SERVER_NAME}\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Accept: {accept_of(key)}\r\n{named}\r\n"
+    ).encode()
+    if not enabled:
+        return Upgrade(octets + _CANNOT_UPGRADE, accepted=False, refusal="the listener has websockets: no")
+    if protocol is None:
+        return Upgrade(octets + _NO_PROTOCOL, accepted=False, refusal="the client names no sub-protocol")
+    return Upgrade(octets, accepted=True)
+
+
+def _is_local(url: str) -> bool:
+    """Whether a URL leads to the machine that asks. `null`, which pages without an origin have, does not."""
+    try:
+        name = urlsplit(url).hostname or ""
+    except ValueError:
+        return False
+    return name in ("localhost", "::1") or name.endswith(".localhost") or _LOOPBACK.fullmatch(name) is not None
+
+
+def _refused(status: str, reason: str, header: str = "") -> Upgrade:
+    body = f"{reason}\n"
+    octets = (
+        f"HTTP/1.1 {status}\r\nServer: {SERVER_NAME}\r\n{header}Content-Type: text/plain; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{body}"
+    )
+    return Upgrade(octets.encode(), accepted=False, refusal=reason)
+
+
+def _is_key(key: str) -> bool:
+    try:
+        return len(b64decode(key, validate=True)) == _KEY_OCTETS
+    except (binascii.Error, ValueError):
+        return False
+
+
+def accept_of(key: str) -> str:
+    """What a server answers to a key."""
+    return b64encode(hashlib.sha1(f"{key}{_MAGIC}".encode(), usedforsecurity=False).digest()).decode()
+
+
+def make_key() -> str:
+    """A key for a request, never the same."""
+    return b64encode(os.urandom(_KEY_OCTETS)).decode()
+
+
+def request(host: str, port: str, path: str, key: str) -> bytes:
+    """The request of a client."""
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: {host_header(host, port)}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: {VERSION}\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
+    ).encode("ascii")
+
+
+def check(octets: bytes, key: str) -> None:
+    """The answer to that request. Raises HeadError."""
+    status, head = parse_answer(octets)
+    if status != 101:
+        raise HeadError(f"the server answers {head.start[9:60]}")
+    if not head.has("upgrade", "websocket") or not head.has("connection", "upgrade"):
+        raise HeadError("the server does not upgrade")
+    if head.one("sec-websocket-accept") != accept_of(key):
+        raise HeadError("Sec-WebSocket-Accept does not fit the key")
+    if head.one("sec-websocket-protocol") != "amqp":
+        raise HeadError("the server does not take sub-protocol amqp")
+    if head.tokens("sec-websocket-extensions"):
+        raise HeadError("the server uses an extension that was not asked for")

@@ -1,0 +1,88 @@
+"""Heads of HTTP/1.1 messages: what comes before a WebSocket, and before a proxy's tunnel (RFC 9112).
+
+Strict: what two parsers could understand in two ways is refused.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+MAX_HEAD: Final = 16384  # octets
+END: Final = b"\r\n\r\n"
+
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_REQUEST: Final = re.compile(r"([A-Z]{1,20}) ([\x21-\x7e]+) HTTP/1\.([01])")
+_STATUS: Final = re.compile(r"HTTP/1\.[01] ([0-9]{3})(?: [\t\x20-\x7e\x80-\xff]*)?")
+
+
+class HeadError(Exception):
+    """No head of HTTP; the text says why."""
+
+
+class Head:
+    """Start line and headers. Owner: whoever reads them."""
+
+    __slots__ = ("headers", "start")
+
+    def __init__(self, start: str, headers: Mapping[str, list[str]]) -> None:
+        self.start = start
+        self.headers = headers  # values by name in lower case
+
+    def one(self, name: str) -> str | None:
+        """The value of a header that may come once; None: it is not there. Raises HeadError."""
+        values = self.headers.get(name, [])
+        if len(values) > 1:
+            raise HeadError(f"{name} comes {len(values)} times")
+        return values[0] if values else None
+
+    def tokens(self, name: str) -> list[str]:
+        """The items of a header that is a list."""
+        items = (item.strip() for value in self.headers.get(name, []) for item in value.split(","))
+        return [item for item in items if item]
+
+    def has(self, name: str, token: str) -> bool:
+        """Whether a list has an item, whatever its case."""
+        return token in (item.lower() for item in self.tokens(name))
+
+
+def parse(octets: bytes) -> Head:
+    """A whole head, its empty line included. Raises HeadError."""
+    if not octets.endswith(END) or len(octets) > MAX_HEAD:
+        raise HeadError("it has no end, or is too long")
+    start, *lines = octets[: -len(END)].decode("latin-1").split("\r\n")
+    headers: dict[str, list[str]] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise HeadError("a header is malformed")
+        headers.setdefault(name.lower(), []).append(value.strip("\t "))
+    return Head(start, headers)
+
+
+def parse_request(octets: bytes) -> tuple[str, str, int, Head]:
+    """Method, target and minor version of a request, and its head. Raises HeadError."""
+    head = parse(octets)
+    found = _REQUEST.fullmatch(head.start)
+    if found is None:
+        raise HeadError("the request line is malformed")
+    return found[1], found[2], int(found[3]), head
+
+
+def parse_answer(octets: bytes) -> tuple[int, Head]:
+    """The status of an answer, and its head. Raises HeadError."""
+    head = parse(octets)
+    found = _STATUS.fullmatch(head.start)
+    if found is None:
+        raise HeadError("the status line is malformed")
+    return int(found[1]), head
+
+
+def printable(host: str) -> bool:
+    """Whether a text may stand in a head."""
+    return all("\x21" <= character <= "\x7e" for character in host)
+
+
+def host_header(host: str, port: str) -> str:
+    """What a client calls a server: an IPv6 address has brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

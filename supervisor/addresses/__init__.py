@@ -1,0 +1,1 @@
+"""The address table, address settings, exchanges, and the router's own addresses."""

@@ -1,0 +1,264 @@
+"""Address settings at run time: what is in force, and the changes that are on their way to records and workers.
+
+The supervisor decides by a changed setting at once. Existing address records and the workers get it in epochs of at
+most OPS_AN_EPOCH ops, each after all workers have acknowledged the previous one: a worker applies an epoch between two
+wakes, and the pause must be short. A pattern and its addresses change in the same epoch if they fit.
+
+Changes are made in rounds: find the records concerned, then send the epochs. Later changes do not interrupt a round;
+another round follows for them. So endless changes cannot prevent each other. No input or output here.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from router.addressing.address import FALLBACK_PHASE, MOBILE
+from router.addressing.settings import BALANCED, AddressSettings, Setting
+from router.config.entities import AddressConfig
+from router.control.ops import DefaultOp, Op, SettingOp, SettingsOp
+from supervisor.addresses.record import Record
+from supervisor.addresses.table import Table
+from supervisor.configuration.change import AddressPlan, ConfigurationChange
+from supervisor.configuration.ops import address_entries, address_entry
+from supervisor.processes.epochs import Epochs
+from supervisor.subsystem import Subsystem
+
+# Measured with 1,000 changed patterns (loadtests/reload.py): a worker is busy for 0.3 ms with an epoch of this many.
+OPS_AN_EPOCH: Final = 100
+# Records examined in one turn of the supervisor, 3 to 5 microseconds each; and how much faster are records skipped
+# whose names begin differently from all changed patterns.
+RECORDS_A_TURN: Final = 250
+PASSED_FOR_ONE: Final = 16
+# Beginnings of patterns that names are compared with; with more, all records are examined.
+MOST_BEGINNINGS: Final = 32
+
+_SEPARATORS: Final = (".", "/")
+NAME_AT: Final = 2  # in the key of a mobile address, behind class and phase
+
+
+class Settings(Subsystem):
+    """The address settings of the router. Owner: supervisor."""
+
+    def __init__(self, table: Table, epochs: Epochs[Any], entries: Mapping[str, Setting], default: str) -> None:
+        """entries: settings by canonical pattern."""
+        self.current: Final = AddressSettings(entries.items(), default)
+        self._table = table
+        self._epochs = epochs
+        self._entries: dict[str, Setting] = dict(entries)
+        # The next round: its patterns, in order, and whether there is one.
+        self._changed: dict[str, None] = {}
+        self._default_changed = False
+        self._again = False
+        # The present round: the search, until it has ended; then the patterns to announce.
+        self._scan: Iterator[Record] | None = None
+        self._beginnings: tuple[str, ...] | None = None  # of names
+        self._round: dict[str, None] = {}
+        self._round_default = False
+        self._announcing = False
+        # Records to be changed, by the id of the setting that applies; the setting is kept, so that its id stays
+        # unique.
+        self._found: dict[int, tuple[Setting, list[Record]]] = {}
+        self._waiting: deque[SettingOp | DefaultOp | Record] = deque()  # to be announced next
+        self._sent = 0  # epoch of the last part
+        self._begun = 0  # rounds
+        self._ended = 0
+        self._when_in_force: deque[tuple[int, Callable[[], object]]] = deque()  # round, action after its end
+
+    def snapshot_ops(self) -> Iterable[Op]:
+        return (SettingsOp(list(self._entries.items()), self.current.default.distribution),)
+
+    def get(self, pattern: str) -> Setting | None:
+        """The setting of a canonical pattern, or None."""
+        return self._entries.get(pattern)
+
+    def patterns(self) -> Iterable[str]:
+        """All canonical patterns."""
+        return self._entries.keys()
+
+    def put(self, pattern: str, setting: Setting) -> None:
+        """Add a canonical pattern, or change its setting."""
+        if self._entries.get(pattern) != setting:
+            self._entries[pattern] = setting
+            self.current.put(pattern, setting)
+            self._note([pattern])
+
+    def drop(self, pattern: str) -> None:
+        """Remove a pattern that is there."""
+        del self._entries[pattern]
+        self.current.drop(pattern)
+        self._note([pattern])
+
+    def set_default(self, distribution: str) -> None:
+        """Change what applies to addresses that no pattern matches."""
+        if distribution != self.current.default.distribution:
+            self.current.set_default(distribution)
+            self._default_changed = True
+            self._note([])
+
+    def replace(self, entries: Mapping[str, Setting], prepared: AddressSettings, changed: Iterable[str]) -> None:
+        """Change everything at once.
+
+        prepared: the same entries, and the default, ready to be looked up. changed: patterns that differ from before.
+        """
+        changed = list(changed)
+        self._default_changed |= prepared.default.distribution != self.current.default.distribution
+        if changed or self._default_changed:
+            self._entries = dict(entries)
+            self.current.become(prepared)
+            self._note(changed)
+
+    def commit(self, change: ConfigurationChange) -> None:
+        if not change.whole:
+            for address in change.removed(AddressConfig):
+                self.drop(address_entry(address)[0])
+            for address in change.made(AddressConfig):
+                self.put(*address_entry(address))
+            return
+        plan = change.addresses
+        if plan is None:
+            entries, _ = address_entries(change.new.addresses)
+            patterns = {**entries, **dict.fromkeys(self._entries)}
+            changed = [pattern for pattern in patterns if self._entries.get(pattern) != entries.get(pattern)]
+            current = AddressSettings(entries.items(), change.new.router.default_distribution)
+            plan = AddressPlan(entries, current, changed)
+        self.replace(plan.entries, plan.settings, plan.changed)
+
+    def _note(self, changed: Iterable[str]) -> None:
+        """Something has changed: another round follows."""
+        self._changed.update(dict.fromkeys(changed))
+        self._again = True
+
+    # Bringing changes to records and workers
+
+    @property
+    def settled(self) -> bool:
+        """Whether all changes have been sent."""
+        return not self._again and not self._under_way
+
+    @property
+    def _under_way(self) -> bool:
+        return self._scan is not None or self._announcing
+
+    def when_in_force(self, action: Callable[[], object]) -> None:
+        """Call `action` when all workers use the present configuration."""
+        self._when_in_force.append((self._begun + self._again, action))
+
+    @property
+    def waiting(self) -> bool:
+        return not self.settled and (not self._announcing or self._may_send())
+
+    def _may_send(self) -> bool:
+        """Whether all workers have acknowledged the last epoch."""
+        return self._epochs.settled(self._table.epoch) >= self._sent
+
+    def step(self) -> None:
+        """Continue the round, for about a millisecond."""
+        if self._again and not self._under_way:
+            self._begin()
+        if self._scan is not None:
+            self._look(self._scan)
+        if self._announcing and self._may_send():
+            self._announce_some()
+        while self._when_in_force and self._when_in_force[0][0] <= self._ended:
+            self._epochs.call_when_all(self._table.pending_epoch, self._when_in_force.popleft()[1])
+
+    def _begin(self) -> None:
+        """Begin a round, for all changes so far."""
+        self._round, self._changed = self._changed, {}
+        self._round_default, self._default_changed = self._default_changed, False
+        self._again = False
+        self._begun += 1
+        self._beginnings = self._concerned()
+        self._scan = iter(list(self._table.records.values()))
+
+    def _concerned(self) -> tuple[str, ...] | None:
+        """Beginnings of the names of all records that the round can concern; None: any."""
+        firsts = {pattern.partition("/")[0] for pattern in self._round}
+        if self._round_default or len(firsts) > MOST_BEGINNINGS or not firsts.isdisjoint("*#"):
+            return None
+        return (*firsts, *_SEPARATORS)
+
+    def _look(self, scan: Iterator[Record]) -> None:
+        left = RECORDS_A_TURN * PASSED_FOR_ONE
+        while left > 0:
+            record = next(scan, None)
+            if record is None:
+                self._scan = None
+                self._announcing = True
+                return
+            left -= 1
+            if self._beginnings is not None and not record.key.startswith(self._beginnings, NAME_AT):
+                continue
+            left -= PASSED_FOR_ONE - 1
+            setting = self._setting(record)
+            if setting is not None and not self._as_set(record, setting):
+                self._found.setdefault(id(setting), (setting, []))[1].append(record)
+
+    def _setting(self, record: Record) -> Setting | None:
+        """The setting of a record's address; None where none applies."""
+        if record.fixed or record.inproc:
+            return None
+        return self.current.lookup(record.key[NAME_AT:]) if record.key[0] == MOBILE else self.current.default
+
+    def _announce_some(self) -> None:
+        """Fill an epoch: with the rest of a pattern, then with further patterns as long as they fit."""
+        count = 0
+        while count < OPS_AN_EPOCH and (self._waiting or self._collect()):
+            if count and count + len(self._waiting) > OPS_AN_EPOCH:
+                break
+            while self._waiting and count < OPS_AN_EPOCH:
+                self._announce(self._waiting.popleft())
+                count += 1
+        if count:
+            self._sent = self._table.next_epoch
+        else:
+            self._announcing = False
+            self._ended = self._begun
+
+    def _collect(self) -> bool:
+        """Take the next changed pattern with its addresses, then addresses whose pattern is gone; False: nothing is
+        left."""
+        if self._round:
+            pattern = next(iter(self._round))
+            del self._round[pattern]
+            self._waiting.append(SettingOp(pattern, self._entries.get(pattern)))
+            setting = self.current.get(pattern)
+            if setting is not None and id(setting) in self._found:
+                self._waiting += self._found.pop(id(setting))[1]
+            return True
+        if self._round_default:
+            self._round_default = False
+            self._waiting.append(DefaultOp(self.current.default.distribution))
+        if self._found:
+            self._waiting += self._found.pop(next(iter(self._found)))[1]
+        return bool(self._waiting)
+
+    def _announce(self, item: SettingOp | DefaultOp | Record) -> None:
+        if not isinstance(item, Record):
+            self._table.change(item)
+        elif self._table.records.get(item.key) is item and (setting := self._setting(item)) is not None:
+            self._treat(item, setting)
+
+    def _treat(self, record: Record, setting: Setting) -> None:
+        """Apply its setting to a record."""
+        record.treatment = self._treatment(record, setting)
+        record.priority, record.overflow = setting.priority, setting.overflow
+        if record.scope != setting.scope:
+            record.scope = setting.scope
+            self._table.scope_changed(record)
+        self._table.set_fallback(record, setting)
+
+    def _treatment(self, record: Record, setting: Setting) -> str:
+        """The treatment that a record should have."""
+        if record.key[0] == MOBILE and record.key[1] == FALLBACK_PHASE:
+            return BALANCED
+        if record.hint is not None and setting is self.current.default:
+            return record.hint
+        return setting.distribution
+
+    def _as_set(self, record: Record, setting: Setting) -> bool:
+        """Whether a record has the treatment of its setting."""
+        same = record.treatment == self._treatment(record, setting)
+        same = same and record.priority == setting.priority and record.overflow == setting.overflow
+        same = same and record.scope == setting.scope
+        return same and (record.key[:2] != "M0" or setting.fallback is (record.fallback is not None))

@@ -1,0 +1,67 @@
+"""In-process endpoints for tests of clients and tools, with option -T (management.md 3.2). They behave as their names
+say, for the specification names them only:
+
+    echo      sends each message back to its reply-to, otherwise as it came
+    sink      accepts what it is sent
+    discard   rejects what it is sent
+    deny      refuses every attach
+    source    sends numbered messages, as many as a receiver gives credit for (router/links/source_link.pyx)
+    source_ps the same, settled
+"""
+
+from typing import Final
+
+from router.amqp.codec import decode, described_list, encode_described
+
+from router.addressing.address import MOBILE, key
+from router.amqp.errors import RemoteError
+from supervisor.addresses.inprocess import InProcess, LocalMessage
+from supervisor.links.attach import Attaching, Refused
+
+PREFIX: Final = "org.apache.qpid.dispatch.router/test/"
+DENIED: Final = Refused("qd:forbidden", "Connectivity to the deny node is forbidden")
+SOURCES: Final = {"source": False, "source_ps": True}  # whether their messages are settled
+
+_PROPERTIES: Final = 0x73
+_TO, _REPLY_TO = 2, 4
+_NULL: Final = b"\x40"
+
+
+def add_test_hooks(in_process: InProcess, attaching: Attaching) -> None:
+    """Make the endpoints."""
+
+    def send_back(message: LocalMessage) -> None:
+        found = echo(message.octets)
+        if found is not None:
+            in_process.send(*found, message.worker_index)
+
+    in_process.serve(key(MOBILE, f"{PREFIX}echo"), send_back)
+    in_process.serve(key(MOBILE, f"{PREFIX}sink"), _take)
+    in_process.open(key(MOBILE, f"{PREFIX}discard"), rejects=True)
+    attaching.refuse(key(MOBILE, f"{PREFIX}deny"), DENIED)
+    for name, settled in SOURCES.items():
+        attaching.produce(key(MOBILE, PREFIX + name), settled)
+
+
+def _take(message: LocalMessage) -> None:
+    """Accept the message and drop it."""
+
+
+def echo(octets: bytes) -> tuple[str, bytes] | None:
+    """The reply-to of a message, and the message with it as `to`; None without one, or if the message is invalid."""
+    at = 0
+    try:
+        while at < len(octets):
+            start = at
+            section, at = decode(octets, at)
+            if section.descriptor != _PROPERTIES:
+                continue
+            _, items = described_list(octets[start:at])
+            reply_to = section.value[_REPLY_TO] if len(items) > _REPLY_TO else None
+            if not isinstance(reply_to, str):
+                return None
+            items[_TO], items[_REPLY_TO] = items[_REPLY_TO], _NULL
+            return reply_to, octets[:start] + encode_described(_PROPERTIES, items) + octets[at:]
+    except (RemoteError, AttributeError, TypeError):  # not sections
+        return None
+    return None

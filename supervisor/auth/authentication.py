@@ -1,0 +1,296 @@
+"""Who clients are: exchanges of listeners with providers, between workers and the authentication process.
+
+The process is there while a listener needs it. Nothing in here waits, and nothing is decided here: the supervisor knows
+whose exchange it is, and keeps what the process says of a user.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from router.addressing.address import MOBILE, key
+from router.config import password
+from router.config.entities import AuthServiceConfig, Configuration, ListenerConfig, SaslUsersConfig, TokenIssuerConfig
+from router.control.handlers import Handlers
+from router.control.messages import (
+    LoginFailed,
+    Opened,
+    SaslBegin,
+    SaslChallenge,
+    SaslInit,
+    SaslOffer,
+    SaslOutcome,
+    SaslResponse,
+)
+from router.log import Log
+from supervisor.addresses.inprocess import InProcess
+from supervisor.auth.cbs import ADDRESS, TokenNode
+from supervisor.auth.client import AuthenticationProcess
+from supervisor.auth.failures import FailedLogins
+from supervisor.auth.messages import Accepted, Challenge, Configured, Facts, Offer, ProviderState, Refused
+from supervisor.auth.messages import Answer as Reply
+from supervisor.auth.providers import asks, context, providers
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.connections.connections import Connection
+from supervisor.connections.registry import Connections
+from supervisor.processes.worker import Worker, WorkerFaultError
+from supervisor.runtime.waker import Cancellable, Waker
+from supervisor.subsystem import Subsystem
+
+EXPIRED: Final = ("amqp:unauthorized-access", "the token of this connection has expired")
+MOST_RENEWALS: Final = 8  # tokens of a connection that are looked at: clients send one for each of their links
+MOST_PAUSE: Final = 3600.0  # seconds between two looks at a token that expires later
+_PROVIDERS: Final = (SaslUsersConfig, TokenIssuerConfig, AuthServiceConfig)
+
+
+class PolicyOfTokens(Protocol):
+    """What the policy says to users with tokens."""
+
+    def may_send(self, connection: Connection, address: str) -> bool:
+        """Whether a client may send to an address."""
+
+    def regroup(self, connection: Connection) -> None:
+        """Another token names other groups."""
+
+
+class Authentication(Subsystem):
+    """All exchanges. Owner: the core."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        connections: Connections,
+        in_process: InProcess,
+        policy: PolicyOfTokens,
+        waker: Waker,
+        log: Log,
+        name: str,
+    ) -> None:
+        """name: of the program, in lists of processes."""
+        self.failed: Final = FailedLogins()
+        self._configuration = configuration
+        self._connections: Final = connections
+        self._in_process: Final = in_process
+        self._policy: Final = policy
+        self._takes_tokens = False  # there is `$cbs`
+        self._waker: Final = waker
+        self._log: Final = log
+        self._name: Final = name
+        self._process: AuthenticationProcess | None = None
+        self._serial = 0
+        self._exchanges: dict[int, int] = {}  # by number of the connection
+        self._facts: dict[int, Facts] = {}  # of users who have logged in, by number of the connection
+        self._expiries: dict[int, Cancellable] = {}
+        self._renewals: Counter[int] = Counter()  # tokens that are being looked at, by number of the connection
+
+    @property
+    def process(self) -> AuthenticationProcess | None:
+        """The authentication process, as far as it was ever needed."""
+        return self._process
+
+    def states(self) -> Sequence[ProviderState]:
+        """What there is to say about providers, as far as the process has looked at them."""
+        return () if self._process is None else self._process.states
+
+    # The configuration
+
+    def start(self, configuration: Configuration) -> None:
+        self._use(configuration)
+        self._announce(configuration.listeners)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+        for timer in self._expiries.values():
+            timer.cancel()
+
+    def commit(self, change: ConfigurationChange) -> None:
+        if any(change.concerns(kind) for kind in (ListenerConfig, *_PROVIDERS)):
+            # What is wrong with providers is to be known at once. A listener may never see a client that logs in.
+            self._use(change.new, start=any(change.concerns(kind) for kind in _PROVIDERS))
+            self._announce(change.new.listeners if change.whole else change.made(ListenerConfig))
+        else:
+            self._configuration = change.new
+
+    def _use(self, configuration: Configuration, *, start: bool = True) -> None:
+        self._configuration = configuration
+        self._serial += 1
+        wanted = providers(configuration, self._serial, lambda written: password.find(written).text)
+        if wanted is None and self._process is None:
+            return
+        if self._process is None:
+            self._process = AuthenticationProcess(self._waker.loop, self._name, self._log, self._configured)
+        self._process.configure(wanted, start=start)
+        if not self._takes_tokens and any(listener.token_issuers for listener in configuration.listeners):
+            self._takes_tokens = True
+            node = TokenNode(self._opened, self.renew, self._may_answer, self._in_process.send)
+            self._in_process.serve(key(MOBILE, ADDRESS), node.handle)
+
+    def _opened(self, number: int | None) -> Connection | None:
+        return None if number is None else self._connections.opened.get(number)
+
+    def _may_answer(self, connection: Connection, address: str) -> bool:
+        """Where it receives from, or may send to."""
+        if self._policy.may_send(connection, address):
+            return True
+        record = self._in_process.find(address)
+        return record is not None and any(link.consumer and link.record is record for link in connection.links.values())
+
+    def _announce(self, listeners: Iterable[ListenerConfig]) -> None:
+        """The services that listeners use (security.md A-1)."""
+        for listener in listeners:
+            service = self._service(listener)
+            if service is not None:
+                place = f"{service.host}:{service.port_text}"
+                self._log.info("CONN_MGR", f"Using auth service {place} from  SASL Plugin {service.name}")
+
+    def _service(self, listener: ListenerConfig) -> AuthServiceConfig | None:
+        name = listener.sasl_plugin
+        if name is None:
+            return None
+        for each in self._configuration.of_type(AuthServiceConfig.type):
+            if each.name == name and isinstance(each, AuthServiceConfig):
+                return each
+        return None
+
+    def _configured(self, report: Configured) -> None:
+        for kind, name, text in report.problems:
+            self._log.error("AUTHSERVICE", f"{kind} {name} cannot be used: {text}")
+
+    # Exchanges
+
+    def messages(self, handlers: Handlers[Worker]) -> None:
+        handlers.on(SaslBegin, self._begin)
+        handlers.on(SaslInit, self._init)
+        handlers.on(SaslResponse, self._respond)
+        handlers.on(LoginFailed, self._failed)
+
+    def _begin(self, worker: Worker, message: SaslBegin) -> None:
+        connection = worker.connections.get(message.conn)
+        if connection is None:
+            return
+        listener = connection.origin
+        if not isinstance(listener, ListenerConfig) or message.conn in self._exchanges:
+            raise WorkerFaultError(f"{message.kind_name}: connection {message.conn} logs in already, or cannot")
+        service = self._service(listener)
+        if service is not None:
+            place = f"{service.host}:{service.port_text}"
+            text = f"[C{connection.number}] Enabling remote authentication service {place}"
+            self._log.info("SERVER", text)
+        router = self._configuration.router
+        if self._process is None or not asks(listener, router):
+            self._refuse(connection, "nobody can authenticate here")
+            return
+        known = context(listener, router, connection.number, connection.peer, message.external, message.encryption)
+        number = self._process.begin(known, lambda reply: self._replied(connection, reply))
+        self._exchanges[connection.number] = number
+
+    def _init(self, worker: Worker, message: SaslInit) -> None:
+        number = self._exchanges.get(message.conn)
+        if number is not None and message.conn in worker.connections and self._process is not None:
+            self._process.init(number, message.mechanism, message.response, message.hostname)
+
+    def _respond(self, worker: Worker, message: SaslResponse) -> None:
+        number = self._exchanges.get(message.conn)
+        if number is not None and message.conn in worker.connections and self._process is not None:
+            self._process.step(number, message.response)
+
+    def _failed(self, worker: Worker, message: LoginFailed) -> None:
+        """Also of clients that their worker has refused by itself."""
+        connection = worker.connections.get(message.conn)
+        if connection is not None:
+            host = connection.peer.rpartition(":")[0].strip("[]")
+            self.failed.add(connection.origin.name, message.mechanism, host)
+
+    def _replied(self, connection: Connection, reply: Reply) -> None:
+        """What the process says; the connection may be gone."""
+        number = connection.number
+        match reply:
+            case Offer():
+                self._connections.send(connection, SaslOffer(number, reply.mechanisms))
+            case Challenge():
+                self._connections.send(connection, SaslChallenge(number, reply.octets))
+            case Accepted():
+                if self._exchanges.pop(number, None) is not None:
+                    facts = self._facts[number] = reply.facts
+                    connection.groups = tuple(facts.groups)
+                    if facts.targets is not None and facts.sources is not None:
+                        connection.permissions = facts.targets, facts.sources
+                    outcome = SaslOutcome(conn=number, user=reply.user, additional=reply.additional)
+                    self._connections.send(connection, outcome)
+            case Refused():
+                self._exchanges.pop(number, None)
+                self._refuse(connection, reply.text)
+        self._waker.wake()
+
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        self._connections.send(connection, SaslOutcome(conn=connection.number, user=None, reason=reason))
+
+    # Connections
+
+    def connection_opened(self, connection: Connection, message: Opened) -> None:
+        facts = self._facts.get(connection.number)
+        if facts is not None and facts.expires is not None:
+            self._expire_at(connection, facts.expires)
+
+    def connection_closed(self, connection: Connection) -> None:
+        self._facts.pop(connection.number, None)
+        timer = self._expiries.pop(connection.number, None)
+        if timer is not None:
+            timer.cancel()
+        number = self._exchanges.pop(connection.number, None)
+        if number is not None and self._process is not None:
+            self._process.cancel(number)
+
+    # Tokens that expire
+
+    def renew(self, connection: Connection, token: str, then: Callable[[str | None], None]) -> None:
+        """The user of an open connection shows another token; `then` is called with why it is refused, or None."""
+        listener, router = connection.origin, self._configuration.router
+        if self._process is None or not isinstance(listener, ListenerConfig) or not listener.token_issuers:
+            then("the listener takes no tokens")
+            return
+        if self._renewals[connection.number] >= MOST_RENEWALS:
+            then("too many tokens at the same time")
+            return
+        self._renewals[connection.number] += 1
+        known = context(listener, router, connection.number, connection.peer, None, 0)
+        self._process.check(known, token, lambda reply: self._renewed(connection, reply, then))
+
+    def _renewed(self, connection: Connection, reply: Reply, then: Callable[[str | None], None]) -> None:
+        self._renewals[connection.number] -= 1
+        if not self._renewals[connection.number]:
+            del self._renewals[connection.number]
+        if connection.number not in self._connections.opened:
+            return
+        if not isinstance(reply, Accepted):
+            then("the token is refused")
+        elif reply.user != connection.user:
+            then("the token is for another user")
+        else:
+            self._facts[connection.number] = reply.facts
+            if reply.facts.expires is not None:
+                self._expire_at(connection, reply.facts.expires)
+            then(None)
+            connection.groups = tuple(reply.facts.groups)
+            self._policy.regroup(connection)
+        self._waker.wake()
+
+    def _expire_at(self, connection: Connection, seconds: float) -> None:
+        """seconds: since the epoch."""
+        timer = self._expiries.pop(connection.number, None)
+        if timer is not None:
+            timer.cancel()
+        left = seconds - time.time()
+        # A clock that was set, and times beyond what a timer takes, are looked at again.
+        pause = min(max(left, 0.0), MOST_PAUSE)
+        self._expiries[connection.number] = self._waker.later(pause, lambda: self._due(connection, seconds))
+
+    def _due(self, connection: Connection, seconds: float) -> None:
+        if seconds > time.time():
+            self._expire_at(connection, seconds)
+            return
+        del self._expiries[connection.number]
+        self._connections.close(connection, *EXPIRED)
+        self._waker.wake()

@@ -1,0 +1,69 @@
+"""Tokens that clients send over a link to `$cbs`, to renew the one that they have logged in with (AMQP claims-based
+security): operation `put-token`, answered with 202, 400 or 401.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from router.amqp.errors import AmqpError
+from router.client.message import Message, decode
+from supervisor.addresses.inprocess import LocalMessage
+from supervisor.connections.connections import Connection
+
+ADDRESS: Final = "$cbs"
+OPERATION: Final = "put-token"
+# Has a token of a connection checked; the last parameter is called with why it is refused, None: it counts from now on.
+Renew = Callable[[Connection, str, Callable[[str | None], None]], None]
+ACCEPTED, BAD_REQUEST, UNAUTHORIZED = 202, 400, 401
+
+
+class TokenNode:
+    """The handler of messages to `$cbs`. Owner: the core."""
+
+    def __init__(
+        self,
+        find: Callable[[int | None], Connection | None],
+        renew: Renew,
+        may_answer: Callable[[Connection, str], bool],
+        send: Callable[[str, bytes], object],
+    ) -> None:
+        """find: the connection of a number. may_answer: whether it may have answers sent to an address. send: a message
+        to one."""
+        self._find: Final = find
+        self._renew: Final = renew
+        self._may_answer: Final = may_answer
+        self._send: Final = send
+
+    def handle(self, message: LocalMessage) -> None:
+        """A request; nothing of it is logged, for it holds a token."""
+        try:
+            request = decode(message.octets)
+        except (AmqpError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+            return  # whom to answer is not known either
+        connection = self._find(message.connection_number)
+        token = request.body
+        put = request.properties.get("operation") == OPERATION
+        if connection is None:
+            return
+        if not isinstance(token, str) or not put:
+            self._answer(connection, request, BAD_REQUEST, "the request must be put-token, with a token as its value")
+            return
+        self._renew(connection, str(token), lambda refusal: self._renewed(connection, request, refusal))
+
+    def _renewed(self, connection: Connection, request: Message, refusal: str | None) -> None:
+        if refusal is None:
+            self._answer(connection, request, ACCEPTED, "Accepted")
+        else:
+            self._answer(connection, request, UNAUTHORIZED, refusal)
+
+    def _answer(self, connection: Connection, request: Message, status: int, text: str) -> None:
+        """The router must not send for a client what the client may not send itself."""
+        if not isinstance(request.reply_to, str) or not self._may_answer(connection, request.reply_to):
+            return
+        correlation = request.correlation_id if request.correlation_id is not None else request.message_id
+        answer = Message(
+            to=request.reply_to,
+            correlation_id=correlation,
+            properties={"status-code": status, "status-description": text},
+        )
+        self._send(request.reply_to, answer.encode())

@@ -1,0 +1,373 @@
+"""The supervisor's end of the authentication process: starts it, starts it again, and asks it.
+
+It never waits: an answer comes by a call. When the process dies, or does not answer in time, those who wait are refused
+and another one is started, which the next clients find.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import supervisor
+from router.log import LEVELS, MODULES, Log
+from supervisor.auth.messages import Answer as Reply
+from supervisor.auth.messages import (
+    Begin,
+    Cancel,
+    Challenge,
+    Check,
+    Configure,
+    Configured,
+    Context,
+    Init,
+    LogLine,
+    MessageError,
+    Offer,
+    ProviderState,
+    Reader,
+    Refused,
+    Report,
+    Request,
+    Respond,
+    States,
+    decode_report,
+    encode,
+)
+from supervisor.runtime.deadline import Deadline
+
+MODULE: Final = "supervisor.auth.process"
+ANSWER_SECONDS: Final = 60.0  # for one answer: longer than the process waits for any provider
+FIRST_PAUSE: Final = 0.1  # seconds before another process is started; doubled each time that it dies young
+MOST_PAUSE: Final = 5.0
+OLD: Final = 30.0  # seconds that a process has to live for the next pause to be the first one again
+MOST_EXCHANGES: Final = 10_000
+MOST_WAITING: Final = 16 << 20  # octets that the process has not read: it hangs, or has too much to do
+READ_SIZE: Final = 1 << 18
+
+OnReply = Callable[[Reply], object]
+
+
+class AuthenticationProcess:
+    """The process. Owner: the authentication subsystem.
+
+    `on_configured` is called with the answer to `configure`, each time that a process has got it.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        log: Log,
+        on_configured: Callable[[Configured], object],
+        command: Callable[[int], list[str]] | None = None,
+    ) -> None:
+        """name: of the program. command: that starts the process with this descriptor, in tests."""
+        self._loop: Final = loop
+        self._name: Final = f"{name}-auth"
+        self._log: Final = log
+        self._on_configured: Final = on_configured
+        self._command: Final = command or self._usual_command
+        self._configuration: Configure | None = None
+        self._exchanges: dict[int, OnReply] = {}
+        self._asked: dict[int, float] = {}  # since when an answer is awaited, by number: the oldest first
+        self._watched: tuple[int, float] | None = None  # the oldest of them when the deadline began
+        self._deadline: Deadline | None = None
+        self._next = 1
+        self.states: Sequence[ProviderState] = ()  # of the providers, as the process that is there has told them
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pidfd = -1
+        self._socket: socket.socket | None = None
+        self._reader = Reader()
+        self._outbox = bytearray()  # what is said in one turn of the event loop leaves together
+        self._sending = False  # it leaves soon, or when the socket takes more
+        self._pause = FIRST_PAUSE
+        self._started = 0.0
+        self._restart: asyncio.TimerHandle | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def exchanges(self) -> int:
+        """How many are under way."""
+        return len(self._exchanges)
+
+    # What it is to do
+
+    def configure(self, configuration: Configure | None, *, start: bool = True) -> None:
+        """Have these providers, in a process that is started if there is none, or not `start`: with the first client;
+        None: have no process."""
+        before, self._configuration = self._configuration, configuration
+        if configuration is None:
+            self.stop()
+        elif self._process is None:
+            if self._restart is None and start:
+                self._start()
+        elif before is not None and before.library not in (None, configuration.library):
+            # The library is started once in a process.
+            self._lost("it starts again with another configuration of libsasl2", again=True)
+        else:
+            self._send(configuration)
+
+    def stop(self) -> None:
+        """End the process; those who wait are refused."""
+        if self._restart is not None:
+            self._restart.cancel()
+            self._restart = None
+        self._end_process()
+        self._refuse_all("the router ends, or needs nobody to authenticate")
+
+    # Exchanges
+
+    def begin(self, context: Context, on_reply: OnReply) -> int:
+        """A client wants to authenticate: what it is offered, or a refusal, comes by `on_reply`, as all that follows.
+
+        Returns the number of the exchange, which ends with Accepted or Refused, or by `cancel`.
+        """
+        return self._begin(lambda number: Begin(number, context), on_reply)
+
+    def check(self, context: Context, token: str, on_reply: OnReply) -> int:
+        """Whose a token is, by the issuers of the context."""
+        return self._begin(lambda number: Check(number, context, token), on_reply)
+
+    def init(self, number: int, mechanism: str, response: bytes, hostname: str | None = None) -> None:
+        """It has chosen a mechanism."""
+        self._ask(number, Init(number, mechanism, response, hostname))
+
+    def step(self, number: int, response: bytes) -> None:
+        """It has answered a challenge."""
+        self._ask(number, Respond(number, response))
+
+    def cancel(self, number: int) -> None:
+        """It is gone."""
+        if self._exchanges.pop(number, None) is not None:
+            self._asked.pop(number, None)
+            self._send(Cancel(number))
+
+    def _begin(self, make: Callable[[int], Request], on_reply: OnReply) -> int:
+        number, self._next = self._next, self._next + 1
+        if self._configuration is None or len(self._exchanges) >= MOST_EXCHANGES:
+            text = "nobody can authenticate here" if self._configuration is None else "too many clients log in at once"
+            self._loop.call_soon(on_reply, Refused(number, text))
+            return number
+        self._exchanges[number] = on_reply
+        if self._process is None and self._restart is None:
+            self._start()
+        self._ask(number, make(number))
+        return number
+
+    def _ask(self, number: int, message: Request) -> None:
+        if number not in self._exchanges:
+            return  # it was refused meanwhile, and the client is told so
+        self._asked.pop(number, None)
+        self._asked[number] = self._loop.time()
+        if self._deadline is None:
+            self._watch()
+        self._send(message)
+
+    def _watch(self) -> None:
+        """One timer for all: most have their answer long before. The oldest question has at least its time."""
+        self._watched = next(iter(self._asked.items()), None)
+        self._deadline = None if self._watched is None else Deadline(self._loop, ANSWER_SECONDS, self._look)
+
+    def _look(self) -> None:
+        assert self._watched is not None
+        number, since = self._watched
+        if self._asked.get(number) == since:
+            self._hangs()
+        else:
+            self._watch()
+
+    def _hangs(self) -> None:
+        self._log.critical("AUTHSERVICE", f"The authentication process does not answer within {ANSWER_SECONDS:g} s")
+        self._lost("it does not answer", again=True)
+
+    # The process
+
+    def _usual_command(self, descriptor: int) -> list[str]:
+        return [sys.executable, "-P", "-m", MODULE, str(descriptor), str(os.getpid()), self._name]
+
+    def _start(self) -> None:
+        """Start one. It knows nothing of this process but a socket: no memory, no keys, no other descriptor."""
+        self._restart = None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            folder = str(Path(supervisor.__file__).resolve().parent.parent)
+            path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+            self._process = subprocess.Popen(
+                self._command(theirs.fileno()),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+            self._pidfd = os.pidfd_open(self._process.pid)
+        except OSError as error:
+            ours.close()
+            self._log.critical("AUTHSERVICE", f"The authentication process cannot be started: {error.strerror}")
+            self._end_process()
+            self._start_later()
+            return
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._socket, self._reader, self._started = ours, Reader(), self._loop.time()
+        self._outbox.clear()
+        self._sending = False
+        self._loop.add_reader(ours, self._readable)
+        self._loop.add_reader(self._pidfd, self._died)
+        if self._configuration is not None:
+            self._send(self._configuration)
+
+    def _start_later(self) -> None:
+        if self._restart is None and self._configuration is not None:
+            self._restart = self._loop.call_later(self._pause, self._start)
+            self._pause = min(2 * self._pause, MOST_PAUSE)
+
+    def _died(self) -> None:
+        assert self._process is not None
+        status = self._process.wait()
+        self._log.critical("AUTHSERVICE", f"The authentication process {self._process.pid} died ({_cause(status)})")
+        self._lost("it died", again=True)
+
+    def _lost(self, why: str, *, again: bool) -> None:
+        if self._loop.time() - self._started > OLD:
+            self._pause = FIRST_PAUSE
+        self._end_process()
+        if again:
+            self._start_later()
+        self._refuse_all(f"the authentication process is gone: {why}")
+
+    def _end_process(self) -> None:
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket.close()
+            self._socket = None
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        self.states = ()
+
+    def _refuse_all(self, text: str) -> None:
+        exchanges, self._exchanges = self._exchanges, {}
+        self._asked.clear()
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        for number, on_reply in exchanges.items():
+            on_reply(Refused(number, text))
+
+    # The socket
+
+    def _send(self, message: Request) -> None:
+        if self._socket is None:
+            if isinstance(message, Cancel | Configure):
+                return  # a new process gets its configuration when it starts
+            self._refuse_soon(message)
+            return
+        self._outbox += encode(message)
+        if len(self._outbox) > MOST_WAITING:
+            self._lost("it does not read", again=True)
+        elif not self._sending:
+            self._sending = True
+            self._loop.call_soon(self._send_first, self._socket)
+
+    def _refuse_soon(self, message: Begin | Init | Respond | Check) -> None:
+        """There is no process at the moment: refuse, after the caller has its number."""
+        on_reply = self._exchanges.pop(message.exchange, None)
+        if on_reply is not None:
+            self._asked.pop(message.exchange, None)
+            refusal = Refused(message.exchange, "the authentication process is not there")
+            self._loop.call_soon(on_reply, refusal)
+
+    def _send_first(self, ours: socket.socket) -> None:
+        if ours is self._socket:
+            self._write()
+            if self._outbox:
+                self._loop.add_writer(ours, self._writable)
+            else:
+                self._sending = False
+
+    def _writable(self) -> None:
+        assert self._socket is not None
+        self._write()
+        if not self._outbox:
+            self._sending = False
+            self._loop.remove_writer(self._socket)
+
+    def _write(self) -> None:
+        assert self._socket is not None
+        try:
+            sent = self._socket.send(self._outbox)
+        except BlockingIOError:
+            return
+        except OSError:
+            sent = len(self._outbox)  # it is dying: `_died` comes
+        del self._outbox[:sent]
+
+    def _readable(self) -> None:
+        ours = self._socket
+        assert ours is not None
+        try:
+            octets = ours.recv(READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            octets = b""
+            self._log.critical("AUTHSERVICE", f"The authentication process cannot be read: {error.strerror}")
+        if not octets:
+            self._loop.remove_reader(ours)  # `_died` comes
+            return
+        try:
+            for each in self._reader.feed(octets):
+                self._handle(decode_report(each))
+                if self._socket is not ours:
+                    return
+        except MessageError as error:
+            self._log.critical("AUTHSERVICE", f"The authentication process sent a bad message: {error}")
+            self._lost("it sent a bad message", again=True)
+
+    def _handle(self, report: Report) -> None:
+        match report:
+            case Configured():
+                if self._configuration is not None and report.serial == self._configuration.serial:
+                    self._on_configured(report)
+            case States():
+                self.states = report.states
+            case LogLine():
+                level, module = LEVELS.get(report.level), report.module
+                if level is not None and module in MODULES:
+                    self._log.write(level, module, report.text)
+            case Offer() | Challenge():
+                self._asked.pop(report.exchange, None)
+                on_reply = self._exchanges.get(report.exchange)
+                if on_reply is not None:
+                    on_reply(report)
+            case _:
+                self._asked.pop(report.exchange, None)
+                on_reply = self._exchanges.pop(report.exchange, None)
+                if on_reply is not None:
+                    on_reply(report)
+
+
+def _cause(status: int) -> str:
+    """How it ended."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"

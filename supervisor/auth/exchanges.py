@@ -1,0 +1,407 @@
+"""The exchanges of the authentication process: what each listener offers, who answers, and how long that may take.
+
+What computes or waits runs in threads, each kind in its own, so that one that hangs keeps nobody else waiting:
+passwords (PBKDF2), tokens (signatures, and keys that must be fetched), the library. Nothing here blocks the event loop.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from router.amqp.errors import AmqpError
+from router.amqp.sasl import NOT_OFFERED
+from router.sasl.bearer import OAuthBearerServer, XOAuth2Server
+from router.sasl.mechanism import Answer, Challenge, Failure, ServerExchange, Success, refused
+from router.sasl.scram import ScramServer
+from router.sasl.simple import AnonymousServer, ExternalServer, PlainServer
+from router.sasl.users import Users
+from router.sasl.verifiers import HASHES
+from supervisor.auth import messages
+from supervisor.auth.attempts import Attempts, TooManyAttempts
+from supervisor.auth.library import Library, LibraryError, LibraryExchange
+from supervisor.auth.messages import Accepted, Context, Facts, Init, LogLine, Offer, Refused, Report, Respond, Service
+from supervisor.auth.service import ServiceError, ServiceExchange
+from supervisor.runtime.threads import Threads
+
+MOST_EXCHANGES: Final = 10_000
+STEP_SECONDS: Final = 20.0  # for one answer, but for the time that it waits for its turn or is delayed
+IDLE_SECONDS: Final = 120.0  # that a client may take for its response
+MOST_LIBRARY: Final = 64  # threads
+MOST_TOKENS: Final = 32
+MOST_PASSWORDS: Final = 64
+EXTERNAL, ANONYMOUS, PLAIN = "EXTERNAL", "ANONYMOUS", "PLAIN"
+BEARERS: Final = {"OAUTHBEARER": OAuthBearerServer, "XOAUTH2": XOAuth2Server}
+
+_Result = TypeVar("_Result")
+Send = Callable[[Report], object]
+# Who the bearer of a token is, by the issuers of these names.
+CheckTokenOf = Callable[[Sequence[str], str], Success | Failure]
+
+
+class Pool:
+    """Threads for one kind of work. Work beyond its share of the processor waits, without a thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, most: int, at_once: int) -> None:
+        """most: threads, those that hang included. at_once: that work at the same time."""
+        self._threads: Final = Threads(loop, name, most)
+        self._turn: Final = asyncio.Semaphore(at_once)
+
+    async def run(self, work: Callable[[], _Result]) -> _Result:
+        """Raises TimeoutError, OSError (no thread), and what `work` raises."""
+        async with self._turn:
+            return await self._threads.run(work, STEP_SECONDS)
+
+
+class Pools:
+    """All of them. Owner: the process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        cores = len(os.sched_getaffinity(0))
+        self.passwords: Final = Pool(loop, "passwords", MOST_PASSWORDS, cores)
+        self.tokens: Final = Pool(loop, "tokens", MOST_TOKENS, MOST_TOKENS)
+        self.library: Final = Pool(loop, "libsasl2", MOST_LIBRARY, MOST_LIBRARY)
+
+
+def _no_issuers(names: Sequence[str], token: str) -> Failure:
+    """Without issuers no token is good."""
+    return refused("the issuer of the token is not known")
+
+
+@dataclass(slots=True)
+class Providers:
+    """What there is to authenticate by, by names of entities. Owner: the process."""
+
+    users: Mapping[str, Callable[[], Users | None]] = field(default_factory=dict)  # None: never read
+    check_token: CheckTokenOf = _no_issuers
+    services: Mapping[str, Service] = field(default_factory=dict)
+    library: Library | None = None
+
+
+class _Mechanism(Protocol):
+    """A mechanism that has been chosen."""
+
+    async def step(self, response: bytes) -> Answer: ...
+
+
+class _Local:
+    """A mechanism of our own; `pool` where it takes long."""
+
+    def __init__(self, exchange: ServerExchange, pool: Pool | None = None) -> None:
+        self._exchange: Final = exchange
+        self._pool: Final = pool
+
+    async def step(self, response: bytes) -> Answer:
+        if self._pool is None:
+            return self._exchange.step(response)
+        return await self._pool.run(partial(self._exchange.step, response))
+
+
+class _OfLibrary:
+    def __init__(self, exchange: LibraryExchange, name: str, pool: Pool) -> None:
+        self._exchange: Final = exchange
+        self._name: Final = name
+        self._pool: Final = pool
+
+    async def step(self, response: bytes) -> Answer:
+        return await self._pool.run(partial(self._exchange.step, self._name, response))
+
+
+class _OfService:
+    def __init__(self, exchange: ServiceExchange, name: str, hostname: str | None) -> None:
+        self._exchange: Final = exchange
+        self._name: Final = name
+        self._hostname: Final = hostname
+
+    async def step(self, response: bytes) -> Answer:
+        return await self._exchange.step(self._name, response, self._hostname)
+
+
+@dataclass(slots=True)
+class _Running:
+    """An exchange. At most one task works on it."""
+
+    context: Context
+    offered: list[str] = field(default_factory=list)
+    mechanism: _Mechanism | None = None
+    name: str = "none"
+    library: LibraryExchange | None = None
+    service: ServiceExchange | None = None
+    task: "asyncio.Task[None] | None" = None
+    idle: asyncio.TimerHandle | None = None
+
+
+class Exchanges:
+    """All exchanges. Owner: the process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, providers: Providers, attempts: Attempts, send: Send) -> None:
+        self._loop: Final = loop
+        self.providers = providers
+        self._attempts: Final = attempts
+        self._send: Final = send
+        self._pools: Final = Pools(loop)
+        self._running: dict[int, _Running] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    # Requests
+
+    def begin(self, message: messages.Begin) -> None:
+        """A client wants to know what it can choose."""
+        if len(self._running) >= MOST_EXCHANGES:
+            self._send(Refused(message.exchange, "too many clients log in at the same time"))
+            return
+        running = self._running[message.exchange] = _Running(message.context)
+        self._work(message.exchange, running, self._offer(running))
+
+    def init(self, message: Init) -> None:
+        """It has chosen."""
+        running = self._running.get(message.exchange)
+        if running is None or running.task is not None or running.mechanism is not None:
+            self._send(Refused(message.exchange, "the exchange has ended"))
+            return
+        self._work(message.exchange, running, self._choose(running, message))
+
+    def respond(self, message: Respond) -> None:
+        """It answers a challenge."""
+        running = self._running.get(message.exchange)
+        if running is None or running.task is not None or running.mechanism is None:
+            self._send(Refused(message.exchange, "the exchange has ended"))
+            return
+        self._work(message.exchange, running, self._step(running, message.response))
+
+    def check(self, message: messages.Check) -> None:
+        """A token on its own."""
+        if message.exchange in self._running or len(self._running) >= MOST_EXCHANGES:
+            self._send(Refused(message.exchange, "too many clients log in at the same time"))
+            return
+        running = self._running[message.exchange] = _Running(message.context)
+        running.mechanism = _Local(_TokenAlone(self._token_check(message.context), message.token), self._pools.tokens)
+        self._work(message.exchange, running, self._step(running, b""))
+
+    def cancel(self, message: messages.Cancel) -> None:
+        """The client is gone."""
+        running = self._running.pop(message.exchange, None)
+        if running is None:
+            return
+        if running.task is None:
+            self._close(running)
+        else:  # what it is about to have is to be given back, too
+            running.task.add_done_callback(lambda _: self._close(running))
+            running.task.cancel()
+
+    # Work
+
+    def _work(self, number: int, running: _Running, work: Awaitable[Offer | Answer]) -> None:
+        if running.idle is not None:
+            running.idle.cancel()
+            running.idle = None
+        running.task = self._loop.create_task(self._answer(number, running, work))
+
+    async def _answer(self, number: int, running: _Running, work: Awaitable[Offer | Answer]) -> None:
+        try:
+            answer = await self._guarded(work)
+        except Exception as error:  # noqa: BLE001 - told to the log, and the client is refused
+            self._log("critical", "AUTHSERVICE", f"[C{running.context.connection}] {type(error).__name__}: {error}")
+            answer = Failure("internal error")
+        running.task = None
+        if self._running.get(number) is not running:
+            return
+        match answer:
+            case Offer():
+                running.offered = answer.mechanisms
+                answer.exchange = number
+                self._send(answer)
+            case Challenge():
+                self._send(messages.Challenge(number, answer.octets))
+            case Success():
+                self._end(number, running)
+                facts = answer.facts.get("facts", Facts())
+                self._send(Accepted(number, answer.user, facts, answer.additional))
+                return
+            case Failure():
+                self._end(number, running)
+                self._send(Refused(number, answer.text))
+                return
+        running.idle = self._loop.call_later(IDLE_SECONDS, self._expire, number, running)
+
+    async def _guarded(self, work: Awaitable[Offer | Answer]) -> Offer | Answer:
+        """What can go wrong with others is no fault of ours."""
+        try:
+            return await work
+        except TimeoutError:
+            return Failure("SASL(-8): the provider did not answer in time")
+        except LibraryError as error:
+            return Failure(str(error))
+        except OSError as error:
+            return Failure(f"SASL(-8): no thread for the provider: {error.strerror}")
+        except TooManyAttempts:
+            return Failure("too many failed attempts of this host")
+
+    def _expire(self, number: int, running: _Running) -> None:
+        self._end(number, running)
+        self._send(Refused(number, "the client did not respond in time"))
+
+    def _end(self, number: int, running: _Running) -> None:
+        del self._running[number]
+        self._close(running)
+
+    def _close(self, running: _Running) -> None:
+        if running.idle is not None:
+            running.idle.cancel()
+        if running.service is not None:
+            running.service.close()
+        if running.library is not None:
+            # A step that hangs keeps the exchange: it is given back when that ends.
+            closing = asyncio.ensure_future(self._pools.library.run(running.library.close))
+            closing.add_done_callback(_forget)
+
+    # What is offered
+
+    async def _offer(self, running: _Running) -> Offer | Failure:
+        context = running.context
+        if context.service is not None:
+            found = await self._relay(running, context.service)
+            if isinstance(found, Failure):
+                return found
+        elif context.library:
+            found = await self._of_library(running)
+        else:
+            found = self._own(context)
+        if context.service is None:
+            if not context.anonymous:
+                found = [name for name in found if name != ANONYMOUS]
+            if context.external is None:
+                found = [name for name in found if name != EXTERNAL]
+        if context.mechanisms is not None:
+            found = [name for name in found if name in context.mechanisms]
+        return Offer(0, found)
+
+    async def _relay(self, running: _Running, name: str) -> list[str] | Failure:
+        service = self.providers.services.get(name)
+        if service is None:
+            return Failure(f"there is no authentication service {name!r}")
+        running.service = ServiceExchange(service)
+        return await self._from_service(running.service.begin)
+
+    async def _from_service(self, call: Callable[[], Awaitable[_Result]]) -> _Result | Failure:
+        """What the service says; a connection to it that fails is logged (security.md A-5)."""
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                return await call()
+        except ServiceError as error:
+            text = str(error)
+        except AmqpError as error:
+            text = f"{error.condition} {error.description}"
+        except TimeoutError:
+            text = "amqp:resource-limit-exceeded the service does not answer"
+        self._log("warning", "AUTHSERVICE", f"Downstream disconnected: {text}")
+        return Failure("")
+
+    async def _of_library(self, running: _Running) -> list[str]:
+        library, context = self.providers.library, running.context
+        if library is None:
+            return []
+        pool = self._pools.library
+
+        def begin() -> tuple[LibraryExchange, list[str]]:
+            exchange = library.begin(context.encryption, context.external)
+            return exchange, exchange.mechanisms()
+
+        running.library, found = await pool.run(begin)
+        return found
+
+    def _own(self, context: Context) -> list[str]:
+        names = [EXTERNAL]
+        users = self._users(context)
+        if users is not None:
+            names += users.mechanisms
+        if context.issuers:
+            names += BEARERS
+        if users is not None:
+            names.append(PLAIN)
+        return [*names, ANONYMOUS]
+
+    def _users(self, context: Context) -> Users | None:
+        find = None if context.users is None else self.providers.users.get(context.users)
+        return None if find is None else find()
+
+    # What is chosen
+
+    async def _choose(self, running: _Running, message: Init) -> Answer:
+        name = message.mechanism
+        running.name = name
+        if name not in running.offered:
+            return Failure(NOT_OFFERED)
+        running.mechanism = self._mechanism(running, name, message.hostname)
+        return await self._step(running, message.response)
+
+    def _mechanism(self, running: _Running, name: str, hostname: str | None) -> _Mechanism:
+        context = running.context
+        if running.service is not None:
+            return _OfService(running.service, name, hostname)
+        if name == ANONYMOUS:
+            return _Local(AnonymousServer())
+        if name == EXTERNAL:
+            return _Local(ExternalServer(context.external))
+        if running.library is not None:
+            return _OfLibrary(running.library, name, self._pools.library)
+        if name in BEARERS:
+            return _Local(BEARERS[name](self._token_check(context)), self._pools.tokens)
+        users = self._users(context) or Users({})
+        if name in HASHES:
+            return _Local(ScramServer(name, users))
+        return _Local(PlainServer(users), self._pools.passwords)
+
+    def _token_check(self, context: Context) -> Callable[[str, str], Success | Failure]:
+        providers = self.providers
+
+        def check(user: str, token: str) -> Success | Failure:
+            """The name that the client gives itself does not count: the token says who it is."""
+            return providers.check_token(context.issuers, token)
+
+        return check
+
+    async def _step(self, running: _Running, response: bytes) -> Answer:
+        assert running.mechanism is not None
+        mechanism, host = running.mechanism, running.context.host
+        async with self._attempts.turn(host):
+            if running.service is not None:
+                answer: Answer = await self._from_service(partial(mechanism.step, response))
+            else:
+                answer = await mechanism.step(response)
+            if isinstance(answer, Failure) and answer.credentials:
+                # Inside: the next attempt of a host that guesses has its turn after this delay.
+                delay = self._attempts.failed(host)
+                if self._attempts.guesses(host):
+                    self._log("warning", "AUTHSERVICE", f"Many failed attempts from {host}: looked at one by one now")
+                await asyncio.sleep(delay)
+        if isinstance(answer, Success) and running.service is not None:
+            self._log("info", "AUTHSERVICE", f"authenticated as {answer.user}")
+        elif isinstance(answer, Failure) and running.service is not None and answer.text:
+            self._log("warning", "AUTHSERVICE", f"Downstream disconnected: {answer.text}")
+            return Failure("")
+        return answer
+
+    def _log(self, level: str, module: str, text: str) -> None:
+        self._send(LogLine(module, level, text))
+
+
+class _TokenAlone:
+    """A token that does not come in SASL."""
+
+    def __init__(self, check: Callable[[str, str], Success | Failure], token: str) -> None:
+        self._check: Final = check
+        self._token: Final = token
+
+    def step(self, response: bytes) -> Answer:
+        return self._check("", self._token)
+
+
+def _forget(future: "asyncio.Future[Any]") -> None:
+    """An exchange of the library that cannot be given back stays where it is: its thread hangs."""
+    if not future.cancelled():
+        future.exception()

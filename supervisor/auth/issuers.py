@@ -1,0 +1,47 @@
+"""A configured issuer of tokens with the place that its keys come from: a file that is watched, or a URL."""
+
+from collections.abc import Callable
+from typing import Final
+
+from supervisor.auth.messages import ProviderState, TokenIssuer
+from supervisor.auth.tokens import MAX_JWKS, FileKeys, Issuer, Key, KeysError, KeySource, UrlKeys, parse_keys
+from supervisor.auth.watched import Watched, file_state
+
+
+class ConfiguredIssuer:
+    """An issuer and what has to be stopped when it goes. Owner: the process."""
+
+    def __init__(self, config: TokenIssuer, log: Callable[[str, str], None]) -> None:
+        """log: level and text, called in any thread."""
+        self.file: Watched[list[Key]] | None = None
+        self._url: UrlKeys | None = None
+        source: KeySource
+        if config.jwks_url is not None:
+            source = self._url = UrlKeys(config.jwks_url, config.ca_file, config.refresh_seconds, log)
+            self._url.start()
+        else:
+            self.file = Watched(config.jwks_file or "", _read, log, f"tokenIssuer {config.name}")
+            source = FileKeys(self.file.get, self.file.look)
+        self.issuer: Final = Issuer(config, source)
+
+    @property
+    def state(self) -> ProviderState:
+        """Whether its keys are known. A server that is away is no fault of what is configured here."""
+        if self.file is not None:
+            return file_state("tokenIssuer", self.issuer.config.name, self.file)
+        assert self._url is not None
+        return ProviderState("tokenIssuer", self.issuer.config.name, True, self._url.state)
+
+    def stop(self) -> None:
+        """Its keys are needed no more."""
+        if self._url is not None:
+            self._url.stop()
+
+
+def _read(path: str) -> list[Key]:
+    """Raises KeysError, OSError."""
+    with open(path, "rb") as file:
+        octets = file.read(MAX_JWKS + 1)
+    if len(octets) > MAX_JWKS:
+        raise KeysError(f"more than {MAX_JWKS} octets")
+    return parse_keys(octets)

@@ -1,0 +1,245 @@
+"""The authentication process: `python -P -m supervisor.auth.process DESCRIPTOR PARENT`.
+
+It holds what must not be in other processes (verifiers, keys, the library and its plugins), and what may be slow. It
+says nothing but on its socket, and ends when that is closed, or the supervisor dies.
+"""
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from router.process import give_up_rights, hide_memory, make_way
+from router.sasl import users
+from router.sasl.users import Users
+from supervisor.auth.attempts import Attempts
+from supervisor.auth.exchanges import Exchanges, Providers
+from supervisor.auth.library import Library, LibraryError
+from supervisor.auth.messages import (
+    Begin,
+    Cancel,
+    Check,
+    Configure,
+    Configured,
+    Init,
+    LogLine,
+    MessageError,
+    ProviderState,
+    Reader,
+    Report,
+    Request,
+    Respond,
+    States,
+    TokenIssuer,
+    UsersFile,
+    decode_request,
+    encode,
+)
+from supervisor.auth.messages import Library as LibraryConfig
+from supervisor.auth.watched import EVERY, Watched, Watcher, file_state
+from supervisor.processes.zygote import IGNORED, adopt_process
+
+if TYPE_CHECKING:
+    from supervisor.auth.issuers import ConfiguredIssuer
+
+READ_SIZE: Final = 65536
+
+
+class Process(asyncio.Protocol):
+    """The process, on an event loop. `ended` is done when the supervisor has closed its end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Final = loop
+        self.ended: Final[asyncio.Future[None]] = loop.create_future()
+        self._reader: Final = Reader()
+        self._transport: asyncio.WriteTransport | None = None
+        self._outbox = bytearray()  # what is said in one turn of the event loop leaves together
+        self._watcher: Final = Watcher()
+        self._users: dict[UsersFile, Watched[Users]] = {}
+        self._issuers: dict[TokenIssuer, ConfiguredIssuer] = {}
+        self._library: Library | None = None
+        self._exchanges: Final = Exchanges(loop, Providers(), Attempts(), self.send)
+        self._one_configuration: Final = asyncio.Lock()
+        self._told: list[ProviderState] = []  # what the supervisor knows
+        self._early: (
+            list[Begin | Init | Respond | Check | Cancel] | None
+        ) = []  # what came before the first configuration was in force
+
+    # The socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        for octets in self._reader.feed(data):
+            self._handle(decode_request(octets))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def send(self, report: Report) -> None:
+        """Say something to the supervisor."""
+        try:
+            octets = encode(report)
+        except MessageError as error:
+            self._log("critical", str(error))
+            return
+        if not self._outbox:
+            self._loop.call_soon(self._flush)
+        self._outbox += octets
+
+    def _flush(self) -> None:
+        assert self._transport is not None
+        octets, self._outbox = self._outbox, bytearray()
+        self._transport.write(octets)
+
+    def _log(self, level: str, text: str) -> None:
+        self.send(LogLine("AUTHSERVICE", level, text))
+
+    def _log_from_thread(self, level: str, text: str) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._log, level, text)
+        except RuntimeError:
+            return  # the loop has ended
+
+    def _handle(self, message: Request) -> None:
+        if isinstance(message, Configure):
+            self._loop.create_task(self._configure_next(message)).add_done_callback(self._configured)
+        elif self._early is not None:
+            self._early.append(message)
+        else:
+            self._exchange(message)
+
+    def _exchange(self, message: Begin | Init | Respond | Check | Cancel) -> None:
+        match message:
+            case Begin():
+                self._exchanges.begin(message)
+            case Init():
+                self._exchanges.init(message)
+            case Respond():
+                self._exchanges.respond(message)
+            case Check():
+                self._exchanges.check(message)
+            case Cancel():
+                self._exchanges.cancel(message)
+
+    # The configuration
+
+    def _configured(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log("critical", "".join(traceback.format_exception(error)).rstrip())
+        early, self._early = self._early or [], None
+        for message in early:
+            self._exchange(message)
+
+    async def _configure_next(self, message: Configure) -> None:
+        async with self._one_configuration:
+            await self._configure(message)
+
+    async def _configure(self, message: Configure) -> None:
+        """Have these providers, and no others. Those that stay keep what they have read."""
+        kept = {each: self._users.get(each) or self._watched_users(each) for each in message.users}
+        issuers = {each: self._issuers.get(each) or self._issuer(each) for each in message.issuers}
+        files: list[Watched[object]] = [*kept.values(), *(each.file for each in issuers.values() if each.file)]  # type: ignore[list-item]
+        await self._loop.run_in_executor(None, _look, files)
+        problems = [("saslUsers", each.name, found.problem) for each, found in kept.items() if found.problem]
+        problems += [
+            ("tokenIssuer", each.name, found.file.problem)
+            for each, found in issuers.items()
+            if found.file is not None and found.file.problem
+        ]
+        if message.library is not None and self._library is None:
+            problems += await self._loop.run_in_executor(None, self._start_library, message.library)
+        for gone, found in self._issuers.items():
+            if gone not in issuers:
+                found.stop()
+        self._users, self._issuers = kept, issuers
+        self._watcher.watch(files)
+        self._exchanges.providers = Providers(
+            users={each.name: found.get for each, found in kept.items()},
+            services={each.name: each for each in message.services},
+            library=self._library,
+        )
+        if issuers:
+            from supervisor.auth.tokens import check_token
+
+            by_name = {each.name: found.issuer for each, found in issuers.items()}
+            self._exchanges.providers.check_token = lambda names, token: check_token(
+                [by_name[name] for name in names if name in by_name], token
+            )
+        self.send(Configured(message.serial, problems))
+        self._tell_states()
+
+    def _tell_states(self) -> None:
+        states = [file_state("saslUsers", each.name, found) for each, found in self._users.items()]
+        states += [found.state for found in self._issuers.values()]
+        if states != self._told:
+            self._told = states
+            self.send(States(states))
+
+    async def watch_states(self) -> None:
+        """Tell the supervisor what changes."""
+        while True:
+            await asyncio.sleep(EVERY)
+            self._tell_states()
+
+    def _watched_users(self, config: UsersFile) -> Watched[Users]:
+        return Watched(config.path, users.read, self._log_from_thread, f"saslUsers {config.name}")
+
+    def _issuer(self, config: TokenIssuer) -> "ConfiguredIssuer":
+        # Signatures take a while to load, and most routers have no tokens.
+        from supervisor.auth.issuers import ConfiguredIssuer
+
+        return ConfiguredIssuer(config, self._log_from_thread)
+
+    def _start_library(self, config: LibraryConfig) -> list[tuple[str, str, str]]:
+        try:
+            self._library = Library(config, self._log_from_thread)
+        except LibraryError as error:
+            return [("router", "saslConfigName", str(error))]
+        return []
+
+
+def _look(files: Iterable[Watched[object]]) -> None:
+    for each in files:
+        each.look()
+
+
+async def _serve(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ours = socket.socket(fileno=descriptor)
+    ours.setblocking(False)
+    _, process = await loop.create_connection(lambda: Process(loop), sock=ours)
+    telling = loop.create_task(process.watch_states())
+    await process.ended
+    telling.cancel()
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the process: descriptor of the socket, process id of the supervisor, name of the process."""
+    descriptor, parent, name = int(words[0]), int(words[1]), words[2]
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    adopt_process(parent, name, "authentication")
+    make_way()  # a crowd that logs in keeps no client waiting that is there already
+    # Passwords are in this memory: no core file, and nobody else of this user may look.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    hide_memory()
+    give_up_rights()
+    asyncio.run(_serve(descriptor))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.stdout.flush()
+    os._exit(main(sys.argv[1:]))  # threads that hang must not keep it

@@ -1,0 +1,119 @@
+"""Which providers a listener has, and what the authentication process has to know of all of them."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from router.config.entities import (
+    AuthServiceConfig,
+    Configuration,
+    EntityConfig,
+    ListenerConfig,
+    RouterConfig,
+    SaslUsersConfig,
+    TokenIssuerConfig,
+)
+from router.config.schema import SCHEMA
+from supervisor.auth.messages import Configure, Context, Library, Service, ServiceTls, TokenIssuer, UsersFile
+
+# What needs no provider.
+PLAIN_MECHANISMS: Final = frozenset({"ANONYMOUS", "EXTERNAL"})
+_DEFAULT_NAME: Final = SCHEMA.types["router"].attributes["saslConfigName"].default
+
+_Entity = TypeVar("_Entity", bound=EntityConfig)
+FindPassword = Callable[[str], str]  # what `password` of an sslProfile stands for
+
+
+def uses_library(listener: ListenerConfig, router: RouterConfig) -> bool:
+    """Whether libsasl2 serves a listener: it names no other provider, and the library is configured, or the listener
+    demands what nobody else could offer (security.md S-1)."""
+    if listener.sasl_plugin is not None or listener.sasl_users is not None or listener.token_issuers:
+        return False
+    if router.sasl_config_dir is not None or router.sasl_config_name != _DEFAULT_NAME:
+        return True
+    if listener.sasl_mechanisms is None:
+        return listener.authenticate_peer and listener.values.get("sslProfile") is None
+    return not PLAIN_MECHANISMS.issuperset(listener.sasl_mechanisms)
+
+
+def asks(listener: ListenerConfig, router: RouterConfig) -> bool:
+    """Whether the supervisor is asked about clients of a listener; else its worker knows all that it needs."""
+    if not listener.speaks_amqp:
+        return False
+    named = listener.sasl_plugin is not None or listener.sasl_users is not None or bool(listener.token_issuers)
+    return named or uses_library(listener, router)
+
+
+def context(
+    listener: ListenerConfig, router: RouterConfig, connection: int, peer: str, external: str | None, encryption: int
+) -> Context:
+    """What an exchange has to know. peer: `ip:port`."""
+    return Context(
+        connection=connection,
+        host=peer.rpartition(":")[0],
+        users=listener.sasl_users,
+        issuers=list(listener.token_issuers),
+        service=listener.sasl_plugin,
+        library=uses_library(listener, router),
+        mechanisms=None if listener.sasl_mechanisms is None else list(listener.sasl_mechanisms),
+        anonymous=not listener.authenticate_peer,
+        external=external,
+        encryption=encryption,
+    )
+
+
+def providers(configuration: Configuration, serial: int, find_password: FindPassword) -> Configure | None:
+    """All providers, or None where no listener needs any."""
+    router = configuration.router
+    listeners = [each for each in configuration.listeners if asks(each, router)]
+    if not listeners:
+        return None
+    library = any(uses_library(each, router) for each in listeners)
+    profiles = {each.name: each for each in configuration.of_type("sslProfile")}
+    return Configure(
+        serial=serial,
+        users=[UsersFile(each.name, each.users_file) for each in _of(configuration, SaslUsersConfig)],
+        issuers=[_issuer(each) for each in _of(configuration, TokenIssuerConfig)],
+        services=[
+            _service(each, profiles.get(each.ssl_profile or ""), find_password)
+            for each in _of(configuration, AuthServiceConfig)
+        ],
+        library=Library(name=router.sasl_config_name, folder=router.sasl_config_dir) if library else None,
+    )
+
+
+def _of(configuration: Configuration, kind: type[_Entity]) -> Iterable[_Entity]:
+    return (each for each in configuration.of_type(kind.type) if isinstance(each, kind))
+
+
+def _issuer(config: TokenIssuerConfig) -> TokenIssuer:
+    return TokenIssuer(
+        name=config.name,
+        issuer=config.issuer,
+        audiences=config.audiences,
+        algorithms=config.algorithms,
+        jwks_file=config.jwks_file,
+        jwks_url=config.jwks_url,
+        ca_file=config.ca_cert_file,
+        refresh_seconds=config.refresh_seconds,
+        leeway_seconds=config.leeway_seconds,
+        user_claim=config.user_claim,
+        group_claim=config.group_claim,
+    )
+
+
+def _service(config: AuthServiceConfig, profile: EntityConfig | None, find_password: FindPassword) -> Service:
+    tls = None
+    if profile is None and config.ssl_profile is not None:
+        tls = ServiceTls(fault=f"there is no sslProfile '{config.ssl_profile}'")
+    elif profile is not None:
+        values: Any = profile.values
+        written = values.get("password")
+        tls = ServiceTls(
+            ca_file=values.get("caCertFile"),
+            cert_file=values.get("certFile"),
+            key_file=values.get("privateKeyFile"),
+            password=None if written is None else find_password(written),
+            ciphers=values.get("ciphers"),
+            protocols=values.get("protocols"),
+        )
+    return Service(name=config.name, host=config.host, port=config.port, realm=config.realm, tls=tls)

@@ -1,0 +1,331 @@
+"""JSON Web Tokens (RFC 7519) of configured issuers, checked here: signature, issuer, audience, times, claims.
+
+Only signatures with public keys are accepted, each kind of key with its own algorithms: no token can have an HMAC made
+of a public key, or no signature. Headers that point to keys (`jku`, `x5u`, `jwk`) are not looked at.
+"""
+
+import http.client
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+import jwt
+from jwt.exceptions import PyJWTError
+
+from router.sasl.bearer import MAX_TOKEN
+from router.sasl.mechanism import MAX_NAME, Failure, Success, refused
+from supervisor.auth.messages import Facts, TokenIssuer
+
+# Algorithms by type of key (RFC 7518, 3.1; RFC 8037).
+ALGORITHMS: Final = {
+    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "EC": ("ES256", "ES384", "ES512"),
+    "OKP": ("EdDSA",),
+}
+_CURVES: Final = {"ES256": 256, "ES384": 384, "ES512": 521}  # their bits (RFC 7518, 3.4)
+ALL_ALGORITHMS: Final = tuple(name for names in ALGORITHMS.values() for name in names)
+MAX_JWKS: Final = 1 << 20  # octets
+MAX_KEYS: Final = 200
+MAX_GROUPS: Final = 100
+FETCH_SECONDS: Final = 5.0  # for each read of the connection
+REFRESH_AT_LEAST: Final = 10.0  # seconds between two refreshes because of a key that is not known
+LEAST_RSA_BITS: Final = 2048
+KEPT: Final = "; the keys that were read before stay in force"
+
+
+class KeysError(ValueError):
+    """A document that is no set of keys."""
+
+
+class Key:
+    """A public key, and what it may be used for."""
+
+    __slots__ = ("algorithms", "id", "value")
+
+    def __init__(self, found: jwt.PyJWK, entry: Mapping[str, Any], algorithms: tuple[str, ...]) -> None:
+        self.id: Final = entry.get("kid")
+        self.value: Final = found.key
+        self.algorithms: Final = algorithms
+
+
+def parse_keys(text: str | bytes) -> list[Key]:
+    """The keys of a JWKS that signatures can be checked with; others are left out. Raises KeysError."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise KeysError(f"no JSON: {error}") from None
+    entries = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise KeysError("a set of keys has a list `keys`")
+    if len(entries) > MAX_KEYS:
+        raise KeysError(f"more than {MAX_KEYS} keys")
+    keys = [key for entry in entries if (key := _key(entry)) is not None]
+    if not keys:
+        raise KeysError("no key that signatures can be checked with")
+    return keys
+
+
+def _key(entry: object) -> Key | None:
+    if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
+        return None
+    operations = entry.get("key_ops")
+    if isinstance(operations, list) and "verify" not in operations:
+        return None
+    algorithms: tuple[str, ...] = ALGORITHMS.get(entry.get("kty", ""), ())
+    if entry.get("kty") == "EC":
+        algorithms = tuple(name for name in algorithms if entry.get("crv") == f"P-{_CURVES[name]}")
+    if "alg" in entry:
+        algorithms = tuple(name for name in algorithms if name == entry["alg"])
+    if not algorithms:
+        return None
+    public = {name: value for name, value in entry.items() if name not in ("d", "p", "q", "dp", "dq", "qi", "oth")}
+    try:
+        found = jwt.PyJWK(public, algorithms[0])
+    except (PyJWTError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    if entry["kty"] == "RSA" and found.key.key_size < LEAST_RSA_BITS:
+        return None
+    return Key(found, entry, algorithms)
+
+
+class KeySource(Protocol):
+    """Where the keys of an issuer are."""
+
+    def keys(self) -> list[Key]:
+        """Those that are known. Raises KeysError when there never were any: the text says why."""
+        ...
+
+    def refresh(self) -> bool:
+        """A token has a key that is not known: look again, unless that was done just now; False: it was."""
+        ...
+
+
+class UrlKeys:
+    """Keys from a URL, cached, and refreshed by a thread. What was read last stays in force while nothing can be read.
+
+    Owner: the process.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        ca_file: str | None,
+        every: float,
+        log: Callable[[str, str], None],
+        fetch: Callable[[str, str | None], bytes] | None = None,
+    ) -> None:
+        """every: seconds between two reads. log: level and text."""
+        self._url: Final = url
+        self._ca_file: Final = ca_file
+        self._every: Final = every
+        self._log: Final = log
+        self._fetch: Final = fetch or fetch_https
+        self._keys: list[Key] | None = None
+        self.problem: str | None = "not read yet"
+        self._changed: Final = threading.Condition()
+        self._wanted = False
+        self._ended = False
+        self._rounds = 0
+        self._last = 0.0
+        self._thread: Final = threading.Thread(target=self._run, name="jwks", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    @property
+    def state(self) -> str:
+        """What there is to say about the keys."""
+        with self._changed:
+            if self.problem is None:
+                return "keys read"
+            return self.problem + (KEPT if self._keys is not None else "")
+
+    def keys(self) -> list[Key]:
+        """See KeySource. The first read is waited for."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._rounds or self._ended, FETCH_SECONDS)
+            if self._keys is None:
+                raise KeysError(self.problem or "not read yet")
+            return self._keys
+
+    def refresh(self) -> bool:
+        """See KeySource."""
+        with self._changed:
+            if self._rounds and time.monotonic() - self._last < REFRESH_AT_LEAST:
+                return False
+            before, self._wanted = self._rounds, True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._rounds > before or self._ended, FETCH_SECONDS)
+            return self._rounds > before
+
+    def _run(self) -> None:
+        while not self._ended:
+            keys, problem = self._read()
+            with self._changed:
+                if keys is not None:
+                    self._keys = keys
+                if problem is not None and problem != self.problem:
+                    kept = KEPT if self._keys is not None else ""
+                    self._log("warning", f"Keys of tokens from {self._url}: {problem}{kept}")
+                self.problem = problem
+                self._rounds += 1
+                self._last = time.monotonic()
+                self._wanted = False
+                self._changed.notify_all()
+                # What could not be read is tried again soon.
+                pause = self._every if problem is None else min(self._every, REFRESH_AT_LEAST)
+                self._changed.wait_for(lambda: self._wanted or self._ended, pause)
+
+    def _read(self) -> tuple[list[Key] | None, str | None]:
+        try:
+            return parse_keys(self._fetch(self._url, self._ca_file)), None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return None, str(error) or type(error).__name__
+
+
+def fetch_https(url: str, ca_file: str | None) -> bytes:
+    """The body of a document. Nothing is followed to elsewhere. Raises OSError, HTTPException, KeysError."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname:
+        raise KeysError("the URL must be https://HOST/…")
+    context = ssl.create_default_context(cafile=ca_file)
+    connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=FETCH_SECONDS, context=context)
+    try:
+        path = parts.path or "/"
+        connection.request("GET", f"{path}?{parts.query}" if parts.query else path, headers={"Accept": "*/*"})
+        answer = connection.getresponse()
+        if answer.status != http.client.OK:
+            raise KeysError(f"HTTP status {answer.status}")
+        body = answer.read(MAX_JWKS + 1)
+    finally:
+        connection.close()
+    if len(body) > MAX_JWKS:
+        raise KeysError(f"more than {MAX_JWKS} octets")
+    return body
+
+
+class FileKeys:
+    """Keys of a file that is watched."""
+
+    def __init__(self, current: Callable[[], list[Key] | None], look: Callable[[], None]) -> None:
+        """current: what was read last. look: reads the file now if it has changed."""
+        self._current: Final = current
+        self._look: Final = look
+
+    def keys(self) -> list[Key]:
+        """See KeySource."""
+        found = self._current()
+        if found is None:
+            raise KeysError("the file of keys cannot be used")
+        return found
+
+    def refresh(self) -> bool:
+        """See KeySource."""
+        self._look()
+        return True
+
+
+class Issuer:
+    """One configured issuer, and its keys. Owner: the process."""
+
+    def __init__(self, config: TokenIssuer, source: KeySource) -> None:
+        self.config: Final = config
+        self.source: Final = source
+
+    def check(self, token: str, header: Mapping[str, Any]) -> Success | Failure:
+        """Who the bearer is. It may wait for keys."""
+        algorithm = header.get("alg")
+        if algorithm not in self.config.algorithms or algorithm not in ALL_ALGORITHMS:
+            return refused("the algorithm of the token is not allowed")
+        if "crit" in header or "b64" in header:
+            return refused("the token demands an extension")
+        try:
+            keys = _fitting(self.source.keys(), algorithm, header.get("kid"))
+            if not keys and self.source.refresh():
+                keys = _fitting(self.source.keys(), algorithm, header.get("kid"))
+        except KeysError as error:
+            return Failure(f"SASL(-24): keys of tokens cannot be had: {error}")
+        if not keys:
+            return refused("no key of the issuer fits the token")
+        failure = refused("the token is malformed")
+        for key in keys:
+            try:
+                claims = jwt.decode(
+                    token,
+                    key.value,
+                    algorithms=[algorithm],
+                    audience=self.config.audiences,
+                    issuer=self.config.issuer,
+                    leeway=self.config.leeway_seconds,
+                    options={"require": ["exp", "iss", "aud"]},
+                )
+            except jwt.InvalidSignatureError:
+                failure = refused("the signature of the token is wrong")
+            except PyJWTError as error:
+                return refused(f"the token is refused: {error}")
+            except (ValueError, TypeError, OverflowError, RecursionError):
+                return refused("the token is malformed")
+            else:
+                return self._user(claims)
+        return failure
+
+    def _user(self, claims: Mapping[str, Any]) -> Success | Failure:
+        user = _claim(claims, self.config.user_claim)
+        if not isinstance(user, str) or not user:
+            return refused(f"the token has no claim {self.config.user_claim!r}, or it is no text")
+        if len(user.encode("utf-8", "surrogatepass")) > MAX_NAME or not user.isprintable():
+            return refused(f"claim {self.config.user_claim!r} of the token is no name of a user")
+        groups: list[str] = []
+        if self.config.group_claim is not None:
+            found = _claim(claims, self.config.group_claim)
+            listed = found if isinstance(found, list) else [found]
+            groups = [each for each in listed if isinstance(each, str) and each][:MAX_GROUPS]
+        return Success(user, facts={"facts": Facts(groups=groups, expires=float(claims["exp"]))})
+
+
+def check_token(issuers: Iterable[Issuer], token: str) -> Success | Failure:
+    """Who the bearer of a token is, by the one of these issuers that it names."""
+    if len(token) > MAX_TOKEN:
+        return refused("the token is too long")
+    try:
+        header = jwt.get_unverified_header(token)
+        # Only to find the issuer: it is compared again when the signature is checked.
+        named = jwt.decode(token, options={"verify_signature": False}).get("iss")
+    except (PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
+        return refused("the token is malformed")
+    # Several entries may be for one issuer, with other audiences.
+    failure = refused("the issuer of the token is not known")
+    for issuer in issuers:
+        if issuer.config.issuer == named:
+            found = issuer.check(token, header)
+            if isinstance(found, Success):
+                return found
+            failure = found
+    return failure
+
+
+def _fitting(keys: Iterable[Key], algorithm: str, identifier: object) -> list[Key]:
+    """Those that may have signed: of this name, where the token has one."""
+    fitting = [key for key in keys if algorithm in key.algorithms]
+    return fitting if identifier is None else [key for key in fitting if key.id == identifier]
+
+
+def _claim(claims: Mapping[str, Any], name: str) -> object:
+    """The claim of this name, or inside others by the names before the dots (`realm_access.roles`)."""
+    if name in claims:
+        return claims[name]
+    found: object = claims
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found

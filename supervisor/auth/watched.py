@@ -1,0 +1,105 @@
+"""Files that may change while the router runs: users, keys. A thread looks once a second, a swapped link included."""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+
+from supervisor.auth.messages import ProviderState
+
+EVERY: Final = 1.0  # seconds
+KEPT: Final = "; what was read before stays in force"
+_Value = TypeVar("_Value")
+_Signature = tuple[str, int, int, int, int]
+
+
+class Watched(Generic[_Value]):
+    """A file and what was last read of it. A new one that cannot be used leaves the old value in force.
+
+    Owner: `Watcher`. `value` and `problem` may be read in any thread.
+    """
+
+    def __init__(self, path: str, read: Callable[[str], _Value], log: Callable[[str, str], None], what: str) -> None:
+        """read: raises OSError, ValueError. log: level and text, called in the watcher's thread. what: in the log."""
+        self.path: Final = path
+        self.value: _Value | None = None
+        self.problem: str | None = None  # with the file as it is now
+        self._read: Final = read
+        self._log: Final = log
+        self._what: Final = what
+        self._seen: _Signature | None = None
+
+    def get(self) -> _Value | None:
+        """What was read last."""
+        return self.value
+
+    def look(self) -> None:
+        """Read the file if it is another one than before. Errors are noted, and logged when they are new."""
+        try:
+            seen = _signature(self.path)
+            if seen == self._seen:
+                return
+            value = self._read(self.path)
+        except OSError as error:
+            self._seen = None  # look again, whatever it is then
+            self._note(f"{self.path}: {error.strerror or error}")
+        except ValueError as error:
+            self._seen = seen
+            self._note(f"{self.path}: {error}")
+        else:
+            again = self._seen is not None or self.value is not None
+            self._seen, self.value, self.problem = seen, value, None
+            if again:
+                self._log("info", f"{self._what}: read {self.path} again")
+
+    def _note(self, problem: str) -> None:
+        if problem == self.problem:
+            return
+        self.problem = problem
+        kept = KEPT if self.value is not None else ""
+        self._log("error", f"{self._what}: {problem}{kept}")
+
+
+def file_state(kind: str, name: str, file: Watched[Any]) -> ProviderState:
+    """What there is to say about the provider that has the file. Without anything read nobody can log in."""
+    kept = KEPT if file.value is not None else ""
+    text = "in use" if file.problem is None else file.problem + kept
+    return ProviderState(kind, name, file.value is not None, text)
+
+
+class Watcher:
+    """Looks at files, in a thread of its own, which a file system that does not answer may keep. Owner: the process."""
+
+    def __init__(self, every: float = EVERY) -> None:
+        self._every: Final = every
+        self._files: list[Watched[object]] = []
+        self._lock: Final = threading.Lock()
+        self._wake: Final = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, files: list[Watched[object]]) -> None:
+        """Watch these from now on, and no others."""
+        with self._lock:
+            self._files = list(files)
+        if self._thread is None and files:
+            self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._wake.wait(self._every):
+            with self._lock:
+                files = list(self._files)
+            for each in files:
+                each.look()
+
+
+def _signature(path: str) -> _Signature:
+    """What changes when the file does, or another one is in its place."""
+    status = os.stat(path)
+    return os.path.realpath(path), status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,0 +1,253 @@
+"""The subsystems of a router: each wired by its constructor, in the order in which they are called.
+
+To add a subsystem: make it here, and put it into the list. docs/internals/supervisor.md has the reasons for the order.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from router.addressing.address import EDGE_MODE, INTERIOR_MODE, MOBILE, key
+from router.addressing.address import LOCAL as LOCAL_CLASS
+from router.config.entities import Configuration
+from router.log import Log
+from supervisor.addresses.exchanges import Exchanges
+from supervisor.addresses.inprocess import InProcess
+from supervisor.addresses.lookup import Lookup
+from supervisor.addresses.settings import Settings
+from supervisor.addresses.table import Table
+from supervisor.addresses.testhooks import add_test_hooks
+from supervisor.auth.authentication import Authentication
+from supervisor.auth.providers import asks
+from supervisor.configuration.ops import address_entries
+from supervisor.connections.admission import Admission
+from supervisor.connections.containers import Containers
+from supervisor.connections.registry import Connections
+from supervisor.connections.watches import Watches
+from supervisor.connectors.connectors import Connectors
+from supervisor.core import Core
+from supervisor.edge.interior import Edges
+from supervisor.edge.uplink import Uplink
+from supervisor.linkroutes.local import LinkRoutes
+from supervisor.linkroutes.pairs import Pairs
+from supervisor.linkroutes.targets import Targets
+from supervisor.links.attach import Attaching
+from supervisor.links.auto import AutoLinks
+from supervisor.links.handler import LinkHandler, Waiting
+from supervisor.links.initiated import InitiatedLinks
+from supervisor.links.links import Links
+from supervisor.listeners.acceptor import Acceptor, Listener
+from supervisor.listeners.listening import Listening
+from supervisor.listeners.pace import Pace
+from supervisor.listeners.placement import Placements
+from supervisor.listeners.profiles import ListenerProfiles
+from supervisor.network.neighbour_connections import Neighbours
+from supervisor.policy.policy import Policy
+from supervisor.processes.epochs import Epochs
+from supervisor.processes.replicas import Replicas
+from supervisor.runtime.host_names import Resolver
+from supervisor.subsystem import Events
+from supervisor.telemetry.logging import Logging
+from supervisor.tls.profiles import TlsProfiles
+from supervisor.tls.retirement import Retirement
+from supervisor.tls.watch import CredentialWatch
+from supervisor.web.lazy import HttpListeners, LazyHttp
+
+if TYPE_CHECKING:
+    from supervisor.network.adapter import Routers
+
+MANAGEMENT: Final = "$management"
+# Addresses served by the router itself: class and name.
+IN_PROCESS: Final = ((MOBILE, MANAGEMENT), (LOCAL_CLASS, MANAGEMENT))
+
+
+class RouterCore(Core):
+    """A core with all subsystems of a router that need no event loop. Owner: supervisor.
+
+    Subsystems are named here for management, metrics and tests; the core does not use the names.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        log: Log,
+        addresses: int,
+        reset_address: Callable[[int], None],
+        *,
+        admission: Admission | None = None,
+        test_hooks: bool = False,
+        program: str = "sluice",
+    ) -> None:
+        """`addresses`: counter slots in shared memory; `reset_address` zeroes one before its id is used again.
+        admission: who decides about opens; None: the policy."""
+        table, epochs, events = Table(addresses), Epochs[Waiting](), Events()
+        super().__init__(table, epochs, events, reset_address)
+        router = configuration.router
+        self.program: Final = program
+        # Links share their numbers with the configured objects, which come first.
+        identities = itertools.count(1 + _configured(configuration))
+        self.take_identity: Callable[[], int] = lambda: next(identities)  # never given twice
+
+        # Addresses
+        entries, refused = address_entries(configuration.addresses)
+        for text in refused:
+            log.error("ERROR", text)
+        self.settings = Settings(table, epochs, entries, router.default_distribution)
+        current = self.settings.current
+        self.exchanges = Exchanges(router.id, router.mode, current, table, lambda text: log.error("ROUTER_CORE", text))
+        lookup = Lookup(router.id, router.mode, current, table)
+        self.in_process = InProcess(table, self.workers, lookup.find, log, self.waker.wake)
+
+        # Connections
+        self.logging = Logging(table, self.waker, log)
+        self.profiles = ListenerProfiles(table, configuration.listeners, lambda listener: asks(listener, router))
+        self.policy = Policy(configuration, self.workers, log)
+        admission = self.policy if admission is None else admission
+        self.tls = TlsProfiles(table, epochs, self.waker, log)
+        self.connections = Connections(
+            self.workers, table, epochs, self.profiles, admission, self.tls.user_of, events, log
+        )
+        self.policy.join(self.connections)
+        self.authentication = Authentication(
+            configuration, self.connections, self.in_process, self.policy, self.waker, log, program
+        )
+        self.watches = Watches(self.connections.send)
+        self.containers = Containers()
+
+        # Links
+        self.links = Links(table, log)
+        self.initiated_links = InitiatedLinks(self.take_identity, self.connections.send)
+        self.auto_links = AutoLinks(self.containers, self.initiated_links, self.settings, table, self.waker, log)
+        self.link_routes = LinkRoutes(self.containers, log)
+
+        # Other routers
+        self.neighbours = Neighbours(table, self.in_process, self.links, self.take_identity, log)
+        self.routers: Routers | None = None  # of an interior router
+        if router.mode == INTERIOR_MODE:
+            # The engine takes a while to load, which only such a router needs.
+            from supervisor.network import adapter
+
+            self.routers = adapter.Routers(router, table, epochs, self.settings, self.neighbours, log)
+            self.neighbours.join(self.routers)
+            self.link_routes.watch_local(self.routers.link_address_changed)
+
+        # Attaches
+        router_of = self.neighbours.router_of
+        targets = Targets(router.id, self.link_routes, self.routers, router_of)
+        self.edges: Edges | None = None  # of an interior router
+        self.uplink: Uplink | None = None  # of an edge router
+        if router.mode == INTERIOR_MODE:
+            self.edges = Edges(table, epochs, self.in_process, targets, router.id, self.routers)
+        elif router.mode == EDGE_MODE:
+            parts = (self.settings, self.initiated_links, self.link_routes, self.in_process)
+            self.uplink = Uplink(router, table, epochs, *parts, self.waker, log)
+        attaching = Attaching(router.id, router.mode, current, table, targets, resumable=router.resumable_routed_links)
+        pairs = Pairs(self.workers, self.take_identity, self.links.add, router_of)
+
+        events.add(
+            # First in a snapshot: log settings and profiles; nothing below refers to them.
+            self.logging,
+            self.tls,  # before the profiles that name credentials
+            self.profiles,
+            # Connections come before what depends on them: when a worker is lost, they are closed first.
+            self.watches,
+            self.connections,
+            Retirement(self.tls, self.connections, self.workers, self.waker, log),
+            self.authentication,  # of those
+            self.policy,  # before those who use a connection that it may refuse
+            # Addresses depend on settings, routers and next hops.
+            self.settings,
+            *([] if self.routers is None else [self.routers]),
+            self.neighbours,  # behind the routers, whose indexes its next hops bear
+            table,
+            self.exchanges,  # of addresses
+            Replicas(self.workers, table, epochs, log),  # behind connections; before the consumers that workers have
+            self.links,
+            LinkHandler(
+                table, epochs, attaching, self.links, self.initiated_links, pairs, self.policy,
+                self.neighbours.usable, self.take_identity, events, self.edges, self.uplink,
+            ),
+            pairs,
+            self.initiated_links,
+            self.containers,  # before those who look for containers
+            self.link_routes,
+            self.auto_links,
+            attaching,
+            # Behind those who use addresses, before the messages of either.
+            *([] if self.edges is None else [self.edges]),
+            *([] if self.uplink is None else [self.uplink]),
+            self.in_process,  # behind neighbours, whose messages go first
+        )  # fmt: skip
+        events.check_complete()
+
+        for cls, name in IN_PROCESS:
+            self.in_process.open(key(cls, name))
+        if test_hooks:
+            add_test_hooks(self.in_process, attaching)
+        self.exchanges.use(configuration)
+        self.link_routes.replace(configuration.link_routes)
+
+    @property
+    def addresses(self) -> int:
+        """Number of addresses, those of link routes included."""
+        link_routes = {address.key for address in self.link_routes.addresses()}
+        if self.routers is not None:
+            link_routes.update(address.key for address in self.routers.link_routes)
+        return len(self.table.records) + len(link_routes)
+
+
+class Services(NamedTuple):
+    """The subsystems of a router that open sockets."""
+
+    acceptor: Acceptor
+    connectors: Connectors
+    http: LazyHttp
+    listening: Listening
+
+
+def add_services(
+    core: RouterCore,
+    loop: asyncio.AbstractEventLoop,
+    names: Resolver,
+    configuration: Configuration,
+    make_http: Callable[[Acceptor], HttpListeners],
+    announce: Callable[[Listener], None],
+    heard: Callable[[], bool],
+    log: Log,
+) -> Services:
+    """Complete a core with what needs an event loop.
+
+    announce: called when a listener takes connections. heard: whether a worker has lately read from a client that is
+    in.
+    """
+    core.policy.connect(loop)
+    limit = configuration.policy.max_connections
+    placements = Placements()
+    acceptor = Acceptor(loop, core.workers, core.connections, core.neighbours, Pace(heard), log, limit, placements)
+    connectors = Connectors(loop, core.connections, core.profiles, core.epochs, acceptor, core.waker, log)
+    http = LazyHttp(loop, lambda: make_http(acceptor), log)
+    listening = Listening(loop, names, acceptor, http, core.profiles, core.epochs, announce, core.waker, log)
+    core.events.add(
+        CredentialWatch(loop, core.tls, log),
+        connectors,
+        placements,
+        acceptor,
+        http,
+        listening,  # last: what it opens is visible from outside
+    )
+    return Services(acceptor, connectors, http, listening)
+
+
+def _configured(configuration: Configuration) -> int:
+    """Number of the configured objects that have numbers."""
+    return sum(
+        len(entities)
+        for entities in (
+            configuration.addresses,
+            configuration.link_routes,
+            configuration.auto_links,
+            configuration.exchanges,
+            configuration.bindings,
+        )
+    )

@@ -1,0 +1,259 @@
+"""The configuration in force, and its changes. Each change is made completely or not at all.
+
+A reload has the result of a restart with the same file, except for attributes that require a restart: entities that
+management has created and the file does not name are removed (decision 0011). The event loop never waits for a file
+system or a name server: changes that need one are made in steps (decision 0018).
+"""
+
+import asyncio
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from router.addressing.settings import AddressSettings
+from router.config.diff import Change, Kind
+from router.config.entities import Configuration, EntityConfig, ExchangeConfig
+from router.config.errors import RequestError
+from router.config.inventory import Inventory
+from router.config.request import create, update
+from router.config.schema import SCHEMA, EntityType
+from router.log import Log
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.configuration.errors import ChangeError
+from supervisor.configuration.prepare import Prepared, without_refused
+from supervisor.runtime.waker import Waker
+from supervisor.subsystem import Events, Subsystem
+
+# Seconds for which a thread that computes may keep the event loop waiting.
+SWITCH_INTERVAL: Final = 0.0005
+
+_Result = TypeVar("_Result")
+# A change in steps. Between two steps other events are handled, until the yielded future, if any, is done. Raises
+# ChangeError.
+Changing = Generator["asyncio.Future[Any] | None", None, _Result]
+_Warnings = list[tuple[str, str]]
+
+
+class LiveConfiguration:
+    """The configuration of the router, and the execution of changes. Owner: supervisor."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        configuration: Configuration,
+        settings: AddressSettings,
+        subsystems: Events,
+        waker: Waker,
+        log: Log,
+    ) -> None:
+        """settings: the address settings of the configuration."""
+        self._loop: Final = loop
+        self._subsystems: Final = subsystems
+        self._waker: Final = waker
+        self._log: Final = log
+        # The subsystems have logged their refusals.
+        self._inventory = Inventory(without_refused(configuration, settings)[0])
+        self._held: asyncio.Future[None] | None = None  # until it is done, changes of management wait
+        sys.setswitchinterval(SWITCH_INTERVAL)
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in force."""
+        return self._inventory.configuration
+
+    def entities(self, entity_type: str) -> Sequence[EntityConfig]:
+        """All entities of a type, in order of creation."""
+        return self._inventory.of_type(entity_type)
+
+    def find(self, name: str | None, identity: str | None) -> list[EntityConfig]:
+        """All entities with this name, else with this identity."""
+        if name is not None:
+            return self._inventory.named(name)
+        return [] if identity is None else self._inventory.identified(identity)
+
+    # Single changes
+
+    def hold(self) -> None:
+        """Let changes of management wait until `release`."""
+        if self._held is None:
+            self._held = self._loop.create_future()
+
+    def release(self) -> None:
+        """Let changes of management go on."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.set_result(None)
+
+    def _turn(self) -> Changing[None]:
+        """Wait while changes are held. Until the next step the configuration does not change."""
+        while self._held is not None:
+            yield self._held
+
+    def create(self, entity_type: str, name: str | None, attributes: object) -> Changing[EntityConfig]:
+        """Make an entity. Raises ChangeError."""
+
+        def made() -> tuple[list[Change], EntityConfig, _Warnings]:
+            try:
+                entity, warnings = create(_kind(entity_type), name, attributes, self._inventory)
+            except RequestError as error:
+                raise ChangeError(error.status, str(error)) from error
+            return [_change("create", entity, None, entity)], entity, warnings
+
+        return (yield from self._carry_out(made))
+
+    def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> Changing[EntityConfig]:
+        """Change attributes of an entity; None removes one. Raises ChangeError."""
+
+        def made() -> tuple[list[Change], EntityConfig, _Warnings]:
+            present = self._present(entity)
+            try:
+                new, warnings = update(present, attributes, self.configuration)
+            except RequestError as error:
+                raise ChangeError(error.status, str(error)) from error
+            return [_change("update", new, present, new)], new, warnings
+
+        return (yield from self._carry_out(made))
+
+    def delete(self, entity: EntityConfig) -> Changing[None]:
+        """Remove an entity, and what depends on it. Raises ChangeError."""
+
+        def made() -> tuple[list[Change], None, _Warnings]:
+            present = self._present(entity)
+            gone: list[EntityConfig] = [present]
+            if isinstance(present, ExchangeConfig):
+                gone = [each for each in self.configuration.bindings if each.exchange_name == present.name] + gone
+            return [_change("delete", each, each, None) for each in gone], None, []
+
+        return (yield from self._carry_out(made))
+
+    def _present(self, entity: EntityConfig) -> EntityConfig:
+        """The present state of the entity. Raises ChangeError."""
+        for each in self._inventory.identified(entity.identity):
+            if each.type == entity.type:
+                return each
+        raise ChangeError(404, f"No entity with identity={entity.identity}")
+
+    def _carry_out(self, made: Callable[[], tuple[list[Change], _Result, _Warnings]]) -> Changing[_Result]:
+        """Make the changes of a request, as `made` derives them from the configuration in force."""
+        yield from self._turn()
+        changes, result, warnings = made()
+        change = self._change_of(changes)
+        if (yield from self.gather(change)):
+            try:
+                yield from self._turn()
+                changes, result, warnings = made()  # other changes may have been made meanwhile
+            except ChangeError:
+                self.discard(change)
+                raise
+            change = self._change_of(changes, change.gathered)
+        self._make(change)
+        gone = [each.old for each in changes if each.old is not None]
+        self._inventory.change(gone, [each.new for each in changes if each.new is not None], change.new)
+        self._waker.wake()
+        self._log_warnings(warnings)
+        return result
+
+    def _change_of(self, changes: list[Change], gathered: dict[object, Any] | None = None) -> ConfigurationChange:
+        """One change out of changes of single entities. gathered: the results for the same ones, from before."""
+        gone = [change.old for change in changes if change.old is not None]
+        made = [change.new for change in changes if change.new is not None]
+        before = self.configuration
+        return ConfigurationChange(before, before.changed(gone, made), changes, gathered=gathered or {})
+
+    # All at once
+
+    def reload(self, prepared: Prepared) -> ConfigurationChange:
+        """The change of a reload."""
+        return ConfigurationChange(self.configuration, prepared.reached, whole=True, addresses=prepared.addresses)
+
+    def apply(self, change: ConfigurationChange, prepared: Prepared) -> None:
+        """Make the change of a reload, completely or not at all. Raises ChangeError."""
+        self._make(change)
+        if prepared.plan.changes:
+            self._inventory = prepared.inventory
+        self._waker.wake()
+
+    # Steps of a change
+
+    def gather(self, change: ConfigurationChange) -> Changing[bool]:
+        """Let all subsystems gather what they need; True: that took time. Raises ChangeError, with the change
+        discarded.
+        """
+        waiting = [(each, future) for each in self._subsystems if (future := each.gather(change)) is not None]
+        for _, future in waiting:
+            if not future.done():
+                yield future
+        refusal: Exception | None = None
+        for subsystem, future in waiting:
+            error = future.exception()
+            if error is None:
+                change.gathered[subsystem] = future.result()
+            elif isinstance(error, Exception):
+                refusal = refusal or error
+        if refusal is not None:
+            self.discard(change)
+            raise refusal
+        return bool(waiting)
+
+    def discard(self, change: ConfigurationChange) -> None:
+        """Discard the change."""
+        _discard(change, list(self._subsystems))
+
+    def _make(self, change: ConfigurationChange) -> None:
+        """Prepare and commit. Raises ChangeError if nothing has changed."""
+        try:
+            for subsystem in self._subsystems:
+                subsystem.prepare(change)
+        except ChangeError:
+            self.discard(change)
+            raise
+        except Exception as error:
+            self.discard(change)
+            raise self._undone(change, error) from error
+        waiting = deque(self._subsystems)
+        try:
+            while waiting:
+                waiting.popleft().commit(change)
+        except Exception as error:
+            _discard(change, waiting)
+            raise self._undone(change, error) from error
+
+    def _undone(self, change: ConfigurationChange, fault: Exception) -> ChangeError:
+        """A fault occurred during a change: restore the previous configuration, part by part."""
+        self._log.critical("AGENT", f"A change of the configuration failed: {_trace(fault)}")
+        back = ConfigurationChange(change.new, change.old, whole=True, undo=True)
+        for subsystem in self._subsystems:
+            try:
+                subsystem.prepare(back)
+                subsystem.commit(back)
+            except Exception as error:  # noqa: BLE001 - logged; the other parts go back all the same
+                self._log.critical("AGENT", f"A part of the configuration could not be restored: {_trace(error)}")
+        self._waker.wake()
+        return ChangeError(500, f"Internal error: {fault!r}")
+
+    def _log_warnings(self, warnings: Iterable[tuple[str, str]]) -> None:
+        for module, text in warnings:
+            self._log.warning(module, text)
+
+
+def _change(kind: Kind, entity: EntityConfig, old: EntityConfig | None, new: EntityConfig | None) -> Change:
+    return Change(kind, entity.type, entity.identity, {}, "live", old, new)
+
+
+def _discard(change: ConfigurationChange, subsystems: Sequence[Subsystem]) -> None:
+    """Let subsystems discard a change, in reverse order."""
+    for subsystem in reversed(subsystems):
+        subsystem.discard(change)
+
+
+def _trace(error: Exception) -> str:
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
+def _kind(entity_type: str) -> EntityType:
+    kind = SCHEMA.find(entity_type)
+    if kind is None:
+        raise ChangeError(400, f"No such entity type '{entity_type}'")
+    return kind

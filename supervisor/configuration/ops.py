@@ -1,0 +1,99 @@
+"""The part of the configuration that workers need, as ops: listeners, connectors, address settings."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from router.addressing.pattern import PatternError, canonical, duplicate_pattern, from_prefix
+from router.addressing.settings import Setting
+from router.config.entities import AddressConfig, ConnectorConfig, ListenerConfig
+from router.config.roles import EDGE, INTER_ROUTER
+from router.control.ops import FailoverServer, Profile, ProfileOp
+
+# Seconds from the TCP connection of a connector until the peer's open must arrive.
+CONNECTOR_HANDSHAKE: Final = 30
+
+# Deliveries in flight on a link between Sluice routers without linkCapacity: a hop adds a round trip, and with 250
+# routers would be idle for much of it (1.19 has 250, and gets that).
+BUNDLE_CAPACITY: Final = 1000
+
+
+def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, asks_for_sasl: bool = False) -> ProfileOp:
+    """The op that announces the profile of a listener or connector.
+
+    profile_key: what a hand-over refers to. asks_for_sasl: see Profile.
+    """
+    handshake, servers = CONNECTOR_HANDSHAKE, []
+    authenticate_peer = require_encryption = verifies_peer = False
+    verify_hostname, path = True, "/"
+    if isinstance(endpoint, ListenerConfig):
+        authenticate_peer, require_encryption = endpoint.authenticate_peer, endpoint.require_encryption
+        verifies_peer = endpoint.verifies_peer
+        handshake = endpoint.initial_handshake_timeout_seconds
+        websockets = endpoint.http
+        servers = [FailoverServer(server.scheme, server.host, server.port) for server in endpoint.failover_servers]
+    else:
+        verify_hostname = endpoint.verify_hostname
+        websockets, path = endpoint.websockets, endpoint.websocket_path
+    between_routers = endpoint.role in (INTER_ROUTER, EDGE)  # annotations stay there (brokers-and-edge.md W-13)
+    profile = Profile(
+        host=endpoint.host,
+        port=endpoint.port_text,
+        role=endpoint.role,
+        cost=endpoint.cost,
+        sasl_mechanisms=None if endpoint.sasl_mechanisms is None else list(endpoint.sasl_mechanisms),
+        authenticate_peer=authenticate_peer,
+        asks_for_sasl=asks_for_sasl,
+        max_frame_size=endpoint.max_frame_size,
+        max_sessions=endpoint.max_sessions,
+        max_session_frames=endpoint.max_session_frames,
+        idle_timeout_seconds=endpoint.idle_timeout_seconds,
+        strip_annotations_in=endpoint.strip_annotations_in and not between_routers,
+        strip_annotations_out=endpoint.strip_annotations_out and not between_routers,
+        link_capacity=endpoint.link_capacity,
+        bundle_capacity=endpoint.link_capacity if endpoint.values.get("linkCapacity") else BUNDLE_CAPACITY,
+        max_buffered_megabytes=endpoint.buffered_megabytes,
+        multi_tenant=endpoint.multi_tenant,
+        open_properties=dict(endpoint.open_properties),
+        message_logging_components=endpoint.message_components,
+        initial_handshake_timeout_seconds=handshake,
+        failover_servers=servers,
+        require_encryption=require_encryption,
+        tls=endpoint.ssl_profile,
+        verify_peer=verifies_peer,
+        verify_hostname=verify_hostname,
+        websockets=websockets,
+        websocket_path=path,
+    )
+    return ProfileOp(profile_key, profile)
+
+
+def address_entry(address: AddressConfig) -> tuple[str, Setting]:
+    """The canonical pattern of an address, and its setting. Raises PatternError."""
+    pattern = from_prefix(address.prefix) if address.prefix is not None else address.pattern or ""
+    setting = Setting(
+        distribution=address.distribution,
+        ingress_phase=address.ingress_phase,
+        egress_phase=address.egress_phase,
+        priority=address.priority,
+        fallback=address.fallback,
+        overflow=address.presettled_overflow,
+        scope=address.scope,
+    )
+    return "/".join(canonical(pattern)), setting
+
+
+def address_entries(addresses: Iterable[AddressConfig]) -> tuple[dict[str, Setting], list[str]]:
+    """All settings by canonical pattern, and a text for each invalid pattern, which is left out."""
+    entries: dict[str, Setting] = {}
+    refused: list[str] = []
+    for address in addresses:
+        try:
+            pattern, setting = address_entry(address)
+        except PatternError as error:
+            refused.append(str(error))
+            continue
+        if pattern in entries:
+            refused.append(str(duplicate_pattern(pattern)))
+        else:
+            entries[pattern] = setting
+    return entries, refused

@@ -1,0 +1,62 @@
+"""The plan for a new configuration of a running router. Pure: may run in a thread."""
+
+from dataclasses import dataclass
+
+from router.addressing.settings import AddressSettings
+from router.config.diff import Plan, diff
+from router.config.entities import BindingConfig, Configuration, ExchangeConfig
+from router.config.inventory import Inventory
+from supervisor.addresses.exchanges import ExchangeError, Exchanges, refusal
+from supervisor.addresses.table import Table
+from supervisor.configuration.change import AddressPlan
+from supervisor.configuration.ops import address_entries
+
+_SCRATCH_RECORDS = 1 << 20  # addresses in the table on which exchanges are tried: more than any table has
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan, and what is needed to execute it.
+
+    `reached`: the configuration in force afterwards, without changes that require a restart; `inventory`: of that.
+    `addresses`: its address settings. `warnings`: (log module, text).
+    """
+
+    plan: Plan
+    reached: Configuration
+    inventory: Inventory
+    addresses: AddressPlan
+    warnings: list[tuple[str, str]]
+
+
+def prepare(present: Configuration, wanted: Configuration) -> Prepared:
+    """The changes from `present` to `wanted`."""
+    entries, _ = address_entries(wanted.addresses)
+    settings = AddressSettings(entries.items(), wanted.router.default_distribution)
+    wanted, refusals = without_refused(wanted, settings)
+    plan = diff(present, wanted)
+    before, _ = address_entries(present.addresses)
+    changed = [pattern for pattern in {**before, **entries} if before.get(pattern) != entries.get(pattern)]
+    reached = plan.reached()
+    warnings = [*wanted.warnings, *refusals]
+    return Prepared(plan, reached, Inventory(reached), AddressPlan(entries, settings, changed), warnings)
+
+
+def without_refused(
+    configuration: Configuration, settings: AddressSettings
+) -> tuple[Configuration, list[tuple[str, str]]]:
+    """The configuration without the exchanges and bindings that the core would refuse, and the refusals as warnings."""
+    router = configuration.router
+    trial = Exchanges(router.id, router.mode, settings, Table(_SCRATCH_RECORDS))
+    refused: dict[int, str] = {}
+    entities: list[ExchangeConfig | BindingConfig] = [*configuration.exchanges, *configuration.bindings]
+    for entity in entities:
+        try:
+            trial.add(entity)
+        except ExchangeError as error:
+            refused[id(entity)] = refusal(entity, error)
+    if not refused:
+        return configuration, []
+    kept = [each for each in configuration.entities() if id(each) not in refused]
+    warnings = [("ROUTER_CORE", text) for text in refused.values()]
+    return Configuration.of(configuration.path, kept, configuration.warnings), warnings

@@ -1,0 +1,85 @@
+"""Ways to ask for a reload: SIGHUP, and the management operation RELOAD, which `sluice reload` uses."""
+
+import asyncio
+import traceback
+from functools import partial
+from typing import Any
+
+from router.config.diff import Plan
+from router.log import Log
+from supervisor.configuration.errors import ChangeError
+from supervisor.configuration.reloads import Reloads, Result
+from supervisor.management import operations
+from supervisor.management.context import Context
+from supervisor.management.request import Request
+from supervisor.management.response import OK, Response, StatusError, Steps
+from supervisor.telemetry.logging import Logging
+
+
+class HangUp:
+    """SIGHUP: open the log files anew, then reload. Owner: supervisor."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, logging: Logging, reloads: Reloads, log: Log) -> None:
+        self._loop = loop
+        self._logging = logging
+        self._reloads = reloads
+        self._log = log
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+
+    def __call__(self) -> None:
+        """The signal has come. Further signals during a reload count as one."""
+        if self._task is not None:
+            self._again = True
+            return
+        self._log.notice("SERVER", "SIGHUP: log files are opened again, then the configuration is read again")
+        self._task = self._loop.create_task(self._work())
+
+    async def _work(self) -> None:
+        try:
+            await self._logging.reopen()
+        except Exception:  # noqa: BLE001 - logged with its trace; the reload follows
+            self._log.critical("SERVER", f"The log files are not opened again: {traceback.format_exc()}".rstrip())
+        self._reloads.ask()
+        self._task = None
+        if self._again:
+            self._again = False
+            self()
+
+
+class _Responses:
+    """Answers to RELOAD, made once for all requesters: a plan of a thousand changes is a long text."""
+
+    def __init__(self, reloads: Reloads) -> None:
+        self._reloads = reloads
+        self._last: tuple[Result, bool, asyncio.Future[Response]] | None = None
+
+    def of(self, result: Result, plan_only: bool) -> "asyncio.Future[Response]":
+        if self._last is None or self._last[0] is not result or self._last[1] is not plan_only:
+            self._last = result, plan_only, self._reloads.in_thread(partial(_response, result, plan_only))
+        return self._last[2]
+
+
+def register_reload(reloads: Reloads) -> None:
+    """Register the operation RELOAD; properties `plan` (only show it) and `undo` (revert the last reload)."""
+    responses = _Responses(reloads)
+
+    def reload(request: Request, context: Context) -> Steps:
+        del context
+        plan_only = request.properties.get("plan") is True
+        asked = reloads.ask(undo=request.properties.get("undo") is True, plan_only=plan_only)
+        request.shrink()
+        yield asked
+        made = responses.of(asked.result(), plan_only)
+        yield made
+        return made.result()
+
+    operations.register("RELOAD", reload)
+
+
+def _response(result: Result, plan_only: bool) -> Response:
+    if isinstance(result, ChangeError):
+        return Response.failed(StatusError(result.status, result.text))
+    assert isinstance(result, Plan)
+    body: dict[str, Any] = {"applied": not plan_only, "changes": result.as_maps(), "text": result.render()}
+    return Response.of(OK, body)

@@ -1,0 +1,193 @@
+"""Reloads, one after the other: the file is read and the plan made in threads, the changes in the event loop.
+
+Management may change the configuration while a reload is prepared; then the plan is made again. After the second time
+management's changes wait until the reload is complete, so that it cannot be delayed for ever.
+"""
+
+import asyncio
+import os
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+from router.config.diff import Plan
+from router.config.entities import Configuration
+from router.config.errors import ConfigError
+from router.config.load import load_text, read
+from router.log import DEBUG, Log
+from supervisor.configuration.errors import ChangeError
+from supervisor.configuration.live import Changing, LiveConfiguration
+from supervisor.configuration.prepare import prepare
+from supervisor.runtime.threads import Threads
+from supervisor.runtime.waker import Waker
+
+NICE: Final = 10  # of threads that compute: on a loaded machine messages come first
+READ_SECONDS: Final = 30.0  # for reading the file
+MAX_READERS: Final = 4  # threads that do
+MAX_PLANNERS: Final = 8  # threads that compute
+FREE_TRIES: Final = 2  # plans that changes by management may invalidate
+
+CHANGES_LOGGED: Final = 20  # of a reload, one by one, at level debug
+
+Result = Plan | ChangeError
+_Result = TypeVar("_Result")
+
+
+def behind_traffic() -> None:
+    """Give this thread, not the process (setpriority(2), on Linux), a lower priority."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A reload, or with `undo` the reversal of the last one. All requesters share `result`."""
+
+    path: str | None
+    undo: bool
+    plan_only: bool
+    result: "asyncio.Future[Result]"
+
+    def same(self, path: str | None, undo: bool, plan_only: bool) -> bool:
+        """Whether it matches a request."""
+        return (self.path, self.undo, self.plan_only) == (path, undo, plan_only)
+
+
+class Reloads:
+    """All reloads. Owner: supervisor."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        live: LiveConfiguration,
+        when_in_force: Callable[[Callable[[], object]], object],
+        waker: Waker,
+        log: Log,
+    ) -> None:
+        """when_in_force(action): calls `action` when all workers use the present configuration."""
+        self._loop: Final = loop
+        self._live: Final = live
+        self._when_in_force: Final = when_in_force
+        self._waker: Final = waker
+        self._log: Final = log
+        self._readers: Final = Threads(loop, "configuration file", MAX_READERS)
+        self._planners: Final = Threads(loop, "reload", MAX_PLANNERS, behind_traffic)
+        self._previous: Configuration | None = None
+        self._waiting: deque[_Job] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._started = False
+
+    def start(self) -> None:
+        """The router listens: reloads may begin."""
+        self._started = True
+        self._next()
+
+    def ask(self, path: str | None = None, *, undo: bool = False, plan_only: bool = False) -> "asyncio.Future[Result]":
+        """Read the file again (or `path`) and apply it, or with `undo` revert the last reload; `plan_only`: only plan
+        it. The future is done when all workers use it. A request that equals the last waiting one gets the same future.
+        """
+        if not self._waiting or not self._waiting[-1].same(path, undo, plan_only):
+            self._waiting.append(_Job(path, undo, plan_only, self._loop.create_future()))
+        result = self._waiting[-1].result
+        self._next()
+        return result
+
+    def in_thread(self, work: Callable[[], _Result]) -> "asyncio.Future[_Result]":
+        """Work on something without keeping others waiting."""
+        return self._planners.run(work)
+
+    def _next(self) -> None:
+        if self._started and self._task is None and self._waiting:
+            self._task = self._loop.create_task(self._work(self._waiting.popleft()))
+
+    async def _work(self, job: _Job) -> None:
+        result: Result
+        try:
+            result = await self._carry_out(job)
+        except ChangeError as error:
+            result = error
+            for line in error.text.splitlines():
+                self._log.error("AGENT", f"The configuration is unchanged: {line}")
+        except Exception as error:  # noqa: BLE001 - logged with its trace, and answered
+            result = ChangeError(500, f"Internal error: {error!r}")
+            self._log.critical("AGENT", f"A reload failed: {traceback.format_exc()}".rstrip())
+        finally:
+            self._live.release()
+            self._task = None
+        self._when_in_force(partial(_finish, job, result))
+        self._waker.wake()
+        self._next()
+
+    async def _carry_out(self, job: _Job) -> Plan:
+        """Raises ChangeError."""
+        wanted = await self._wanted(job)
+        tries = 0
+        while True:
+            present = self._live.configuration
+            prepared = await self._planners.run(partial(prepare, present, wanted))
+            if job.plan_only:
+                return prepared.plan
+            change = self._live.reload(prepared)
+            await _finished(self._live.gather(change))
+            if present is self._live.configuration:
+                break
+            self._live.discard(change)  # overtaken by management
+            tries += 1
+            if tries >= FREE_TRIES:
+                self._live.hold()
+        self._live.apply(change, prepared)
+        if prepared.plan.changes:
+            self._previous = present
+        for module, text in prepared.warnings:
+            self._log.warning(module, text)
+        self._log_plan(prepared.plan)
+        return prepared.plan
+
+    async def _wanted(self, job: _Job) -> Configuration:
+        """The configuration that a job wants. Raises ChangeError."""
+        if job.undo:
+            if self._previous is None:
+                raise ChangeError(400, "There is nothing to undo: no reload has changed the configuration")
+            return self._previous
+        path = job.path or self._live.configuration.path
+        try:
+            text = await self._readers.run(partial(read, path), READ_SECONDS)
+            return await self._planners.run(partial(load_text, path, text))
+        except ConfigError as error:
+            raise ChangeError(400, "\n".join(str(each) for each in error.errors)) from error
+        except OSError as error:
+            raise ChangeError(500, f"{path}: the configuration file cannot be read: {error.strerror}") from error
+
+    def _log_plan(self, plan: Plan) -> None:
+        """Log the changes of a reload."""
+        count = len(plan.changes)
+        changes = "1 change" if count == 1 else f"{count} changes"
+        self._log.notice("AGENT", f"Configuration reloaded from {plan.new.path}: {changes}")
+        if self._log.enabled("AGENT", DEBUG):
+            for change in plan.changes[:CHANGES_LOGGED]:
+                self._log.debug("AGENT", "\n".join(change.render()))
+        for change in plan.changes:
+            for name, (_, _, effect) in change.attributes.items():
+                if change.kind == "update" and effect == "restart":
+                    text = f"Attribute '{name}' of {change.title()} changes with a restart of the router"
+                    self._log.warning("AGENT", text)
+
+
+async def _finished(steps: Changing[_Result]) -> _Result:
+    """Execute the steps of a change."""
+    while True:
+        try:
+            awaited = next(steps)
+        except StopIteration as stop:
+            result: _Result = stop.value
+            return result
+        if awaited is not None:
+            await asyncio.wait([awaited])
+
+
+def _finish(job: _Job, result: Result) -> None:
+    if not job.result.done():
+        job.result.set_result(result)

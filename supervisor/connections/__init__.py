@@ -1,0 +1,1 @@
+"""Records of connections, containers, and watches of frames."""

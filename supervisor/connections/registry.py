@@ -1,0 +1,275 @@
+"""All connections: accepted or opened by us, given to a worker, opened by AMQP, closed. No input or output here."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from router.config.entities import ConnectorConfig, ListenerConfig
+from router.control.handlers import Handlers
+from router.control.handover import Initiate
+from router.control.messages import Admitted, Close, Closed, CloseLink, Denied, Gone, Opened, Order
+from router.control.ops import Op, TraceOp
+from router.log import Log
+from supervisor.addresses.table import Table
+from supervisor.connections.admission import Admission, Decision, Deny
+from supervisor.connections.connections import (
+    Connection,
+    Ending,
+    Initiator,
+    log_accepted,
+    log_closed,
+    log_opened,
+    report_ended,
+)
+from supervisor.edge.bundles import Bundles
+from supervisor.listeners.profiles import ListenerProfiles
+from supervisor.processes.epochs import Epochs
+from supervisor.processes.worker import Worker
+from supervisor.subsystem import Events, Subsystem
+
+# Links of closed connections that are dropped in one wake, and of one connection before the next one's turn.
+DROPS_A_WAKE: Final = 256
+DROPS_A_TURN: Final = 64
+DROPS_AHEAD: Final = 2  # epochs that workers may be behind: other changes wait for no more of them
+
+
+class Connections(Subsystem):
+    """All connections. Owner: the core."""
+
+    def __init__(
+        self,
+        workers: Mapping[int, Worker],
+        table: Table,
+        epochs: Epochs[Any],
+        profiles: ListenerProfiles,
+        admission: Admission,
+        user_of: Callable[[Connection, Opened], str | None],
+        events: Events,
+        log: Log,
+    ) -> None:
+        """user_of: who a connection is that an open has come from."""
+        self.opened: dict[int, Connection] = {}  # with an AMQP open, by number, in order of opening
+        self.accepted = 0  # ever, those closed since included
+        self.denied = 0  # sockets refused by the limit of all connections
+        self._workers = workers
+        self._table = table
+        self._epochs = epochs
+        self._profiles = profiles
+        self._admission = admission
+        self._user_of = user_of
+        self._asked: dict[int, Opened] = {}  # opens that are not decided, by number
+        self._events = events
+        self._log = log
+        self._bundles = Bundles()
+        self._next = 1
+        self._initiated: set[int] = set()  # numbers of connections that the router opened and a worker has
+        self._leaving: deque[tuple[Worker, Closed]] = deque()  # `closed`, of connections with links to be dropped
+        self._drops_left = DROPS_A_WAKE
+        self._ending = False  # the router stops: workers close their connections and end
+
+    @property
+    def count(self) -> int:
+        """Number of accepted connections that are there, those not yet opened by AMQP included."""
+        return sum(len(worker.connections) for worker in self._workers.values()) - len(self._initiated)
+
+    def take_number(self) -> int:
+        """A number for a connection, or for an attempt to open one; never given twice."""
+        number = self._next
+        self._next += 1
+        return number
+
+    # From listeners and connectors
+
+    def adopt(
+        self, worker: Worker | None, listener: ListenerConfig, local: str, peer: str, profile: str | None = None
+    ) -> Connection:
+        """Register an accepted connection of `worker`; None: `move` assigns one.
+
+        profile: key of the listener's profile; for listeners of the start, its name.
+        """
+        connection = Connection(self.take_number(), listener, local, peer, profile or listener.name)
+        self._profiles.enter(connection.profile)
+        self.accepted += 1
+        if worker is not None:
+            self.move(connection, worker)
+        log_accepted(self._log, connection)
+        return connection
+
+    def initiate(
+        self, number: int, connector: ConnectorConfig, profile: str, initiator: Initiator, initiate: Initiate
+    ) -> Connection:
+        """Register a connection that a connector has opened; `move` assigns a worker.
+
+        profile: key of the connector's profile. initiate: further data for the worker, see Handover.
+        """
+        connection = Connection(number, connector, "", connector.place, profile)
+        connection.initiator = initiator
+        connection.initiate = initiate
+        self._profiles.enter(profile)
+        return connection
+
+    def move(self, connection: Connection, worker: Worker) -> None:
+        """Assign a connection without worker to this one."""
+        worker.connections[connection.number] = connection
+        connection.worker = worker.index
+        connection.epoch = self._epochs.acknowledged(worker.index)
+        if connection.initiator is not None:
+            self._initiated.add(connection.number)
+
+    def take_back(self, connection: Connection, worker: Worker) -> None:
+        """Take a connection back from a worker that has not got it."""
+        del worker.connections[connection.number]
+        self._initiated.discard(connection.number)
+
+    def give_up(self, connection: Connection, reason: str) -> None:
+        """Drop a connection that no worker has or will have."""
+        self._forget(None, connection)
+        self._log.error("SERVER", f"[C{connection.number}] Connection of {connection.peer} dropped: {reason}")
+        if connection.initiator is not None:
+            report_ended(self._log, connection, Ending.FAILED, ("amqp:internal-error", reason))
+
+    # Orders
+
+    def send(self, connection: Connection, message: Order) -> None:
+        """Send a message to the worker that has a connection, if there is one."""
+        worker = None if connection.worker is None else self._workers.get(connection.worker)
+        if worker is not None and connection.number in worker.connections:
+            worker.outbox.append(message)
+
+    def close(self, connection: Connection, condition: str | None = None, description: str | None = None) -> None:
+        """Let its worker close a connection."""
+        connection.closing = True
+        self.send(connection, Close(connection.number, condition, description))
+
+    def close_link(self, connection: Connection, number: int, condition: str, description: str) -> None:
+        """Have a link of a client, of this number at its worker, closed; its connection, where the attach waits for its
+        answer still."""
+        if connection.links[number].up:
+            self.send(connection, CloseLink(connection.number, number, condition, description))
+        elif not connection.closing:
+            self.close(connection, condition, description)
+
+    def trace(self, connection: Connection, on: bool) -> None:
+        """Switch the log of a connection's frames; in force as the configuration is (`when_in_force`)."""
+        if connection.trace is not on:
+            connection.trace = on
+            self._table.change(TraceOp(connection.number, on))
+
+    # Subsystem
+
+    def messages(self, handlers: Handlers[Worker]) -> None:
+        handlers.on(Opened, self._opened)
+        handlers.on(Closed, self._closed)
+
+    def snapshot_ops(self) -> Iterable[Op]:
+        return (TraceOp(each.number, each.trace) for each in self.opened.values() if each.trace is not None)
+
+    def stop(self) -> None:
+        self._ending = True
+
+    def worker_lost(self, worker: Worker) -> None:
+        """Its connections are closed."""
+        for connection in worker.connections.values():
+            self._forget(worker, connection)
+            if connection.initiator is not None:
+                report_ended(self._log, connection, Ending.CLOSED if self._ending else Ending.ORPHANED, None)
+            else:
+                log_closed(self._log, connection, None)
+        worker.connections = {}
+
+    def _opened(self, worker: Worker, message: Opened) -> None:
+        connection = worker.connections.get(message.conn)
+        if connection is None:
+            return
+        connection.read_before = b""
+        connection.mechanism = message.mechanism
+        connection.tls = message.tls
+        connection.container = message.container
+        connection.hostname = message.hostname
+        connection.user = self._user_of(connection, message)
+        connection.properties = message.properties or None
+        self._asked[connection.number] = message
+        decision = self._admission.decide(connection, message)
+        if decision is not None:
+            self.decided(connection, decision)
+
+    def decided(self, connection: Connection, decision: Decision) -> None:
+        """The decision about an open; nothing where the connection is gone."""
+        message = self._asked.pop(connection.number, None)
+        if message is None:
+            return
+        if isinstance(decision, Deny):
+            self.send(connection, Denied(connection.number, decision.condition, decision.description))
+            return
+        connection.edge = self._bundles.opened(connection)
+        self.send(connection, Admitted(connection.number, decision.limits, connection.edge))
+        connection.opened = True
+        connection.opened_at = time.monotonic()
+        self.opened[connection.number] = connection
+        log_opened(self._log, connection)
+        if connection.initiator is not None:
+            connection.initiator.opened(connection)
+        self._events.connection_opened(connection, message)
+
+    # Links of connections that are gone
+
+    @property
+    def _may_drop(self) -> bool:
+        epoch = self._table.epoch
+        return bool(self._leaving) and self._epochs.settled(epoch) + DROPS_AHEAD >= epoch
+
+    def work(self) -> bool:
+        """Drop links of connections that are gone, of one after the other."""
+        self._drops_left = DROPS_A_WAKE
+        while self._may_drop and self._drops_left:
+            worker, message = self._leaving.popleft()
+            connection = worker.connections.get(message.conn)
+            if connection is None:  # the worker has died
+                continue
+            links = connection.links
+            turn = min(len(links), DROPS_A_TURN, self._drops_left)
+            for number in list(islice(links, turn)):
+                self._events.link_dropped(worker, links.pop(number))
+            self._drops_left -= turn
+            if links:
+                self._leaving.append((worker, message))
+            else:
+                self._end(worker, message)
+        return self._may_drop
+
+    def _closed(self, worker: Worker, message: Closed) -> None:
+        connection = worker.connections.get(message.conn)
+        links = 0 if connection is None else len(connection.links)
+        if links > self._drops_left:
+            self._leaving.append((worker, message))
+            return
+        self._drops_left -= links
+        self._end(worker, message)
+
+    def _end(self, worker: Worker, message: Closed) -> None:
+        """A worker reports the end of a connection."""
+        connection = worker.connections.pop(message.conn, None)
+        if connection is not None:
+            self._forget(worker, connection)
+            if connection.initiator is not None:
+                ending = Ending.CLOSED if message.graceful else Ending.FAILED
+                report_ended(self._log, connection, ending, message.error)
+            else:
+                log_closed(self._log, connection, message.error)
+        if message.confirm:
+            answer = Gone(message.conn)
+            self._epochs.call_when_all(self._table.pending_epoch, lambda: worker.outbox.append(answer))
+
+    def _forget(self, worker: Worker | None, connection: Connection) -> None:
+        """A connection is gone, and its links with it. worker: the one that had it."""
+        self.opened.pop(connection.number, None)
+        self._asked.pop(connection.number, None)
+        self._bundles.closed(connection)
+        self._profiles.leave(connection.profile)
+        self._initiated.discard(connection.number)
+        if worker is not None:
+            for link in connection.links.values():
+                self._events.link_dropped(worker, link)
+        self._events.connection_closed(connection)

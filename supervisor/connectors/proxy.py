@@ -1,0 +1,74 @@
+"""The way through an HTTP proxy: CONNECT (RFC 9110, 9.3.6), with basic authentication (RFC 7617)."""
+
+import asyncio
+import socket
+from base64 import b64encode
+from typing import Final
+
+from router.config.entities import ProxyConfig
+from router.websocket.http import END, MAX_HEAD, HeadError, host_header, parse_answer, printable
+from supervisor.connectors.dial import DialError, dial, port_number
+from supervisor.connectors.ring import Entry
+from supervisor.runtime.threads import Threads
+
+ANSWER_SECONDS: Final = 30.0  # the proxy connects meanwhile
+
+
+async def dial_through(proxy: ProxyConfig, password: str, entry: Entry, threads: Threads) -> socket.socket:
+    """A connection to `entry`, whose name the proxy looks up. Raises DialError. password: of the proxy."""
+    opened = await dial(Entry("http", proxy.host, proxy.port), threads)
+    try:
+        await asyncio.wait_for(_tunnel(opened, _request(proxy, password, entry)), ANSWER_SECONDS)
+    except (OSError, HeadError, TimeoutError) as error:
+        opened.close()
+        reason = "it does not answer" if isinstance(error, TimeoutError) else str(error)
+        raise DialError(f"proxy {proxy.host}:{proxy.port} to {entry.place}: {reason}") from error
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _request(proxy: ProxyConfig, password: str, entry: Entry) -> bytes:
+    """Raises DialError."""
+    host = entry.host if entry.host.isascii() else entry.host.encode("idna").decode()
+    if not printable(host):
+        raise DialError(f"proxy {proxy.host}:{proxy.port}: a host is not to have blanks")
+    target = host_header(host, str(port_number(entry.port)))
+    login = ""
+    if proxy.user is not None:
+        credentials = b64encode(f"{proxy.user}:{password}".encode()).decode()
+        login = f"Proxy-Authorization: Basic {credentials}\r\n"
+    return f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{login}\r\n".encode("ascii")
+
+
+async def _tunnel(opened: socket.socket, request: bytes) -> None:
+    """Raises HeadError where the proxy refuses. What the peer says behind the answer stays in the socket."""
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(opened, request)
+    head = b""
+    while END not in head:
+        # In two steps: the octets behind the head are not ours to read.
+        await _readable(loop, opened)
+        seen = opened.recv(MAX_HEAD, socket.MSG_PEEK)
+        if not seen:
+            raise HeadError("it has closed the connection")
+        before = len(head)
+        head += seen
+        end = head.find(END)
+        taken = len(seen) if end < 0 else end + len(END) - before
+        opened.recv(taken)
+        if len(head) > MAX_HEAD and end < 0:
+            raise HeadError("its answer has no end")
+    status, answer = parse_answer(head[: head.find(END) + len(END)])
+    if not 200 <= status < 300:
+        raise HeadError(f"it answers {answer.start[9:60]}")
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, opened: socket.socket) -> None:
+    found: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(opened, lambda: None if found.done() else found.set_result(None))
+    try:
+        await found
+    finally:
+        loop.remove_reader(opened)

@@ -1,0 +1,274 @@
+"""The messages between an edge and an interior router, octet for octet as Dispatch 1.19 (inter-router.md 14, 16.11).
+
+They are whole messages without router annotations, which the worker adds that sends them.
+"""
+
+from typing import Any, Final, NamedTuple
+
+from router.amqp import codec
+from router.amqp.errors import AmqpError
+
+VERSION: Final = 1
+LOOKUP_OPCODE: Final = 1  # the only one: is this the address of a link route?
+# Status of an answer to a look-up.
+FOUND: Final = 0
+BAD_VERSION: Final = 1
+BAD_OPCODE: Final = 2
+NOT_FOUND: Final = 3
+INVALID: Final = 4
+
+LINK_ROUTE: Final = "org.apache.qpid.dispatch.router.connection.linkRoute"
+
+_PROPERTIES: Final = 0x73
+_APPLICATION_PROPERTIES: Final = 0x74
+_VALUE: Final = 0x77
+_TRUE: Final = b"\x41"
+_FALSE: Final = b"\x42"
+_NULL: Final = b"\x40"
+_PROPERTIES_BEFORE_CORRELATION: Final = 5
+_TO, _REPLY_TO, _CORRELATION_ID = 2, 4, 5
+
+
+class Tracking(NamedTuple):
+    """Destinations for a key exist beyond the edge router, or do not any more."""
+
+    key: str
+    reachable: bool
+
+
+class Precedence(NamedTuple):
+    """What an edge router with several uplinks says to the interior router of each: those of all of them, in order.
+
+    complete: all who had its consumers before have given them up.
+    """
+
+    number: int
+    routers: tuple[str, ...]
+    complete: bool
+
+
+class Taken(NamedTuple):
+    """The answer: an interior router does as the precedence with this number says, and has the consumers, or not."""
+
+    number: int
+    bears: bool
+
+
+class Lookup(NamedTuple):
+    """A question about an address. fault: the status that the answer has, where the question is not well formed."""
+
+    reply_to: str | None
+    correlation_id: bytes | None  # encoded
+    address: str
+    sender: bool  # a client wants to send
+    fault: int | None
+
+
+class LookupAnswer(NamedTuple):
+    """Its answer."""
+
+    correlation_id: str
+    status: int
+    is_link_route: bool
+    has_destinations: bool
+
+
+class ManagementAnswer(NamedTuple):
+    """The answer to a request of management."""
+
+    correlation_id: str
+    status: int
+    identity: str | None
+
+
+def tracking(key: str, reachable: bool) -> bytes:
+    """Tell an edge router whether there are destinations for a key."""
+    return _header() + _value(_list([codec.encode_string(key), _flag(reachable)]))
+
+
+def read_tracking(octets: bytes) -> Tracking | None:
+    """None: it is something else, and to be ignored."""
+    body = _sections(octets).get(_VALUE)
+    if not isinstance(body, list) or len(body) != 2:
+        return None
+    key, reachable = body
+    return Tracking(str(key), reachable) if isinstance(key, str) and isinstance(reachable, bool) else None
+
+
+def precedence(said: Precedence) -> bytes:
+    """Tell an interior router which ones the edge router has uplinks to."""
+    routers = _list([codec.encode_string(router) for router in said.routers])
+    return _header() + _value(_list([codec.encode_uint(said.number), routers, _flag(said.complete)]))
+
+
+def read_precedence(octets: bytes) -> Precedence | None:
+    """None: it is something else, and to be ignored."""
+    body = _sections(octets).get(_VALUE)
+    if not isinstance(body, list) or len(body) != 3:
+        return None
+    number, routers, complete = body
+    if not _is_number(number) or not isinstance(routers, list) or not isinstance(complete, bool):
+        return None
+    if not all(isinstance(router, str) for router in routers):
+        return None
+    return Precedence(number, tuple(map(str, routers)), complete)
+
+
+def taken(number: int, bears: bool) -> bytes:
+    """Tell an edge router that a precedence is in force."""
+    return _header() + _value(_list([codec.encode_uint(number), _flag(bears)]))
+
+
+def read_taken(octets: bytes) -> Taken | None:
+    """None: it is something else."""
+    body = _sections(octets).get(_VALUE)
+    if not isinstance(body, list) or len(body) != 2:
+        return None
+    number, bears = body
+    return Taken(number, bears) if _is_number(number) and isinstance(bears, bool) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def lookup(address: str, sender: bool, reply_to: str, correlation_id: str) -> bytes:
+    """Ask an interior router about an address."""
+    properties = _properties(None, reply_to, codec.encode_string(correlation_id))
+    about = _map(_numbers({"version": VERSION, "opcode": LOOKUP_OPCODE}))
+    return _header() + properties + about + _value(_list([codec.encode_string(address), _flag(sender)]))
+
+
+def read_lookup(octets: bytes) -> Lookup:
+    """A question that has come, however bad."""
+    sections = _sections(octets)
+    properties = sections.get(_PROPERTIES)
+    items = properties if isinstance(properties, list) else []
+    reply_to = items[_REPLY_TO] if len(items) > _REPLY_TO and isinstance(items[_REPLY_TO], str) else None
+    correlation = items[_CORRELATION_ID] if len(items) > _CORRELATION_ID else None
+    correlation_id = None if correlation is None else codec.encode_value(correlation)
+    if isinstance(correlation, str):
+        correlation_id = codec.encode_string(correlation)
+    about = sections.get(_APPLICATION_PROPERTIES)
+    about = about if isinstance(about, dict) else {}
+    body = sections.get(_VALUE)
+    fault, address, sender = None, "", False
+    if about.get("version") != VERSION:
+        fault = BAD_VERSION
+    elif about.get("opcode") != LOOKUP_OPCODE:
+        fault = BAD_OPCODE
+    elif not isinstance(body, list) or len(body) != 2 or not isinstance(body[0], str) or not isinstance(body[1], bool):
+        fault = INVALID
+    else:
+        address, sender = str(body[0]), body[1]
+    return Lookup(None if reply_to is None else str(reply_to), correlation_id, address, sender, fault)
+
+
+def lookup_answer(
+    reply_to: str, correlation_id: bytes | None, status: int, is_link_route: bool, has_destinations: bool
+) -> bytes:
+    """Answer a question about an address."""
+    properties = _properties(reply_to, None, correlation_id or _NULL)
+    about = _map(_numbers({"version": VERSION, "opcode": LOOKUP_OPCODE, "status": status}))
+    return _header() + properties + about + _value(_list([_flag(is_link_route), _flag(has_destinations)]))
+
+
+def create_link_route(name: str, pattern: str, direction: str, reply_to: str, correlation_id: str) -> bytes:
+    """Ask an interior router to make a link route for this connection."""
+    properties = _properties(None, reply_to, codec.encode_string(correlation_id))
+    about = _map(_texts({"operation": "CREATE", "type": LINK_ROUTE, "name": name}))
+    body = _texts({"type": LINK_ROUTE, "pattern": pattern, "direction": direction, "name": name})
+    return _header() + properties + about + _value(_wide(b"\xd1", body))
+
+
+def delete_link_route(name: str, identity: str, reply_to: str, correlation_id: str) -> bytes:
+    """Ask an interior router to remove that link route."""
+    properties = _properties(None, reply_to, codec.encode_string(correlation_id))
+    about = _map(_texts({"operation": "DELETE", "type": LINK_ROUTE, "identity": identity, "name": name}))
+    return _header() + properties + about + _value(_wide(b"\xd1", []))
+
+
+def read_answer(octets: bytes) -> LookupAnswer | ManagementAnswer | None:
+    """An answer of an interior router; None: it is none."""
+    sections = _sections(octets)
+    properties, about, body = (sections.get(code) for code in (_PROPERTIES, _APPLICATION_PROPERTIES, _VALUE))
+    if not isinstance(properties, list) or len(properties) <= _CORRELATION_ID or not isinstance(about, dict):
+        return None
+    correlation_id, status, code = properties[_CORRELATION_ID], about.get("status"), about.get("statusCode")
+    if not isinstance(correlation_id, str):
+        return None
+    if isinstance(code, int):
+        identity = body.get("identity") if isinstance(body, dict) else None
+        return ManagementAnswer(str(correlation_id), code, None if identity is None else str(identity))
+    if about.get("version") != VERSION:
+        return LookupAnswer(str(correlation_id), BAD_VERSION, False, False)  # whatever it means in another version
+    if not isinstance(status, int) or not isinstance(body, list) or len(body) != 2:
+        return LookupAnswer(str(correlation_id), INVALID, False, False)
+    return LookupAnswer(str(correlation_id), status, body[0] is True, body[1] is True)
+
+
+# Sections
+
+
+def _sections(octets: bytes) -> dict[int, Any]:
+    """The values of the sections by descriptor; what cannot be read, and all behind it, is not there."""
+    found: dict[int, Any] = {}
+    at = 0
+    try:
+        while at < len(octets):
+            section, at = codec.decode(octets, at)
+            if not isinstance(section, codec.Described) or not isinstance(section.descriptor, int):
+                break
+            found[section.descriptor] = section.value
+    except (AmqpError, OverflowError, RecursionError):
+        pass  # a peer may send anything
+    return found
+
+
+def _header() -> bytes:
+    return b"\x00\x53\x70" + _list([_FALSE])
+
+
+def _properties(to: str | None, reply_to: str | None, correlation_id: bytes) -> bytes:
+    items = [_NULL] * (_PROPERTIES_BEFORE_CORRELATION + 1)
+    if to is not None:
+        items[_TO] = codec.encode_string(to)
+    if reply_to is not None:
+        items[_REPLY_TO] = codec.encode_string(reply_to)
+    items[_CORRELATION_ID] = correlation_id
+    return b"\x00\x53\x73" + _list(items)
+
+
+def _map(items: list[bytes]) -> bytes:
+    return b"\x00\x53\x74" + _wide(b"\xd1", items)
+
+
+def _value(encoded: bytes) -> bytes:
+    return b"\x00\x53\x77" + encoded
+
+
+def _texts(values: dict[str, str]) -> list[bytes]:
+    return [codec.encode_string(item) for pair in values.items() for item in pair]
+
+
+def _numbers(values: dict[str, int]) -> list[bytes]:
+    return [item for name, value in values.items() for item in (codec.encode_string(name), _uint(value))]
+
+
+def _uint(value: int) -> bytes:
+    """1.19 has no uint0."""
+    return b"\x52" + bytes((value,))
+
+
+def _list(items: list[bytes]) -> bytes:
+    return _wide(b"\xd0", items)
+
+
+def _wide(code: bytes, items: list[bytes]) -> bytes:
+    """A list or map with sizes of four octets."""
+    body = b"".join(items)
+    return code + (len(body) + 4).to_bytes(4, "big") + len(items).to_bytes(4, "big") + body
+
+
+def _flag(value: bool) -> bytes:
+    return _TRUE if value else _FALSE

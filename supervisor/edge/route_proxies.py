@@ -1,0 +1,159 @@
+"""Link-route proxies: an edge router has its interior router make the link routes that containers here serve
+(inter-router.md 14.7; brokers-and-edge.md ED-20). No I/O here."""
+
+import itertools
+import math
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from supervisor.edge import messages
+from supervisor.edge.messages import ManagementAnswer
+from supervisor.linkroutes.local import LinkAddress, LinkRoutes
+from supervisor.runtime.waker import Waker
+
+TIMEOUT: Final = 10.0  # seconds for an answer
+RETRY: Final = 2.0  # seconds after a request that failed
+NEVER: Final = math.inf
+_CREATED: Final = 201
+_GONE: Final = (204, 404)
+_PREFIXES: Final = ("C", "D")
+_CREATE: Final = "create"
+_DELETE: Final = "delete"
+
+
+class _State(Enum):
+    ABSENT = "absent"  # the interior does not have it
+    ASKED = "asked"  # a request about it is on its way
+    PRESENT = "present"
+
+
+class _Proxy:
+    """A link route at the interior. Owner: the route proxies."""
+
+    __slots__ = ("direction", "due", "identity", "key", "name", "pattern", "request", "state", "wanted")
+
+    def __init__(self, address: LinkAddress, router_id: str) -> None:
+        self.key = address.key
+        self.name = f"{router_id}/proxyLinkRoute/{address.key}"
+        self.pattern = f"{address.key[1:]}/#" if address.key[0] in _PREFIXES else address.key[1:]
+        self.direction = address.direction
+        self.wanted = True
+        self.state = _State.ABSENT
+        self.identity = ""  # at the interior
+        self.request = ("", "")  # correlation-id, and what was asked for
+        self.due = 0.0  # when the request has failed, or the next one may go
+
+
+class RouteProxies:
+    """All link-route proxies. Owner: the uplink."""
+
+    def __init__(self, router_id: str, link_routes: LinkRoutes, waker: Waker) -> None:
+        self._router_id = router_id
+        self._waker = waker
+        self._proxies: dict[str, _Proxy] = {}  # by key of the address
+        self._requests: dict[str, _Proxy] = {}  # by correlation-id
+        self._numbers = itertools.count(1)
+        self._reply_to = ""
+        self._send: Callable[[bytes], bool] | None = None
+        self._link_routes = link_routes
+        self._serves = False
+
+    def use(self, reply_to: str, send: Callable[[bytes], bool]) -> None:
+        """Requests go there from now on."""
+        self._reply_to, self._send = reply_to, send
+
+    def lost(self) -> None:
+        """The uplink is gone, and all link routes at the interior with it."""
+        self._send = None
+        self._requests.clear()
+        for key, proxy in list(self._proxies.items()):
+            proxy.state, proxy.due = _State.ABSENT, 0.0
+            if not proxy.wanted:
+                del self._proxies[key]
+
+    def serve(self, wanted: bool) -> None:
+        """Whether the interior is to have link routes at all."""
+        if wanted == self._serves:
+            return
+        self._serves = wanted
+        for proxy in self._proxies.values():
+            proxy.wanted = False
+        for address in self._link_routes.addresses():
+            self.changed(address)
+        self._waker.wake()
+
+    def changed(self, address: LinkAddress) -> None:
+        """A link-route address has got its first container, or lost its last."""
+        if not self._serves:
+            return
+        proxy = self._proxies.get(address.key)
+        if address.connections:
+            if proxy is None:
+                proxy = self._proxies[address.key] = _Proxy(address, self._router_id)
+            proxy.wanted = True
+        elif proxy is not None:
+            proxy.wanted = False
+        self._waker.wake()
+
+    def step(self) -> None:
+        """Send the requests that are due."""
+        if self._send is None:
+            return
+        now = time.monotonic()
+        for key, proxy in list(self._proxies.items()):
+            if proxy.state is _State.ASKED and proxy.due <= now:
+                self._requests.pop(proxy.request[0], None)
+                proxy.state = _State.ABSENT if proxy.request[1] == _CREATE else _State.PRESENT
+            if proxy.state is _State.ASKED or proxy.due > now:
+                continue
+            if proxy.wanted and proxy.state is _State.ABSENT:
+                self._ask(proxy, _CREATE, now)
+            elif not proxy.wanted and proxy.state is _State.PRESENT:
+                self._ask(proxy, _DELETE, now)
+            elif not proxy.wanted:
+                del self._proxies[key]
+
+    def _ask(self, proxy: _Proxy, what: str, now: float) -> None:
+        assert self._send is not None
+        correlation_id = f"client-{int(time.time()):016x}{next(self._numbers) & 0xFFFFFFFF:08x}"
+        if what == _CREATE:
+            octets = messages.create_link_route(
+                proxy.name, proxy.pattern, proxy.direction, self._reply_to, correlation_id
+            )
+        else:
+            octets = messages.delete_link_route(proxy.name, proxy.identity, self._reply_to, correlation_id)
+        if not self._send(octets):
+            proxy.due = now + RETRY
+            return
+        proxy.request = (correlation_id, what)
+        proxy.state, proxy.due = _State.ASKED, now + TIMEOUT
+        self._requests[correlation_id] = proxy
+
+    def answered(self, answer: ManagementAnswer) -> None:
+        """The interior has answered a request."""
+        proxy = self._requests.pop(answer.correlation_id, None)
+        if proxy is None:
+            return
+        created = proxy.request[1] == _CREATE
+        done = answer.status == _CREATED and answer.identity is not None if created else answer.status in _GONE
+        proxy.due = 0.0 if done else time.monotonic() + RETRY
+        if created == done:
+            proxy.state = _State.PRESENT
+            proxy.identity = answer.identity or proxy.identity
+        else:
+            proxy.state = _State.ABSENT
+        self._waker.wake()
+
+    @property
+    def deadline(self) -> float:
+        """When a request is due, or has failed."""
+        if self._send is None:
+            return NEVER
+        waiting = (
+            proxy.due
+            for proxy in self._proxies.values()
+            if proxy.state is _State.ASKED or proxy.wanted != (proxy.state is _State.PRESENT)
+        )
+        return min(waiting, default=NEVER)

@@ -1,0 +1,284 @@
+"""The uplinks of an edge router: which of its connections to interior routers are in use (inter-router.md 14.1, 14.2;
+brokers-and-edge.md 9). No I/O here.
+
+As in 1.19 one connection is the active uplink: the first that opened, and when it is lost the first other one. With
+`uplinks: all` the edge router has its links at all interior routers of ours; one of them has its consumers (`Bearer`).
+"""
+
+from typing import Any, Final
+
+from router.addressing.address import LOCAL, UPLINK, key
+from router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW, NETWORK
+from router.config.entities import ConnectorConfig, RouterConfig
+from router.config.roles import EDGE
+from router.control.messages import Opened
+from router.log import INFO, Log
+from supervisor.addresses.inprocess import InProcess, LocalMessage
+from supervisor.addresses.record import Record
+from supervisor.addresses.settings import Settings
+from supervisor.addresses.table import Table
+from supervisor.connections.connections import Connection
+from supervisor.edge import messages
+from supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE, Attachment, Parts
+from supervisor.edge.bearer import Bearer
+from supervisor.edge.bundles import shares, takes_bundles
+from supervisor.edge.lookups import Lookups
+from supervisor.edge.proxies import announced
+from supervisor.linkroutes.local import LinkAddress, LinkRoutes
+from supervisor.links.attach import HEARTBEAT_KEY
+from supervisor.links.initiated import InitiatedLinks
+from supervisor.processes.epochs import Epochs
+from supervisor.runtime.waker import Waker
+from supervisor.subsystem import NEVER, Subsystem
+
+UPLINK_KEY: Final = key(LOCAL, UPLINK)
+
+
+class Uplink(Subsystem):
+    """The connections of an edge router to interior routers. Owner: the core."""
+
+    def __init__(
+        self,
+        router: RouterConfig,
+        table: Table,
+        epochs: Epochs[Any],
+        settings: Settings,
+        initiated_links: InitiatedLinks,
+        link_routes: LinkRoutes,
+        in_process: InProcess,
+        waker: Waker,
+        log: Log,
+    ) -> None:
+        self.required: Final = not router.ready_without_uplink  # for the router to be ready
+        self._several: Final = router.all_uplinks
+        self._table = table
+        self._settings = settings
+        self._log = log
+        self._open: dict[int, Connection] = {}  # connections to interior routers, in order of opening
+        self._attachments: list[Attachment] = []
+        self._bearer: Final = Bearer(table, epochs, self._bears)
+        self.activated = self.lost = 0  # how often a connection became an uplink, and ended as such
+        record = table.create(UPLINK_KEY, CLOSEST, None, DEFAULT_OVERFLOW)
+        record.fixed = True
+        table.hold(record)
+        in_process.open(HEARTBEAT_KEY)
+        in_process.handle(TRACKING_SERVICE, self._tracking)
+        in_process.handle(ANSWER_SERVICE, self._answer)
+        self.lookups: Final = Lookups(link_routes, waker, self.scope)
+        self._parts: Final = Parts(
+            router_id=router.id,
+            several=router.all_uplinks,
+            record=record,
+            table=table,
+            epochs=epochs,
+            settings=settings,
+            initiated_links=initiated_links,
+            link_routes=link_routes,
+            in_process=in_process,
+            lookups=self.lookups,
+            waker=waker,
+            announces=self.announces,
+        )
+        table.watch_users(self._user_changed)
+        link_routes.watch_local(self._link_route_changed)
+
+    # What others ask
+
+    @property
+    def attachment(self) -> Attachment | None:
+        """The interior router that has the consumers of this router, and gets the messages of its producers."""
+        return self._bearer.now
+
+    @property
+    def connection(self) -> Connection | None:
+        """The active uplink."""
+        return None if self.attachment is None else self.attachment.connection
+
+    def states(self) -> dict[str, int]:
+        """How many open connections to interior routers are uplinks, and how many wait."""
+        active = sum(len(each.proxies.members) for each in self._attachments)
+        return {"active": active, "waiting": len(self._open) - active}
+
+    def uses(self, connection: Connection) -> bool:
+        """Whether a connection is an uplink, or one of the bundle of an uplink."""
+        return self._of(connection) is not None
+
+    def announced(self) -> tuple[int, int]:
+        """How many addresses the interior has been told of, because of consumers and of producers here."""
+        attachment = self.attachment
+        return (0, 0) if attachment is None else (len(attachment.proxies.receivers), len(attachment.proxies.senders))
+
+    def announces(self, key: str) -> bool:
+        """Whether the interior may know of an address."""
+        record = self._table.records.get(key)
+        if not announced(key) or (record is not None and record.inproc):
+            return False
+        return self.scope(key[2:]) == NETWORK
+
+    def scope(self, name: str) -> str:
+        """How far a mobile address may be known."""
+        return self._settings.current.lookup(name).scope
+
+    def reachable(self, key: str) -> bool | None:
+        """What the interior has said about destinations beyond; None: it has not been asked."""
+        return None if self.attachment is None else self.attachment.proxies.reachable(key)
+
+    # Connections
+
+    def connection_opened(self, connection: Connection, message: Opened) -> None:
+        if connection.origin.role != EDGE or connection.initiator is None:
+            return
+        self._open[connection.number] = connection
+        joined = next((each for each in self._attachments if _bundled(each, connection)), None)
+        if joined is not None:
+            first = joined.connection
+            number = 0 if first is None else first.number
+            self._write(f"Edge connection (id={connection.number}) joins the bundle of id={number}")
+            joined.proxies.use(connection)
+        elif self._wanted(connection):
+            self._write(f"Edge connection (id={connection.number}) to interior established")
+            self._attach(connection, gather=True)
+
+    def _wanted(self, connection: Connection) -> bool:
+        """Whether an interior router is to be an uplink: the first one, or one of several."""
+        if not self._attachments:
+            return True
+        return self._several and shares(connection) and all(each.shares for each in self._attachments)
+
+    def _attach(self, connection: Connection, *, gather: bool = False) -> None:
+        attachment = Attachment(self._parts, connection)
+        self._attachments.append(attachment)
+        if gather and isinstance(connection.origin, ConnectorConfig) and takes_bundles(connection):
+            attachment.proxies.gather(connection.origin.parallel_connections)
+        self._activate(attachment, connection)
+        self._bearer.step(self._attachments)
+
+    def _activate(self, attachment: Attachment, connection: Connection) -> None:
+        attachment.activate(connection)
+        self.activated += 1
+        for member in [connection, *(each for each in self._open.values() if _bundled(attachment, each))]:
+            if member.number not in attachment.proxies.members:
+                attachment.proxies.use(member)
+
+    def connection_closed(self, connection: Connection) -> None:
+        attachment = self._of(connection)
+        if self._open.pop(connection.number, None) is None:
+            self.lookups.forget_connection(connection.number)
+            return
+        if attachment is None:
+            return
+        attachment.proxies.lost(connection)
+        if attachment.connection is connection:
+            self._lose(attachment, connection)
+
+    def _lose(self, attachment: Attachment, connection: Connection) -> None:
+        """The active connection of an interior router is lost."""
+        self.lost += 1
+        bears = attachment is self.attachment
+        attachment.lost()
+        lost = f"Edge connection (id={connection.number}) to interior lost"
+        member = next(iter(attachment.proxies.members.values()), None)
+        if member is None:
+            # One that has waited for the same interior router.
+            member = next((each for each in self._open.values() if _bundled(attachment, each)), None)
+        if member is not None:
+            self._write(f"{lost}, activating alternate id={member.number}")
+            self._activate(attachment, member)
+            attachment.send(attachment.use)
+        else:
+            self._attachments.remove(attachment)
+            self._bearer.lost(attachment, self._attachments)
+            self._replace(lost, bears)
+        if bears:
+            self.lookups.lost()
+            if self.attachment is not None:
+                self.attachment.services_ready()
+
+    def _replace(self, lost: str, bears: bool) -> None:
+        """An interior router is lost: others are there, or those become uplinks that have waited."""
+        there = self.connection
+        if there is not None:
+            self._write(f"{lost}, activating alternate id={there.number}" if bears else lost)
+            return
+        alternate = min(self._open.values(), key=lambda each: not (self._several and shares(each)), default=None)
+        if alternate is None:
+            self._write(f"{lost}, no alternate connection available")
+            return
+        self._write(f"{lost}, activating alternate id={alternate.number}")
+        self._attach(alternate)
+        for other in self._open.values():
+            if not self.uses(other) and self._wanted(other):
+                self._attach(other)
+
+    def _of(self, connection: Connection) -> Attachment | None:
+        """The interior router at which a connection is in use."""
+        number = connection.number
+        return next((each for each in self._attachments if number in each.proxies.members), None)
+
+    def _bears(self, attachment: Attachment) -> None:
+        """Another interior router has the consumers from now on."""
+        if attachment.shares and attachment.connection is not None:
+            self._write(f"Edge connection (id={attachment.connection.number}) has the traffic of this router")
+
+    def _write(self, text: str) -> None:
+        self._log.write(INFO, "ROUTER_CORE", text)
+
+    # Users
+
+    def _user_changed(self, record: Record) -> None:
+        for attachment in self._attachments:
+            attachment.proxies.user_changed(record)
+
+    def _link_route_changed(self, address: LinkAddress) -> None:
+        for attachment in self._attachments:
+            attachment.route_proxies.changed(address)
+
+    # Messages of interior routers
+
+    def _by(self, message: LocalMessage) -> Attachment | None:
+        """The interior router that a message came from."""
+        for attachment in self._attachments:
+            connection = attachment.connection
+            if connection is not None and connection.number == message.connection_number:
+                return attachment
+        return None
+
+    def _tracking(self, message: LocalMessage) -> None:
+        attachment = self._by(message)
+        if attachment is None:
+            return
+        tracking, taken = messages.read_tracking(message.octets), messages.read_taken(message.octets)
+        if tracking is not None:
+            attachment.proxies.tracked(tracking.key, tracking.reachable)
+        elif taken is not None:
+            attachment.taken = taken
+
+    def _answer(self, message: LocalMessage) -> None:
+        attachment = self._by(message)
+        answer = None if attachment is None else messages.read_answer(message.octets)
+        if attachment is None or answer is None:
+            return
+        if isinstance(answer, messages.LookupAnswer):
+            self.lookups.answered(answer)
+        else:
+            attachment.route_proxies.answered(answer)
+
+    # Each wake
+
+    def step(self) -> None:
+        for attachment in self._attachments:
+            attachment.proxies.step()
+            attachment.route_proxies.step()
+        self._bearer.step(self._attachments)
+        self.lookups.step()
+
+    @property
+    def deadline(self) -> float:
+        return min(self.lookups.deadline, *(each.deadline for each in self._attachments), NEVER)
+
+
+def _bundled(attachment: Attachment, connection: Connection) -> bool:
+    """Whether a connection is one more to the same interior router, which knows of bundles."""
+    if attachment.container != (connection.container or "") or not takes_bundles(connection):
+        return False
+    return all(takes_bundles(each) for each in attachment.proxies.members.values())

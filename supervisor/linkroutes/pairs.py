@@ -1,0 +1,237 @@
+"""Pairs of routed links, from the decision about an attach to the end of both. No input or output here.
+
+brokers-and-edge.md 5.3, 5.5; inter-router.md 12.
+
+One link of a pair was attached by a client, or by the previous router; the router attaches the other one to the
+container, or to the next router. Both ends are called client and container here.
+
+`workers/links/routed.py` describes the messages. The supervisor makes the pair; after that the workers need it only to
+show it, and to end a link whose other end was lost before the two were connected.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from router.config.roles import INTER_ROUTER
+from router.control import messages as control
+from router.control.handlers import Handlers
+from router.linkroute.errors import LINK_LOST
+from supervisor.connections.connections import Connection, Link
+from supervisor.linkroutes.targets import NextHop, RouterOf, no_router
+from supervisor.links.attach import NO_ROUTE, Routed
+from supervisor.processes.worker import Worker
+from supervisor.subsystem import Subsystem
+
+# Links of one name that may come from other routers and wait for their answers: more are in a loop, which routers of
+# Dispatch 1.19 allow.
+ROUNDS: Final = 16
+
+
+class Pair:
+    """Two links. Owner: the pairs."""
+
+    __slots__ = (
+        "client", "client_link", "container", "container_link", "hop", "name", "number", "outward", "round", "survives",
+        "text",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, client: Link, client_link: int, container: Connection, outward: int, hop: NextHop | None
+    ) -> None:
+        self.number = number
+        self.client: Link | None = client
+        self.client_link = client_link  # its worker's number
+        self.container = container  # the connection
+        self.container_link: Link | None = None
+        self.outward = outward  # identity of the container's link
+        self.hop = hop  # None: the container is at this router
+        # brokers-and-edge.md LR-13: only the first router adds who the client is.
+        self.name = client.name if from_router(client) else f"{client.name}@{client.connection.container}"
+        self.survives = False
+        self.text = ""
+        self.round: tuple[str, bool] | None = None  # key of its count, while it may be in a loop
+
+
+class Pairs(Subsystem):
+    """All pairs. Owner: the core."""
+
+    def __init__(
+        self,
+        workers: Mapping[int, Worker],
+        take_identity: Callable[[], int],
+        add_link: Callable[[Connection, int, Link, str], None],
+        router_of: RouterOf = no_router,
+    ) -> None:
+        """add_link(connection, worker's number, link, text): register a link."""
+        self._workers = workers
+        self._take_identity = take_identity
+        self._add_link = add_link
+        self._router_of = router_of
+        self._pairs: dict[int, Pair] = {}
+        self._by_link: dict[int, Pair] = {}  # by the identity of either link, while it lives
+        self._making: dict[Connection, dict[int, Pair]] = {}  # without the container's link yet, by the container
+        self._rounds: Counter[tuple[str, bool]] = Counter()  # links from routers that wait for their answer
+        self._next = 1
+
+    def begin(self, worker: Worker, client: Link, message: control.Attach, decision: Routed) -> None:
+        """A client's attach goes to a container: let the container's worker make the other link."""
+        container = decision.connection
+        pair = Pair(self._next, client, message.link, container, self._take_identity(), decision.hop)
+        if decision.keeps_name:
+            pair.name = client.name
+        client.routed_to = message.address or ""
+        if from_router(client):
+            pair.round = (pair.name, client.consumer)
+            if self._rounds[pair.round] >= ROUNDS:
+                pair.round = None
+                self._refuse(pair, *NO_ROUTE)
+                return
+            self._rounds[pair.round] += 1
+        self._next += 1
+        self._pairs[pair.number] = pair
+        self._making.setdefault(container, {})[pair.number] = pair
+        pair.survives = message.timeout > 0 or message.expiry == "never"
+        pair.text = message.text
+        self._by_link[client.identity] = pair
+        client.other = pair.outward
+        self._send(client.connection, control.Decided(client.connection.number, pair.client_link))
+        route = None
+        if decision.hop is not None:
+            route = decision.hop.route if decision.hop.ours else []
+        order = control.Pair(
+            conn=container.number,
+            pair=pair.number,
+            identity=pair.outward,
+            outgoing=not client.consumer,
+            name=pair.name,
+            worker=worker.index,
+            epoch=worker.serving_from,
+            slot=client.slot,
+            gen=client.generation,
+            survives=pair.survives,
+            address=decision.address,
+            answer=(decision.remove, decision.put),
+            route=route,
+            # Links of one session belong to one client, also those from another Sluice router.
+            group=f"{client.connection.number}.{message.channel}",
+        )
+        self._send(container, order)
+
+    def messages(self, handlers: Handlers[Worker]) -> None:
+        handlers.on(control.Pairable, self._pairable)
+        handlers.on(control.Unpairable, self._unpairable)
+        handlers.on(control.Unpaired, self._unpaired)
+        handlers.on(control.RoutedUp, self._answered)
+
+    def _pairable(self, worker: Worker, message: control.Pairable) -> None:
+        """The container's link exists: the client's worker can continue."""
+        pair = self._pairs.get(message.pair)
+        connection = worker.connections.get(message.conn)
+        if pair is None or connection is None:
+            return
+        client = pair.client
+        assert client is not None  # a pair without client is dropped before its container's link exists
+        place = (message.slot, message.gen, connection, worker.index)
+        link = Link(pair.outward, pair.name, not client.consumer, *place)
+        self._by_link[link.identity] = pair
+        link.other = client.identity
+        link.routed_to = client.routed_to
+        pair.container_link = link
+        self._made(pair)
+        self._add_link(connection, message.link, link, pair.text)
+        plain = False
+        if from_router(client):
+            neighbour = self._router_of(client.connection.number)
+            plain = neighbour is None or not neighbour[1]
+        order = control.Paired(
+            conn=client.connection.number,
+            link=pair.client_link,
+            pair=pair.number,
+            identity=client.identity,
+            worker=worker.index,
+            epoch=worker.serving_from,
+            slot=link.slot,
+            gen=link.generation,
+            survives=pair.survives,
+            plain=plain,
+        )
+        self._send(client.connection, order)
+
+    def _unpairable(self, worker: Worker, message: control.Unpairable) -> None:
+        """The container's link cannot be made."""
+        del worker
+        pair = self._pairs.pop(message.pair, None)
+        if pair is not None:
+            self._made(pair)
+            self._refuse(pair, message.condition, message.description)
+
+    def _unpaired(self, worker: Worker, message: control.Unpaired) -> None:
+        """The client's link ended before it was connected to the container's."""
+        del worker
+        pair = self._pairs.get(message.pair)
+        if pair is not None:
+            self._send(pair.container, control.Unpair(pair.number))
+
+    def _answered(self, worker: Worker, message: control.RoutedUp) -> None:
+        """A link is answered."""
+        connection = worker.connections.get(message.conn)
+        link = None if connection is None else connection.links.get(message.link)
+        if link is None:
+            return
+        link.up = True
+        pair = self._by_link.get(link.identity)
+        if pair is not None and link is pair.client:
+            self._end_round(pair)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Refuse the pairs that were being made with this container."""
+        for pair in self._making.pop(connection, {}).values():
+            del self._pairs[pair.number]
+            self._refuse(pair, *LINK_LOST)
+
+    def link_dropped(self, worker: Worker, link: Link) -> None:
+        pair = self._by_link.pop(link.identity, None)
+        if pair is None:
+            return
+        if link is pair.client:
+            pair.client = None
+            self._end_round(pair)
+            if pair.container_link is None and self._pairs.pop(pair.number, None) is not None:
+                self._made(pair)
+                self._send(pair.container, control.Unpair(pair.number))
+        if link is pair.container_link:
+            self._pairs.pop(pair.number, None)
+
+    def _made(self, pair: Pair) -> None:
+        """A pair is complete, or has failed."""
+        making = self._making.get(pair.container, {})
+        making.pop(pair.number, None)
+        if not making:
+            self._making.pop(pair.container, None)
+
+    def _end_round(self, pair: Pair) -> None:
+        if pair.round is not None:
+            self._rounds[pair.round] -= 1
+            if not self._rounds[pair.round]:
+                del self._rounds[pair.round]
+            pair.round = None
+
+    def _refuse(self, pair: Pair, condition: str | None, description: str | None) -> None:
+        client = pair.client
+        if client is not None:
+            self._send(
+                client.connection,
+                control.Refused(client.connection.number, pair.client_link, condition, description),
+            )
+
+    def _send(self, connection: Connection, message: control.Order) -> None:
+        """Send to the worker of the connection, if it lives."""
+        worker = None if connection.worker is None else self._workers.get(connection.worker)
+        if worker is not None and connection.number in worker.connections:
+            worker.outbox.append(message)
+
+
+def from_router(link: Link) -> bool:
+    """Another router has attached it, not a client."""
+    return link.connection.origin.role == INTER_ROUTER

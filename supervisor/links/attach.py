@@ -1,0 +1,337 @@
+"""The decision about an attach: refused, anonymous, or bound to an address. No input or output here.
+
+routing-semantics.md 4.2 to 4.5.
+
+The order of the steps is that of 1.19: the first that matches decides.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
+
+from router.addressing.address import (
+    EDGE,
+    EDGE_MODE,
+    FALLBACK_PHASE,
+    FALLBACK_PHASE_NUMBER,
+    INTERIOR_MODE,
+    LOCAL,
+    LONGEST,
+    MOBILE,
+    TOPOLOGICAL,
+    UPLINK,
+    classify,
+    generate_temporary,
+    key,
+    normalise,
+    too_long,
+)
+from router.addressing.settings import BALANCED, CLOSEST, UNAVAILABLE, AddressSettings
+from router.config.roles import EDGE as EDGE_ROLE
+from router.config.roles import INTER_ROUTER
+from router.control.messages import Attach
+from supervisor.addresses.record import Record
+from supervisor.addresses.table import AddressTooLongError, Table, TableFullError
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.connections.connections import Connection
+from supervisor.linkroutes.targets import NextHop, Targets
+from supervisor.subsystem import Subsystem
+
+
+class Refused(NamedTuple):
+    """The attach is refused; both texts go to the client."""
+
+    condition: str | None  # None: the detach says nothing
+    description: str | None
+
+
+class Accepted(NamedTuple):
+    """The attach is accepted. `record` is None for an anonymous link."""
+
+    record: Record | None = None
+    generated: str | None = None  # text of a dynamic terminus
+    to: str | None = None  # text for the annotation of messages that come in over the link
+    phase: int = 0
+    fallback: bool = True  # False: deliveries of this producer never go to the fallback instance
+    source: bool | None = None  # the router itself sends numbered messages to this consumer: settled or not
+    capacity: int | None = None  # credit of a producer; None: as its listener says
+    service: Literal["anonymous", "heartbeat"] | None = None  # of a link without record: what its worker does with it
+    owner: str | None = None  # of a link without record: key of the service that it is for
+    link_type: str | None = None  # as management calls it; None: as any other
+
+
+class Routed(NamedTuple):
+    """The attach goes to a container. The connection is the container's, or that to the next hop."""
+
+    connection: Connection
+    # The address that the container sees instead of the client's (for a dynamic node: instead of the one in its
+    # properties); None: the same.
+    address: str | None
+    remove: str  # text removed from the front of the address that the container answers …
+    put: str  # … and text added there
+    hop: NextHop | None = None  # None: the container is at this router
+    keeps_name: bool = False  # the interior router adds whose link it is (brokers-and-edge.md ED-22)
+
+
+MISUSED: Final = Refused(None, None)
+NO_ROUTE: Final = Refused("qd:no-route-to-dest", "No route to the destination node")
+NOT_FOUND: Final = Refused("amqp:not-found", "Node not found")
+FORBIDDEN: Final = Refused("qd:forbidden", "Connectivity to the node is forbidden")
+WRONG_ROLE: Final = Refused("qd:connection-role", "Link attach forbidden on inter-router connection")
+NO_COORDINATOR: Final = Refused(
+    "amqp:precondition-failed",
+    "The router can't coordinate transactions by itself, "
+    "a linkRoute to a coordinator must be configured to use transactions.",
+)
+NO_EXPIRATION: Final = Refused("qd:link-expiration", "Requested link expiration not allowed")
+ONLY_OUTGOING: Final = Refused("qd:forbidden", "Source function only accepts outgoing links")
+TOO_LONG: Final = Refused("amqp:resource-limit-exceeded", f"The address is longer than {LONGEST} octets")
+TABLE_FULL: Final = Refused("amqp:resource-limit-exceeded", "No room for another address")
+ANONYMOUS: Final = Accepted()
+
+COORDINATOR: Final = "$coordinator"  # the address of coordinators in link routes
+NEVER: Final = "never"
+_ROUTER_CAPABILITIES: Final = ("qd.router", "qd.router-data")
+_SERVICES: Final = "_$qd."
+FALLBACK_CAPABILITY: Final = "qd.fallback"
+WAYPOINT_CAPABILITY: Final = "qd.waypoint"
+DOWNLINK_CAPABILITY: Final = "qd.router-edge-downlink"
+DOWNLINK: Final = "edge-downlink"  # type of such a link in management
+
+# Services for edge routers (inter-router.md 14.4 to 14.6), and the credit for their messages.
+TRACKING: Final = "_$qd.edge_addr_tracking"
+LOOKUP: Final = "_$qd.addr_lookup"
+HEARTBEAT: Final = "_$qd.edge_heartbeat"
+UPLINKS: Final = "_$qd.sluice.uplinks"
+TRACKING_KEY: Final = key(MOBILE, TRACKING)
+LOOKUP_KEY: Final = key(MOBILE, LOOKUP)
+HEARTBEAT_KEY: Final = key(MOBILE, HEARTBEAT)
+UPLINKS_KEY: Final = key(MOBILE, UPLINKS)
+LOOKUP_CREDIT: Final = 32
+HEARTBEAT_CREDIT: Final = 2
+UPLINKS_CREDIT: Final = 8
+
+
+class Attaching(Subsystem):
+    """Decides about attaches; creates address records as needed. Owner: supervisor."""
+
+    __slots__ = ("_mode", "_refusals", "_resumable", "_router_id", "_settings", "_sources", "_table", "_targets")
+
+    def __init__(
+        self,
+        router_id: str,
+        mode: str,
+        settings: AddressSettings,
+        table: Table,
+        targets: Targets | None = None,
+        *,
+        resumable: bool = True,
+    ) -> None:
+        """resumable: routed links may outlive their connection (allowResumableLinkRoute)."""
+        self._router_id = router_id
+        self._mode = mode
+        self._settings = settings
+        self._table = table
+        self._targets = targets
+        self._resumable = resumable
+        self._refusals: dict[str, Refused] = {}
+        self._sources: dict[str, bool] = {}
+
+    def commit(self, change: ConfigurationChange) -> None:
+        self._resumable = change.new.router.resumable_routed_links
+
+    def refuse(self, record_key: str, refusal: Refused) -> None:
+        """From now on refuse attaches to this address, which has no record."""
+        self._refusals[record_key] = refusal
+
+    def produce(self, record_key: str, settled: bool) -> None:
+        """From now on the router sends numbered messages to receivers of this address."""
+        self._sources[record_key] = settled
+
+    def decide(self, message: Attach, role: str, usable: bool = False) -> Accepted | Refused | Routed:
+        """Decide about an `attach` message of a worker; `role` is that of the listener of its connection.
+
+        usable: the peer is a router with an attached control link.
+
+        The record of an accepted link is in the table; the link is not yet counted as its user.
+        """
+        consumer = message.dir == "out"
+        capabilities, is_array = message.caps
+        from_router = role == INTER_ROUTER
+        if from_router and not usable:
+            return WRONG_ROLE
+        if not is_array and capabilities and capabilities[0] in _ROUTER_CAPABILITIES:
+            return FORBIDDEN
+        if message.coordinator:
+            return self._route(message, COORDINATOR, from_router) or NO_COORDINATOR
+        try:
+            if message.dynamic:
+                wanted = message.dynamic_address
+                if wanted:
+                    return self._route(message, wanted, from_router) or NO_ROUTE
+                return NO_ROUTE if from_router else self._dynamic(consumer)
+            address = message.address
+            if not address:
+                return NO_ROUTE if consumer else ANONYMOUS
+            routed = self._route(message, address, from_router)
+            if routed is not None:
+                return routed
+            if from_router:
+                return NO_ROUTE  # the link route that it is for has gone
+            if role == EDGE_ROLE and self._mode == EDGE_MODE:
+                return NO_ROUTE  # the interior attaches links for link routes only
+            edge = role == EDGE_ROLE
+            if edge and consumer and DOWNLINK_CAPABILITY in capabilities:
+                return self._downlink(address)
+            service = self._service(address, consumer, edge)
+            if service is not None:
+                return service
+            return self._bind(address, message.tenant, consumer, capabilities, edge)
+        except AddressTooLongError:
+            return TOO_LONG
+        except TableFullError:
+            return TABLE_FULL
+
+    def _route(self, message: Attach, text: str, from_router: bool) -> Routed | Refused | None:
+        """The target by link routes; None when none matches `text`."""
+        if self._targets is None:
+            return None
+        tenant = message.tenant if text is not COORDINATOR else None
+        name = normalise(text)
+        match = self._targets.match(message.dir, name if tenant is None else tenant + name)
+        if match is None:
+            return None
+        if not self._resumable and (message.timeout > 0 or message.expiry == NEVER):
+            return NO_EXPIRATION
+        target = self._targets.choose(match, message, from_router)
+        if target is None:
+            return NO_ROUTE
+        if message.coordinator:
+            return Routed(target.connection, None, "", "", target.hop)
+        whole = text if tenant is None else tenant + name
+        if target.address is None or message.dynamic:
+            return Routed(target.connection, None if whole == text else whole, "", "", target.hop)
+        seen = target.address.outward(whole)
+        put = target.address.delete_prefix.removeprefix(tenant or "")
+        return Routed(target.connection, None if seen == text else seen, target.address.add_prefix, put)
+
+    def route_beyond(self, message: Attach, connection: Connection, served: bool) -> Routed | Refused:
+        """An edge router's decision about an attach that is for a link route of its interior router
+        (brokers-and-edge.md ED-18)."""
+        if not self._resumable and (message.timeout > 0 or message.expiry == NEVER):
+            return NO_EXPIRATION
+        if not served or connection.closing:
+            return NO_ROUTE
+        text = message.address or ""
+        whole = text if message.tenant is None else message.tenant + normalise(text)
+        return Routed(connection, None if whole == text else whole, "", "", keeps_name=True)
+
+    def _dynamic(self, consumer: bool) -> Accepted:
+        """A link to a generated address."""
+        while True:
+            text = generate_temporary(self._router_id, self._mode, dynamic_target=not consumer)
+            address = classify(normalise(text), self._router_id, self._mode)
+            record_key = key(address.cls, address.name)
+            if record_key not in self._table.records:
+                break
+        default = self._settings.default
+        record = self._table.create(record_key, BALANCED, default.priority, default.overflow)
+        record.fixed = True
+        return Accepted(record, generated=text, to=None if consumer else text)
+
+    def _downlink(self, edge_id: str) -> Accepted | Refused:
+        """The link by which an edge router gets what is for itself (inter-router.md 14.3)."""
+        if too_long(edge_id):
+            return TOO_LONG
+        record = self._table.records.get(key(EDGE, edge_id)) or self._elsewhere(key(EDGE, edge_id), BALANCED)
+        return Accepted(record, link_type=DOWNLINK)
+
+    def _elsewhere(self, record_key: str, treatment: str) -> Record:
+        """A record for what is at another router."""
+        default = self._settings.default
+        record = self._table.create(record_key, treatment, default.priority, default.overflow)
+        record.fixed = True
+        return record
+
+    def _service(self, text: str, consumer: bool, edge: bool) -> Accepted | Refused | None:
+        """A link to a service for edge routers; None: it is to something else (brokers-and-edge.md ED-30)."""
+        name = normalise(text)
+        if not name.startswith(_SERVICES):
+            return None
+        if name == HEARTBEAT:
+            if consumer:
+                return MISUSED
+            return Accepted(service="heartbeat", owner=HEARTBEAT_KEY, capacity=HEARTBEAT_CREDIT)
+        if self._mode != INTERIOR_MODE:
+            return None
+        if name == TRACKING:
+            return Accepted(service="anonymous", owner=TRACKING_KEY) if consumer and edge else MISUSED
+        if name == LOOKUP:
+            if consumer or not edge:
+                return MISUSED
+            return Accepted(self._table.records[LOOKUP_KEY], to=text, capacity=LOOKUP_CREDIT)
+        if name == UPLINKS:
+            if consumer or not edge:
+                return MISUSED
+            return Accepted(self._table.records[UPLINKS_KEY], to=text, capacity=UPLINKS_CREDIT)
+        return None
+
+    def _bind(
+        self, text: str, tenant: str | None, consumer: bool, capabilities: Sequence[str], edge: bool = False
+    ) -> Accepted | Refused:
+        """A link to the address that the client names. edge: it is on an edge connection."""
+        if too_long(text):
+            return TOO_LONG
+        cls, name = classify(normalise(text), self._router_id, self._mode)
+        if cls == MOBILE:
+            return self._bind_mobile(text, name, tenant, consumer, capabilities, edge)
+        beyond_uplink = self._mode == EDGE_MODE and (cls, name) == (LOCAL, UPLINK)
+        elsewhere = beyond_uplink or cls not in (LOCAL, TOPOLOGICAL)
+        if elsewhere and consumer:
+            return NO_ROUTE
+        record = self._table.records.get(key(cls, name))
+        if record is None:
+            default = self._settings.default
+            if not elsewhere and default.distribution == UNAVAILABLE:
+                return NOT_FOUND
+            if elsewhere:
+                return Accepted(self._elsewhere(key(cls, name), CLOSEST), to=None if consumer else text)
+            record = self._table.create(key(cls, name), default.distribution, default.priority, default.overflow)
+        return Accepted(record, to=None if consumer else text)
+
+    def _bind_mobile(
+        self, text: str, name: str, tenant: str | None, consumer: bool, capabilities: Sequence[str], edge: bool
+    ) -> Accepted | Refused:
+        if tenant is not None:
+            name = text = tenant + name
+        setting = self._settings.lookup(name)
+        phase: int | str = setting.egress_phase if consumer else setting.ingress_phase
+        fallback = True
+        if capabilities:
+            waypoint = _waypoint(capabilities)
+            if waypoint is not None:
+                phase = waypoint - 1 if consumer else waypoint
+            if FALLBACK_CAPABILITY in capabilities:
+                fallback = False
+                if consumer or edge:
+                    phase = FALLBACK_PHASE
+        if self._refusals and (refusal := self._refusals.get(key(MOBILE, name, phase))) is not None:
+            return refusal
+        if self._sources and (settled := self._sources.get(key(MOBILE, name, phase))) is not None:
+            return Accepted(source=settled) if consumer else ONLY_OUTGOING
+        if setting.distribution == UNAVAILABLE and key(MOBILE, name, phase) not in self._table.records:
+            return NOT_FOUND
+        record = self._table.open_mobile(name, phase, setting)
+        number = FALLBACK_PHASE_NUMBER if isinstance(phase, str) else phase
+        return Accepted(record, to=None if consumer else text, phase=number, fallback=fallback)
+
+
+def _waypoint(capabilities: Sequence[str]) -> int | None:
+    """The number of the first waypoint capability: 1 for the plain one, else the digit behind any one character."""
+    for capability in capabilities:
+        if capability.startswith(WAYPOINT_CAPABILITY):
+            suffix = capability[len(WAYPOINT_CAPABILITY) :]
+            if not suffix:
+                return 1
+            if len(suffix) == 2 and suffix[1] in "123456789":
+                return int(suffix[1])
+    return None

@@ -1,0 +1,276 @@
+"""Auto links: links that the router attaches to matching containers (brokers-and-edge.md 7).
+
+No input or output here, except that time passes: the waker calls a function after some seconds.
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final, NamedTuple
+
+from router.addressing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, normalise, too_long
+from router.config.entities import AutoLinkConfig, Configuration
+from router.config.roles import ROUTE_CONTAINER
+from router.control.messages import Message
+from router.log import INFO, WARNING, Log
+from supervisor.addresses.record import Record
+from supervisor.addresses.settings import Settings
+from supervisor.addresses.table import Table, TableFullError
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.connections.connections import Connection, Link
+from supervisor.connections.containers import Containers
+from supervisor.links.attach import TABLE_FULL, Accepted, Refused
+from supervisor.links.initiated import InitiatedLinks
+from supervisor.runtime.waker import Cancellable, Waker
+from supervisor.subsystem import Subsystem
+
+FIRST_RETRY: Final = 2.0  # seconds; once in the life of an auto link
+RETRY: Final = 5.0  # seconds; all others
+NO_ROOM: Final = "No room for another address"
+
+
+class State(Enum):
+    """The state of an auto link, on a connection or overall."""
+
+    ACTIVE = "active"
+    ATTACHING = "attaching"
+    FAILED = "failed"
+    INACTIVE = "inactive"
+
+
+_BEST_FIRST: Final = (State.ACTIVE, State.ATTACHING, State.FAILED)
+
+
+class Shown(NamedTuple):
+    """What management shows besides the configuration."""
+
+    link: int | None
+    state: str
+    error: str | None
+
+
+class AutoLinks(Subsystem):
+    """All auto links. Owner: the core."""
+
+    def __init__(
+        self,
+        containers: Containers,
+        initiated_links: InitiatedLinks,
+        settings: Settings,
+        table: Table,
+        waker: Waker,
+        log: Log,
+    ) -> None:
+        self.containers: Final = containers
+        self.initiated_links: Final = initiated_links
+        self.settings: Final = settings
+        self.table: Final = table
+        self.waker: Final = waker
+        self.log: Final = log
+        self._links: dict[str, _AutoLink] = {}  # by identity
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def start(self, configuration: Configuration) -> None:
+        self.replace(configuration.auto_links)
+
+    def commit(self, change: ConfigurationChange) -> None:
+        if change.whole:
+            self.replace(change.new.auto_links)
+        for link in change.removed(AutoLinkConfig):
+            self.remove(link)
+        for link in change.made(AutoLinkConfig):
+            self.add(link)
+
+    def replace(self, wanted: Iterable[AutoLinkConfig]) -> None:
+        """Replace all auto links by these; a changed one is attached again."""
+        configs = {config.identity: config for config in wanted}
+        for identity, link in list(self._links.items()):
+            if configs.get(identity) != link.config:
+                self.remove(link.config)
+        for identity, config in configs.items():
+            if identity not in self._links:
+                self.add(config)
+        self.waker.wake()
+
+    def add(self, config: AutoLinkConfig) -> None:
+        """Add an auto link."""
+        self._links[config.identity] = link = _AutoLink(self, config)
+        for connection in self.containers.matching(config.container_id, config.connection):
+            link.activate(connection)
+
+    def remove(self, config: AutoLinkConfig) -> None:
+        """Remove an auto link."""
+        self._links.pop(config.identity).delete()
+
+    def shown(self, config: AutoLinkConfig) -> Shown:
+        """The state of an auto link."""
+        link = self._links.get(config.identity)
+        return Shown(None, State.INACTIVE.value, None) if link is None else link.shown()
+
+    def connection_opened(self, connection: Connection, message: Message) -> None:
+        if connection.origin.role != ROUTE_CONTAINER:
+            return
+        for link in self._links.values():
+            config = link.config
+            if connection in self.containers.matching(config.container_id, config.connection):
+                link.activate(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        for link in self._links.values():
+            link.deactivate(connection)
+
+
+class _AutoLink:
+    """One auto link, on all matching connections. Owner: the auto links."""
+
+    def __init__(self, owner: AutoLinks, config: AutoLinkConfig) -> None:
+        self.owner = owner
+        self.config = config
+        self.retried = False
+        self.error: str | None = None
+        self._legs: dict[int, _Leg] = {}  # by number of the connection
+        self._record = self._hold()
+
+    @property
+    def outgoing(self) -> bool:
+        """Whether the router sends."""
+        return self.config.direction == "out"
+
+    @property
+    def place(self) -> str:
+        """Itself and where it is attached, as the log shows it."""
+        config = self.config
+        where = f"connection {config.connection}" if config.connection else f"container {config.container_id}"
+        return f"'{config.name}' on {where}"
+
+    def activate(self, connection: Connection) -> None:
+        """A matching container has connected."""
+        self._legs[connection.number] = leg = _Leg(self, connection)
+        leg.attach()
+
+    def deactivate(self, connection: Connection) -> None:
+        """A connection is gone."""
+        leg = self._legs.pop(connection.number, None)
+        if leg is not None:
+            leg.stop()
+            if not any(leg.state is State.FAILED for leg in self._legs.values()):
+                self.error = None
+            self.log_event("Auto Link Deactivated")
+
+    def delete(self) -> None:
+        """Close its links and release its address."""
+        for leg in self._legs.values():
+            leg.close()
+        if self._record is not None:
+            self.owner.table.release(self._record)
+
+    def shown(self) -> Shown:
+        """What management shows."""
+        for state in _BEST_FIRST:
+            legs = [leg for leg in self._legs.values() if leg.state is state]
+            if legs:
+                link = next((leg.link for leg in legs if leg.link is not None), None)
+                return Shown(None if link is None else link.identity, state.value, self.error)
+        return Shown(None, State.INACTIVE.value, None)
+
+    def log_event(self, what: str) -> None:
+        """Log its state."""
+        if self.owner.log.enabled("ROUTER_CORE", INFO):
+            self.owner.log.info("ROUTER_CORE", f"{what} {self.place}")
+
+    def bound(self) -> Accepted | None:
+        """The record that its links are bound to; None without room for the address."""
+        record = self._open()
+        if record is None:
+            return None
+        config = self.config
+        phase = FALLBACK_PHASE_NUMBER if config.fallback and self.outgoing else config.phase
+        to = None if self.outgoing else config.address
+        return Accepted(record, to=to, phase=phase, fallback=self.outgoing or not config.fallback)
+
+    def _open(self) -> Record | None:
+        """The record of its address."""
+        config, owner = self.config, self.owner
+        if too_long(config.address):
+            return None
+        name = normalise(config.address)
+        phase: int | str = FALLBACK_PHASE if config.fallback and self.outgoing else config.phase
+        try:
+            return owner.table.open_mobile(name, phase, owner.settings.current.lookup(name))
+        except TableFullError:
+            return None
+
+    def _hold(self) -> Record | None:
+        """Keep its address as long as it exists."""
+        record = self._open()
+        if record is not None:
+            self.owner.table.hold(record)
+        else:
+            self.owner.log.write(WARNING, "ROUTER_CORE", f"Auto link {self.place}: {NO_ROOM}")
+        return record
+
+
+class _Leg:
+    """An auto link on one connection. Owner: the auto link."""
+
+    __slots__ = ("_identity", "_parent", "_timer", "connection", "link", "state")
+
+    def __init__(self, parent: _AutoLink, connection: Connection) -> None:
+        self.connection = connection
+        self.state = State.INACTIVE
+        self.link: Link | None = None
+        self._parent = parent
+        self._identity: int | None = None  # of the requested link, until it ends
+        self._timer: Cancellable | None = None
+
+    def attach(self) -> None:
+        """Request the link."""
+        parent, config = self._parent, self._parent.config
+        self.state = State.ATTACHING
+        address = config.external_address or config.address
+        self._identity = parent.owner.initiated_links.attach(self.connection, parent.outgoing, address, self)
+        parent.log_event("Auto Link Activated")
+
+    def begun(self, link: Link) -> None:
+        """The attach has been sent."""
+        self.link = link
+
+    def answered(self, link: Link, active: bool, address: str | None) -> Accepted | Refused | None:
+        """The peer has answered."""
+        if not active and self._parent.outgoing:
+            return None
+        bound = self._parent.bound()
+        if bound is None:
+            return TABLE_FULL
+        if active:
+            self.state = State.ACTIVE
+            self._parent.error = None
+        return bound
+
+    def ended(self, error: str | None) -> None:
+        """The peer has detached: try again later."""
+        parent = self._parent
+        self.state = State.FAILED
+        self.link = self._identity = None
+        parent.error = error
+        parent.log_event(f"Auto Link Activation Failed. {error or ''}".rstrip())
+        self._timer = parent.owner.waker.later(RETRY if parent.retried else FIRST_RETRY, self._again)
+        parent.retried = True
+
+    def _again(self) -> None:
+        self._timer = None
+        self.attach()
+        self._parent.owner.waker.wake()
+
+    def close(self) -> None:
+        """Close the link."""
+        self.stop()
+        if self._identity is not None:
+            self._parent.owner.initiated_links.detach(self.connection, self._identity)
+
+    def stop(self) -> None:
+        """Stop trying."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,215 @@
+"""Requests of workers about links: attach to an address or to another link, detach. No I/O here."""
+
+from collections.abc import Callable
+
+from router.control import messages as control
+from router.control.handlers import Handlers
+from router.policy.decisions import LINK_TEXT
+from supervisor.addresses.record import Record
+from supervisor.addresses.table import Table
+from supervisor.connections.connections import Connection, Link
+from supervisor.edge.interior import Edges
+from supervisor.edge.lookups import Beyond
+from supervisor.edge.uplink import Uplink
+from supervisor.linkroutes.pairs import Pairs
+from supervisor.links.attach import TRACKING_KEY, Accepted, Attaching, Refused, Routed
+from supervisor.links.initiated import InitiatedLinks, initiated_link
+from supervisor.links.links import Links
+from supervisor.policy.policy import Policy
+from supervisor.processes.epochs import Epochs
+from supervisor.processes.worker import Worker, WorkerFaultError
+from supervisor.subsystem import Events, Subsystem
+
+# An answer that waits for acknowledgements: worker, link, answer.
+Waiting = tuple[Worker, Link, control.Attached]
+
+
+class LinkHandler(Subsystem):
+    """Answers workers that ask about links. Owner: the core."""
+
+    def __init__(
+        self,
+        table: Table,
+        epochs: Epochs[Waiting],
+        attaching: Attaching,
+        links: Links,
+        initiated_links: InitiatedLinks,
+        pairs: Pairs,
+        policy: Policy,
+        usable: Callable[[Connection], bool],
+        take_identity: Callable[[], int],
+        events: Events,
+        edges: Edges | None = None,
+        uplink: Uplink | None = None,
+    ) -> None:
+        """usable(connection): whether its peer is a router with an attached control link. edges: of an interior router.
+        uplink: of an edge router."""
+        self._edges = edges
+        self._uplink = uplink
+        self._table = table
+        self._epochs = epochs
+        self._attaching = attaching
+        self._links = links
+        self._initiated_links = initiated_links
+        self._pairs = pairs
+        self._policy = policy
+        self._usable = usable
+        self._take_identity = take_identity
+        self._events = events
+
+    def messages(self, handlers: Handlers[Worker]) -> None:
+        handlers.on(control.Attach, self._attach)
+        handlers.on(control.Detach, self._detach)
+        handlers.on(control.Initiated, self._initiated)
+        handlers.on(control.Linked, self._linked)
+        handlers.on(control.Unlinked, self._unlinked)
+        handlers.on(control.HeartbeatMissed, self._heartbeat_missed)
+
+    def after_delta(self) -> None:
+        """Send the answers to attaches that all workers concerned have acknowledged."""
+        for worker, link, answer in self._epochs.released(self._table.epoch):
+            if not link.closed:
+                link.up = True
+                worker.outbox.append(answer)
+
+    def _attach(self, worker: Worker, message: control.Attach) -> None:
+        connection = worker.connections.get(message.conn)
+        if connection is None:
+            return
+        number = message.link
+        denied = self._policy.attach(connection, message)
+        if denied is not None:
+            answer = control.Refused(connection.number, number, denied.condition, LINK_TEXT, termini=True)
+            worker.outbox.append(answer)
+            return
+        if self._uplink is None or not self._uplink.lookups.ask(worker, connection, message, self._decide):
+            self._decide(worker, message, None)
+
+    def _decide(self, worker: Worker, message: control.Attach, beyond: Beyond | None) -> None:
+        """Answer an attach. beyond: the link route of the interior that it is for."""
+        connection = worker.connections.get(message.conn)
+        if connection is None:
+            return
+        number = message.link
+        decision: Accepted | Refused | Routed
+        if beyond is not None:
+            decision = self._attaching.route_beyond(message, beyond.connection, beyond.served)
+        else:
+            decision = self._attaching.decide(message, connection.origin.role, self._usable(connection))
+        if isinstance(decision, Refused):
+            worker.outbox.append(control.Refused(connection.number, number, decision.condition, decision.description))
+            return
+        link = Link(
+            self._take_identity(),
+            message.name,
+            message.dir == "out",
+            message.slot,
+            message.gen,
+            connection,
+            worker.index,
+        )
+        self._links.add(connection, number, link, message.text)
+        self._policy.attached(connection, link, message)
+        if isinstance(decision, Routed):
+            self._pairs.begin(worker, link, message, decision)
+            return
+        link.kind = decision.link_type or link.kind
+        record = decision.record
+        if record is not None:
+            self._accept(worker, connection, number, link, record, decision)
+            return
+        link.up = True
+        link.owner = decision.owner
+        worker.outbox.append(
+            control.Attached(
+                conn=connection.number,
+                link=number,
+                identity=link.identity,
+                kind=decision.service or ("anonymous" if decision.source is None else "source"),
+                settled=bool(decision.source),
+                capacity=decision.capacity,
+            )
+        )
+        if decision.owner == TRACKING_KEY and self._edges is not None:
+            self._edges.tracked(connection, link)
+
+    def _accept(
+        self, worker: Worker, connection: Connection, number: int, link: Link, record: Record, decision: Accepted
+    ) -> None:
+        answer = control.Attached(
+            conn=connection.number,
+            link=number,
+            identity=link.identity,
+            kind="address",
+            addr=record.id,
+            generated=decision.generated,
+            to=decision.to,
+            phase=decision.phase,
+            fallback=decision.fallback,
+            capacity=decision.capacity,
+        )
+        self._bind(worker, connection, link, record, answer)
+
+    def _initiated(self, worker: Worker, message: control.Initiated) -> None:
+        connection = worker.connections.get(message.conn)
+        if connection is not None:
+            link = initiated_link(worker, connection, message)
+            self._links.add(connection, message.link, link, message.text)
+            self._initiated_links.begun(link)
+
+    def _linked(self, worker: Worker, message: control.Linked) -> None:
+        connection = worker.connections.get(message.conn)
+        link = None if connection is None else connection.links.get(message.link)
+        if connection is None or link is None:
+            return
+        decision = self._initiated_links.answered(link, message.active, message.address)
+        if decision is not None and decision.record is not None:
+            self._accept(worker, connection, message.link, link, decision.record, decision)
+
+    def _unlinked(self, worker: Worker, message: control.Unlinked) -> None:
+        connection = worker.connections.get(message.conn)
+        if connection is not None:
+            self._initiated_links.ended(connection, message.ref, message.error)
+
+    def _heartbeat_missed(self, worker: Worker, message: control.HeartbeatMissed) -> None:
+        connection = worker.connections.get(message.conn)
+        if connection is not None and self._edges is not None:
+            self._edges.missed(connection)
+
+    def _bind(
+        self, worker: Worker, connection: Connection, link: Link, record: Record, answer: control.Attached
+    ) -> None:
+        """Make a link a user of its address; the answer waits until the workers have it."""
+        if link.consumer:
+            if self._table.has_consumer(record, worker.index, link.slot, link.generation):
+                raise WorkerFaultError(f"attach: slot {link.slot} generation {link.generation} is in use")
+            link.record = record
+            if self._edges is None or not connection.edge or self._edges.standby.begins(link, record):
+                epoch = self._table.add_consumer(
+                    record, worker.index, link.slot, link.generation, connection.origin.link_capacity, connection.edge
+                )
+                self._epochs.when_all(epoch, (worker, link, answer))
+                return
+        else:
+            link.record = record
+            self._table.add_producer(record, edge=connection.edge != 0)
+            if self._edges is not None and connection.edge:
+                self._edges.produces(connection, link)
+        if record.epoch <= self._epochs.acknowledged(worker.index):
+            link.up = True
+            worker.outbox.append(answer)
+        else:
+            self._epochs.when_one(worker.index, record.epoch, (worker, link, answer))
+
+    def _detach(self, worker: Worker, message: control.Detach) -> None:
+        connection = worker.connections.get(message.conn)
+        link = connection.links.pop(message.link, None) if connection is not None else None
+        if link is not None and connection is not None:
+            connection.last_delivery = max(connection.last_delivery, message.last)
+            self._events.link_dropped(worker, link)
+            self._initiated_links.ended(connection, link.identity, None if message.error is None else message.error[1])
+        elif self._uplink is not None:
+            self._uplink.lookups.forget(message.conn, message.link)
+        if message.confirm:
+            answer = control.Detached(message.conn, message.link)
+            self._epochs.call_when_all(self._table.pending_epoch, lambda: worker.outbox.append(answer))

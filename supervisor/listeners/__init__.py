@@ -1,0 +1,1 @@
+"""Listeners: sockets, accepted connections, profiles."""

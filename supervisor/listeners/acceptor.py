@@ -1,0 +1,513 @@
+"""Listening sockets: accepting connections and handing them over to the workers.
+
+brokers-and-edge.md 3.2.
+"""
+
+import array
+import asyncio
+import errno
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping
+from io import FileIO
+from typing import Final
+
+from router.config.entities import ListenerConfig
+from router.config.roles import INTER_ROUTER
+from router.control.codec import ControlError, decode_handover, encode_handover
+from router.control.handover import Handover
+from router.log import ERROR, INFO, WARNING, Log
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.connections.connections import Connection
+from supervisor.connections.registry import Connections
+from supervisor.listeners.pace import Pace, waiting
+from supervisor.listeners.placement import Placements
+from supervisor.network.neighbour_connections import Neighbours
+from supervisor.processes.worker import Worker
+from supervisor.runtime.host_names import Answers, Found, at_once, place
+from supervisor.subsystem import Subsystem
+
+MAX_CONNECTIONS: Final = 65535  # the default of policy.maxConnections
+ACCEPTS_PER_WAKE: Final = 64  # then other events are handled
+BACKLOG: Final = 1024  # connections the kernel keeps for us, at most; net.core.somaxconn may allow fewer
+MAX_HANDOVER: Final = 65536  # octets of the message that goes with a connection
+RETRY_AFTER: Final = 0.1  # seconds without accepting when the system has no memory or descriptors at all
+
+# Errors of accept(2) that concern one connection only: the next one may succeed.
+_OF_THE_PEER: Final = frozenset(
+    (errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH)
+) | {errno.EPERM, errno.ENOPROTOOPT, errno.ENONET, errno.EOPNOTSUPP, errno.EINTR, errno.ETIMEDOUT}
+_OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+# The hand-over socket is full, or too many descriptors are in flight.
+_FULL: Final = (errno.EAGAIN, errno.ETOOMANYREFS, errno.ENOBUFS)
+_GONE: Final = (errno.EPIPE, errno.ECONNRESET)
+
+# Octets that the kernel buffers for another router: control messages must not wait behind megabytes of messages on a
+# slow network.
+UNSENT_OCTETS: Final = 131072
+
+
+_NONE: Final[Answers] = {}
+
+
+class ListenError(Exception):
+    """A listener cannot be opened: its address, and why."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+        self.address = address
+        self.reason = reason
+
+
+class Listener:
+    """An open listener: one socket for each address that its host stands for. Owner: the acceptor."""
+
+    __slots__ = ("accepts_as", "config", "port", "sockets")
+
+    def __init__(self, config: ListenerConfig, found: Found | None = None, *, share: bool = False) -> None:
+        """Bind. Raises ListenError when no address can be bound.
+
+        found: the addresses of its hosts; None: the hosts are addresses. share: share the port with other listeners
+        that allow it, see `share`.
+        """
+        self.config = config
+        # Of accepted connections: the configuration, and the key of its profile; None: not yet.
+        self.accepts_as: tuple[ListenerConfig, str] | None = None
+        self.port = config.port_text  # the kernel may choose it
+        self.sockets: list[socket.socket] = []
+        port = config.port
+        found = found or at_once(config) or Found()
+        reason = found.reason or "no address"
+        for family, kind, protocol, _, address in found.addresses:
+            try:
+                opened = _bind(family, kind, protocol, (address[0], port, *address[2:]), share)
+            except OSError as failure:
+                reason = failure.strerror or str(failure)
+                continue
+            self.sockets.append(opened)
+            port = port or opened.getsockname()[1]  # a port the kernel chose is the same for all addresses
+        if not config.port:
+            self.port = str(port)
+        if not self.sockets:
+            raise ListenError(self.text, reason)
+
+    @property
+    def text(self) -> str:
+        """Its address, as the log shows it."""
+        return f"{self.config.host}:{self.port}"
+
+    def share(self, allowed: bool) -> None:
+        """Whether other listeners of the router may bind the same port until this one is closed."""
+        for opened in self.sockets:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, allowed)
+
+    def listen(self) -> None:
+        """Begin to take connections. Raises ListenError."""
+        for opened in self.sockets:
+            try:
+                opened.listen(BACKLOG)
+            except OSError as error:
+                raise ListenError(self.text, error.strerror or str(error)) from error
+
+    def close(self) -> None:
+        for opened in self.sockets:
+            opened.close()
+
+
+def _bind(family: int, kind: int, protocol: int, address: tuple[str | int, ...], share: bool) -> socket.socket:
+    """A bound socket. Raises OSError."""
+    opened = socket.socket(family, kind, protocol)
+    try:
+        opened.setblocking(False)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
+        if share:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        opened.bind(address)
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+class Acceptor(Subsystem):
+    """Accepts on all listeners and gives connections, those of connectors too, to the worker with the fewest."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        workers: Mapping[int, Worker],
+        connections: Connections,
+        neighbours: Neighbours,
+        pace: Pace,
+        log: Log,
+        limit: int = MAX_CONNECTIONS,
+        placements: Placements | None = None,
+    ) -> None:
+        """limit: of accepted connections."""
+        self._pace = pace
+        self.limit = limit
+        self._loop = loop
+        self._workers = workers
+        self._connections = connections
+        self._neighbours = neighbours
+        self._log = log
+        self._placements = placements
+        self._listeners: list[Listener] = []
+        self._open = False  # accepting, unless paused
+        self._paused = False
+        self._reserve: FileIO | None = _open_reserve()
+        self._waiting: deque[tuple[Connection, socket.socket]] = deque()  # of workers that died before they took them
+
+    def commit(self, change: ConfigurationChange) -> None:
+        self.limit = change.new.policy.max_connections
+
+    @property
+    def listeners(self) -> list[Listener]:
+        return self._listeners
+
+    @property
+    def accepting(self) -> bool:
+        """Whether connections are taken now."""
+        return self._open and not self._paused
+
+    def bind(self, configs: tuple[ListenerConfig, ...], answers: Answers = _NONE) -> None:
+        """Bind all listeners without accepting yet. The first one is required: raises ListenError.
+
+        answers: the addresses of their hosts.
+        """
+        for config in configs:
+            try:
+                listener = Listener(config, answers.get(place(config)))
+                listener.accepts_as = (config, config.name)
+                self._listeners.append(listener)
+            except ListenError as error:
+                if config is configs[0]:
+                    raise
+                self._log.error("SERVER", f"Listener error on {error.address}: {error.reason}")
+
+    def open(self, announce: Callable[[Listener], None]) -> None:
+        """Begin to accept connections; `announce` is called for each listener. Raises ListenError."""
+        for listener in list(self._listeners):
+            try:
+                listener.listen()
+            except ListenError as error:
+                listener.close()
+                if listener is self._listeners[0]:
+                    raise
+                self._log.error("SERVER", f"Listener error on {error.address}: {error.reason}")
+                self._listeners.remove(listener)
+                continue
+            announce(listener)
+        self._open = True
+        for listener in self._listeners:
+            self._watch(listener)
+
+    def add(self, listener: Listener) -> None:
+        """Add a listening listener; it accepts connections after `accept_as`."""
+        self._listeners.append(listener)
+
+    def accept_as(self, listener: Listener, config: ListenerConfig, profile: str) -> str | None:
+        """Accept connections with these attributes from now on; returns the key of the previous profile."""
+        before, listener.accepts_as = listener.accepts_as, (config, profile)
+        if before is None and self._open and not config.http:
+            self._watch(listener)
+        return None if before is None else before[1]
+
+    def remove(self, listener: Listener) -> None:
+        """Close a listener, after taking the connections that the kernel has accepted for it."""
+        self._listeners.remove(listener)
+        for opened in listener.sockets:
+            self._loop.remove_reader(opened)
+            if self._open and not self._paused and listener.accepts_as is not None:
+                self._accept(listener, opened, BACKLOG)
+        listener.close()
+
+    def _watch(self, listener: Listener) -> None:
+        if listener.accepts_as is not None and not self._paused:
+            for opened in listener.sockets:
+                self._loop.add_reader(opened, self._acceptable, listener, opened)
+
+    def _unwatch(self) -> None:
+        for listener in self._listeners:
+            for opened in listener.sockets:
+                self._loop.remove_reader(opened)
+
+    def _pause(self) -> None:
+        """No worker has room: leave new connections to the kernel's queue."""
+        if not self._paused:
+            self._paused = True
+            self._unwatch()
+
+    def resume(self) -> None:
+        """A worker may have room again: hand over what waits, then accept."""
+        while self._waiting and self._choose() is not None:
+            connection, accepted = self._waiting.popleft()
+            self.give(connection, accepted)
+        if self._paused and self._open and not self._waiting and self._choose() is not None:
+            self._paused = False
+            for listener in self._listeners:
+                self._watch(listener)
+
+    def _choose(self, role: str = "") -> Worker | None:
+        """The serving worker with room in its hand-over socket that has the fewest connections.
+
+        Connections to other routers carry the most traffic: for such a `role` their number counts first.
+        """
+        best: Worker | None = None
+        fewest = (0, 0)
+        for worker in self._workers.values():
+            if worker.takes_connections:
+                load = (self._neighbours.count(worker.index) if role == INTER_ROUTER else 0, len(worker.connections))
+                if best is None or load < fewest:
+                    best, fewest = worker, load
+        return best
+
+    def _acceptable(self, listener: Listener, opened: socket.socket) -> None:
+        """Connections wait."""
+        room = self._pace.room(waiting(opened), ACCEPTS_PER_WAKE)
+        if room:
+            self._accept(listener, opened, room)
+        else:
+            self._loop.remove_reader(opened)
+            self._loop.call_later(self._pace.rest(), self._go_on, listener, opened)
+
+    def _go_on(self, listener: Listener, opened: socket.socket) -> None:
+        """The rest of a socket is over."""
+        if listener in self._listeners and listener.accepts_as is not None and self._open and not self._paused:
+            self._loop.add_reader(opened, self._acceptable, listener, opened)
+
+    def _accept(self, listener: Listener, opened: socket.socket, most: int) -> None:
+        for _ in range(most):
+            worker = self._choose(listener.config.role)
+            if worker is None:
+                self._pause()
+                return
+            try:
+                accepted, address = opened.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_DESCRIPTORS:
+                    if not self._refuse(opened, error):
+                        return
+                elif error.errno not in _OF_THE_PEER:
+                    self._rest(error)
+                    return
+                continue
+            accepted.setblocking(False)
+            placed = self._placed(listener.config, address[0])
+            self._adopt(listener, worker if placed is None else placed, accepted, f"{address[0]}:{address[1]}")
+
+    def _placed(self, config: ListenerConfig, host: str) -> Worker | None:
+        """The worker that a placement names, if it takes connections."""
+        index = None if self._placements is None else self._placements.worker(config.name, host)
+        worker = None if index is None else self._workers.get(index)
+        return worker if worker is not None and worker.takes_connections else None
+
+    def _adopt(self, listener: Listener, worker: Worker, accepted: socket.socket, peer: str) -> None:
+        """Hand an accepted connection over, unless there are too many."""
+        if self._denied(accepted, peer):
+            return
+        assert listener.accepts_as is not None
+        config, profile = listener.accepts_as
+        connection = self._connections.adopt(worker, config, listener.text, peer, profile)
+        self._hand_over(worker, connection, accepted)
+
+    def upgrade(self, listener: Listener, accepted: socket.socket, peer: str, octets: bytes) -> None:
+        """Hand over a connection of an HTTP listener whose client asks for WebSocket.
+
+        octets: its request, and what came with it; the worker processes them before it reads the socket.
+        """
+        assert listener.accepts_as is not None
+        accepted.setblocking(False)
+        if not self._denied(accepted, peer):
+            config, profile = listener.accepts_as
+            connection = self._connections.adopt(None, config, listener.text, peer, profile)
+            connection.read_before = octets
+            self.give(connection, accepted)
+
+    def take_encrypted(self, listener: Listener, accepted: socket.socket, address: tuple[str, int]) -> bool:
+        """Hand over a connection of an HTTPS listener, on which nothing was read: WebSocket and its TLS belong to one
+        process. False: no worker can have it now."""
+        worker = self._placed(listener.config, address[0]) or self._choose(listener.config.role)
+        if worker is None or listener.accepts_as is None or self._connections.count >= self.limit:
+            return False
+        self._adopt(listener, worker, accepted, f"{address[0]}:{address[1]}")
+        return True
+
+    def _denied(self, accepted: socket.socket, peer: str) -> bool:
+        """Close a connection when there are too many."""
+        if self._connections.count < self.limit:
+            return False
+        accepted.close()
+        self._connections.denied += 1
+        if self._log.enabled("POLICY", INFO):
+            self._log.info(
+                "POLICY",
+                f"DENY Connection '{peer.rpartition(':')[0]}' based on global connection count. "
+                f"nConnections= {self.limit}",
+            )
+        return True
+
+    def give(self, connection: Connection, accepted: socket.socket) -> None:
+        """Hand over a connection without worker: of a connector, or of a worker that died before it took it."""
+        worker = self._choose(connection.origin.role)
+        if worker is None:
+            self._waiting.append((connection, accepted))
+            self._pause()
+            return
+        self._connections.move(connection, worker)
+        self._hand_over(worker, connection, accepted)
+
+    def _hand_over(self, worker: Worker, connection: Connection, accepted: socket.socket) -> None:
+        try:
+            if connection.origin.role == INTER_ROUTER:
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_OCTETS)
+            sent = self._send(worker, connection, accepted)
+        except (OSError, ControlError) as error:
+            self._connections.take_back(connection, worker)
+            self._give_up(connection, accepted, error)
+            return
+        if sent:
+            accepted.close()
+            return
+        self._connections.take_back(connection, worker)  # it is not the worker's before it is handed over
+        worker.stuck = (connection, accepted)
+        assert worker.handover is not None
+        self._loop.add_writer(worker.handover, self._unstick, worker)
+
+    def _send(self, worker: Worker, connection: Connection, accepted: socket.socket) -> bool:
+        """Put a connection on the hand-over socket; False when that is full.
+
+        Raises OSError or ControlError for one that cannot be handed over at all.
+        """
+        assert worker.handover is not None
+        data = encode_handover(
+            Handover(
+                connection.number, connection.profile, connection.peer, connection.initiate, connection.read_before
+            )
+        )
+        descriptor = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (accepted.fileno(),)))
+        try:
+            worker.handover.sendmsg((data,), (descriptor,))
+        except OSError as error:
+            if error.errno in _FULL or error.errno in _GONE:  # gone: `lost` follows and takes the connection back
+                return False
+            raise
+        return True
+
+    def _unstick(self, worker: Worker) -> None:
+        """The hand-over socket of a worker has room again."""
+        connection, accepted = worker.stuck
+        if worker.handover is None:
+            return
+        failure: OSError | ControlError | None = None
+        try:
+            if not self._send(worker, connection, accepted):
+                return
+        except (OSError, ControlError) as error:
+            failure = error
+        self._loop.remove_writer(worker.handover)
+        worker.stuck = None
+        if failure is None:
+            self._connections.move(connection, worker)
+            accepted.close()
+        else:
+            self._give_up(connection, accepted, failure)
+        self.resume()
+
+    def _give_up(self, connection: Connection, accepted: socket.socket, error: OSError | ControlError) -> None:
+        """The connection cannot be handed to any worker: drop it."""
+        accepted.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        self._connections.give_up(connection, f"it cannot be handed to a worker: {reason}")
+
+    def withdraw(self, worker: Worker) -> None:
+        """A worker is dead or does not respond: connections that it has not taken go to others."""
+        for connection, accepted in self._taken_back(worker):
+            self.give(connection, accepted)
+
+    def _taken_back(self, worker: Worker) -> list[tuple[Connection, socket.socket]]:
+        found: list[tuple[Connection, socket.socket]] = []
+        while worker.untaken is not None:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(worker.untaken, MAX_HANDOVER, 1)
+            except BlockingIOError:
+                break
+            if not data:  # our end is closed
+                break
+            connection = worker.connections.get(decode_handover(data).conn)
+            if connection is None or not descriptors:  # without a free descriptor it is lost with the worker
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                continue
+            self._connections.take_back(connection, worker)
+            found.append((connection, socket.socket(fileno=descriptors[0])))
+        if worker.stuck is not None:
+            found.append(worker.stuck)
+            worker.stuck = None
+            if worker.handover is not None:
+                self._loop.remove_writer(worker.handover)
+        return found
+
+    def _refuse(self, opened: socket.socket, error: OSError) -> bool:
+        """Out of descriptors: use the reserved one to accept a connection and close it, so that its client gets an end.
+
+        False when that fails too; accepting pauses then.
+        """
+        self._log.repeated(ERROR, "SERVER", "refused", f"New connections are refused: {error.strerror}")
+        if self._reserve is None:
+            self._rest(error)
+            return False
+        self._reserve.close()
+        self._reserve = None
+        try:
+            opened.accept()[0].close()
+        except BlockingIOError:
+            return True  # the client has given up
+        except OSError as failure:
+            self._rest(failure)
+            return False
+        finally:
+            self._reserve = _open_reserve()
+        return True
+
+    def _rest(self, error: OSError) -> None:
+        """Accepting failed for a temporary reason: try again later."""
+        text = f"No connections are accepted for {RETRY_AFTER} seconds: {error.strerror}"
+        self._log.repeated(WARNING, "SERVER", "rests", text)
+        self._pause()
+        self._loop.call_later(RETRY_AFTER, self._end_rest)
+
+    def _end_rest(self) -> None:
+        if self._reserve is None:
+            self._reserve = _open_reserve()
+        self.resume()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._open:
+            self._unwatch()
+        self._open = False
+        for listener in self._listeners:
+            listener.close()
+        for _, accepted in self._waiting:
+            accepted.close()
+        self._waiting.clear()
+        if self._reserve is not None:
+            self._reserve.close()
+            self._reserve = None
+
+
+def _open_reserve() -> FileIO | None:
+    """A descriptor in reserve; None when there are none left."""
+    try:
+        return open(os.devnull, "rb", buffering=0)
+    except OSError as error:
+        if error.errno in _OUT_OF_DESCRIPTORS:
+            return None
+        raise

@@ -1,0 +1,289 @@
+"""Listeners that are opened, changed and closed while the router runs.
+
+Sockets come first: new listeners are bound and listen before anything changes, so that a change that fails has no
+effect. A listener that only changes its attributes or its name keeps its sockets. One that could not be opened is tried
+again from time to time.
+"""
+
+import asyncio
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, Final
+
+from router.config.entities import Configuration, ListenerConfig
+from router.log import Log
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.configuration.errors import ChangeError
+from supervisor.listeners.acceptor import Acceptor, Listener, ListenError
+from supervisor.listeners.profiles import ListenerProfiles
+from supervisor.processes.epochs import Epochs
+from supervisor.runtime.host_names import Answers, Found, Resolver, at_once, place
+from supervisor.runtime.waker import Waker
+from supervisor.subsystem import Subsystem
+from supervisor.web.lazy import LazyHttp
+
+RETRY_AFTER: Final = 5.0  # seconds until a listener that could not be opened is tried again
+
+_NONE: Final[Answers] = {}
+_Place = tuple[object, ...]
+
+
+class Listening(Subsystem):
+    """The listeners at run time. Owner: supervisor."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        names: Resolver,
+        acceptor: Acceptor,
+        http: LazyHttp,
+        profiles: ListenerProfiles,
+        epochs: Epochs[Any],
+        announce: Callable[[Listener], None],
+        waker: Waker,
+        log: Log,
+    ) -> None:
+        """announce: called when a listener takes connections."""
+        self._loop: Final = loop
+        self._names: Final = names
+        self._acceptor: Final = acceptor
+        self._http: Final = http
+        self._profiles: Final = profiles
+        self._epochs: Final = epochs
+        self._announce: Final = announce
+        self._waker: Final = waker
+        self._log: Final = log
+        self._wanted: tuple[ListenerConfig, ...] = ()  # those that are to be open
+        self._failures: dict[_Place, str] = {}  # why one could not be opened, as the log has it
+        self._timer: asyncio.TimerHandle | None = None
+        self._attempt: asyncio.Task[None] | None = None
+        self._prepared: ListenerChange | None = None
+
+    # Subsystem
+
+    def start(self, configuration: Configuration) -> None:
+        """Retry the listeners that are not open."""
+        self._expect(configuration.listeners)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._attempt is not None:
+            self._attempt.cancel()
+
+    def gather(self, change: ConfigurationChange) -> "asyncio.Future[Answers] | None":
+        """Find the addresses of listeners that are to be opened."""
+        if not change.concerns(ListenerConfig):
+            return None
+        missing = self._missing(change.new.listeners if change.whole else change.made(ListenerConfig))
+        if self._names.known(missing) is not None:
+            return None
+        return self._loop.create_task(self._names.find(missing))
+
+    def prepare(self, change: ConfigurationChange) -> None:
+        """Bind new listeners; in a reload all that were not tried before must succeed."""
+        if not change.concerns(ListenerConfig):
+            return
+        answers = change.gathered.pop(self, _NONE)
+        tried = None
+        if change.whole and not change.undo:
+            tried = {_place(config) for config in change.old.listeners}
+        try:
+            self._prepared = self._bind(change.new.listeners, answers, tried)
+        except ListenError as error:
+            raise ChangeError(500, f"Listener error on {error.address}: {error.reason}") from error
+
+    def commit(self, change: ConfigurationChange) -> None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            self._use(prepared)
+            self._expect(change.new.listeners)
+
+    def discard(self, change: ConfigurationChange) -> None:
+        if self._prepared is not None:
+            self._prepared.discard()
+            self._prepared = None
+
+    # Opening and closing
+
+    def _missing(self, wanted: Iterable[ListenerConfig]) -> list[ListenerConfig]:
+        """The listeners to open."""
+        return ListenerChange(self._open(), wanted).missing
+
+    def _bind(
+        self, wanted: Iterable[ListenerConfig], answers: Answers, tried: Collection[_Place] | None = None
+    ) -> "ListenerChange":
+        """Bind new listeners. Raises ListenError if nothing has changed.
+
+        answers: the addresses of the hosts; a listener whose host is being looked up is not opened now. One that cannot
+        be opened is logged and tried again later; with `tried` only those that have been tried before.
+        """
+        change = ListenerChange(self._open(), wanted)
+        change.shared = [each for each in change.leaving if any(each.config.port == own.port for own in change.missing)]
+        for listener in change.shared:
+            listener.share(True)
+        try:
+            for config in change.missing:
+                found = answers.get(place(config)) or at_once(config)
+                if found is None:
+                    continue
+                try:
+                    change.opened.append(_opened(config, found, share=bool(change.shared)))
+                except ListenError as error:
+                    if tried is not None and _place(config) not in tried:
+                        raise
+                    self._failed(config, error)
+        except ListenError:
+            change.discard()
+            raise
+        return change
+
+    def _failed(self, config: ListenerConfig, error: ListenError) -> None:
+        """A listener cannot be opened: log it, unless that was logged before."""
+        if self._failures.get(_place(config)) != error.reason:
+            self._failures[_place(config)] = error.reason
+            self._log.error("SERVER", f"Listener error on {error.address}: {error.reason}")
+
+    def _open(self) -> Iterator[Listener]:
+        yield from self._acceptor.listeners
+        yield from self._http.open_listeners
+
+    def _expect(self, wanted: Iterable[ListenerConfig]) -> None:
+        """From now on keep these open: those that are not are tried again."""
+        self._wanted = tuple(wanted)
+        missing = self._missing(self._wanted)
+        places = {_place(config) for config in missing}
+        self._failures = {at: reason for at, reason in self._failures.items() if at in places}
+        if missing and self._timer is None and self._attempt is None:
+            self._timer = self._loop.call_later(RETRY_AFTER, self._again)
+
+    def _again(self) -> None:
+        self._timer = None
+        self._attempt = self._loop.create_task(self._try_again())
+
+    async def _try_again(self) -> None:
+        """Open missing listeners, as far as possible."""
+        try:
+            answers = await self._names.find(self._missing(self._wanted))
+            self._use(self._bind(self._wanted, answers))
+            self._waker.wake()
+        except Exception:  # noqa: BLE001 - logged with its trace, and tried again
+            self._log.critical("SERVER", f"Listeners not opened: {traceback.format_exc()}".rstrip())
+        finally:
+            self._attempt = None
+        self._expect(self._wanted)
+
+    def _use(self, change: "ListenerChange") -> None:
+        """Make the change. Connections use a new configuration once all workers have its profile."""
+        for listener in change.leaving:
+            self._close(listener)
+        for listener in change.opened:
+            self._log_configured(listener.config)
+            if listener.config.http:
+                self._http.service().add(listener)
+                self._announce(listener)
+            else:
+                self._acceptor.add(listener)
+            if listener.config.speaks_amqp:
+                self._make_profile(listener)
+        for listener, config in change.changed:
+            self._log_configured(config)
+            listener.config = config
+            if config.speaks_amqp:
+                self._make_profile(listener)
+            else:
+                self._retire_profile(listener)
+
+    def _close(self, listener: Listener) -> None:
+        if listener.config.http:
+            self._http.service().close(listener.config.name)
+        else:
+            self._acceptor.remove(listener)
+        self._retire_profile(listener)
+        self._log.info("CONN_MGR", f"Deleted Listener: {listener.text}")
+
+    def _log_configured(self, config: ListenerConfig) -> None:
+        self._log.info("CONN_MGR", describe_configured(config))
+
+    def _make_profile(self, listener: Listener) -> None:
+        """Announce the profile of a listener."""
+        config = listener.config
+        profile, epoch = self._profiles.add(config)
+        self._epochs.call_when_all(epoch, lambda: self._accept(listener, config, profile))
+
+    def _accept(self, listener: Listener, config: ListenerConfig, profile: str) -> None:
+        """All workers have the profile of a listener."""
+        if listener not in self._open() or not listener.config.speaks_amqp:  # closed meanwhile, or changed
+            self._profiles.retire(profile)
+            return
+        is_new = listener.accepts_as is None
+        before = self._acceptor.accept_as(listener, config, profile)
+        if before is not None:
+            self._profiles.retire(before)
+        if is_new and not config.http:
+            self._announce(listener)
+
+    def _retire_profile(self, listener: Listener) -> None:
+        """No further connection of AMQP comes by this listener."""
+        accepts_as, listener.accepts_as = listener.accepts_as, None
+        if accepts_as is not None:
+            self._profiles.retire(accepts_as[1])
+
+
+def describe_configured(config: ListenerConfig) -> str:
+    """A listener, as the log shows it (management.md 4.6)."""
+    kind = (", http" if config.http else "") + (f", sslProfile={config.ssl_profile}" if config.ssl_profile else "")
+    family = config.family or "any"
+    return f"Configured Listener: {config.host}:{config.port_text} proto={family}, role={config.role}{kind}"
+
+
+class ListenerChange:
+    """The effect of a change on listeners. Owner: the caller.
+
+    leaving: to be closed. changed: with their new configuration. missing: to be opened. opened: those, bound. shared:
+    leaving ones whose port other listeners have.
+    """
+
+    def __init__(self, present: Iterable[Listener], wanted: Iterable[ListenerConfig]) -> None:
+        self.leaving = list(present)
+        self.changed: list[tuple[Listener, ListenerConfig]] = []
+        self.missing: list[ListenerConfig] = []
+        self.opened: list[Listener] = []
+        self.shared: list[Listener] = []
+        rest = [config for config in wanted if not self._keep(config, same_name=True)]
+        # A renamed listener keeps its connections. A port chosen by the kernel belongs to the name.
+        renamed = [config for config in rest if config.port and not config.http and self._keep(config, same_name=False)]
+        self.missing = [config for config in rest if config not in renamed]
+
+    def _keep(self, config: ListenerConfig, *, same_name: bool) -> bool:
+        """Use an open listener for `config`; False when none fits."""
+        for listener in self.leaving:
+            if _place(listener.config) == _place(config) and (listener.config.name == config.name or not same_name):
+                self.leaving.remove(listener)
+                if listener.config != config:
+                    self.changed.append((listener, config))
+                return True
+        return False
+
+    def discard(self) -> None:
+        """Close what was opened."""
+        for listener in self.opened:
+            listener.close()
+        for listener in self.shared:
+            listener.share(False)
+
+
+def _opened(config: ListenerConfig, found: Found, *, share: bool) -> Listener:
+    """A listener that listens. Raises ListenError."""
+    listener = Listener(config, found, share=share)
+    try:
+        listener.listen()
+    except ListenError:
+        listener.close()
+        raise
+    return listener
+
+
+def _place(config: ListenerConfig) -> _Place:
+    """The attributes that determine its sockets."""
+    return (config.hosts, config.port, config.http)

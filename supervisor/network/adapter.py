@@ -1,0 +1,436 @@
+"""Connects the protocol's engine with the address table.
+
+No input or output here, except that time passes: `step` is called in each wake, and again at `deadline`.
+
+A router may announce a hundred thousand addresses at once. Such changes are applied in turns of TURN, and in epochs of
+at most ADDRESSES_AN_EPOCH, each after all workers have acknowledged the previous one: they apply it between two wakes.
+A changed path is always in the next epoch.
+"""
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from router.addressing.address import CONTROL_KEYS, EDGE, FALLBACK_PHASE, MOBILE, ROUTER, key
+from router.addressing.pattern import PatternError
+from router.addressing.settings import BALANCED, CLOSEST, DEFAULT_OVERFLOW, MULTICAST, UNAVAILABLE, Setting
+from router.config.entities import RouterConfig
+from router.control.ops import Op, RadiusOp, RouterGone, RouterOp
+from router.log import ERROR, WARNING, Log
+from supervisor.addresses.record import Record
+from supervisor.addresses.settings import Settings
+from supervisor.addresses.table import Table, TableFullError
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.linkroutes.local import LinkAddress
+from supervisor.linkroutes.remote import CLASSES as LINK_ROUTE_CLASSES
+from supervisor.linkroutes.remote import RemoteLinkRoutes
+from supervisor.network.protocol.engine import Engine
+from supervisor.network.protocol.outputs import (
+    KeysChanged,
+    PathChanged,
+    RadiusChanged,
+    RouterAdded,
+    RouterRemoved,
+    RouterRow,
+    Unreachable,
+)
+from supervisor.network.protocol.timers import Timers
+from supervisor.processes.epochs import Epochs
+from supervisor.subsystem import Subsystem
+
+TURN: Final = 0.002  # seconds for changes of addresses before other events are handled
+ADDRESSES_AN_EPOCH: Final = 256
+
+# Treatments by number in the protocol (inter-router.md 1); other numbers are no hint.
+HINTS: Final = {MULTICAST: 1, CLOSEST: 2, BALANCED: 3}
+LINK_BALANCED: Final = 4
+TREATMENTS: Final = {0: MULTICAST, 1: MULTICAST, 2: CLOSEST, 3: BALANCED}
+# In-process mobile addresses of each router.
+MANAGEMENT: Final = "$management"
+_SERVICES: Final = "_$qd."
+
+_PHASES: Final[Mapping[str, int | str]] = {
+    **{str(number): number for number in range(10)},
+    FALLBACK_PHASE: FALLBACK_PHASE,
+}
+
+
+class Router:
+    """Another router, as workers have it or soon will. Owner: Routers."""
+
+    __slots__ = ("announced", "cost", "gone", "id", "index", "links", "origins")
+
+    def __init__(self, index: int, router_id: str) -> None:
+        self.index = index
+        self.id = router_id
+        self.links: tuple[int, ...] = ()  # connections to its next hop; none: not reachable
+        self.cost = 0
+        self.origins = 0
+        self.announced = False  # workers have it
+        self.gone = False
+
+    def op(self) -> Op:
+        """The op that announces it."""
+        return RouterOp(self.index, self.id, list(self.links), self.cost, f"{self.origins:x}")
+
+
+class ControlLinks(Protocol):
+    """Access to inter-router connections."""
+
+    def send_control(self, conn: int, octets: bytes) -> object:
+        """Send a message on the control link of a connection."""
+
+    def known(self, router_id: str, index: int | None) -> None:
+        """A router has this index, or (None) is removed."""
+
+
+class Routers(Subsystem):
+    """All other routers. Owner: the core."""
+
+    def __init__(
+        self,
+        config: RouterConfig,
+        table: Table,
+        epochs: Epochs[Any],
+        settings: Settings,
+        links: ControlLinks,
+        log: Log,
+        now: float | None = None,
+    ) -> None:
+        self._table = table
+        self._epochs = epochs
+        self._links = links
+        self._settings = settings
+        self._log = log
+        # Nothing is sent before the second of the instance: a router that restarts within a second must not use the
+        # instance of the previous one (inter-router.md 1, instance).
+        wall, self._clock = time.time(), time.monotonic() if now is None else now
+        self._wall = wall
+        self.instance: Final = int(wall) + 1
+        self._begins = self._clock + self.instance - wall
+        process = secrets.randbits(62) | 1
+        self.engine: Final = Engine(config.id, self.instance, timers(config), self._clock, process=process)
+        self.link_routes: Final = RemoteLinkRoutes()
+        self._bits: dict[int, int] = {}  # number of each inter-router connection among those, the lowest free one
+        self._present: dict[int, Router] = {}  # by index, as the engine has them
+        self._announced: dict[int, Router] = {}  # by index, as workers have them
+        self._radius = 0
+        self._work: deque[Iterator[None]] = deque()  # waiting changes, executed step by step
+        self._sent = 0  # epoch of the last part of it
+        self._changes = 0  # since the start, of paths
+        self.messages_received = 0  # since the start, of the protocol
+        self.messages_sent = 0
+        self._full = False  # the table was full, which was logged
+        # The default setting with each treatment that others may announce, and the one that these were made of.
+        self._hinted: dict[str, Setting] = {}
+        self._hinted_default: Setting | None = None
+        for record_key in CONTROL_KEYS:
+            record = table.create(record_key, MULTICAST, None, DEFAULT_OVERFLOW)
+            record.fixed = True
+            table.hold(record)
+        table.watch_local(self._local_changed)
+
+    # Inter-router connections
+
+    def link_up(self, connection: int, cost: int, ours: bool, now: float | None = None) -> None:
+        """The control link of a connection is there. ours: at the other end is Sluice."""
+        if connection not in self._bits:
+            taken = set(self._bits.values())
+            self._bits[connection] = next(bit for bit in range(len(taken) + 1) if bit not in taken)
+        self.engine.link_up(connection, cost, ours, _now(now))
+
+    def link_down(self, connection: int, now: float | None = None) -> None:
+        """It is gone."""
+        self._bits.pop(connection, None)
+        self.engine.link_down(connection, _now(now))
+
+    def received(self, connection: int, octets: bytes, now: float | None = None) -> None:
+        """A message came by it."""
+        self.messages_received += 1
+        self.engine.receive(connection, octets, _now(now))
+
+    # Local addresses
+
+    def _local_changed(self, record: Record) -> None:
+        """An address got its first local consumer or lost its last.
+
+        Others learn of it when all workers have it: a worker that has not would release what they send.
+        """
+        if record.key[0] == EDGE:
+            pass
+        elif record.key[0] != MOBILE or record.key[2:] == MANAGEMENT or record.key.startswith(_SERVICES, 2):
+            return
+        if record.local:
+            self._epochs.call_when_all(self._table.next_epoch, lambda: self._announce(record))
+        else:
+            self.engine.withdraw(record.key, _now(None))
+
+    def _announce(self, record: Record) -> None:
+        if record.local:
+            self.engine.announce(record.key, HINTS.get(record.treatment, HINTS[BALANCED]), _now(None))
+
+    def link_address_changed(self, address: LinkAddress) -> None:
+        """A link-route address got its first container or lost its last."""
+        if address.connections:
+            self.engine.announce(address.key, LINK_BALANCED, _now(None))
+        else:
+            self.engine.withdraw(address.key, _now(None))
+
+    # Other routers, for management and link routes
+
+    @property
+    def count(self) -> int:
+        """Number of other routers known."""
+        return len(self._present)
+
+    @property
+    def reachable(self) -> int:
+        """Number of reachable ones."""
+        return sum(bool(router.links) for router in self._present.values())
+
+    @property
+    def path_changes(self) -> int:
+        """How often a path was found, changed or lost since the start."""
+        return self._changes
+
+    def rows(self) -> list[RouterRow]:
+        """This router, and all others."""
+        return self.engine.routers()
+
+    def ids(self) -> list[str]:
+        """Ids of all other routers known, by index."""
+        return [self._present[index].id for index in sorted(self._present)]
+
+    def indexes(self) -> tuple[int, ...]:
+        """Indexes of the routers that records may name."""
+        return tuple(self._announced)
+
+    def bit(self, connection: int) -> int | None:
+        """The number of an inter-router connection among those that are there (its mask bit in 1.19)."""
+        return self._bits.get(connection)
+
+    def since_1970(self, moment: float) -> int:
+        """A time of the monotonic clock in seconds since 1970."""
+        return int(self._wall + moment - self._clock)
+
+    def id_of(self, index: int) -> str | None:
+        """The id of the router with this index in records."""
+        router = self._announced.get(index)
+        return None if router is None else router.id
+
+    def links_to(self, router_id: str) -> tuple[int, ...]:
+        """Connections to the next hop of a router; none: it is unknown or not reachable."""
+        for router in self._present.values():
+            if router.id == router_id:
+                return router.links
+        return ()
+
+    def links_of(self, index: int) -> tuple[int, ...]:
+        """Connections to the next hop of the router with this index in records."""
+        router = self._announced.get(index)
+        return () if router is None else router.links
+
+    def remote_link_routes(self, direction: str, address: str) -> tuple[int, ...]:
+        """Indexes of the routers that have containers for a normalised address (inter-router.md 12)."""
+        return self.link_routes.match(direction, address)
+
+    def commit(self, change: ConfigurationChange) -> None:
+        if change.concerns(RouterConfig):
+            self.engine.timers = timers(change.new.router)
+
+    def snapshot_ops(self) -> list[Op]:
+        """All routers. Addresses follow with the table's."""
+        return [RadiusOp(self._radius), *(router.op() for router in self._announced.values())]
+
+    # Time
+
+    @property
+    def deadline(self) -> float:
+        return max(self.engine.deadline(), self._begins)
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._work) and self._may_go_on()
+
+    def _may_go_on(self) -> bool:
+        return self._epochs.settled(self._table.epoch) >= self._sent
+
+    def step(self, now: float | None = None) -> None:
+        """Do what is due."""
+        now = _now(now)
+        if now < self._begins:
+            return
+        engine = self.engine
+        if engine.deadline() <= now:
+            engine.tick(now)
+        sends = engine.take_sends()
+        self.messages_sent += len(sends)
+        for send in sends:
+            self._links.send_control(send.link, send.octets)
+        for line in engine.take_log():
+            if line.kind is None:
+                self._log.write(line.level, line.module, line.text)
+            else:
+                self._log.repeated(line.level, line.module, line.kind, line.text)
+        for change in engine.take_changes():
+            self._take(change)
+        if self._work and self._may_go_on():
+            self._apply_some()
+
+    def _take(self, change: Any) -> None:
+        """React to a change that the engine reports."""
+        match change:
+            case RouterAdded():
+                router = self._present[change.index] = Router(change.index, change.id)
+                self._links.known(change.id, change.index)
+                self._work.append(self._add(router))
+            case RouterRemoved():
+                router = self._present.pop(change.index)
+                router.gone = True
+                self._links.known(router.id, None)
+                self._path(router, (), 0, 0)
+                self._work.append(self._remove(router))
+            case PathChanged():
+                self._path(self._present[change.index], change.links, change.cost, change.valid_origins)
+            case Unreachable():
+                router = self._present[change.index]
+                self._path(router, (), router.cost, router.origins)
+            case KeysChanged():
+                self._work.append(self._change_keys(self._present[change.index], change.added, change.removed))
+            case RadiusChanged():
+                self._radius = change.radius
+                self._table.change(RadiusOp(change.radius))
+
+    def _path(self, router: Router, links: tuple[int, ...], cost: int, origins: int) -> None:
+        if (links, cost, origins) != (router.links, router.cost, router.origins):
+            self._changes += 1
+            router.links, router.cost, router.origins = links, cost, origins
+            if router.announced:
+                self._table.change(router.op())
+
+    def _apply_some(self) -> None:
+        """Fill an epoch, or a turn, with waiting changes."""
+        until = time.monotonic() + TURN
+        count = 0
+        while self._work and count < ADDRESSES_AN_EPOCH and time.monotonic() < until:
+            if next(self._work[0], self) is self:
+                self._work.popleft()
+            count += 1
+        self._sent = self._table.pending_epoch
+
+    # Steps: each changes one record
+
+    def _add(self, router: Router) -> Iterator[None]:
+        """Announce a router to the workers."""
+        if router.gone:
+            return
+        router.announced = True
+        self._announced[router.index] = router
+        self._table.change(router.op())
+        self._add_remote(key(ROUTER, router.id), router, None)
+        yield
+
+    def _remove(self, router: Router) -> Iterator[None]:
+        """A router is gone, with all that it has announced."""
+        if not router.announced:
+            return
+        index = router.index
+        self.link_routes.forget(index)
+        for number, record in enumerate(list(self._table.records.values())):
+            if record.remotes is not None and index in record.remotes:
+                self._table.remove_remote(record, index)
+                yield
+            elif not number % 64:
+                yield
+        router.announced = False
+        del self._announced[index]
+        self._table.change(RouterGone(index))
+
+    def _change_keys(self, router: Router, added: Mapping[str, int | None], removed: tuple[str, ...]) -> Iterator[None]:
+        """A router has announced keys, and withdrawn others."""
+        for record_key in removed:
+            if router.gone:
+                return
+            self._drop_remote(record_key, router)
+            yield
+        for record_key, hint in added.items():
+            if router.gone:
+                return
+            self._add_remote(record_key, router, hint)
+            yield
+
+    def _add_remote(self, record_key: str, router: Router, hint: int | None) -> None:
+        """A router has destinations for a key."""
+        if record_key[:1] in LINK_ROUTE_CLASSES:
+            try:
+                self.link_routes.add(record_key, router.index)
+            except PatternError as error:
+                text = f"Router {router.id} announces link route {record_key!r}: {error}"
+                self._log.write(WARNING, "ROUTER_MA", text)
+            return
+        try:
+            record = self._table.records.get(record_key)
+            if record is None:
+                record = self._open(record_key, hint)
+            if record is not None and (record.remotes is None or router.index not in record.remotes):
+                self._table.add_remote(record, router.index)
+        except TableFullError:
+            if not self._full:
+                self._full = True
+                text = f"No room for addresses of other routers, from {record_key!r} of {router.id} on"
+                self._log.write(ERROR, "ROUTER_MA", text)
+
+    def _open(self, record_key: str, hint: int | None) -> Record | None:
+        """A record for a key that is not in the table (inter-router.md 9.4); None: of a class that is not announced."""
+        cls = record_key[:1]
+        if cls in (ROUTER, EDGE):
+            treatment = CLOSEST if hint is None else TREATMENTS.get(hint, CLOSEST)
+            default = self._settings.current.default
+            record = self._table.create(record_key, treatment, default.priority, default.overflow)
+            record.fixed = True
+            return record
+        phase = _PHASES.get(record_key[1:2])
+        if cls != MOBILE or phase is None:
+            return None
+        name = record_key[2:]
+        setting = self._settings.current.lookup(name)
+        if setting is not self._settings.current.default or phase == FALLBACK_PHASE:
+            return self._table.open_mobile(name, phase, setting)
+        announced = None if hint is None else TREATMENTS.get(hint)
+        if announced is None and setting.distribution == UNAVAILABLE:
+            announced = BALANCED
+        if announced is None:
+            return self._table.open_mobile(name, phase, setting)
+        if self._hinted_default is not setting:
+            self._hinted_default = setting
+            self._hinted = {each: setting._replace(distribution=each) for each in HINTS}
+        record = self._table.open_mobile(name, phase, self._hinted[announced])
+        record.hint = announced
+        return record
+
+    def _drop_remote(self, record_key: str, router: Router) -> None:
+        """It has no destinations any more."""
+        if record_key[:1] in LINK_ROUTE_CLASSES:
+            self.link_routes.remove(record_key, router.index)
+            return
+        record = self._table.records.get(record_key)
+        if record is not None and record.remotes is not None and router.index in record.remotes:
+            self._table.remove_remote(record, router.index)
+            self._full = False
+
+
+def timers(config: RouterConfig) -> Timers:
+    """The timers of the configuration."""
+    return Timers(
+        hello_interval=config.hello_interval_seconds,
+        hello_max_age=config.hello_max_age_seconds,
+        ra_interval=config.ra_interval_seconds,
+        ra_interval_flux=config.ra_interval_flux_seconds,
+        remote_ls_max_age=config.remote_ls_max_age_seconds,
+    )
+
+
+def _now(now: float | None) -> float:
+    return time.monotonic() if now is None else now

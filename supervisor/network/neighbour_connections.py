@@ -1,0 +1,249 @@
+"""Inter-router connections: their links, next hops in the tables, control messages. No I/O here.
+
+A connection is usable while its outgoing control link is attached (inter-router.md 2.6); the network is called then
+(`link_up`). Its outgoing data links, by priority, are a next hop in the table (op `hop`), which is announced again when
+they change. Several connections to one router are several next hops.
+"""
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from router.addressing.settings import PRIORITIES
+from router.config.roles import INTER_ROUTER
+from router.control.handlers import Handlers
+from router.control.messages import Attached, Count, Opened, RouterLink, Taken
+from router.control.names import CONTROL_KEY
+from router.control.ops import NextHopGone, NextHopOp, Op
+from router.log import DEBUG, Log
+from supervisor.addresses.inprocess import InProcess
+from supervisor.addresses.table import Table
+from supervisor.connections.connections import Connection, Link
+from supervisor.links.links import Links
+from supervisor.processes.worker import Stage, Worker
+from supervisor.subsystem import Subsystem
+
+TURN: Final = 0.002  # seconds for control messages before other events are handled
+COST_PROPERTY: Final = "qd.inter-router-cost"
+BUNDLE_PROPERTY: Final = "sluice.bundle"
+VERSION_PROPERTY: Final = "qd.annotations-version"
+CONTROL_ADDRESS: Final = "Lqdhello"  # address of an outgoing control link, for management
+# Link types in management, by kind in messages of workers.
+KINDS: Final = {"control": "router-control", "data": "inter-router", "stream": "inter-router"}
+
+
+class Network(Protocol):
+    """The protocol between routers, as inter-router connections call it; they are identified by number."""
+
+    def link_up(self, conn: int, cost: int, ours: bool) -> None:
+        """Control messages can be sent. cost: agreed by both ends. ours: the other end is Sluice, too."""
+
+    def link_down(self, conn: int) -> None:
+        """Control messages cannot be sent any more; the connection may be gone."""
+
+    def received(self, conn: int, octets: bytes) -> None:
+        """A whole control message, as the peer wrote it."""
+
+
+class Neighbour:
+    """One inter-router connection that is open. Owner: the neighbours."""
+
+    __slots__ = ("connection", "control_in", "control_out", "cost", "hop", "links", "ours")
+
+    def __init__(self, connection: Connection, cost: int, ours: bool) -> None:
+        self.connection = connection
+        self.cost = cost  # agreed by both ends
+        self.ours = ours  # the other end is Sluice
+        self.control_in: Link | None = None
+        self.control_out: Link | None = None
+        self.links: list[Link | None] = [None] * PRIORITIES  # outgoing data links by priority
+        self.hop = False  # it is in the table
+
+    def op(self, index: int | None) -> Op:
+        """The op that announces the next hop. index: the router's, None: not known yet."""
+        assert self.connection.worker is not None
+        links = [None if link is None else (link.slot, link.generation) for link in self.links]
+        return NextHopOp(self.connection.number, self.connection.worker, links, index)
+
+
+class Neighbours(Subsystem):
+    """All inter-router connections. Owner: the core."""
+
+    __slots__ = (
+        "_by_number", "_changed", "_in_process", "_indexes", "_links", "_log", "_network", "_table", "_take_identity",
+        "_waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self, table: Table, in_process: InProcess, links: Links, take_identity: Callable[[], int], log: Log
+    ) -> None:
+        self._table = table
+        self._in_process = in_process
+        self._links = links
+        self._take_identity = take_identity
+        self._log = log
+        self._by_number: dict[int, Neighbour] = {}
+        self._changed: dict[int, Neighbour] = {}  # with data links or index that the table does not have yet
+        self._indexes: dict[str, int] = {}  # of the routers of the network, by id
+        self._network: Network | None = None  # of an interior router
+        # Control messages that wait, by worker and connection: one of each is handled in turn.
+        self._waiting: OrderedDict[tuple[Worker, int], deque[bytes]] = OrderedDict()
+        in_process.divert(CONTROL_KEY, self._receive)
+
+    # For the network
+
+    def join(self, network: Network) -> None:
+        """From now on report inter-router connections to `network`."""
+        self._network = network
+
+    def get(self, conn: int) -> Neighbour | None:
+        """The inter-router connection with this number, if it is open."""
+        return self._by_number.get(conn)
+
+    def router_of(self, conn: int) -> tuple[Connection, bool] | None:
+        """An inter-router connection, and whether its other end is Sluice; None: it is gone."""
+        neighbour = self._by_number.get(conn)
+        return None if neighbour is None else (neighbour.connection, neighbour.ours)
+
+    def __iter__(self) -> Iterator[Neighbour]:
+        """All, in order of opening."""
+        return iter(self._by_number.values())
+
+    def count(self, worker: int) -> int:
+        """Number of open inter-router connections that a worker has."""
+        return sum(neighbour.connection.worker == worker for neighbour in self)
+
+    def send_control(self, conn: int, octets: bytes) -> bool:
+        """Send a whole message on the control link of a connection, after earlier ones.
+
+        False: there is none, or too much waits for its worker.
+        """
+        neighbour = self._by_number.get(conn)
+        if neighbour is None or neighbour.control_out is None:
+            return False
+        return self._in_process.send_control(neighbour.control_out.worker, conn, octets)
+
+    def known(self, router_id: str, index: int | None) -> None:
+        """A router has this index in the network, or (None) none. Copies of a message skip routers that had it."""
+        if index is None:
+            self._indexes.pop(router_id, None)
+        else:
+            self._indexes[router_id] = index
+        for neighbour in self:
+            if neighbour.connection.container == router_id and neighbour.hop:
+                self._changed[neighbour.connection.number] = neighbour
+
+    # Connections and links
+
+    def connection_opened(self, connection: Connection, message: Opened) -> None:
+        if connection.origin.role != INTER_ROUTER:
+            return
+        announced = message.announced or {}  # its properties that are for routers
+        version = announced.get(VERSION_PROPERTY)
+        if version is not None and self._log.enabled("ROUTER", DEBUG):
+            self._log.debug("ROUTER", f"Remote router annotations version: {version}")
+        cost = max(connection.origin.cost, announced.get(COST_PROPERTY, 1))
+        neighbour = Neighbour(connection, cost, BUNDLE_PROPERTY in announced)
+        self._by_number[connection.number] = neighbour
+
+    def messages(self, handlers: Handlers[Worker]) -> None:
+        handlers.on(RouterLink, self._attached)
+
+    def _attached(self, worker: Worker, message: RouterLink) -> None:
+        """A link to another router is there."""
+        connection = worker.connections.get(message.conn)
+        neighbour = None if connection is None else self._by_number.get(connection.number)
+        if connection is None or neighbour is None:
+            return
+        outgoing = message.dir == "out"
+        place = (message.slot, message.gen, connection, worker.index)
+        link = Link(self._take_identity(), message.name, outgoing, *place)
+        link.up = True
+        link.kind = KINDS[message.kind]
+        link.priority = message.priority
+        worker.outbox.append(Attached(conn=connection.number, link=message.link, kind="router", identity=link.identity))
+        if message.kind == "data" and outgoing:
+            neighbour.links[link.priority] = link
+            self._changed[connection.number] = neighbour
+        elif message.kind == "control" and outgoing:
+            link.owner = CONTROL_ADDRESS
+            neighbour.control_out = link
+            if self._network is not None:
+                self._network.link_up(connection.number, neighbour.cost, neighbour.ours)
+        elif message.kind == "control":
+            neighbour.control_in = link
+        self._links.add(connection, message.link, link, message.text)
+
+    def usable(self, connection: Connection) -> bool:
+        """Whether the peer is a router: the control link to it is attached."""
+        neighbour = self._by_number.get(connection.number)
+        return neighbour is not None and neighbour.control_out is not None
+
+    def link_dropped(self, worker: Worker, link: Link) -> None:
+        neighbour = self._by_number.get(link.connection.number)
+        if neighbour is None:
+            return
+        if link is neighbour.control_out:
+            neighbour.control_out = None
+            if self._network is not None:
+                self._network.link_down(link.connection.number)
+        elif link is neighbour.control_in:
+            neighbour.control_in = None
+        elif link.consumer and neighbour.links[link.priority] is link:
+            neighbour.links[link.priority] = None
+            self._changed[link.connection.number] = neighbour
+
+    def connection_closed(self, connection: Connection) -> None:
+        neighbour = self._by_number.pop(connection.number, None)
+        self._changed.pop(connection.number, None)
+        if neighbour is not None and neighbour.hop:
+            self._table.change(NextHopGone(connection.number))
+
+    # Next hops
+
+    def step(self) -> None:
+        """Announce next hops whose links have changed."""
+        for number, neighbour in self._changed.items():
+            if any(neighbour.links):
+                neighbour.hop = True
+                self._table.change(self._op(neighbour))
+            elif neighbour.hop:
+                neighbour.hop = False
+                self._table.change(NextHopGone(number))
+        self._changed.clear()
+
+    def snapshot_ops(self) -> list[Op]:
+        return [self._op(neighbour) for neighbour in self if neighbour.hop]
+
+    def _op(self, neighbour: Neighbour) -> Op:
+        # A router's container id is its router id (inter-router.md 1).
+        return neighbour.op(self._indexes.get(neighbour.connection.container or ""))
+
+    # Control messages
+
+    def _receive(self, worker: Worker, conn: int, octets: bytes) -> None:
+        """A control message has come; it is handled before other messages for the router."""
+        self._waiting.setdefault((worker, conn), deque()).append(octets)
+
+    def work(self) -> bool:
+        """Pass messages to the network for a limited time; True: more wait."""
+        taken: dict[Worker, dict[int, Count]] = {}
+        until = time.monotonic() + TURN
+        try:
+            while self._waiting and time.monotonic() < until:
+                source, queue = self._waiting.popitem(last=False)
+                octets = queue.popleft()
+                if queue:
+                    self._waiting[source] = queue
+                worker, conn = source
+                counts = taken.setdefault(worker, {})
+                _, messages, size = counts.get(conn, (conn, 0, 0))
+                counts[conn] = (conn, messages + 1, size + len(octets))
+                if conn in self._by_number and self._network is not None:
+                    self._network.received(conn, octets)
+        finally:
+            for worker, counts in taken.items():
+                if worker.stage is not Stage.DEAD:
+                    worker.outbox.append(Taken([], list(counts.values())))
+        return bool(self._waiting)

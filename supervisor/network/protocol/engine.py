@@ -1,0 +1,410 @@
+"""The engine of the protocol between interior routers: messages and time in, messages and changes out. No I/O.
+
+How to drive it, one owner, one thread:
+
+    engine = Engine(router_id, instance, Timers(), now)
+    … link_up / link_down / receive / announce / withdraw, as things happen
+    if engine.deadline() <= now: engine.tick(now)          # after every batch of inputs, and when the time has come
+    … take_sends(), take_changes(), take_log()             # after each of the above
+
+`now` is any monotonic clock in seconds; it never goes back. Urgent work (a lost path) makes `deadline()` due at once,
+so that inputs that come together are handled together. A link is the control link pair of one inter-router connection,
+by any number that is not used for another while it is up; data links of the connection share its fate.
+"""
+
+from collections import deque
+from typing import Final
+
+from supervisor.network.protocol import annotations, messages
+from supervisor.network.protocol.annotations import Envelope, MessageError
+from supervisor.network.protocol.flooding import Flooding
+from supervisor.network.protocol.link_state import LinkState
+from supervisor.network.protocol.memo import Memo
+from supervisor.network.protocol.messages import Message
+from supervisor.network.protocol.mobile import Mobile
+from supervisor.network.protocol.neighbours import Link, Neighbour, Neighbours
+from supervisor.network.protocol.nodes import Keys, LocalRouter, Nodes, node_id
+from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, WARNING, Outbox
+from supervisor.network.protocol.outputs import Change, LogLine, PathChanged, RouterRow, Send
+from supervisor.network.protocol.paths import TreeCache
+from supervisor.network.protocol.sync import Sync
+from supervisor.network.protocol.timers import Limits, Timers
+
+_LS: Final = "qdrouter"
+_MOBILE: Final = "qdrouter.ma"
+_HELLO: Final = "qdhello"
+_MOST_PLACES: Final = 4096  # cached addresses, which neighbours choose …
+_LONGEST_PLACE: Final = 1024  # … and characters of one
+_RAISES: Final = 3  # of the instance in _RAISES_IN seconds; more: another router has the same id
+_RAISES_IN: Final = 60.0
+_LAST_INSTANCE: Final = 2**62  # a later one is ignored
+
+
+class Engine:
+    """One router's part of the protocol. Owner: the supervisor's core."""
+
+    def __init__(
+        self,
+        router_id: str,
+        instance: int,
+        timers: Timers,
+        now: float,
+        limits: Limits | None = None,
+        memo: Memo | None = None,
+        trees: TreeCache | None = None,
+        process: int = 0,
+    ) -> None:
+        """instance: seconds since 1970 at the start of the process; different from the last start.
+        process: a random number, by which Sluice routers tell others of the same id and instance; 0: none.
+
+        memo, trees: results that may be kept for several engines of one process (simulations).
+        """
+        limits = limits or Limits()
+        self._local = local = LocalRouter(router_id, instance, process)
+        self._limits = limits
+        self._memo = memo or Memo()
+        self._timers = timers
+        self._outbox = outbox = Outbox()
+        start = annotations.own_start(node_id(router_id))
+        self._nodes = nodes = Nodes(router_id, limits, outbox)
+        self._neighbours = neighbours = Neighbours(local, timers, outbox, start, self._neighbour_changed, self._reached)
+        neighbours.hello_at = now
+        self._flooding = flooding = Flooding(router_id, timers, nodes, neighbours, outbox, start)
+        self._link_state = LinkState(
+            local, timers, limits, nodes, neighbours, flooding, outbox, trees or TreeCache(), now
+        )
+        self._mobile = Mobile(local, timers, limits, nodes, flooding, outbox, self._memo)
+        self._link_state.reset = self._mobile.reset
+        self._link_state.forget = self._mobile.forget
+        self._link_state.ask_mobile = self._mobile.ask
+        self._link_state.mobile_seq = lambda: self._mobile.seq
+        self._mobile.advertise = self._link_state.hint
+        self._mobile.pull = self._link_state.pull
+        self._link_state.is_coming = self._mobile.is_coming
+        self._raised: deque[float] = deque(maxlen=_RAISES)  # when our instance was
+        self._places: dict[str, tuple[str, str]] = {}  # parsed addresses
+        self._sync = Sync(local, nodes, self._link_state, self._mobile, flooding)
+        self._link_state.greet = self._sync.greet
+        outbox.log(
+            "ROUTER",
+            INFO,
+            f"Router Engine Instantiated: id={router_id} instance={instance} max_routers={limits.routers}",
+        )
+
+    @property
+    def timers(self) -> Timers:
+        return self._timers
+
+    @timers.setter
+    def timers(self, timers: Timers) -> None:
+        """Each takes effect when it is next needed."""
+        self._timers = timers
+        self._neighbours.timers = self._link_state.timers = self._mobile.timers = self._flooding.timers = timers
+
+    # -- inputs
+
+    def link_up(self, link: int, cost: int, ours: bool, now: float) -> None:
+        """The outgoing control link of an inter-router connection is attached; again: its cost has changed.
+
+        ours: the other end is Sluice too (several connections to it are a bundle, it may know more than 128 routers).
+        """
+        self._neighbours.link_up(link, cost, ours, now)
+        self._nodes.beside_1_19 = self._neighbours.any_of_1_19()
+        self._nodes.warn()
+
+    def link_down(self, link: int, now: float) -> None:
+        """The control link is detached or the connection lost. Unknown links are ignored."""
+        self._neighbours.link_down(link, now)
+        self._mobile.link_down(link)
+        self._nodes.beside_1_19 = self._neighbours.any_of_1_19()
+
+    def receive(self, link: int, octets: bytes, now: float) -> None:
+        """A whole message from a control link, for this router or to be relayed (then in take_sends).
+
+        Never raises for the input of a peer: an invalid message is dropped and logged.
+        """
+        found = self._neighbours.links.get(link)
+        if found is None:
+            return
+        if len(octets) > self._limits.message_octets:
+            text = f"Control message of {len(octets)} octets dropped: too large"
+            self._outbox.log("ROUTER", WARNING, text, "too large")
+            return
+        try:
+            envelope = annotations.read(octets)
+            address = envelope.to or messages.address(octets, envelope.tail_at)
+            self._route(found, envelope, address, now)
+        except MessageError as error:
+            sender = found.peer or f"connection {link}"
+            self._outbox.log("ROUTER", ERROR, f"Control message from {sender} dropped: {error}", "dropped")
+
+    def announce(self, key: str, treatment: int, now: float) -> None:
+        """From now on this router has a destination for the key (class M, C, D, E, F or H; treatment 0 to 4)."""
+        self._mobile.announce(key, treatment, now)
+
+    def withdraw(self, key: str, now: float) -> None:
+        """… and no longer. A key that was not announced is ignored."""
+        self._mobile.withdraw(key, now)
+
+    def deadline(self) -> float:
+        """When tick() is due; it may be in the past."""
+        return min(self._neighbours.deadline(), self._link_state.deadline(), self._mobile.send_at)
+
+    def tick(self, now: float) -> None:
+        """Do all that is due. Before deadline() it does nothing."""
+        neighbours, link_state, mobile = self._neighbours, self._link_state, self._mobile
+        late = now - min(neighbours.hello_at, link_state.maintain_at)
+        if late > self._timers.held_up:
+            # This process did not run; messages of that time may still arrive.
+            neighbours.went_on(now)
+            link_state.went_on(late, now)
+        maintain = link_state.maintain_at <= now
+        if maintain or neighbours.hello_at <= now:
+            neighbours.expire(now)
+        neighbours.release(now)
+        if neighbours.hello_at <= now:
+            neighbours.send_hellos(now)
+        if maintain:
+            link_state.maintain(now)
+            self._flooding.expire(now)
+        if link_state.announce_at <= now:
+            link_state.announce(now)
+        if link_state.compute_at <= now:
+            link_state.compute(now)
+        if link_state.pull_at <= now:
+            link_state.run_pulls(now)
+        if mobile.send_at <= now:
+            mobile.send(now)
+        if link_state.ra_at <= now:
+            link_state.advertise(now)
+
+    # -- outputs
+
+    def take_sends(self) -> list[Send]:
+        """Messages to send since the last call, in order."""
+        found, self._outbox.sends = self._outbox.sends, []
+        return found
+
+    def take_changes(self) -> list[Change]:
+        """What has changed in the network since the last call, in order."""
+        found, self._outbox.changes = self._outbox.changes, []
+        return found
+
+    def take_log(self) -> list[LogLine]:
+        """Lines to log since the last call."""
+        found, self._outbox.lines = self._outbox.lines, []
+        return found
+
+    def routers(self) -> list[RouterRow]:
+        """This router, then all others by index."""
+        own = RouterRow(
+            index=0,
+            id=self._local.id,
+            protocol_version=messages.VERSION,
+            instance=self._local.instance,
+            link_state=tuple(self._neighbours.announced),
+            next_hop="(self)",
+            reachable=True,
+            links=(),
+            cost=None,
+            valid_origins=(),
+            ls_seq=self._link_state.ls_seq,
+            mobile_seq=self._mobile.seq,
+            keys=self._mobile.count(),
+            last_topology_change=self._link_state.last_change,
+        )
+        return [own, *(self._row(index) for index in sorted(self._nodes.by_index))]
+
+    def _row(self, index: int) -> RouterRow:
+        node = self._nodes.by_index[index]
+        path = node.path
+        direct = path is not None and path.next_hop == index
+        return RouterRow(
+            index=index,
+            id=node.id,
+            protocol_version=node.version,
+            instance=node.instance,
+            link_state=tuple(peer for peer, _ in node.edges),
+            next_hop=None if path is None or direct else self._nodes.by_index[path.next_hop].id,
+            reachable=path is not None,
+            links=path.links if path is not None and direct else (),
+            cost=path.cost if path is not None else None,
+            valid_origins=self._nodes.ids(path.valid_origins) if path is not None else (),
+            ls_seq=node.ls_seq,
+            mobile_seq=node.mobile_seq,
+            keys=len(node.keys),
+            last_topology_change=None,
+        )
+
+    def path(self, router_id: str) -> PathChanged | None:
+        """How a router is reached; None: it is not, or is not known."""
+        node = self._nodes.by_id.get(router_id)
+        return node.path if node is not None else None
+
+    def keys_of(self, router_id: str) -> Keys | None:
+        """Keys of a router; None: it is not known."""
+        node = self._nodes.by_id.get(router_id)
+        return node.keys if node is not None else None
+
+    def keys(self, index: int) -> Keys:
+        """Keys of a known router with their treatments, of this one for 0; do not change it. Raises KeyError."""
+        return self._nodes.by_index[index].keys if index else self._mobile.own_keys()
+
+    # -- what comes in
+
+    def _route(self, link: Link, envelope: Envelope, address: str | None, now: float) -> None:
+        if address is None:
+            raise MessageError("no address present")
+        place = self._places.get(address)
+        if place is None:
+            place = _scope(address, self._local.id)
+            if len(self._places) < _MOST_PLACES and len(address) <= _LONGEST_PLACE:
+                self._places[address] = place
+        scope, name = place
+        if link.doubted is not None and name != _HELLO:
+            return
+        if scope == "":
+            self._outbox.log("ROUTER", DEBUG, f"Control message for {address} released: not an address of the protocol")
+        elif scope == "local":
+            self._take(link, address, name, envelope.tail(), now)
+        elif scope == "all":
+            tail = envelope.tail()
+            if envelope.ingress_id() != self._local.id and self._flooding.first(envelope, tail, now):
+                self._take(link, address, name, tail, now)
+                self._flooding.relay_to_all(envelope, link.number)
+        else:
+            self._flooding.relay_to_router(envelope, name)
+
+    def _take(self, link: Link, address: str, name: str, tail: bytes, now: float) -> None:
+        """A message for this router, perhaps among others."""
+        if name not in (_HELLO, _LS, _MOBILE):
+            return
+        message = self._memo.decode(tail)
+        if message is None:
+            return
+        if message.version > messages.VERSION:
+            self._outbox.log_once(
+                "ROUTER",
+                WARNING,
+                f"Messages of {message.id} are ignored: protocol version {message.version} is not known",
+            )
+        elif isinstance(message, messages.Hello):
+            if name == _HELLO:
+                self._hello(link, message, now)
+        elif message.id == self._local.id:
+            if isinstance(message, messages.LinkStateUpdate):
+                self._outlive(message.instance, message.ls_seq, now)
+        elif isinstance(message, messages.MobileRequest | messages.MobileChange | messages.MobileState):
+            if name == _MOBILE:
+                self._take_mobile(link, message, tail, now)
+        elif name == _LS:
+            self._take_link_state(link, address, message, tail, now)
+
+    def _take_mobile(
+        self,
+        link: Link,
+        message: messages.MobileRequest | messages.MobileChange | messages.MobileState,
+        tail: bytes,
+        now: float,
+    ) -> None:
+        if isinstance(message, messages.MobileRequest):
+            self._mobile.request(message)
+        elif isinstance(message, messages.MobileChange):
+            self._mobile.change(message, link.ours, now)
+        else:
+            self._mobile.state(message, link, tail, now)
+
+    def _take_link_state(self, link: Link, address: str, message: Message, tail: bytes, now: float) -> None:
+        if isinstance(message, messages.Advertisement):
+            self._link_state.advertisement(message, link.ours, now)
+        elif isinstance(message, messages.LinkStateRequest):
+            self._link_state.request(message, now)
+        elif isinstance(message, messages.LinkStateUpdate):
+            pushed = link.ours and address == messages.TO_NEIGHBOUR_LS
+            self._link_state.update(message, link, tail, pushed, now)
+        elif isinstance(message, messages.Summary) and link.ours:
+            instance, ls_seq, _ = message.routers.get(self._local.id, (0, 0, 0))
+            self._outlive(instance, ls_seq, now)
+            self._sync.answer(message, link, now)
+
+    def _hello(self, link: Link, message: messages.Hello, now: float) -> None:
+        node = None
+        if len(message.id) > self._limits.id_octets:
+            self._nodes.too_long()  # it would be in this router's HELLO
+            return
+        if message.id != self._local.id and self._local.id in message.seen:
+            node = self._nodes.create(message.id, now)
+            if node is None:
+                return
+        if self._neighbours.hello(link.number, message, now) and node is not None:
+            if link.ours and node.instance is not None and message.instance < node.instance:
+                # Its clock was set back: others would take its messages for old ones.
+                self._flooding.to_link(link.number, self._link_state.encode(node, node.instance, now))
+            self._link_state.check_instance(node, message.instance, message.version, now)
+
+    def _outlive(self, instance: int, ls_seq: int, now: float) -> None:
+        """The network has this instance and sequence of this router. Continue with a later instance, because messages
+        of an earlier one are ignored."""
+        local = self._local
+        # A sequence that this process has not come to is of another router that has its id and instance.
+        if not (local.instance, self._link_state.ls_seq) < (instance, ls_seq) or instance >= _LAST_INSTANCE:
+            return
+        raised = self._raised
+        if len(raised) == _RAISES and now - raised[0] < _RAISES_IN:
+            self._neighbours.log_duplicate()
+            return
+        raised.append(now)
+        known = f"The network has instance {instance} of this router"
+        if instance > local.instance:
+            known += f", later than {local.instance}, its start: was the clock set back?"
+        else:
+            known += f" with sequence {ls_seq}, later than its own: has another router its id?"
+        self._outbox.log("ROUTER_LS", WARNING, f"{known} It continues as instance {instance + 1}")
+        local.instance = instance + 1
+        self._neighbours.hello_at = now
+        self._link_state.announce_again(now)
+
+    def _reached(self, router_id: str) -> bool:
+        return self.path(router_id) is not None
+
+    def _neighbour_changed(self, neighbour: Neighbour, worse: bool, now: float) -> None:
+        self._link_state.own_changed(neighbour, worse, now)
+        if neighbour.links:
+            # Also when the link to it changes: messages in flight on the old one may be lost.
+            node = self._nodes.by_id[neighbour.id]
+            if neighbour.ours:
+                self._sync.greet(neighbour)
+            if node.need_ls:
+                self._link_state.pull(node, now + self._link_state.grace(neighbour.ours))
+
+
+def _scope(address: str, own_id: str) -> tuple[str, str]:
+    """The destination of an address: ("local" or "all", name at the destination), ("router", id); "": not of the
+    protocol.
+
+    inter-router.md 3.1.
+    """
+    text = address
+    at = text.find(":/")
+    if at >= 0:
+        text = text[at + 2 :]
+        if text.startswith("/"):
+            text = text[1:].partition("/")[2]
+    elif text.startswith("//"):
+        text = text[2:].partition("/")[2]
+    elif text.startswith("/"):
+        text = text[1:]
+    if text.endswith((".", "/")):
+        text = text[:-1]
+    kind, _, rest = text.partition("/")
+    if kind == "_local":
+        return "local", rest
+    if kind != "_topo":
+        return "", ""
+    area, _, rest = rest.partition("/")
+    router, _, name = rest.partition("/")
+    if router == "all":
+        return "all", name
+    if area not in ("0", "all"):
+        return "", ""
+    return ("local", name) if router == own_id else ("router", router)

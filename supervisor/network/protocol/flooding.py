@@ -1,0 +1,135 @@
+"""Control messages: originated, relayed to one router, flooded to all (inter-router.md 11.1, 11.2)."""
+
+from collections import OrderedDict
+from typing import Final
+
+from supervisor.network.protocol.annotations import Envelope, relayed
+from supervisor.network.protocol.neighbours import Neighbours
+from supervisor.network.protocol.nodes import Node, Nodes, node_id
+from supervisor.network.protocol.outbox import DEBUG, Outbox
+from supervisor.network.protocol.timers import Timers
+
+_MOST_SEEN: Final = 16384  # remembered flooded messages …
+_MOST_SEEN_OCTETS: Final = 16 << 20  # … and their octets
+
+
+class Flooding:
+    """Owner: the engine. 1.19 relays every copy of a flooded message; this router relays only the first, and in mixed
+    networks one that came through fewer routers. Each router still gets one.
+    """
+
+    def __init__(
+        self, own_id: str, timers: Timers, nodes: Nodes, neighbours: Neighbours, outbox: Outbox, start: bytes
+    ) -> None:
+        self._own_id = own_id
+        self._nodes = nodes
+        self._neighbours = neighbours
+        self._outbox = outbox
+        self._node = node_id(own_id)
+        self._start = start
+        self.timers = timers
+        self._seen: OrderedDict[bytes, tuple[float, int]] = OrderedDict()  # tail -> when first, trace entries
+        self._seen_octets = 0
+        self.radius = 0
+
+    # -- originated here
+
+    def to_all(self, tail: bytes) -> None:
+        octets = self._start + tail
+        for neighbour in self._neighbours.announced.values():
+            self._outbox.send(neighbour.links[0], octets)
+
+    def to_ours(self, tail: bytes, but: str | None = None) -> None:
+        """To all Sluice neighbours except `but`; not relayed further."""
+        octets = self._start + tail
+        for neighbour in self._neighbours.announced.values():
+            if neighbour.ours and neighbour.id != but:
+                self._outbox.send(neighbour.links[0], octets)
+
+    def to_ours_only(self, router_id: str, tail: bytes) -> None:
+        """To one neighbour, if it is Sluice."""
+        neighbour = self._neighbours.announced.get(router_id)
+        if neighbour is not None and neighbour.ours:
+            self._outbox.send(neighbour.links[0], self._start + tail)
+
+    def to_link(self, link: int, tail: bytes) -> None:
+        self._outbox.send(link, self._start + tail)
+
+    def to_router(self, node: Node, tail: bytes) -> bool:
+        """False: it is not reachable now."""
+        link = self.link_to(node)
+        if link is None:
+            return False
+        self._outbox.send(link, self._start + tail)
+        return True
+
+    def link_to(self, node: Node) -> int | None:
+        """The connection towards a router."""
+        if node.path is not None and node.path.links[0] in self._neighbours.links:
+            return node.path.links[0]
+        neighbour = self._neighbours.announced.get(node.id)
+        return neighbour.links[0] if neighbour is not None else None
+
+    # -- relayed
+
+    def first(self, envelope: Envelope, tail: bytes, now: float) -> bool:
+        """Whether a flooded message is new, or a copy that came through fewer routers."""
+        found = self._seen.get(tail)
+        if found is not None:
+            recent = now - found[0] <= self.window()
+            if recent and (envelope.trace_count >= found[1] or self._nodes.only_ours):
+                return False
+            self._forget(tail)
+        self._seen[tail] = (now, envelope.trace_count)
+        self._seen_octets += len(tail)
+        while len(self._seen) > _MOST_SEEN or self._seen_octets > _MOST_SEEN_OCTETS:
+            self._forget(next(iter(self._seen)))
+        return True
+
+    def window(self) -> float:
+        """How long copies of a message are expected; later equal ones are new messages."""
+        return min(self.timers.flood_window, self.timers.ra_interval_flux / 2)
+
+    def _forget(self, tail: bytes) -> None:
+        del self._seen[tail]
+        self._seen_octets -= len(tail)
+
+    def expire(self, now: float) -> None:
+        while self._seen:
+            tail, (when, _) = next(iter(self._seen.items()))
+            if now - when <= self.window():
+                return
+            self._forget(tail)
+
+    def relay_to_all(self, envelope: Envelope, link: int) -> None:
+        """Relay a flooded message, except to its sender and to routers in its trace. Raises MessageError."""
+        source = self._neighbours.links[link].peer
+        visible = self._nodes.visible(envelope.ingress_id())
+        others = [found for found in self._neighbours.announced.values() if found.id != source]
+        if not others:
+            return
+        passed = set(envelope.trace_ids())
+        octets = None
+        for neighbour in others:
+            if neighbour.id in passed:
+                continue
+            if neighbour.ours:
+                # Copies are recognised, so the hop limit need not end a flood.
+                if envelope.trace_count > len(self._nodes) + 1:
+                    continue
+            elif not visible or envelope.trace_count > self.radius + 1:
+                continue
+            if octets is None:
+                octets = relayed(envelope, self._node)
+            self._outbox.send(neighbour.links[0], octets)
+
+    def relay_to_router(self, envelope: Envelope, router_id: str) -> None:
+        """Relay a message to another router. Raises MessageError."""
+        node = self._nodes.by_id.get(router_id)
+        link = self.link_to(node) if node is not None else None
+        envelope.trace_ids()
+        if link is None or envelope.trace_count > self.radius + 1:
+            reason = "no path" if link is None else "passed too many routers"
+            self._outbox.log("ROUTER_LS", DEBUG, f"Control message for {router_id} released: {reason}")
+            return
+        self._outbox.send(link, relayed(envelope, self._node))

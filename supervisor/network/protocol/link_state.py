@@ -1,0 +1,372 @@
+"""Link states: announces the local one; requests, keeps and ages those of others (inter-router.md 7)."""
+
+from collections.abc import Callable
+from typing import Final
+
+from supervisor.network.protocol import messages
+from supervisor.network.protocol.damping import Pace
+from supervisor.network.protocol.flooding import Flooding
+from supervisor.network.protocol.messages import Advertisement, LinkStateRequest, LinkStateUpdate
+from supervisor.network.protocol.neighbours import Link, Neighbour, Neighbours
+from supervisor.network.protocol.nodes import LocalRouter, Node, Nodes
+from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, NOTICE, Outbox
+from supervisor.network.protocol.outputs import PathChanged, RadiusChanged, Unreachable
+from supervisor.network.protocol.paths import Edges, TreeCache, compute
+from supervisor.network.protocol.timers import Limits, Timers
+
+NEVER: Final = float("inf")
+
+
+class LinkState:
+    """Owner: the engine. Callbacks for mobile addresses and Sluice neighbours are set from outside:
+
+    `reset(node)`: forget the addresses of a restarted router. `forget(node)`: its record is removed. `ask_mobile(node,
+    now)`: request its addresses if more are known to exist. `mobile_seq()`: the local sequence. `greet(neighbour)`:
+    send it a summary, so that it sends what is missing here. `is_coming(node, now)`: its addresses are arriving.
+    """
+
+    def __init__(
+        self,
+        local: LocalRouter,
+        timers: Timers,
+        limits: Limits,
+        nodes: Nodes,
+        neighbours: Neighbours,
+        flooding: Flooding,
+        outbox: Outbox,
+        cache: TreeCache,
+        now: float,
+    ) -> None:
+        self._local = local
+        self.timers = timers
+        self._limits = limits
+        self._nodes = nodes
+        self._neighbours = neighbours
+        self._flooding = flooding
+        self._outbox = outbox
+        self._cache = cache
+        self.reset: Callable[[Node], None] = lambda node: None
+        self.forget: Callable[[Node], None] = lambda node: None
+        self.ask_mobile: Callable[[Node, float], None] = lambda node, now: None
+        self.mobile_seq: Callable[[], int] = lambda: 0
+        self.greet: Callable[[Neighbour], None] = lambda neighbour: None
+        self.is_coming: Callable[[Node, float], bool] = lambda node, now: False
+        self.ls_seq = 0
+        self.last_change: float | None = None  # of the topology
+        self.announce_at = NEVER
+        self.compute_at = NEVER
+        self._announced = Pace(timers.announce_gap, timers.announce_gap_most)
+        self._computed = Pace(timers.compute_gap, timers.compute_gap_most)
+        self._last_ra = now
+        self.ra_at = now
+        self.maintain_at = now + timers.maintenance
+        self._pulls: dict[Node, float] = {}  # when to request what is missing; NEVER: when it is reachable
+        self.pull_at = NEVER
+
+    def deadline(self) -> float:
+        return min(self.announce_at, self.compute_at, self.ra_at, self.maintain_at, self.pull_at)
+
+    # -- our own
+
+    def own_changed(self, neighbour: Neighbour, worse: bool, now: float) -> None:
+        if worse:
+            self.announce_at = self.compute_at = now
+        else:
+            self.announce_at = min(self.announce_at, self._announced.when(now + self.timers.announce_soon))
+            self.schedule(now)
+
+    def schedule(self, now: float) -> None:
+        """The topology has changed: compute the paths soon."""
+        self.compute_at = min(self.compute_at, self._computed.when(now))
+        self._changed(now)
+
+    def _changed(self, now: float) -> None:
+        self.last_change = now
+        if not self._nodes.only_ours:
+            self.ra_at = min(self.ra_at, max(now, self._last_ra + self.timers.ra_interval_flux))
+
+    def announce_again(self, now: float) -> None:
+        """The local instance has changed."""
+        self.announce_at = now
+        self.ra_at = now
+
+    def announce(self, now: float) -> None:
+        """Announce the local link state."""
+        self.announce_at = NEVER
+        self._announced.done(now)
+        self.ls_seq += 1
+        self._changed(now)
+        self.push_own(None)
+        self.hint(now)
+
+    def hint(self, now: float) -> None:
+        """A local sequence has changed: send an RA in this tick, if anybody needs it."""
+        if not self._nodes.only_ours:
+            self.ra_at = now
+
+    def advertise(self, now: float) -> None:
+        """RA"""
+        timers = self.timers
+        self._last_ra = now
+        self._flooding.to_all(
+            messages.encode_advertisement(self._local.id, self._local.instance, self.ls_seq, self.mobile_seq())
+        )
+        changed = self.last_change if self.last_change is not None else -NEVER
+        in_flux = now + timers.ra_interval_flux - changed <= 2 * timers.ra_interval_flux and not self._nodes.only_ours
+        self.ra_at = now + (timers.ra_interval_flux if in_flux else timers.ra_interval)
+
+    def push_own(self, link: int | None) -> None:
+        """Send the local link state to one Sluice neighbour, or to all."""
+        tail = messages.encode_link_state(
+            self._local.id,
+            self._local.instance,
+            self.ls_seq,
+            self._neighbours.edges(),
+            messages.TO_NEIGHBOUR_LS,
+            0,
+            mobile_seq=self.mobile_seq(),
+        )
+        if link is None:
+            self._flooding.to_ours(tail)
+        else:
+            self._flooding.to_link(link, tail)
+
+    # -- messages
+
+    def advertisement(self, message: Advertisement, ours: bool, now: float) -> None:
+        """RA. ours: from a Sluice neighbour, which sends news without request."""
+        node = self._nodes.create(message.id, now)
+        if node is None:
+            return
+        if self._out_of_date(node, message.instance, now):
+            return
+        self.check_instance(node, message.instance, message.version, now)
+        node.last_seen = now
+        if message.ls_seq > node.ls_seq:
+            node.wanted_ls = message.ls_seq
+        node.wanted_mobile = message.mobile_seq
+        if message.ls_seq > node.ls_seq or message.mobile_seq > node.mobile_seq:
+            node.tries = 0
+            self.pull(node, now + self.grace(ours))
+
+    def _out_of_date(self, node: Node, instance: int, now: float) -> bool:
+        """Whether an RA is from before a known restart.
+
+        If a clock was set back, a later start has an earlier instance. Copies of one RA arrive within seconds: if the
+        known instance has not been seen for longer, the other one is current. For a neighbour its HELLO decides.
+        """
+        announced = self._neighbours.instance_of(node.id)
+        if announced is not None:
+            return instance != announced
+        if node.instance is None or instance >= node.instance:
+            return False
+        return now - node.instance_seen < self._flooding.window()
+
+    def check_instance(self, node: Node, instance: int, version: int, now: float) -> None:
+        """A message has an instance of the router (inter-router.md 7.5)."""
+        node.instance_seen = now
+        if node.instance == instance:
+            return
+        if node.instance is not None:
+            self._outbox.log("ROUTER_LS", INFO, f"Detected Restart of Router Node {node.id}")
+            node.edges = ()
+            node.ls_seq = node.wanted_ls = 0
+            node.need_ls = True
+            self.reset(node)
+            self.schedule(now)
+            self.pull(node, now + self.timers.pull_grace)
+        node.instance = instance
+        node.version = version
+
+    def request(self, message: LinkStateRequest, now: float) -> None:
+        """LSR"""
+        node = self._nodes.create(message.id, now)
+        if node is not None:
+            self._answer(node)
+
+    def _answer(self, node: Node) -> None:
+        edges = self._neighbours.edges()
+        if not self._nodes.only_ours:
+            edges = tuple(edge for edge in edges if self._nodes.visible(edge[0]) or edge[0] == node.id)
+        tail = messages.encode_link_state(
+            self._local.id, self._local.instance, self.ls_seq, edges, messages.to_router_ls(node.id)
+        )
+        node.owed = not self._flooding.to_router(node, tail)
+
+    def update(self, message: LinkStateUpdate, link: Link, tail: bytes, pushed: bool, now: float) -> None:
+        """LSU. tail: the message. pushed: by a Sluice neighbour, without request."""
+        node = self._nodes.create(message.id, now)
+        if node is None:
+            return
+        announced = self._neighbours.instance_of(node.id)
+        if announced is not None and message.instance not in (0, announced):
+            # From before a restart, or the clock of the neighbour was set back: it must learn of it.
+            if pushed and message.instance > announced:
+                self._flooding.to_ours_only(node.id, tail)
+            return
+        if node.instance is None:
+            node.instance = message.instance or None
+            node.instance_seen = now
+        elif message.instance > node.instance:
+            self.check_instance(node, message.instance, message.version, now)
+        elif message.instance < node.instance and message.instance:
+            return  # from before its restart
+        if pushed and message.mobile_seq > max(node.mobile_seq, node.wanted_mobile):
+            node.wanted_mobile = message.mobile_seq
+            self.pull(node, now + self.timers.pull_grace)
+        if message.ls_seq <= node.ls_seq:
+            node.need_ls = node.need_ls and message.ls_seq < node.ls_seq
+            return
+        if len(message.peers) > self._limits.neighbours:
+            most = self._limits.neighbours
+            self._outbox.log_once("ROUTER_LS", ERROR, f"Link state of {node.id} ignored: more than {most} neighbours")
+            return
+        node.ls_seq = message.ls_seq
+        node.last_seen = now - message.age if pushed else now
+        node.need_ls = node.looked_for = False
+        foreign = message.foreign if pushed else True
+        if foreign != node.foreign:
+            node.foreign = foreign
+            self._nodes.foreign += 1 if foreign else -1
+        edges = tuple(message.peers.items())
+        if edges != node.edges:
+            node.edges = edges
+            for peer in message.peers:
+                named = self._nodes.create(peer, now)
+                if named is not None and named.need_ls:
+                    self.pull(named, now + self.grace(link.ours))
+            self.schedule(now)
+        if pushed:
+            self._flooding.to_ours(tail, link.peer)
+        elif node.instance is not None:
+            self._flooding.to_ours(self.encode(node, node.instance, now), link.peer)
+
+    def encode(self, node: Node, instance: int, now: float) -> bytes:
+        """The link state of another router, for a Sluice neighbour."""
+        return messages.encode_link_state(
+            node.id,
+            instance,
+            node.ls_seq,
+            node.edges,
+            messages.TO_NEIGHBOUR_LS,
+            max(0, int(now - node.last_seen)),
+            node.foreign,
+            node.mobile_seq,
+        )
+
+    # -- asking
+
+    def grace(self, ours: bool) -> float:
+        """How long to wait for news that a neighbour may send by itself."""
+        return self.timers.pull_grace if ours else 0.0
+
+    def pull(self, node: Node, when: float) -> None:
+        """Request what is missing at that time."""
+        when = min(when, self._pulls.get(node, NEVER))
+        self._pulls[node] = when
+        self.pull_at = min(self.pull_at, when)
+
+    def run_pulls(self, now: float) -> None:
+        """Request what has not come by itself: first from a Sluice neighbour, all at once, then from its origin."""
+        asked: dict[str, Neighbour] = {}
+        for node in [found for found, when in self._pulls.items() if when <= now]:
+            link = self._flooding.link_to(node)
+            del self._pulls[node]
+            if not node.need_ls and node.wanted_ls <= node.ls_seq and node.wanted_mobile <= node.mobile_seq:
+                node.looked_for = False
+                node.tries = 0
+            elif link is None:
+                self._pulls[node] = NEVER
+            elif not node.need_ls and node.wanted_ls <= node.ls_seq and self.is_coming(node, now):
+                self._pulls[node] = now + self.timers.pull_grace
+            elif self._neighbours.links[link].ours and not node.looked_for:
+                neighbour = self._neighbours.announced[str(self._neighbours.links[link].peer)]
+                asked[neighbour.id] = neighbour
+                node.looked_for = True
+                self._pulls[node] = now + self.timers.pull_grace
+            else:
+                self._ask(node, now)
+        self.pull_at = min(self._pulls.values(), default=NEVER)
+        for neighbour in asked.values():
+            self.greet(neighbour)
+
+    def _ask(self, node: Node, now: float) -> None:
+        node.looked_for = False
+        if node.need_ls or node.wanted_ls > node.ls_seq:
+            self._flooding.to_router(
+                node, messages.encode_link_state_request(self._local.id, messages.to_router_ls(node.id))
+            )
+        self.ask_mobile(node, now)
+        if node.tries < self.timers.tries:
+            self._pulls[node] = now + 2**node.tries
+            node.tries += 1
+
+    # -- time
+
+    def went_on(self, late: float, now: float) -> None:
+        """This router did not run for `late` seconds: link states have not aged in that time."""
+        for node in self._nodes:
+            node.last_seen = min(now, node.last_seen + late)
+
+    def maintain(self, now: float) -> None:
+        """Let link states age (inter-router.md 7.3)."""
+        self.maintain_at = now + self.timers.maintenance
+        named = {peer for node in self._nodes for peer, _ in node.edges}
+        for node in list(self._nodes):
+            if node.path is not None and not node.foreign:
+                node.last_seen = now  # reached through Sluice routers only, each of which gets the HELLO of the next
+            elif node.edges and now - node.last_seen > self.timers.remote_ls_max_age:
+                self._outbox.log("ROUTER_LS", DEBUG, f"Link state of {node.id} has expired")
+                node.edges = ()
+                node.ls_seq = node.wanted_ls = 0
+                node.need_ls = True
+                self.schedule(now)
+            adjacent = node.id in self._neighbours.announced or node.id in self._neighbours.held
+            if node.edges or adjacent or node.id in named:
+                node.unnamed_ticks = 0
+                continue
+            node.unnamed_ticks += 1
+            if node.unnamed_ticks > self.timers.node_ticks:
+                self.forget(node)
+                self._nodes.remove(node)
+                self._pulls.pop(node, None)
+                self.schedule(now)
+
+    def compute(self, now: float) -> None:
+        """Compute paths (inter-router.md 8); report changes."""
+        self.compute_at = NEVER
+        self._computed.done(now)
+        collection: dict[str, Edges] = {node.id: node.edges for node in self._nodes}
+        collection[self._local.id] = self._neighbours.edges()
+        bits = {node.id: node.index for node in self._nodes}
+        bits[self._local.id] = 0
+        paths, radius = compute(self._local.id, collection, bits, self._cache)
+        if radius != self._flooding.radius:
+            self._flooding.radius = radius
+            self._outbox.change(RadiusChanged(radius))
+        for node in self._nodes:
+            path = paths.get(node.id)
+            if path is None:
+                if node.path is not None:
+                    node.path = None
+                    self._outbox.log("ROUTER_LS", NOTICE, f"Node {node.id} is not reachable")
+                    self._outbox.change(Unreachable(node.index))
+                continue
+            links = self._neighbours.announced[path.next_hop].links
+            next_hop = self._nodes.by_id[path.next_hop].index
+            before = node.path
+            if before is None:
+                if node.need_ls or self._pulls.get(node) == NEVER:
+                    self.pull(node, now + self.grace(self._neighbours.links[links[0]].ours))
+            elif (
+                before.links == links
+                and before.next_hop == next_hop
+                and before.cost == path.cost
+                and before.valid_origins == path.valid_origins
+            ):
+                continue
+            came = before is None
+            node.path = PathChanged(node.index, links, next_hop, path.cost, path.valid_origins)
+            self._outbox.change(node.path)
+            if came and node.owed:
+                self._answer(node)

@@ -1,0 +1,70 @@
+"""From link states to paths: next hops, costs, valid origins and the radius (inter-router.md 8)."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from router.addressing.paths import Trees
+
+# Topologies whose trees are kept, for links that go and come back. 4 bytes for each pair of routers in each: 4 MiB for
+# 512 routers.
+KEPT: Final = 4
+
+Edges = tuple[tuple[str, int], ...]  # the neighbours of a router and the costs of the links to them
+Topology = tuple[tuple[str, Edges], ...]
+
+
+class Path(NamedTuple):
+    """How a router is reached. next_hop: id of the first router on the way. valid_origins: a mask."""
+
+    next_hop: str
+    cost: int
+    valid_origins: int
+
+
+class TreeCache:
+    """Trees of the topologies seen last. Owner: one engine; or all engines of a simulated network, which share it."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._trees: OrderedDict[Topology, Trees] = OrderedDict()
+
+    def trees(self, topology: Topology) -> Trees:
+        """Nodes are numbered as they stand in `topology`."""
+        found = self._trees.get(topology)
+        if found is not None:
+            self._trees.move_to_end(topology)
+            return found
+        numbers = {entry[0]: number for number, entry in enumerate(topology)}
+        # An unknown peer has no edges.
+        made = Trees([[(numbers[peer], cost) for peer, cost in peers if peer in numbers] for _, peers in topology])
+        self._trees[topology] = made
+        if len(self._trees) > self._kept:
+            self._trees.popitem(last=False)
+        return made
+
+
+def compute(
+    own: str, collection: Mapping[str, Edges], bits: Mapping[str, int], cache: TreeCache
+) -> tuple[dict[str, Path], int]:
+    """(path to each reachable router, radius).
+
+    collection: link states of all known routers, `own` among them; neighbours that are not in it are not reached. bits:
+    the bit of each in the masks of valid origins.
+    """
+    ids = sorted(collection)
+    trees = cache.trees(tuple((router, collection[router]) for router in ids))
+    number = ids.index(own)
+    costs, hops, ways = trees.paths(number)
+    around = {router for router, edges in collection.items() for peer, _ in edges if peer == own}
+    around.update(peer for peer, _ in collection[own])
+    if len(around) > 1:
+        origins = trees.valid_origins(number, [bits[router] for router in ids])
+    else:
+        origins = [0] * len(ids)  # at the end of a branch: no path leads through it
+    found = {
+        router: Path(ids[ways[at]], costs[at], origins[at])
+        for at, router in enumerate(ids)
+        if costs[at] >= 0 and at != number
+    }
+    return found, max(hops)

@@ -1,0 +1,520 @@
+"""The policy: who may open a connection, and what its links may do. Decides in the supervisor; workers apply.
+
+A connection has the rules of its group from its open on, as a *grant*. Changed rules are for connections that are
+opened from then on; a vhost with `onChange: close` has those that it has now judged again. Decision record 0026.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from router.config.entities import MIN_FRAME_SIZE, Configuration, EndpointConfig, ListenerConfig, VhostConfig
+from router.config.roles import NORMAL, ROUTE_CONTAINER
+from router.config.vhosts import host_fault
+from router.control.handlers import Handlers
+from router.control.messages import (
+    Attach,
+    Forbidden,
+    Limits,
+    Opened,
+    Oversized,
+    Permit,
+    Rules,
+    RulesGone,
+    SessionDenied,
+)
+from router.log import Log
+from router.policy.decisions import (
+    CONNECTION_TEXT,
+    LINK_TEXT,
+    RESOURCE_LIMIT,
+    LinkDenied,
+    LinkFacts,
+    OpenAllowed,
+    OpenDenied,
+    Who,
+    decide_connector,
+    decide_group,
+    decide_link,
+    decide_open,
+)
+from router.policy.hosts import HostError, HostRules, ask_all, known
+from router.policy.rules import (
+    GroupRules,
+    LinkRules,
+    VhostRules,
+    Vhosts,
+    host_names,
+    with_service,
+)
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.configuration.errors import ChangeError
+from supervisor.connections.admission import Admit, Decision, Deny
+from supervisor.connections.connections import Connection, Link
+from supervisor.policy.denials import MODULE, NO_VHOST, Denials, Kind
+from supervisor.policy.stats import VhostStats
+from supervisor.processes.worker import Worker
+from supervisor.runtime.threads import Threads
+from supervisor.subsystem import Subsystem
+
+RESOLVE_SECONDS: Final = 10.0  # for the names of remote hosts
+MAX_RESOLVERS: Final = 8  # threads
+CLIENT_ROLES: Final = (NORMAL, ROUTE_CONTAINER, "edge")  # of listeners that vhosts are for
+CONNECTOR_ROLES: Final = (NORMAL, ROUTE_CONTAINER)
+MAX_FRAME_SIZE: Final = 2**32 - 1
+DENIED: Final = Deny(RESOURCE_LIMIT, CONNECTION_TEXT)
+
+_Found = Mapping[str, str | HostError]  # addresses by name, or why there is none
+
+
+class OpenFacts(NamedTuple):
+    """What the decision about an open depends on. peer: `ip:port`; user None: nobody is known. service: addresses that
+    an authentication service lets the user send to, and receive from. groups: in the user's token."""
+
+    number: int
+    user: str | None
+    hostname: str | None
+    peer: str
+    endpoint: EndpointConfig
+    service: tuple[Sequence[str], Sequence[str]] | None = None
+    groups: tuple[str, ...] = ()
+
+    @property
+    def host(self) -> str:
+        """The address of the peer."""
+        return self.peer.rpartition(":")[0].strip("[]")
+
+
+class Closer(Protocol):
+    """What closes connections and links that may not go on."""
+
+    def close(self, connection: Connection, condition: str | None = None, description: str | None = None) -> None:
+        """Have a connection closed by its worker."""
+
+    def close_link(self, connection: Connection, number: int, condition: str, description: str) -> None:
+        """Have a link of a client, of this number at its worker, closed."""
+
+
+class Grant:
+    """What one connection may do, from its open to its end. Owner: the policy."""
+
+    __slots__ = (
+        "announced", "connection", "facts", "group", "links", "receivers", "senders", "stats", "vhost", "who",
+    )  # fmt: skip
+
+    def __init__(self, facts: OpenFacts, links: LinkRules) -> None:
+        self.facts = facts
+        self.links = links
+        self.who = Who(facts.user, facts.host, facts.hostname)
+        self.connection: Connection | None = None  # once it is open
+        self.vhost: VhostRules | None = None  # None: only the rules of an authentication service
+        self.group: GroupRules | None = None
+        self.stats: VhostStats | None = None
+        self.announced: tuple[int, int] | None = None  # worker, and the number that it knows the rules by
+        self.senders = 0
+        self.receivers = 0
+
+    def kind(self, reason: str) -> Kind:
+        """What a refusal is counted by."""
+        return Kind(
+            NO_VHOST if self.vhost is None else self.vhost.name,
+            "" if self.group is None else self.group.config.name,
+            reason,
+        )
+
+
+class Policy(Subsystem):
+    """Owner: the core. `join` comes first."""
+
+    def __init__(self, configuration: Configuration, workers: Mapping[int, Worker], log: Log) -> None:
+        self.denials = Denials(log)
+        self.links_denied = 0
+        self.message_size_denied = 0
+        self.total_denials = 0  # of sessions, links and messages
+        self._workers = workers
+        self._announced: dict[int, dict[int, int]] = {}  # connections by worker and number of the rules that it knows
+        self._closer: Closer | None = None
+        self._log = log
+        self._vhosts = Vhosts(configuration.policy, configuration.vhosts)
+        self._stats: dict[str, VhostStats] = {vhost.name: VhostStats() for vhost in self._vhosts}
+        self._grants: dict[int, Grant] = {}  # by number of the connection
+        self._addresses: dict[str, str] = {}  # that names of remote hosts stand for, as far as files did not know
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads: Threads | None = None
+
+    def connect(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on there is a loop; names of hosts are looked up in threads."""
+        self._loop = loop
+        self._threads = Threads(loop, "remote hosts", MAX_RESOLVERS)
+
+    def join(self, closer: Closer) -> None:
+        """What closes connections and links; it asks the policy about them."""
+        self._closer = closer
+
+    # Connections
+
+    def decide(self, connection: Connection, message: Opened) -> Decision:
+        """See Admission."""
+        number = connection.number
+        facts = OpenFacts(
+            number, connection.user, connection.hostname, connection.peer, connection.origin, connection.permissions,
+            connection.groups,
+        )  # fmt: skip
+        decision = self.open(facts) if connection.initiator is None else self.open_connector(facts)
+        grant = self._grants.get(number)
+        if grant is not None:
+            grant.connection = connection
+            self._announce(grant, connection)
+        return decision
+
+    def open(self, facts: OpenFacts) -> Decision:
+        """Decide about the open of a client; a connection that is admitted counts until it is `closed`."""
+        endpoint = facts.endpoint
+        if not self._vhosts.policy.vhosts_enabled or endpoint.role not in CLIENT_ROLES:
+            if facts.service is not None:
+                self._grants[facts.number] = Grant(facts, with_service(None, *facts.service))
+            return Admit()
+        name = endpoint.policy_vhost if endpoint.policy_vhost is not None else facts.hostname or ""
+        vhost = self._vhosts.find(name)
+        stats = VhostStats() if vhost is None else self._stats[vhost.name]
+        decision = decide_open(vhost, facts.user, facts.host, stats.counts(facts.user, facts.host), facts.groups)
+        if isinstance(decision, OpenDenied):
+            stats.connections_denied += 1
+            self._deny_open(decision, facts, name)
+            return DENIED
+        stats.connections_approved += 1
+        stats.enter(facts.number, facts.user, facts.host, facts.peer)
+        self._grant(facts, decision, stats)
+        return Admit(limits(decision.group, endpoint))
+
+    def open_connector(self, facts: OpenFacts) -> Decision:
+        """Decide about a connection that the router has opened, when the peer's open is there."""
+        endpoint = facts.endpoint
+        name = endpoint.policy_vhost
+        if not self._vhosts.policy.vhosts_enabled or name is None or endpoint.role not in CONNECTOR_ROLES:
+            return Admit()
+        decision = decide_connector(self._vhosts.find(name))
+        if isinstance(decision, OpenDenied):
+            vhost = NO_VHOST if decision.vhost is None else decision.vhost.name
+            self.denials.add(Kind(vhost, "", decision.reason))
+            where = f"connection '{endpoint.name}', policyVhost: '{name}'"
+            self._log.error(MODULE, f"[C{facts.number}] Failed to find policyVhost settings for {where}")
+            return DENIED
+        self._grant(facts, decision, self._stats[decision.vhost.name])
+        return Admit(Limits(message=decision.group.links.max_message_size))
+
+    def _grant(self, facts: OpenFacts, allowed: OpenAllowed, stats: VhostStats) -> None:
+        rules = allowed.group.links
+        if facts.service is not None:
+            rules = with_service(rules, *facts.service)
+        grant = self._grants[facts.number] = Grant(facts, rules)
+        grant.vhost, grant.group, grant.stats = allowed.vhost, allowed.group, stats
+
+    def _deny_open(self, denied: OpenDenied, facts: OpenFacts, name: str) -> None:
+        vhost = name if denied.vhost is None else denied.vhost.name
+        kind = Kind(
+            NO_VHOST if denied.vhost is None else denied.vhost.name,
+            "" if denied.group is None else denied.group.config.name,
+            denied.reason,
+        )
+        who = Who(facts.user, facts.host, vhost)
+        self.denials.add(kind, *(f"DENY AMQP Open {who}: {text}" for text in denied.texts))
+
+    def closed(self, number: int) -> None:
+        """A connection is gone, perhaps one that was never granted anything."""
+        grant = self._grants.pop(number, None)
+        if grant is not None:
+            self._leave(grant)
+            self._withdraw(grant)
+
+    def _announce(self, grant: Grant, connection: Connection) -> None:
+        """Let the worker of a connection know what its messages may say: before the answer to the open, or when that
+        has changed."""
+        worker = None if connection.worker is None else self._workers.get(connection.worker)
+        if worker is None:
+            return
+        number = -grant.facts.number if grant.group is None or grant.facts.service is not None else grant.group.number
+        known = self._announced.setdefault(worker.index, {})
+        if number not in known:
+            targets = grant.links.targets
+            worker.outbox.append(Rules(number, list(targets.items), targets.patterns))
+        known[number] = known.get(number, 0) + 1
+        permit = Permit(conn=connection.number, rules=number, user=grant.facts.user, proxies=grant.links.user_id_proxy)
+        worker.outbox.append(permit)
+        self._withdraw(grant)
+        grant.announced = worker.index, number
+
+    def _withdraw(self, grant: Grant) -> None:
+        """A connection does not go by the rules any more that its worker knows."""
+        if grant.announced is None:
+            return
+        index, number = grant.announced
+        grant.announced = None
+        known = self._announced.get(index, {})
+        if number not in known:  # another process has the worker's place
+            return
+        known[number] -= 1
+        if not known[number]:
+            del known[number]
+            self._workers[index].outbox.append(RulesGone(number))
+
+    def _leave(self, grant: Grant) -> None:
+        if grant.stats is not None and isinstance(grant.facts.endpoint, ListenerConfig):
+            grant.stats.leave(grant.facts.number, grant.facts.user, grant.facts.host)
+
+    # Links
+
+    def attach(self, connection: Connection, message: Attach) -> LinkDenied | None:
+        """Decide about an attach of a peer; None: no rule forbids it. `attached` follows when the link is there."""
+        grant = self._grants.get(connection.number)
+        if grant is None:
+            return None
+        facts = _facts(message)
+        denied = decide_link(grant.links, facts, grant.who, grant.receivers if facts.consumer else grant.senders)
+        if denied is not None:
+            self._deny_link(grant, facts, denied)
+        return denied
+
+    def attached(self, connection: Connection, link: Link, message: Attach) -> None:
+        """A link is there that `attach` has allowed: it counts."""
+        grant = self._grants.get(connection.number)
+        if grant is not None:
+            link.facts = _facts(message)
+            self._count(grant, link, 1)
+
+    def _deny_link(self, grant: Grant, facts: LinkFacts, denied: LinkDenied) -> None:
+        self.links_denied += 1
+        self.total_denials += 1
+        if grant.stats is not None:
+            if facts.consumer:
+                grant.stats.receiver_denied += 1
+            else:
+                grant.stats.sender_denied += 1
+        self.denials.add(grant.kind(denied.reason), f"[C{grant.facts.number}] DENY AMQP Attach {denied.text}")
+
+    @staticmethod
+    def _count(grant: Grant, link: Link, more: int) -> None:
+        if link.consumer:
+            grant.receivers += more
+        else:
+            grant.senders += more
+
+    # What workers deny
+
+    def _oversized(self, worker: Worker, message: Oversized) -> None:
+        """A client has sent more of a message than it may (security.md P-52)."""
+        grant = self._grants.get(message.conn)
+        if grant is not None:
+            self.total_denials += 1
+            self.message_size_denied += 1
+            if grant.stats is not None:
+                grant.stats.message_size_denied += 1
+            self.denials.add(grant.kind("message_size"))
+            text = f"[C{message.conn}][L{message.link}] DENY AMQP Transfer maxMessageSize exceeded"
+            self._log.warning(MODULE, text)
+
+    def _session_denied(self, worker: Worker, message: SessionDenied) -> None:
+        """A client has begun a session too many (security.md P-30)."""
+        grant = self._grants.get(message.conn)
+        if grant is not None:
+            self.total_denials += 1
+            if grant.stats is not None:
+                grant.stats.session_denied += 1
+            text = f"[C{message.conn}] DENY AMQP Begin Session {grant.who} based on session limit"
+            self.denials.add(grant.kind("sessions"), text)
+
+    def _forbidden(self, worker: Worker, message: Forbidden) -> None:
+        """A worker has rejected messages; they count for metrics only (security.md P-50, P-51)."""
+        grant = self._grants.get(message.conn)
+        if grant is None:
+            return
+        if message.targets:
+            text = f"[C{message.conn}] DENY AMQP message to '{message.address}' {grant.who} based on target address"
+            self.denials.add(grant.kind("message_target"), text, count=message.targets)
+        if message.users:
+            text = f"[C{message.conn}] DENY AMQP message {grant.who} based on user-id"
+            self.denials.add(grant.kind("user_id"), text, count=message.users)
+
+    def may_send(self, connection: Connection, address: str) -> bool:
+        """Whether a client may send to an address."""
+        grant = self._grants.get(connection.number)
+        return grant is None or grant.links.targets.allows(address, grant.facts.user)
+
+    # Management
+
+    def may_make_link_routes(self, number: int | None) -> bool:
+        """Whether requests over this connection may make link routes for it (security.md P-46)."""
+        grant = None if number is None else self._grants.get(number)
+        return grant is None or grant.links.dynamic_link_routes
+
+    def may_close_connections(self, number: int | None) -> bool:
+        """Whether requests over this connection may change the adminStatus of connections (security.md P-47)."""
+        grant = None if number is None else self._grants.get(number)
+        return grant is None or grant.links.admin_status_update
+
+    @property
+    def vhosts(self) -> Vhosts:
+        """The rules in force."""
+        return self._vhosts
+
+    def stats(self) -> Mapping[str, VhostStats]:
+        """Counters of all vhosts that there ever were, by name."""
+        return self._stats
+
+    # Subsystem: events
+
+    def messages(self, handlers: Handlers[Worker]) -> None:
+        handlers.on(Oversized, self._oversized)
+        handlers.on(SessionDenied, self._session_denied)
+        handlers.on(Forbidden, self._forbidden)
+
+    def worker_lost(self, worker: Worker) -> None:
+        self._announced.pop(worker.index, None)
+
+    def connection_closed(self, connection: Connection) -> None:
+        self.closed(connection.number)
+
+    def link_dropped(self, worker: Worker, link: Link) -> None:
+        grant = self._grants.get(link.connection.number)
+        if link.facts is not None and grant is not None:
+            self._count(grant, link, -1)
+
+    def step(self) -> None:
+        self.denials.flush()
+
+    @property
+    def deadline(self) -> float:
+        return self.denials.deadline
+
+    # Subsystem: changes of the configuration
+
+    def start(self, configuration: Configuration) -> None:
+        for vhost in configuration.vhosts:
+            self._log.info(MODULE, f"Created policy rules for vhost {vhost.hostname}")
+
+    def gather(self, change: ConfigurationChange) -> "asyncio.Future[_Found] | None":
+        """Look up the names of remote hosts."""
+        names = {name for vhost in self._changed(change) for name in host_names(vhost) - vhost.addresses.keys()}
+        if not names or self._loop is None or self._threads is None:
+            return None
+        return self._loop.create_task(_look_up(self._threads, sorted(names)))
+
+    def prepare(self, change: ConfigurationChange) -> None:
+        if change.undo:
+            return  # the way back must not fail: a name that nobody knows allows no host
+        for vhost in self._changed(change):
+            resolve = known({**change.gathered.get(self, {}), **vhost.addresses})
+            for group in vhost.groups:
+                for host in group.remote_hosts:
+                    try:
+                        HostRules([host], resolve)
+                    except HostError as error:
+                        fault = host_fault(vhost.hostname, group.name, host, error)
+                        raise ChangeError(500, f"PolicyError: Policy '{vhost.hostname}' is invalid: {fault}") from error
+
+    def commit(self, change: ConfigurationChange) -> None:
+        if not change.concerns(VhostConfig) and change.old.policy == change.new.policy:
+            return
+        before = self._vhosts
+        found: _Found = change.gathered.get(self, {})
+        self._addresses |= {name: address for name, address in found.items() if isinstance(address, str)}
+        self._vhosts = Vhosts(change.new.policy, change.new.vhosts, before, self._addresses)
+        for vhost in self._vhosts:
+            old = before.get(vhost.name)
+            if vhost.name not in self._stats:
+                self._stats[vhost.name] = VhostStats()
+            if old is None or old.config != vhost.config:
+                what = "Created" if old is None else "Updated"
+                self._log.info(MODULE, f"{what} policy rules for vhost {vhost.name}")
+        for vhost in before:
+            if self._vhosts.get(vhost.name) is None:
+                self._log.info(MODULE, f"Deleted policy rules for vhost {vhost.name}")
+        self._judge_again()
+
+    def _changed(self, change: ConfigurationChange) -> Iterable[VhostConfig]:
+        """The vhosts that a change makes or changes."""
+        return change.new.vhosts if change.whole else change.made(VhostConfig)
+
+    def _judge_again(self) -> None:
+        """Close connections, and end links, that changed rules forbid, where their vhost wants it."""
+        for grant in list(self._grants.values()):
+            old = grant.vhost
+            if old is None or grant.connection is None or self._closer is None:
+                continue
+            now = self._vhosts.get(old.name)
+            if now is not old and (now or old).config.close_on_change:
+                self._judge(grant, grant.connection, self._closer)
+
+    def regroup(self, connection: Connection) -> None:
+        """Another token names the groups of a user: it counts as changed rules do."""
+        grant = self._grants.get(connection.number)
+        if grant is None or grant.facts.groups == connection.groups:
+            return
+        grant.facts = grant.facts._replace(groups=connection.groups)
+        if grant.vhost is not None and grant.vhost.config.close_on_change and self._closer is not None:
+            self._judge(grant, connection, self._closer)
+
+    def _judge(self, grant: Grant, connection: Connection, closer: Closer) -> None:
+        """Put the rules as they are now in the place of those that a connection has."""
+        facts = grant.facts
+        ours = not isinstance(facts.endpoint, ListenerConfig)
+        decision: OpenAllowed | OpenDenied | None = None
+        if self._vhosts.policy.vhosts_enabled:
+            name = facts.endpoint.policy_vhost if facts.endpoint.policy_vhost is not None else facts.hostname or ""
+            vhost = self._vhosts.find(name)
+            decision = decide_connector(vhost) if ours else decide_group(vhost, facts.user, facts.host, facts.groups)
+            if isinstance(decision, OpenDenied):
+                self._deny_open(decision, facts, name)
+                closer.close(connection, *DENIED)
+                return
+        if not isinstance(decision, OpenAllowed):
+            return
+        self._leave(grant)
+        stats = self._stats[decision.vhost.name]
+        if not ours:
+            stats.enter(facts.number, facts.user, facts.host, facts.peer)
+        grant.vhost, grant.group, grant.stats = decision.vhost, decision.group, stats
+        grant.links = decision.group.links
+        if facts.service is not None:
+            grant.links = with_service(grant.links, *facts.service)
+        self._announce(grant, connection)
+        grant.senders = grant.receivers = 0
+        for number, link in list(connection.links.items()):
+            if link.facts is None:
+                continue
+            count = grant.receivers if link.consumer else grant.senders
+            denied = decide_link(grant.links, link.facts, grant.who, count)
+            if denied is not None:
+                self._deny_link(grant, link.facts, denied)
+                closer.close_link(connection, number, denied.condition, LINK_TEXT)
+            self._count(grant, link, 1)  # until it is gone
+
+
+def limits(group: GroupRules, endpoint: EndpointConfig) -> Limits:
+    """What a connection of a group may where that is not what its listener says (security.md P-20, P-21)."""
+    config = group.config
+    window = config.max_session_window
+    if window is None and config.max_frame_size and endpoint.max_session_frames:
+        window = endpoint.max_session_frames * endpoint.max_frame_size  # in frames of the listener's size, as before
+    frame = config.max_frame_size and min(max(config.max_frame_size, MIN_FRAME_SIZE), MAX_FRAME_SIZE)
+    return Limits(max_frame=frame, sessions=config.max_sessions, window=window, message=group.links.max_message_size)
+
+
+def _facts(message: Attach) -> LinkFacts:
+    return LinkFacts(
+        consumer=message.dir == "out",
+        address=message.address,
+        dynamic=message.dynamic,
+        coordinator=message.coordinator,
+        capabilities=tuple(message.caps[0]),
+        wanted=message.dynamic_address,
+    )
+
+
+async def _look_up(threads: Threads, names: Sequence[str]) -> _Found:
+    """What names stand for, or why they stand for nothing."""
+    try:
+        return await threads.run(partial(ask_all, names), RESOLVE_SECONDS)
+    except OSError as error:  # it takes too long, or there is no thread
+        return {name: HostError(f"HostStruct: '{name}' failed to resolve: '{error.strerror}'") for name in names}

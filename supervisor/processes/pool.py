@@ -1,0 +1,329 @@
+"""The life of the workers: started through the zygote, watched, replaced when they die, stopped at the end."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from router.control.codec import ControlError, decode_fork_answer, decode_page_request, encode_fork
+from router.control.handover import ForkRequest
+from router.control.messages import Drain
+from router.interworker.layout import WorkerState
+from router.interworker.region import Region
+from router.log import ERROR, Log
+from supervisor.core import Core
+from supervisor.processes.probes import Probes
+from supervisor.processes.worker import Stage, Worker
+from supervisor.processes.zygote import MAX_MESSAGE, Zygote
+from supervisor.runtime.deadline import Deadline
+
+# Restarting does not help a worker that keeps dying before it is ready.
+MAX_FAILED_STARTS: Final = 5
+FAILED_STARTS_WITHIN: Final = 10.0  # seconds
+
+RESTART_AFTER: Final = 1.0  # seconds until the next attempt when the system refuses a process or descriptor
+
+START_DEADLINE: Final = 30.0  # seconds from fork to ready; then it counts as hung
+ACKNOWLEDGE_DEADLINE: Final = 10.0  # seconds; a worker applies a delta in microseconds
+
+DRAIN_TIME: Final = 1.0  # seconds that workers have to flush what is queued for clients
+KILL_AFTER: Final = 0.5  # seconds beyond that
+
+MAX_PAGE_REQUEST: Final = 4096  # octets of the message that goes with its socket
+
+
+# A worker's stage in shared memory.
+STATES: Final = {
+    Stage.DEAD: WorkerState.DOWN,
+    Stage.FORKING: WorkerState.STARTING,
+    Stage.STARTING: WorkerState.STARTING,
+    Stage.LIVE: WorkerState.READY,
+    Stage.SERVING: WorkerState.READY,
+}
+
+
+class Pool:
+    """All workers. Owner: supervisor.
+
+    changed(): called when there may be something to send. fatal(text): the router cannot go on. withdraw(worker): take
+    back the connections that it has not taken. recovered(worker): it can take connections again.
+    page(worker, connection, socket): a client of that connection asks for a page.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        core: Core,
+        zygote: Zygote,
+        region: Region,
+        log: Log,
+        eventfds: list[int],
+        *,
+        changed: Callable[[], None],
+        fatal: Callable[[str], None],
+        withdraw: Callable[[Worker], None],
+        recovered: Callable[[Worker], None],
+        page: Callable[[Worker, int, socket.socket], None],
+    ) -> None:
+        self._loop = loop
+        self._core = core
+        self._zygote = zygote
+        self._region = region
+        self._log = log
+        self._changed = changed
+        self._fatal = fatal
+        self._withdraw = withdraw
+        self._page = page
+        self._forking: deque[Worker] = deque()  # asked for, in order
+        self._failed_starts: deque[float] = deque(maxlen=MAX_FAILED_STARTS)
+        self._watch: Deadline | None = None
+        self._stopping = False
+        self._all_gone = asyncio.Event()
+        loop.add_reader(zygote.channel, self._forked)
+        self._probes = Probes(loop, core, region, eventfds, log, silent=withdraw, recovered=recovered, kill=self.kill)
+
+    def start(self, index: int, generation: int = 1) -> None:
+        """Request a worker."""
+        worker = Worker(index, generation)
+        self._core.workers[index] = worker
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            self._start_failed(worker, error.strerror or str(error))
+            return
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        worker.handover, worker.untaken = ours, theirs
+        self._set_state(worker)
+        try:
+            request = encode_fork(ForkRequest(index, generation))
+            socket.send_fds(self._zygote.channel, [request], [theirs.fileno()])
+        except ConnectionError:
+            return  # the zygote has ended: the channel says so in a moment
+        except OSError as error:  # the request was not sent
+            self._start_failed(worker, error.strerror or str(error))
+            return
+        self._loop.add_reader(ours, self._asked_for_page, worker)
+        self._forking.append(worker)
+        self._loop.call_later(START_DEADLINE, self._check_forked, worker)
+
+    def _asked_for_page(self, worker: Worker) -> None:
+        """The hand-over socket is readable."""
+        assert worker.handover is not None
+        try:
+            data, descriptors, _, _ = socket.recv_fds(worker.handover, MAX_PAGE_REQUEST, 1)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(worker.handover)  # both other ends are closed: the worker has ended
+            return
+        opened = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        try:
+            request = decode_page_request(data)
+        except ControlError as error:
+            self._log.critical("SERVER", f"Worker {worker.index} (process {worker.pid}) sent a bad message: {error}")
+            self.kill(worker)
+            for each in opened:
+                each.close()
+            return
+        for each in opened:  # none: this process has no descriptor left
+            each.setblocking(False)
+            self._page(worker, request.conn, each)
+
+    def _close_handover(self, worker: Worker) -> None:
+        if worker.handover is not None:
+            self._loop.remove_writer(worker.handover)
+            self._loop.remove_reader(worker.handover)
+        worker.close_handover()
+
+    def _check_forked(self, worker: Worker) -> None:
+        """The zygote should have answered; log it."""
+        if worker.stage is Stage.FORKING and worker in self._forking and not self._stopping:
+            self._log.error(
+                "SERVER",
+                f"Worker {worker.index} has not started: process {self._zygote.pid}, which starts workers, has not "
+                f"answered for {START_DEADLINE:.0f} seconds",
+            )
+            self._loop.call_later(START_DEADLINE, self._check_forked, worker)
+
+    def _forked(self) -> None:
+        """The zygote has answered, or ended."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self._zygote.channel, MAX_MESSAGE, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, fds = b"", []
+        if not data:
+            self._loop.remove_reader(self._zygote.channel)
+            if not self._stopping:
+                self._fatal("The process that starts workers has ended")
+            return
+        worker = self._forking.popleft()
+        worker.pid = decode_fork_answer(data).pid
+        if not fds:
+            # Without a pid fork failed; with one there was no descriptor for its pidfd.
+            self._start_failed(worker, os.strerror(-worker.pid if worker.pid < 0 else errno.EMFILE))
+            return
+        worker.pidfd = fds[0]
+        worker.stage = Stage.STARTING
+        self._set_state(worker)
+        self._loop.add_reader(fds[0], self._died, worker)
+        Deadline(self._loop, START_DEADLINE, lambda: self._check_started(worker))
+        if self._stopping:
+            self.kill(worker)
+        self._changed()  # it may have subscribed before
+
+    def _start_failed(self, worker: Worker, reason: str) -> None:
+        """There is no process for a worker, or no pidfd: try again later."""
+        if worker.pid > 0:
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(worker.pid, signal.SIGKILL)
+        worker.stage = Stage.DEAD
+        worker.pid = 0
+        self._close_handover(worker)
+        self._set_state(worker)
+        text = f"Worker {worker.index} cannot be started: {reason}"
+        self._log.repeated(ERROR, "SERVER", f"start {worker.index}", text)
+        self._loop.call_later(RESTART_AFTER, self._restart, worker)
+
+    def _restart(self, worker: Worker) -> None:
+        if not self._stopping:
+            self.start(worker.index, worker.generation + 1)
+
+    def find(self, name: bytes) -> Worker | None:
+        """The worker with this identity; None for an earlier generation. Its messages may come before the zygote's
+        answer."""
+        for worker in self._core.workers.values():
+            if worker.identity == name and worker.stage is not Stage.DEAD:
+                return worker
+        return None
+
+    def update(self, worker: Worker, before: Stage) -> None:
+        """Write the worker's stage to shared memory, and log it."""
+        if worker.stage is not before:
+            self._set_state(worker)
+            if worker.stage is Stage.LIVE:
+                self._log.debug("SERVER", f"Worker {worker.index} (process {worker.pid}) is ready")
+
+    def _set_state(self, worker: Worker) -> None:
+        self._region.set_worker_state(worker.index, STATES[worker.stage], worker.generation, worker.pid)
+
+    def kill(self, worker: Worker) -> None:
+        """Kill a worker; its death is handled as any other."""
+        if worker.pidfd is not None:
+            try:
+                signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
+            except ProcessLookupError:
+                return  # dead already: its descriptor says so in a moment
+
+    def _died(self, worker: Worker) -> None:
+        """The pidfd is readable: the process is gone."""
+        assert worker.pidfd is not None
+        self._loop.remove_reader(worker.pidfd)
+        os.close(worker.pidfd)
+        worker.pidfd = None
+        if worker.handover is not None:
+            self._loop.remove_writer(worker.handover)
+            self._loop.remove_reader(worker.handover)
+            worker.handover.close()
+            worker.handover = None
+        self._withdraw(worker)
+        worker.close_handover()
+        was_live, connections = worker.live, len(worker.connections)
+        self._core.lost(worker, lambda: self._settled(worker))
+        self._set_state(worker)
+        if self._stopping:
+            if all(other.stage is Stage.DEAD for other in self._core.workers.values()):
+                self._all_gone.set()
+        elif was_live:
+            self._log.error(
+                "SERVER",
+                f"Worker {worker.index} (process {worker.pid}) died with {connections} connections; "
+                "a new one replaces it",
+            )
+        else:
+            self._failed_start(worker)
+        self._changed()
+
+    def _failed_start(self, worker: Worker) -> None:
+        now = time.monotonic()
+        self._failed_starts.append(now)
+        self._log.error("SERVER", f"Worker {worker.index} (process {worker.pid}) died before it was ready")
+        if len(self._failed_starts) == MAX_FAILED_STARTS and now - self._failed_starts[0] < FAILED_STARTS_WITHIN:
+            self._fatal(
+                f"Workers died {MAX_FAILED_STARTS} times within {FAILED_STARTS_WITHIN:.0f} seconds before they were "
+                "ready; stderr shows why"
+            )
+
+    def _settled(self, worker: Worker) -> None:
+        """All others have dropped a dead worker: the next generation can use its memory."""
+        if not self._stopping:
+            self._region.reset_worker(worker.index)
+            self.start(worker.index, worker.generation + 1)
+
+    def _check_started(self, worker: Worker) -> None:
+        if worker.stage is Stage.STARTING:
+            self._log.error(
+                "SERVER",
+                f"Worker {worker.index} (process {worker.pid}) is not ready after {START_DEADLINE:.0f} seconds",
+            )
+            self.kill(worker)
+
+    def watch(self) -> None:
+        """A delta was sent: workers that do not acknowledge it in time are hung, and killed."""
+        if self._watch is None:
+            epoch = self._core.table.epoch
+            self._watch = Deadline(self._loop, ACKNOWLEDGE_DEADLINE, lambda: self._check_acknowledged(epoch))
+
+    def _check_acknowledged(self, epoch: int) -> None:
+        self._watch = None
+        for index in self._core.epochs.late(epoch):
+            worker = self._core.workers[index]
+            self._log.error(
+                "SERVER",
+                f"Worker {index} (process {worker.pid}) has not acknowledged a change for {ACKNOWLEDGE_DEADLINE:.0f} "
+                "seconds",
+            )
+            self.kill(worker)
+        if self._core.epochs.late(self._core.table.epoch):
+            self.watch()
+
+    async def stop(self) -> None:
+        """Let the workers flush and end; end those that do not."""
+        self._stopping = True
+        self._probes.close()
+        if self._watch is not None:
+            self._watch.cancel()
+        running = [worker for worker in self._core.workers.values() if worker.pidfd is not None]
+        for worker in running:
+            if worker.stage is not Stage.STARTING:
+                self._region.set_worker_state(worker.index, WorkerState.DRAINING, worker.generation, worker.pid)
+                worker.outbox.append(Drain(round(DRAIN_TIME * 1000)))
+            else:
+                self.kill(worker)
+        if not running:
+            return
+        self._changed()
+        try:
+            await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIME + KILL_AFTER)
+        except TimeoutError:
+            left = [worker for worker in running if worker.pidfd is not None]
+            self._log.warning("SERVER", f"{len(left)} workers did not end in time and are killed")
+            for worker in left:
+                self.kill(worker)
+
+    def close(self) -> None:
+        """Release what belongs to the workers; whatever still runs ends with the zygote."""
+        self._loop.remove_reader(self._zygote.channel)
+        for worker in self._core.workers.values():
+            if worker.pidfd is not None:
+                self._loop.remove_reader(worker.pidfd)
+                os.close(worker.pidfd)
+            self._close_handover(worker)

@@ -1,0 +1,81 @@
+"""Workers that do not respond: detected by probes, given no connections, and killed after a while.
+
+Each round signals every live worker, which costs a sleeping one a wake, and notes its heartbeat; the next round checks
+whether it has changed. A busy worker beats within its wakes, so only one that does nothing is silent. A late round does
+not count: the supervisor itself was stopped or starved, and perhaps the workers with it.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Final
+
+from router.interworker.region import Region
+from router.log import Log
+from supervisor.core import Core
+from supervisor.processes.worker import Worker
+from supervisor.runtime.deadline import HELD_UP
+
+PROBE_EVERY: Final = 2.0  # seconds between two rounds; a hang is detected after one to two of them
+KILL_AFTER: Final = 10.0  # seconds of silence
+
+
+class Probes:
+    """Owner: the pool. silent(worker): it does not respond. recovered(worker): it responds again. kill(worker): it was
+    silent too long.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        core: Core,
+        region: Region,
+        eventfds: list[int],
+        log: Log,
+        *,
+        silent: Callable[[Worker], None],
+        recovered: Callable[[Worker], None],
+        kill: Callable[[Worker], None],
+    ) -> None:
+        self._loop = loop
+        self._core = core
+        self._region = region
+        self._eventfds = eventfds
+        self._log = log
+        self._silent = silent
+        self._recovered = recovered
+        self._kill = kill
+        self._next = loop.call_later(PROBE_EVERY, self._round)
+
+    def close(self) -> None:
+        """Stop."""
+        self._next.cancel()
+
+    def _round(self) -> None:
+        late = self._loop.time() - self._next.when() > HELD_UP
+        self._next = self._loop.call_later(PROBE_EVERY, self._round)
+        for worker in list(self._core.workers.values()):
+            if worker.live:
+                self._probe(worker, late)
+
+    def _probe(self, worker: Worker, late: bool) -> None:
+        beat = self._region.worker_heartbeat(worker.index)
+        if beat != worker.beat:
+            worker.beat = beat
+            if worker.silent:
+                worker.silent = 0.0
+                self._log.notice("SERVER", f"Worker {worker.index} (process {worker.pid}) responds again")
+                self._recovered(worker)
+        elif not late:
+            self._unanswered(worker)
+        os.eventfd_write(self._eventfds[worker.index], 1)
+
+    def _unanswered(self, worker: Worker) -> None:
+        worker.silent += PROBE_EVERY
+        text = f"Worker {worker.index} (process {worker.pid}) has not responded for {worker.silent:.0f} seconds"
+        if worker.silent >= KILL_AFTER:
+            self._log.error("SERVER", f"{text} and is killed")
+            self._kill(worker)
+        elif worker.silent == PROBE_EVERY:
+            self._log.warning("SERVER", f"{text} and gets no connections meanwhile")
+            self._silent(worker)

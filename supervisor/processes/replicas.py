@@ -1,0 +1,59 @@
+"""The state of each worker's copy of the tables: live, serving, or in need of a snapshot. No I/O here."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from router.control.handlers import Handlers
+from router.control.messages import Ack, Ready, Resync
+from router.control.ops import Op, WorkerOp
+from router.log import DEBUG, WARNING, Log
+from supervisor.addresses.table import Table
+from supervisor.processes.epochs import Epochs
+from supervisor.processes.worker import Stage, Worker
+from supervisor.subsystem import Subsystem
+
+
+class Replicas(Subsystem):
+    """The state of each worker's copy of the tables, and which workers are up. Owner: the core."""
+
+    def __init__(self, workers: Mapping[int, Worker], table: Table, epochs: Epochs[Any], log: Log) -> None:
+        self._workers = workers
+        self._table = table
+        self._epochs = epochs
+        self._log = log
+
+    def messages(self, handlers: Handlers[Worker]) -> None:
+        handlers.on(Ready, self._ready)
+        handlers.on(Resync, self._resync)
+        handlers.on(Ack, self._acknowledge)
+
+    def snapshot_ops(self) -> Iterable[Op]:
+        return (WorkerOp(each.index, each.generation, "up") for each in self._workers.values() if each.live)
+
+    def worker_lost(self, worker: Worker) -> None:
+        """Nothing waits for it any more. Its consumers were taken out of the tables before this is announced."""
+        if self._epochs.has(worker.index):
+            self._epochs.leave(worker.index)
+            self._table.change(WorkerOp(worker.index, worker.generation, "down"))
+
+    def _ready(self, worker: Worker, message: Ready) -> None:
+        if worker.live:  # after a resync
+            self._acknowledge(worker, message)
+            return
+        if worker.stage is not Stage.STARTING:
+            return
+        worker.stage = Stage.LIVE
+        self._epochs.join(worker.index, message.epoch)
+        worker.serving_from = self._table.change(WorkerOp(worker.index, worker.generation, "up"))
+
+    def _resync(self, worker: Worker, message: Resync) -> None:
+        del message
+        level = WARNING if worker.stage is Stage.SERVING else DEBUG  # normal while it starts
+        self._log.write(level, "SERVER", f"{worker} missed a change of the address table and gets a snapshot")
+        worker.wants_snapshot = True
+
+    def _acknowledge(self, worker: Worker, message: Ack | Ready) -> None:
+        epoch = message.epoch
+        self._epochs.acknowledge(worker.index, epoch)
+        if worker.stage is Stage.LIVE and epoch >= worker.serving_from:
+            worker.stage = Stage.SERVING

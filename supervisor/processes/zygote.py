@@ -1,0 +1,179 @@
+"""The zygote: a small process that has loaded the worker's code and forks the workers.
+
+It is forked before the supervisor starts an event loop or ZeroMQ, so that workers begin with a clean process and share
+their pages. The supervisor sends requests over a SOCK_SEQPACKET pair: one request, one answer, in order. `pid` in an
+answer is -errno when there is no worker, for a reason that may pass.
+"""
+
+import ctypes
+import errno
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, NoReturn, cast
+
+from router.control.codec import decode_fork_request, encode_fork
+from router.control.handover import ForkAnswer
+from router.control.setup import WorkerSetup
+from router.process import PR_SET_NAME, PR_SET_PDEATHSIG, give_up_rights, prctl
+from supervisor.processes.privileges import Identity
+from supervisor.processes.title import show_title
+
+MAX_NAME: Final = 15  # characters of a process name, Linux' limit
+MAX_MESSAGE: Final = 4096  # octets; a request or answer has less than a hundred
+
+# Terminals and service managers send these to all processes; only the supervisor handles them.
+IGNORED: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+
+EXIT_FAILED: Final = 1
+
+
+class Zygote:
+    """The supervisor's end of a running zygote. Owner: supervisor."""
+
+    def __init__(self, pid: int, channel: socket.socket) -> None:
+        self.pid = pid
+        self.channel = channel
+
+    def close(self) -> None:
+        """End the zygote, and with it all workers that still run."""
+        self.channel.close()
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def start(setup: WorkerSetup, cpus: list[int | None], module: str, name: str, become: Identity | None = None) -> Zygote:
+    """Fork the zygote. `setup` is the pattern for all workers: what differs between them is filled in at each fork.
+
+    cpus: the core of each worker, None for any. module: has the function `run(setup) -> int` of a worker. name: of the
+    program. become: who it is from the first fork on. Raises OSError.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        _run_child(lambda: _serve(theirs, parent, setup, cpus, module, name, become))
+    theirs.close()
+    ours.setblocking(False)
+    return Zygote(pid, ours)
+
+
+def _run_child(body: Callable[[], int]) -> NoReturn:
+    """Run `body` as all that this forked process does; its value is the exit status."""
+    status = EXIT_FAILED
+    try:
+        status = body()
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else EXIT_FAILED
+    except BaseException:  # noqa: BLE001 - a forked process must never return into its parent's code
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _serve(
+    channel: socket.socket,
+    parent: int,
+    setup: WorkerSetup,
+    cpus: list[int | None],
+    module: str,
+    name: str,
+    become: Identity | None,
+) -> int:
+    """The zygote: load the worker's code, then fork on request until the supervisor is gone."""
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the workers
+    adopt_process(parent, f"{name}-zygote", "zygote")
+    entry = cast(Callable[[WorkerSetup], int], importlib.import_module(module).run)
+    gc.collect()
+    gc.freeze()  # what is here is never collected in the workers: their pages stay shared
+    settled = False  # it is what the workers shall be, which needs no right but the one to fork
+    while True:
+        data, fds, _, _ = socket.recv_fds(channel, MAX_MESSAGE, 1)
+        if not data:
+            return 0
+        request = decode_fork_request(data)
+        try:
+            if not settled:
+                if become is not None:
+                    become.drop()
+                give_up_rights()
+                _die_with(parent)  # the kernel has forgotten that
+                settled = True
+            if not fds:
+                raise OSError(errno.EMFILE, "the hand-over socket did not arrive")
+            own = replace(
+                setup,
+                worker=request.worker,
+                generation=request.generation,
+                handover_fd=fds[0],
+                cpu=cpus[request.worker],
+            )
+            pid, pidfd = _fork_worker(channel, own, entry, f"{name}-w{own.worker}")
+        except OSError as error:
+            channel.send(encode_fork(ForkAnswer(-(error.errno or EXIT_FAILED))))
+        else:
+            socket.send_fds(channel, [encode_fork(ForkAnswer(pid))], [pidfd])
+            os.close(pidfd)
+        finally:
+            for descriptor in fds:
+                os.close(descriptor)
+
+
+def _fork_worker(
+    channel: socket.socket, setup: WorkerSetup, entry: Callable[[WorkerSetup], int], name: str
+) -> tuple[int, int]:
+    """Fork one worker; returns its pid and a pidfd. Raises OSError, and then there is no worker."""
+    parent = os.getpid()
+    gate, opener = os.pipe()
+    try:
+        pid = os.fork()
+        if pid == 0:
+            os.close(opener)
+            channel.close()
+            _run_child(lambda: _work(gate, parent, setup, entry, name))
+        try:
+            return pid, os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            raise
+    finally:
+        os.close(gate)
+        os.close(opener)  # the worker waits for this: its pid must stay valid until the pidfd exists
+
+
+def _work(gate: int, parent: int, setup: WorkerSetup, entry: Callable[[WorkerSetup], int], name: str) -> int:
+    """A worker, once the zygote has a pidfd of it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    adopt_process(parent, name, f"worker {setup.worker}")
+    os.read(gate, 1)
+    os.close(gate)
+    return entry(setup)
+
+
+def adopt_process(parent: int, name: str, part: str) -> None:
+    """Let the kernel end this process with its parent; set its name and title.
+
+    The supervisor keeps its command line: scripts look for it.
+    """
+    prctl(PR_SET_NAME, ctypes.c_char_p(name.encode("utf-8", "replace")[:MAX_NAME]))
+    _die_with(parent)
+    show_title(f"sluice: {part}")
+
+
+def _die_with(parent: int) -> None:
+    prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    if os.getppid() != parent:  # it died before that took effect
+        os._exit(EXIT_FAILED)

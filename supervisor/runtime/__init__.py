@@ -1,0 +1,1 @@
+"""Services beside the event loop: threads, deadlines, host names."""

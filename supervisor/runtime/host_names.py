@@ -1,0 +1,100 @@
+"""Addresses of host names. Name servers are queried in threads."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from router.config.entities import ListenerConfig
+from supervisor.runtime.threads import Threads
+
+RESOLVE_SECONDS: Final = 10.0  # for the names of listeners
+MAX_RESOLVERS: Final = 64  # threads
+
+# Family, type, protocol, canonical name, and where: as getaddrinfo(3) gives it.
+Address = tuple[int, int, int, str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The addresses of the hosts of a listener; `reason`: why one has none."""
+
+    addresses: Sequence[Address] = field(default=())
+    reason: str | None = None
+
+
+def look_up(config: ListenerConfig) -> Found:
+    """Look up the addresses of a listener, however long it takes."""
+    return _found(config, 0)
+
+
+def at_once(config: ListenerConfig) -> Found | None:
+    """The addresses of a listener without host names; None: a lookup is needed."""
+    found = _found(config, socket.AI_NUMERICHOST)
+    return None if found.reason is not None else found
+
+
+def failed(error: BaseException) -> Found:
+    """The answer when there was none."""
+    return Found(reason=_reason(error))
+
+
+def _found(config: ListenerConfig, flags: int) -> Found:
+    addresses: list[Address] = []
+    reason: str | None = None
+    for host in config.hosts:
+        try:
+            addresses += socket.getaddrinfo(
+                host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV | flags
+            )
+        except (OSError, ValueError) as error:  # ValueError: not a name
+            reason = _reason(error)
+    return Found(tuple(dict.fromkeys(addresses)), reason)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or (os.strerror(error.errno) if error.errno else str(error))
+    return "Name or service not known"
+
+
+Place = tuple[tuple[str, ...], int]  # hosts and port
+Answers = Mapping[Place, Found]
+
+
+def place(config: ListenerConfig) -> Place:
+    """The attributes that determine the addresses of a listener."""
+    return (config.hosts, config.port)
+
+
+class Resolver:
+    """Looks up the addresses of listeners. Owner: supervisor."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._threads: Final = Threads(loop, "resolver", MAX_RESOLVERS)
+
+    def known(self, configs: Iterable[ListenerConfig]) -> Answers | None:
+        """The addresses of listeners without host names; None if one has a name."""
+        answers = {place(config): at_once(config) for config in configs}
+        found = {at: each for at, each in answers.items() if each is not None}
+        return found if len(found) == len(answers) else None
+
+    async def find(self, configs: Iterable[ListenerConfig]) -> Answers:
+        """The addresses of listeners, looked up at the same time."""
+        answers: dict[Place, Found] = {}
+        asked: dict[Place, asyncio.Future[Found]] = {}
+        for config in configs:
+            found = at_once(config)
+            if found is not None:
+                answers[place(config)] = found
+            elif place(config) not in asked:
+                asked[place(config)] = self._threads.run(partial(look_up, config), RESOLVE_SECONDS)
+        if asked:
+            await asyncio.wait(asked.values())
+        for at, future in asked.items():
+            error = future.exception()
+            answers[at] = future.result() if error is None else failed(error)
+        return answers

@@ -1,0 +1,246 @@
+"""The protocol of subsystems, and the calls to all of them.
+
+A subsystem owns one noun (connections, link routes, exchanges, …). `composition.py` lists all of them in order; the
+core dispatches events to them in that order. Subsystems get each other through their constructors; none sets an
+attribute of another. docs/internals/supervisor.md has the rest.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from router.config.entities import Configuration, EntityConfig
+from router.control.handlers import Handlers
+from router.control.messages import Event, Local, Message, Opened
+from router.control.ops import Op
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.connections.connections import Connection, Link
+from supervisor.processes.worker import Worker
+
+NEVER: Final = math.inf  # a deadline
+RAW: Final = (Local,)  # types of messages that come with octets
+
+# Reacts to a message of a worker with the octets that come with it. Raises WorkerFaultError.
+RawHandler = Callable[[Worker, Local, bytes], None]
+# Attributes of a configured entity that show its live state, for management.
+LiveAttributes = Callable[[Any], Mapping[str, Any]]
+
+
+class CompositionError(Exception):
+    """Two subsystems claim the same message or entity type, or none does."""
+
+
+class Subsystem:
+    """One part of the supervisor. Each method does nothing here; a subsystem overrides what concerns it."""
+
+    __slots__ = ()
+
+    # Contributions, collected when the supervisor is composed
+
+    def messages(self, handlers: Handlers[Worker]) -> None:
+        """Add its handlers of messages of workers, by type. A handler raises WorkerFaultError."""
+
+    def raw_messages(self) -> Mapping[type[Local], RawHandler]:
+        """The messages of workers with octets that it handles, by type."""
+        return {}
+
+    def live_attributes(self) -> Mapping[str, LiveAttributes]:
+        """What management shows of its entities, by short name of the type."""
+        return {}
+
+    # Life
+
+    def start(self, configuration: Configuration) -> None:
+        """All workers serve for the first time: begin to open, connect and attach."""
+
+    def stop(self) -> None:
+        """The router ends: begin nothing new."""
+
+    # Changes of the configuration; `supervisor/configuration/change.py` has the order of the calls
+
+    def gather(self, change: ConfigurationChange) -> "asyncio.Future[Any] | None":
+        """Gather what a change needs from file systems and name servers; None: nothing.
+
+        The result comes back as `change.gathered[self]`. The future may have a ChangeError.
+        """
+
+    def prepare(self, change: ConfigurationChange) -> None:
+        """Do whatever may fail, without effect yet. Raises ChangeError."""
+
+    def commit(self, change: ConfigurationChange) -> None:
+        """Put the change into force. Must not fail."""
+
+    def discard(self, change: ConfigurationChange) -> None:
+        """The change is not made: undo `gather` and `prepare`, if they were called."""
+
+    # Events
+
+    def connection_opened(self, connection: Connection, message: Opened) -> None:
+        """The open of a connection has come. message: the worker's `opened`."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A connection is gone; its links were dropped before."""
+
+    def link_dropped(self, worker: Worker, link: Link) -> None:
+        """A link is gone."""
+
+    def worker_lost(self, worker: Worker) -> None:
+        """A worker died."""
+
+    # Each wake of the supervisor, in this order
+
+    def work(self) -> bool:
+        """Handle waiting messages for a limited time; True: more wait."""
+        return False
+
+    def step(self) -> None:
+        """Continue changes that take several epochs: the next delta is about to be taken."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `step` has more to do after other events."""
+        return False
+
+    def after_delta(self) -> None:
+        """Continue what waited for acknowledgements. Must not change tables of workers."""
+
+    @property
+    def deadline(self) -> float:
+        """When `step` is due without an event, in seconds of the monotonic clock."""
+        return NEVER
+
+    # New workers
+
+    def snapshot_ops(self) -> Iterable[Op]:
+        """The ops that a new worker needs. No change is unpublished."""
+        return ()
+
+
+class Events:
+    """All subsystems, in order, and the dispatch of events. Owner: the core.
+
+    Events go only to subsystems that override the method.
+    """
+
+    def __init__(self) -> None:
+        self._subsystems: list[Subsystem] = []
+        self._messages = Handlers[Worker](Event, but=RAW)
+        self._raw_messages: dict[type[Message], RawHandler] = {}
+        self._live_attributes: dict[str, LiveAttributes] = {}
+        self._opened: list[Subsystem] = []
+        self._closed: list[Subsystem] = []
+        self._dropped: list[Subsystem] = []
+        self._lost: list[Subsystem] = []
+        self._working: list[Subsystem] = []
+        self._stepping: list[Subsystem] = []
+        self._waiting: list[Subsystem] = []
+        self._answering: list[Subsystem] = []
+        self._due: list[Subsystem] = []
+
+    def __iter__(self) -> Iterator[Subsystem]:
+        return iter(self._subsystems)
+
+    def add(self, *subsystems: Subsystem) -> None:
+        """Append subsystems. Raises CompositionError."""
+        for subsystem in subsystems:
+            try:
+                subsystem.messages(self._messages)
+            except ValueError as error:
+                raise CompositionError(f"{subsystem!r}: message {error}") from error
+            for kind, handler in subsystem.raw_messages().items():
+                if kind in self._raw_messages:
+                    raise CompositionError(f"{subsystem!r}: message {kind.__name__} has its subsystem already")
+                self._raw_messages[kind] = handler
+            for name, shown in subsystem.live_attributes().items():
+                if name in self._live_attributes:
+                    raise CompositionError(f"{subsystem!r}: entity type {name!r} has its subsystem already")
+                self._live_attributes[name] = shown
+            self._subsystems.append(subsystem)
+            for name, concerned in (
+                ("connection_opened", self._opened),
+                ("connection_closed", self._closed),
+                ("link_dropped", self._dropped),
+                ("worker_lost", self._lost),
+                ("work", self._working),
+                ("step", self._stepping),
+                ("waiting", self._waiting),
+                ("after_delta", self._answering),
+                ("deadline", self._due),
+            ):
+                if getattr(type(subsystem), name) is not getattr(Subsystem, name):
+                    concerned.append(subsystem)
+
+    def check_complete(self) -> None:
+        """Raises CompositionError when a type of message has no subsystem."""
+        try:
+            self._messages.check_complete()
+        except ValueError as error:
+            raise CompositionError(str(error)) from error
+        for kind in RAW:
+            if kind not in self._raw_messages:
+                raise CompositionError(f"no handler for {kind.__name__}")
+
+    def handle(self, worker: Worker, message: Message) -> None:
+        """Pass a message to its subsystem. Raises WorkerFaultError."""
+        self._messages.handle(worker, message)
+
+    def handle_raw(self, worker: Worker, message: Local, octets: bytes) -> None:
+        """Pass a message that has octets to its subsystem. Raises WorkerFaultError."""
+        self._raw_messages[type(message)](worker, message, octets)
+
+    def live_attributes(self, config: EntityConfig) -> Mapping[str, Any]:
+        """Attributes of an entity that show its live state."""
+        shown = self._live_attributes.get(config.type)
+        return {} if shown is None else shown(config)
+
+    def connection_opened(self, connection: Connection, message: Opened) -> None:
+        """See Subsystem."""
+        for subsystem in self._opened:
+            subsystem.connection_opened(connection, message)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """See Subsystem."""
+        for subsystem in self._closed:
+            subsystem.connection_closed(connection)
+
+    def link_dropped(self, worker: Worker, link: Link) -> None:
+        """See Subsystem."""
+        for subsystem in self._dropped:
+            subsystem.link_dropped(worker, link)
+
+    def worker_lost(self, worker: Worker) -> None:
+        """See Subsystem."""
+        for subsystem in self._lost:
+            subsystem.worker_lost(worker)
+
+    def work(self) -> bool:
+        """Whether any has more to do; see Subsystem."""
+        more = False
+        for subsystem in self._working:
+            more |= subsystem.work()
+        return more
+
+    def step(self) -> None:
+        """See Subsystem."""
+        for subsystem in self._stepping:
+            subsystem.step()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any is; see Subsystem."""
+        return any(subsystem.waiting for subsystem in self._waiting)
+
+    def after_delta(self) -> None:
+        """See Subsystem."""
+        for subsystem in self._answering:
+            subsystem.after_delta()
+
+    @property
+    def deadline(self) -> float:
+        """The first of all; see Subsystem."""
+        return min((subsystem.deadline for subsystem in self._due), default=NEVER)
+
+    def snapshot_ops(self) -> list[Op]:
+        """Those of all, in order; see Subsystem."""
+        return [op for subsystem in self._subsystems for op in subsystem.snapshot_ops()]

@@ -1,0 +1,213 @@
+"""Every metric of /metrics: its name, type, labels and meaning. docs/user/metrics.md lists the same (a test compares).
+
+brokers-and-edge.md H-4.
+
+Names, types and order of the first part are those of Dispatch 1.19 (management.md 10.2), so that its
+dashboards go on working; the types are as they were, though some gauges end in `_total`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One metric. `kind`: gauge, counter or histogram."""
+
+    name: str
+    kind: str
+    about: str
+    labels: tuple[str, ...] = ()
+
+
+def _gauge(name: str, about: str, *labels: str) -> Definition:
+    return Definition(name, "gauge", about, labels)
+
+
+def _counter(name: str, about: str, *labels: str) -> Definition:
+    return Definition(name, "counter", about, labels)
+
+
+ALIASES: Final = (
+    _gauge("qdr_connections_total", "Open connections."),
+    _gauge("qdr_links_total", "Attached links."),
+    _gauge("qdr_addresses_total", "Entries of the address table, internal ones included."),
+    _gauge("qdr_routers_total", "Other routers known in the network."),
+    _gauge("qdr_link_routes_total", "Configured link routes."),
+    _gauge("qdr_auto_links_total", "Configured auto links."),
+    _counter("qdr_presettled_deliveries_total", "Deliveries that arrived settled."),
+    _counter("qdr_dropped_presettled_deliveries_total", "Settled deliveries that were discarded."),
+    _counter("qdr_accepted_deliveries_total", "Deliveries that ended for their sender as accepted."),
+    _counter("qdr_released_deliveries_total", "Deliveries that ended for their sender as released."),
+    _counter("qdr_rejected_deliveries_total", "Deliveries that ended for their sender as rejected."),
+    _counter("qdr_modified_deliveries_total", "Deliveries that ended for their sender as modified."),
+    _counter("qdr_deliveries_ingress_total", "Deliveries that arrived from clients."),
+    _counter("qdr_deliveries_egress_total", "Deliveries that were sent to clients."),
+    _counter("qdr_deliveries_transit_total", "Deliveries that were sent to other routers."),
+    _counter("qdr_deliveries_ingress_route_container_total", "Deliveries that arrived from route containers."),
+    _counter("qdr_deliveries_egress_route_container_total", "Deliveries that were sent to route containers."),
+    _counter("qdr_deliveries_delayed_1sec_total", "Deliveries settled after more than 1 and at most 10 seconds."),
+    _counter("qdr_deliveries_delayed_10sec_total", "Deliveries settled after more than 10 seconds."),
+    _gauge("qdr_deliveries_stuck_total", "Deliveries that wait for more than 10 seconds."),
+    _gauge("qdr_links_blocked_total", "Links without credit for more than 10 seconds."),
+    _counter("qdr_deliveries_redirected_to_fallback_total", "Deliveries that went to a fallback address."),
+)
+
+ROUTER: Final = (
+    _gauge("sluice_build_info", "Always 1; the version of the router and of its Python.", "version", "python"),
+    _gauge("sluice_router_info", "Always 1; the id of the router and its mode.", "id", "mode"),
+    _gauge("sluice_ready", "1 if /readyz answers 200, else 0."),
+)
+
+WORKERS: Final = (
+    _gauge("sluice_worker_up", "1 if the worker serves, 0 while it starts, hangs or is replaced.", "worker"),
+    _gauge("sluice_worker_silent_seconds", "For how long the worker has not responded; 0 if it responds.", "worker"),
+    _counter("sluice_worker_restarts_total", "How often the worker's process was replaced.", "worker"),
+    _counter("sluice_worker_cpu_seconds_total", "Processor time of the worker's process.", "worker"),
+    _gauge("sluice_worker_resident_memory_bytes", "Memory of the worker's process, shared parts included.", "worker"),
+    _gauge("sluice_worker_connections", "Connections that the worker holds.", "worker"),
+    _gauge("sluice_worker_links", "Links that the worker holds.", "worker"),
+    _gauge("sluice_worker_buffered_bytes", "Octets of messages that the worker holds.", "worker"),
+    _gauge("sluice_worker_buffered_limit_bytes", "Octets of messages that the worker may hold.", "worker"),
+    _gauge("sluice_worker_windows_shut", "Sessions whose senders wait for slow receivers.", "worker"),
+    _counter("sluice_worker_given_up_total", "Links whose messages were dropped at the limit of memory.", "worker"),
+    _counter("sluice_worker_wakes_total", "How often the worker's event loop had something to do.", "worker"),
+    _counter("sluice_worker_failed_checks_total", "Failed assertions: faults of the router.", "worker"),
+    _gauge("sluice_worker_table_lag_epochs", "Changes of the address table not acknowledged yet.", "worker"),
+    _gauge("sluice_ring_used_bytes", "Octets written to a ring and not yet read.", "producer", "consumer"),
+    _counter("sluice_ring_written_bytes_total", "Octets passed from one worker to another.", "producer", "consumer"),
+    _gauge("sluice_ring_size_bytes", "Room of each ring between two workers."),
+)
+
+DELIVERIES: Final = (
+    _counter("sluice_deliveries_total", "Deliveries by direction; a multicast counts once in and once for "
+             "each copy out.", "worker", "direction"),
+    _counter("sluice_deliveries_ended_total", "Deliveries from clients by how they ended, each once: the outcome that "
+             "the sender got, `none` (settled without one), `presettled`.", "worker", "outcome"),
+    _counter("sluice_deliveries_dropped_total", "Deliveries from clients that did not end so: `producer_lost` "
+             "(before the last octet came), `unfinished` (the worker of their sender died).", "worker", "reason"),
+    _counter("sluice_presettled_dropped_total", "Presettled deliveries, or copies of one, that were discarded, by "
+             "reason; each delivery has also ended.", "worker", "reason"),
+    _counter("sluice_deliveries_redirected_total", "Deliveries that went to a fallback address.", "worker"),
+    Definition("sluice_delivery_seconds", "histogram", "Time from an unsettled delivery's arrival to its settlement."),
+)  # fmt: skip
+
+# In the order of LINK_SUMS.
+LINKS: Final = (
+    _gauge("sluice_links", "Attached links; `in`: clients send, `out`: clients receive.", "kind", "role", "direction"),
+    _gauge("sluice_links_without_credit", "Links without credit now.", "kind", "role", "direction"),
+    _gauge("sluice_links_blocked", "Links without credit for more than 10 seconds.", "kind", "role", "direction"),
+    _gauge("sluice_links_undelivered_deliveries", "Deliveries that wait to be sent.", "kind", "role", "direction"),
+    _gauge("sluice_links_unsettled_deliveries", "Deliveries that wait to be settled.", "kind", "role", "direction"),
+    _gauge("sluice_links_stuck_deliveries", "Of both, those that wait for more than 10 seconds.", "kind", "role",
+           "direction"),
+)  # fmt: skip
+
+ADDRESSES: Final = (
+    _counter("sluice_address_deliveries_total", "Deliveries of an address by direction.", "address", "phase",
+             "direction"),
+    _counter("sluice_address_redirected_total", "Deliveries that went to the fallback address instead.", "address",
+             "phase"),
+    _gauge("sluice_address_consumers", "Links that receive from an address.", "address", "phase"),
+    _gauge("sluice_address_producers", "Links that send to an address.", "address", "phase"),
+    _gauge("sluice_address_undelivered_deliveries", "Deliveries that wait for the consumers of an address.", "address",
+           "phase"),
+    _gauge("sluice_addresses_shown", "Addresses with series of their own; the rest is in `other`."),
+)  # fmt: skip
+
+LISTENERS: Final = (
+    _gauge("sluice_listener_up", "1 if the listener takes connections.", "listener", "role", "http"),
+    _gauge("sluice_listener_connections", "Open AMQP connections that the listener accepted.", "listener", "role"),
+    _counter("sluice_connections_accepted_total", "AMQP connections that were accepted."),
+    _gauge("sluice_tls_certificate_expiry_timestamp_seconds", "When the first certificate of an sslProfile expires, in "
+           "seconds since the epoch.", "profile"),
+    _gauge("sluice_tls_profile_current", "1 if the newest files of an sslProfile are in use, 0 if they have a fault.",
+           "profile"),
+)  # fmt: skip
+
+LOGINS: Final = (
+    _counter("sluice_logins_failed_total", "Clients that were not let in, by listener and by the mechanism that they "
+             "chose (`none`: none that was offered).", "listener", "mechanism"),
+    _counter("sluice_logins_failed_by_host_total", "The same by remote host. The hosts that failed last have series of "
+             "their own, the rest is in `other`.", "host"),
+)  # fmt: skip
+
+POLICY: Final = (
+    _counter("sluice_policy_denied_total", "Connections, sessions, links and messages that the policy has refused, by "
+             "vhost and group (empty where there is none) and by reason.", "vhost", "group", "reason"),
+)  # fmt: skip
+
+TABLE: Final = (
+    _counter("sluice_table_epochs_total", "Changes of the address table that were published."),
+    _gauge("sluice_table_lag_epochs", "Changes that not all workers have acknowledged."),
+    _gauge("sluice_table_lag_seconds", "How long the oldest of these has waited."),
+    _gauge("sluice_table_addresses", "Entries of the address table."),
+    _gauge("sluice_table_addresses_limit", "Entries that the address table has room for."),
+)
+
+NETWORK: Final = (
+    _gauge("sluice_network_routers", "Other routers of the network that are known."),
+    _gauge("sluice_network_routers_reachable", "Those of them that can be reached."),
+    _counter("sluice_network_path_changes_total", "Paths to other routers found, changed or lost."),
+    _counter("sluice_network_messages_total", "Messages of the protocol between routers.", "direction"),
+)
+
+EDGE: Final = (
+    _gauge("sluice_edge_uplinks", "At an edge router: open connections to interior routers, `active` ones and those "
+           "that are `waiting` to be the uplink.", "state"),
+    _counter("sluice_edge_uplink_changes_total", "At an edge router: connections that became the uplink, or ended as "
+             "such.", "change"),
+    _gauge("sluice_edge_addresses", "At an edge router: addresses that it has told its interior router of, because of "
+           "`consumers` or `producers` here.", "users"),
+    _gauge("sluice_edge_lookups_waiting", "At an edge router: attaches that wait for the answer to a look-up."),
+    _counter("sluice_edge_lookups_unanswered_total", "At an edge router: look-ups without a usable answer in time."),
+    _gauge("sluice_edge_router_connections", "At an interior router: open connections of an edge router.", "edge"),
+    _gauge("sluice_edge_router_addresses", "At an interior router: addresses with consumers at an edge router.",
+           "edge"),
+    _counter("sluice_edge_router_heartbeats_missed_total", "At an interior router: heartbeats of an edge router that "
+             "did not come in time.", "edge"),
+)  # fmt: skip
+
+MEMORY: Final = (
+    _gauge("sluice_pool_held_bytes", "Memory of what a pool has in use, as in `allocator` rows.", "pool"),
+    _gauge("sluice_pool_taken_bytes", "Memory allocated to a pool so far.", "pool"),
+    _gauge("sluice_worker_links_limit", "Links that each worker has room for."),
+    _gauge("sluice_region_size_bytes", "Address space of the memory that the processes share; most is never used."),
+    _gauge("sluice_region_resident_bytes", "Memory in use by what the processes share."),
+)
+
+HTTP: Final = (
+    _counter("sluice_http_requests_total", "Answered HTTP requests.", "page", "code"),
+    _counter("sluice_http_refused_total", "HTTP connections ended without an answer to a request.", "reason"),
+    _gauge("sluice_http_connections", "Open HTTP connections."),
+    _gauge("sluice_scrape_seconds", "Processor time of the previous page."),
+)
+
+# Of the supervisor's process, made by prometheus-client.
+PROCESS: Final = (
+    _gauge("process_virtual_memory_bytes", "Virtual memory size in bytes."),
+    _gauge("process_resident_memory_bytes", "Resident memory size in bytes."),
+    _gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds."),
+    _counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds."),
+    _gauge("process_open_fds", "Number of open file descriptors."),
+    _gauge("process_max_fds", "Maximum number of open file descriptors."),
+)
+
+GROUPS: Final = (
+    ("Router", ROUTER),
+    ("Workers", WORKERS),
+    ("Deliveries", DELIVERIES),
+    ("Links", LINKS),
+    ("Addresses", ADDRESSES),
+    ("Listeners", LISTENERS),
+    ("Logins", LOGINS),
+    ("Policy", POLICY),
+    ("Address table", TABLE),
+    ("Network of routers", NETWORK),
+    ("Edge routers", EDGE),
+    ("Memory", MEMORY),
+    ("HTTP", HTTP),
+    ("The supervisor's process", PROCESS),
+    ("Names of Dispatch 1.19", ALIASES),
+)
+DEFINITIONS: Final = {each.name: each for _, group in GROUPS for each in group}

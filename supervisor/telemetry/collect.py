@@ -1,0 +1,233 @@
+"""Collects the data of /metrics in slices, between which other events are handled."""
+
+import heapq
+from array import array
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import psutil
+
+from router.addressing.address import MOBILE
+from router.interworker.region import Region
+from router.stats.sums import LINK_SUMS, AddressCounters, add_links
+from supervisor.addresses.record import Record
+from supervisor.composition import RouterCore
+from supervisor.connections.connections import Link
+from supervisor.processes.worker import Worker
+from supervisor.telemetry.others import Others
+
+SHOWN_ADDRESSES: Final = 100  # addresses with series of their own, those with the most deliveries
+SLICE: Final = 1000  # records or links read without a pause: under a millisecond
+ADDRESSES_SLICE: Final = 1 << 14  # counters of an address in one worker read without a pause
+NO_ADDRESS: Final = 0  # where the table has ids from 1
+KIND_ENDPOINT: Final = "endpoint"  # link kinds between routers come with them
+
+
+@dataclass(slots=True)
+class WorkerRow:
+    """One worker: the supervisor's object, its counters in shared memory, and its process (0 where there is none)."""
+
+    worker: Worker
+    counters: dict[str, Any]
+    cpu_seconds: float = 0.0
+    resident: int = 0
+
+
+@dataclass(slots=True)
+class AddressRow:
+    """An address with its own series, or all others together (`record` None). `counters`: as ADDRESS_SUMS."""
+
+    record: Record | None
+    counters: list[int]
+    consumers: int
+    producers: int
+    undelivered: int
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The router at one moment, as far as a page needs it; parts may differ by the milliseconds it took."""
+
+    workers: list[WorkerRow] = field(default_factory=list)
+    rings: list[tuple[int, int, int, int]] = field(default_factory=list)  # producer, consumer, used, written
+    links: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)  # kind, role, direction: LINK_SUMS
+    connections: dict[str, int] = field(default_factory=dict)  # by name of the listener
+    addresses: list[AddressRow] = field(default_factory=list)  # the last one: all others
+    address_count: int = 0
+
+
+class Collector:
+    """Makes snapshots, one at a time. Owner: the pages."""
+
+    def __init__(
+        self, core: RouterCore, region: Region, counters: AddressCounters, pause: Callable[[], Awaitable[None]]
+    ) -> None:
+        """pause: awaited between slices."""
+        self._core = core
+        self._region = region
+        self._counters = counters
+        self._pause = pause
+        self._others = Others()
+        self._processes: dict[int, psutil.Process] = {}
+
+    async def collect(self) -> Snapshot:
+        """A snapshot of now."""
+        snapshot = Snapshot()
+        undelivered = array("Q", bytes(8 * self._core.table.ids))
+        await self._add_links(snapshot, undelivered)
+        await self._add_addresses(snapshot, undelivered)
+        await self._add_workers(snapshot)
+        await self._add_rings(snapshot)
+        return snapshot
+
+    async def _add_workers(self, snapshot: Snapshot) -> None:
+        for worker in list(self._core.workers.values()):
+            row = WorkerRow(worker, self._region.worker_counters(worker.index))
+            process = self._process(worker)
+            if process is not None:
+                try:
+                    times = process.cpu_times()
+                    row.cpu_seconds = times.user + times.system
+                    row.resident = process.memory_info().rss
+                except psutil.Error:  # it has just ended; its pidfd tells the pool
+                    del self._processes[worker.index]
+            snapshot.workers.append(row)
+            await self._pause()
+
+    def _process(self, worker: Worker) -> psutil.Process | None:
+        if worker.pidfd is None:
+            return None
+        known = self._processes.get(worker.index)
+        if known is None or known.pid != worker.pid:
+            try:
+                known = self._processes[worker.index] = psutil.Process(worker.pid)
+            except psutil.Error:
+                return None
+        return known
+
+    async def _add_rings(self, snapshot: Snapshot) -> None:
+        for producer in range(self._region.workers):
+            for consumer in range(self._region.workers):
+                if consumer != producer:
+                    state = self._region.ring_state(producer, consumer)
+                    snapshot.rings.append((producer, consumer, state["used"], state["head"]))
+            await self._pause()
+
+    async def _add_links(self, snapshot: Snapshot, undelivered: "array[int]") -> None:
+        sums = _LinkSums(self._region, undelivered)
+        for worker in list(self._core.workers.values()):
+            looked_at = 0
+            for connection in list(worker.connections.values()):
+                origin = connection.origin
+                snapshot.connections[origin.name] = snapshot.connections.get(origin.name, 0) + 1
+                looked_at += 1
+                for links in _parts(connection.links):
+                    looked_at += len(links)
+                    sums.take(origin.role, links)
+                    if looked_at >= SLICE:
+                        looked_at = 0
+                        sums.add(worker.index)
+                        await self._pause()
+            sums.add(worker.index)
+            await self._pause()
+        snapshot.links = sums.by_group()
+
+    async def _add_addresses(self, snapshot: Snapshot, undelivered: "array[int]") -> None:
+        table = self._core.table
+        ids = len(undelivered)
+        sums = array("Q", self._counters.of_gone())  # first: addresses removed meanwhile are not counted twice
+        traffic = array("Q", bytes(8 * ids))
+        step = max(1, ADDRESSES_SLICE // self._region.workers)
+        for start in range(0, ids, step):
+            self._counters.add(start, min(start + step, ids), sums, traffic)
+            await self._pause()
+        present = bytearray(ids)
+        shown: list[Record] = []
+        rest = AddressRow(None, [], 0, 0, sum(undelivered) - undelivered[NO_ADDRESS])
+        records = list(table.records.values())
+        for start in range(0, len(records), SLICE):
+            named = []
+            for record in records[start : start + SLICE]:
+                if record.id >= ids:  # newer than this page
+                    continue
+                present[record.id] = 1
+                rest.consumers += len(record.consumers or ())
+                rest.producers += record.producers
+                if record.key.startswith(MOBILE):
+                    named.append(record)
+            if len(shown) == SHOWN_ADDRESSES:
+                least = traffic[shown[-1].id]
+                named = [record for record in named if traffic[record.id] > least]
+            # Stable: of two with equal traffic the older one has the series.
+            shown = heapq.nlargest(SHOWN_ADDRESSES, shown + named, key=lambda record: traffic[record.id])
+            await self._pause()
+        snapshot.address_count = len(table.records)
+        # From here on without a pause.
+        rows = {
+            record: AddressRow(
+                record,
+                self._counters.of(record.id),
+                len(record.consumers or ()),
+                record.producers,
+                undelivered[record.id],
+            )
+            for record in shown
+            if table.records.get(record.key) is record
+        }
+        rest.counters = self._others.update(sums, {record: row.counters for record, row in rows.items()}, present)
+        for row in rows.values():
+            rest.consumers = max(0, rest.consumers - row.consumers)
+            rest.producers = max(0, rest.producers - row.producers)
+            rest.undelivered -= row.undelivered
+        snapshot.addresses = [*rows.values(), rest]
+
+
+class _LinkSums:
+    """Sums over links by group. Owner: one page."""
+
+    def __init__(self, region: Region, undelivered: "array[int]") -> None:
+        """undelivered: by address id, grows by what waits on links of consumers."""
+        self._region = region
+        self._undelivered = undelivered
+        self._groups: dict[tuple[str, str, str], int] = {}
+        self._sums = array("Q")
+        self._slots, self._numbers, self._addresses = array("I"), array("I"), array("I")
+
+    def take(self, role: str, links: Collection[Link]) -> None:
+        """Look at links of one connection; `add` counts them."""
+        incoming, outgoing = self._group((KIND_ENDPOINT, role, "in")), self._group((KIND_ENDPOINT, role, "out"))
+        ids = len(self._undelivered)
+        for link in links:
+            record = link.record
+            waits = link.consumer and record is not None and record.id < ids
+            self._slots.append(link.slot)
+            self._numbers.append(outgoing if link.consumer else incoming)
+            self._addresses.append(record.id if waits and record is not None else NO_ADDRESS)
+
+    def _group(self, labels: tuple[str, str, str]) -> int:
+        number = self._groups.get(labels)
+        if number is None:
+            number = self._groups[labels] = len(self._groups)
+            self._sums.extend([0] * len(LINK_SUMS))
+        return number
+
+    def add(self, worker: int) -> None:
+        """Count the links read, all of this worker."""
+        add_links(self._region, worker, self._slots, self._numbers, self._addresses, self._sums, self._undelivered)
+        self._slots, self._numbers, self._addresses = array("I"), array("I"), array("I")
+
+    def by_group(self) -> dict[tuple[str, str, str], list[int]]:
+        """LINK_SUMS by kind, role and direction."""
+        size = len(LINK_SUMS)
+        return {labels: list(self._sums[at * size : (at + 1) * size]) for labels, at in self._groups.items()}
+
+
+def _parts(links: dict[int, Link]) -> Iterator[Collection[Link]]:
+    """The links of a connection, at most SLICE at a time; there may be changes between two parts."""
+    if len(links) <= SLICE:
+        yield links.values()
+        return
+    every = list(links.values())
+    for start in range(0, len(every), SLICE):
+        yield every[start : start + SLICE]

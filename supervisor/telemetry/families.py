@@ -1,0 +1,314 @@
+"""Turns a snapshot into the samples of the catalogue."""
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.process_collector import ProcessCollector
+
+from router.config.entities import RouterConfig
+from router.interworker.layout import DROP_NAMES
+from router.interworker.region import Region
+from router.stats.sums import ADDRESS_SUMS
+from supervisor.auth import failures
+from supervisor.composition import RouterCore
+from supervisor.management.memory import pools
+from supervisor.policy.denials import ROUTER_CONNECTIONS
+from supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, LINKS
+from supervisor.telemetry.collect import AddressRow, Snapshot, WorkerRow
+from supervisor.telemetry.health import Health
+from supervisor.telemetry.page import Families, Whole
+
+# Directions and ends of deliveries: fields of a worker's slot, and their labels.
+DIRECTIONS: Final = {
+    "ingress": "ingress",
+    "egress": "egress",
+    "transit": "transit",
+    "to_container": "to_container",
+    "from_container": "from_container",
+}
+ENDS: Final = {
+    "ended_accepted": "accepted",
+    "ended_rejected": "rejected",
+    "ended_released": "released",
+    "ended_modified": "modified",
+    "settled_no_state": "none",
+    "presettled": "presettled",
+}
+# Reasons of DROP_NAMES why a delivery that came in has none of these ends …
+DROPPED: Final = ("producerLost", "unfinished")
+# … and why presettled ones, or copies of one, were discarded.
+PRESETTLED: Final = tuple(name for name in DROP_NAMES if name not in DROPPED)
+# Fields of the router's totals in the order of the names of 1.19, from qdr_presettled_deliveries_total on.
+_ALIAS_FIELDS: Final = (
+    *("presettled", "dropped_presettled", "accepted", "released", "rejected", "modified"),
+    *("ingress", "egress", "transit", "ingress_container", "egress_container", "delayed_1s", "delayed_10s"),
+)
+OTHER: Final = ("other", "")  # labels of all addresses without series of their own; a real address has a phase
+_STAT_BLOCK: Final = 512  # octets of st_blocks
+_REDIRECTED: Final = ADDRESS_SUMS.index("redirected")
+
+
+def drop_label(name: str) -> str:
+    """A reason of DROP_NAMES as a label: noDestination becomes no_destination."""
+    return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name)
+
+
+@dataclass(frozen=True)
+class HttpCounts:
+    """Counters of the HTTP server. requests: by page and status; refused: by reason."""
+
+    requests: dict[tuple[str, int], int]
+    refused: dict[str, int]
+    connections: int
+    scrape_seconds: float
+
+
+class Builder:
+    """Makes the families of a page. Owner: the pages."""
+
+    def __init__(
+        self, router: RouterConfig, version: str, core: RouterCore, region: Region, health: Health,
+        counts: Callable[[], HttpCounts],
+    ) -> None:  # fmt: skip
+        self._router = router
+        self._version = version
+        self._core = core
+        self._region = region
+        self._health = health
+        self._counts = counts
+        self._process = ProcessCollector(registry=None)
+
+    def build(self, snapshot: Snapshot) -> Iterator[Metric | Whole]:
+        """All families of a page, those of 1.19 first. A part at a time, so that other events are handled in
+        between."""
+        totals = self._region.router_totals()
+        for part in (
+            lambda families: self._aliases(families, snapshot, totals),
+            self._router_facts,
+            lambda families: self._workers(families, snapshot),
+            lambda families: self._rings_used(families, snapshot),
+            lambda families: self._rings_written(families, snapshot),
+            lambda families: self._deliveries(families, snapshot, totals),
+            lambda families: self._links(families, snapshot),
+            lambda families: self._addresses(families, snapshot),
+            lambda families: self._listeners(families, snapshot),
+            self._logins,
+            self._policy,
+            lambda families: self._table(families, snapshot),
+            self._network,
+            self._edge,
+            self._memory,
+            self._http,
+        ):
+            families = Families()
+            part(families)
+            yield from families.metrics
+        yield from self._process.collect()
+
+    def _aliases(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
+        values: list[int] = [len(self._core.connections.opened), len(self._core.links), snapshot.address_count]
+        routers = self._core.routers
+        values += [0 if routers is None else routers.count, len(self._core.link_routes), len(self._core.auto_links)]
+        values += [totals[name] for name in _ALIAS_FIELDS]
+        values += [totals["stuck"], totals["blocked"], totals["redirected"]]
+        for definition, value in zip(ALIASES, values, strict=True):
+            families.whole(definition, value)
+
+    def _router_facts(self, families: Families) -> None:
+        build = families.open(DEFINITIONS["sluice_build_info"])
+        build.add((self._version, platform.python_version()), 1)
+        families.open(DEFINITIONS["sluice_router_info"]).add((self._router.id, self._router.mode), 1)
+        families.single(DEFINITIONS["sluice_ready"], self._health.ready)
+
+    def _workers(self, families: Families, snapshot: Snapshot) -> None:
+        epoch, epochs = self._core.table.epoch, self._core.epochs
+        names: tuple[tuple[str, Callable[[WorkerRow], Any]], ...] = (
+            ("sluice_worker_up", lambda row: row.worker.serves),
+            ("sluice_worker_silent_seconds", lambda row: row.worker.silent),
+            ("sluice_worker_restarts_total", lambda row: row.worker.generation - 1),
+            ("sluice_worker_cpu_seconds_total", lambda row: row.cpu_seconds),
+            ("sluice_worker_resident_memory_bytes", lambda row: row.resident),
+            ("sluice_worker_connections", lambda row: row.counters["connections"]),
+            ("sluice_worker_links", lambda row: row.counters["links"]),
+            ("sluice_worker_buffered_bytes", lambda row: row.counters["buffered"]),
+            ("sluice_worker_buffered_limit_bytes", lambda row: self._router.buffered_megabytes << 20),
+            ("sluice_worker_windows_shut", lambda row: row.counters["windows_shut"]),
+            ("sluice_worker_given_up_total", lambda row: row.counters["given_up"]),
+            ("sluice_worker_wakes_total", lambda row: row.counters["wakes"]),
+            ("sluice_worker_failed_checks_total", lambda row: row.counters["checks_failed"]),
+        )
+        for name, value in names:
+            family = families.open(DEFINITIONS[name])
+            for row in snapshot.workers:
+                family.add((row.worker.index,), value(row))
+        lag = families.open(DEFINITIONS["sluice_worker_table_lag_epochs"])
+        for row in snapshot.workers:
+            if row.worker.live:
+                lag.add((row.worker.index,), max(0, epoch - epochs.acknowledged(row.worker.index)))
+
+    def _rings_used(self, families: Families, snapshot: Snapshot) -> None:
+        used = families.open(DEFINITIONS["sluice_ring_used_bytes"])
+        for producer, consumer, octets, _ in snapshot.rings:
+            used.add((producer, consumer), octets)
+        families.single(DEFINITIONS["sluice_ring_size_bytes"], self._region.ring_octets)
+
+    def _rings_written(self, families: Families, snapshot: Snapshot) -> None:
+        written = families.open(DEFINITIONS["sluice_ring_written_bytes_total"])
+        for producer, consumer, _, octets in snapshot.rings:
+            written.add((producer, consumer), octets)
+
+    def _deliveries(self, families: Families, snapshot: Snapshot, totals: dict[str, Any]) -> None:
+        for name, fields in (("sluice_deliveries_total", DIRECTIONS), ("sluice_deliveries_ended_total", ENDS)):
+            family = families.open(DEFINITIONS[name])
+            for row in snapshot.workers:
+                for field, text in fields.items():
+                    family.add((row.worker.index, text), row.counters[field])
+        both = (("sluice_deliveries_dropped_total", DROPPED), ("sluice_presettled_dropped_total", PRESETTLED))
+        for name, reasons in both:
+            dropped = families.open(DEFINITIONS[name])
+            for row in snapshot.workers:
+                for reason in reasons:
+                    count = row.counters["dropped"][DROP_NAMES.index(reason)]
+                    dropped.add((row.worker.index, drop_label(reason)), count)
+        redirected = families.open(DEFINITIONS["sluice_deliveries_redirected_total"])
+        for row in snapshot.workers:
+            redirected.add((row.worker.index,), row.counters["redirected"])
+        counts: list[int] = totals["latency"]
+        families.open(DEFINITIONS["sluice_delivery_seconds"]).histogram(bounds(len(counts)), counts, None)
+
+    def _links(self, families: Families, snapshot: Snapshot) -> None:
+        for number, definition in enumerate(LINKS):
+            family = families.open(definition)
+            for group, sums in snapshot.links.items():
+                family.add(group, sums[number])
+
+    def _addresses(self, families: Families, snapshot: Snapshot) -> None:
+        rows = [(_labels(row), row) for row in snapshot.addresses]
+        deliveries = families.open(DEFINITIONS["sluice_address_deliveries_total"])
+        for labels, row in rows:
+            for number, direction in enumerate(ADDRESS_SUMS[:_REDIRECTED]):
+                deliveries.add((*labels, direction), row.counters[number])
+        values: Iterable[tuple[str, Callable[[AddressRow], int]]] = (
+            ("sluice_address_redirected_total", lambda row: row.counters[_REDIRECTED]),
+            ("sluice_address_consumers", lambda row: row.consumers),
+            ("sluice_address_producers", lambda row: row.producers),
+            ("sluice_address_undelivered_deliveries", lambda row: row.undelivered),
+        )
+        for name, value in values:
+            family = families.open(DEFINITIONS[name])
+            for labels, row in rows:
+                family.add(labels, value(row))
+        families.single(DEFINITIONS["sluice_addresses_shown"], len(rows) - 1)
+
+    def _listeners(self, families: Families, snapshot: Snapshot) -> None:
+        states = self._health.listeners()
+        up = families.open(DEFINITIONS["sluice_listener_up"])
+        for state in states:
+            up.add((state.name, state.role, "yes" if state.http else "no"), state.up)
+        open_ones = families.open(DEFINITIONS["sluice_listener_connections"])
+        for state in states:
+            if not state.http:
+                open_ones.add((state.name, state.role), snapshot.connections.get(state.name, 0))
+        families.single(DEFINITIONS["sluice_connections_accepted_total"], self._core.connections.accepted)
+        expiry = families.open(DEFINITIONS["sluice_tls_certificate_expiry_timestamp_seconds"])
+        for name, held in self._core.tls.held.items():
+            if held.material.expires is not None:
+                expiry.add((name,), held.material.expires)
+        current = families.open(DEFINITIONS["sluice_tls_profile_current"])
+        for name, held in self._core.tls.held.items():
+            current.add((name,), held.problem is None)
+
+    def _logins(self, families: Families) -> None:
+        logins = self._core.authentication.failed
+        failed = families.open(DEFINITIONS["sluice_logins_failed_total"])
+        for way, count in logins.by_way.items():
+            failed.add(way, count)
+        by_host = families.open(DEFINITIONS["sluice_logins_failed_by_host_total"])
+        for host, count in logins.by_host.items():
+            by_host.add((host,), count)
+        by_host.add((failures.OTHER,), logins.by_other_hosts)
+
+    def _policy(self, families: Families) -> None:
+        denied = families.open(DEFINITIONS["sluice_policy_denied_total"])
+        denied.add(("", "", ROUTER_CONNECTIONS), self._core.connections.denied)
+        for kind, count in self._core.policy.denials.counts.items():
+            denied.add(kind, count)
+
+    def _table(self, families: Families, snapshot: Snapshot) -> None:
+        table = self._core.table
+        families.single(DEFINITIONS["sluice_table_epochs_total"], table.epoch)
+        families.single(DEFINITIONS["sluice_table_lag_epochs"], table.epoch - self._core.epochs.settled(table.epoch))
+        families.single(DEFINITIONS["sluice_table_lag_seconds"], self._health.lag_seconds())
+        families.single(DEFINITIONS["sluice_table_addresses"], snapshot.address_count)
+        families.single(DEFINITIONS["sluice_table_addresses_limit"], table.limit - 1)
+
+    def _network(self, families: Families) -> None:
+        routers = self._core.routers
+        families.single(DEFINITIONS["sluice_network_routers"], 0 if routers is None else routers.count)
+        reachable = 0 if routers is None else routers.reachable
+        families.single(DEFINITIONS["sluice_network_routers_reachable"], reachable)
+        changes = 0 if routers is None else routers.path_changes
+        families.single(DEFINITIONS["sluice_network_path_changes_total"], changes)
+        messages = families.open(DEFINITIONS["sluice_network_messages_total"])
+        if routers is not None:
+            messages.add(("received",), routers.messages_received)
+            messages.add(("sent",), routers.messages_sent)
+
+    def _edge(self, families: Families) -> None:
+        uplink, edges = self._core.uplink, self._core.edges
+        uplinks = families.open(DEFINITIONS["sluice_edge_uplinks"])
+        changes = families.open(DEFINITIONS["sluice_edge_uplink_changes_total"])
+        users = families.open(DEFINITIONS["sluice_edge_addresses"])
+        if uplink is not None:
+            for state, count in uplink.states().items():
+                uplinks.add((state,), count)
+            changes.add(("activated",), uplink.activated)
+            changes.add(("lost",), uplink.lost)
+            consumers, producers = uplink.announced()
+            users.add(("consumers",), consumers)
+            users.add(("producers",), producers)
+        waiting, unanswered = (0, 0) if uplink is None else (len(uplink.lookups), uplink.lookups.unanswered)
+        families.single(DEFINITIONS["sluice_edge_lookups_waiting"], waiting)
+        families.single(DEFINITIONS["sluice_edge_lookups_unanswered_total"], unanswered)
+        names = ("connections", "addresses", "heartbeats_missed_total")
+        per_edge = [families.open(DEFINITIONS[f"sluice_edge_router_{name}"]) for name in names]
+        for name, row in ({} if edges is None else edges.rows()).items():
+            for family, value in zip(per_edge, row, strict=True):
+                family.add((name,), value)
+
+    def _memory(self, families: Families) -> None:
+        region = self._region
+        held = families.open(DEFINITIONS["sluice_pool_held_bytes"])
+        taken = families.open(DEFINITIONS["sluice_pool_taken_bytes"])
+        for name, pool in pools(region, self._core.table.ids).items():
+            held.add((name,), pool["heldByThreads"] * pool["typeSize"])
+            taken.add((name,), pool["totalAllocFromHeap"] * pool["typeSize"])
+        families.single(DEFINITIONS["sluice_worker_links_limit"], region.links_per_worker)
+        families.single(DEFINITIONS["sluice_region_size_bytes"], region.size)
+        resident = os.fstat(region.fd).st_blocks * _STAT_BLOCK
+        families.single(DEFINITIONS["sluice_region_resident_bytes"], resident)
+
+    def _http(self, families: Families) -> None:
+        counts = self._counts()
+        requests = families.open(DEFINITIONS["sluice_http_requests_total"])
+        for (page, status), number in sorted(counts.requests.items()):
+            requests.add((page, status), number)
+        refused = families.open(DEFINITIONS["sluice_http_refused_total"])
+        for reason, number in sorted(counts.refused.items()):
+            refused.add((reason,), number)
+        families.single(DEFINITIONS["sluice_http_connections"], counts.connections)
+        families.single(DEFINITIONS["sluice_scrape_seconds"], counts.scrape_seconds)
+
+
+def bounds(buckets: int) -> list[float]:
+    """Upper ends of a latency histogram's buckets in seconds: powers of two of a microsecond, the last one infinite."""
+    return [(1 << number) / 1_000_000 for number in range(buckets - 1)] + [float("inf")]
+
+
+def _labels(row: AddressRow) -> tuple[str, str]:
+    """The labels `address` and `phase` of a mobile address, from its key."""
+    return OTHER if row.record is None else (row.record.key[2:], row.record.key[1])

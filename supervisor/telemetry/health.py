@@ -1,0 +1,161 @@
+"""Whether the router lives and is ready for clients: checks with reasons. No input or output here.
+
+Live: a restart would not help. Ready: everything configured works, so the router can get clients.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from supervisor.composition import RouterCore
+from supervisor.processes.worker import Stage, Worker
+
+# Without a serving worker for this long the router is not live: it replaces dead workers within milliseconds, hung ones
+# within some ten seconds.
+LIVE_WITHOUT_WORKERS: Final = 60.0  # seconds
+READY_LAG: Final = 2.0  # seconds that a worker may be behind with the address table; it needs microseconds
+LAG_STEP: Final = 0.05  # seconds between two remembered epochs
+LAG_STEPS: Final = 1024  # remembered epochs, far more than the deadline of an acknowledgement
+
+_STAGES: Final = {
+    Stage.FORKING: "is being started",
+    Stage.STARTING: "is starting",
+    Stage.LIVE: "is about to serve",
+    Stage.DEAD: "has died and is being replaced",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: its name, whether it passed, and a text."""
+
+    name: str
+    passed: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerState:
+    """A configured listener: its name, address and role, and whether it takes connections."""
+
+    name: str
+    text: str
+    role: str
+    http: bool
+    up: bool
+
+
+class Lag:
+    """How long the workers have been behind with the address table. Owner: the supervisor."""
+
+    __slots__ = ("_clock", "_published")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._published: deque[tuple[int, float]] = deque(maxlen=LAG_STEPS)  # last epoch and first time of a step
+
+    def published(self, epoch: int) -> None:
+        """An epoch was published now."""
+        now = self._clock()
+        if self._published and now - self._published[-1][1] < LAG_STEP:
+            self._published[-1] = (epoch, self._published[-1][1])
+        else:
+            self._published.append((epoch, now))
+
+    def seconds(self, settled: int, current: int) -> float:
+        """Seconds, within LAG_STEP, since an epoch after `settled` was published; 0: all are settled."""
+        while self._published and self._published[0][0] <= settled:
+            self._published.popleft()
+        if settled >= current or not self._published:
+            return 0.0
+        return self._clock() - self._published[0][1]
+
+
+class Health:
+    """The checks of /livez and /readyz. Owner: the supervisor."""
+
+    def __init__(
+        self,
+        core: RouterCore,
+        lag: Lag,
+        listeners: Callable[[], Sequence[ListenerState]],
+        draining: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """listeners: as they are now. draining: whether the router is about to end."""
+        self._core = core
+        self._lag = lag
+        self._listeners = listeners
+        self._draining = draining
+        self._clock = clock
+        self._idle_since: float | None = None  # when no worker was first seen to serve
+
+    @property
+    def ready(self) -> bool:
+        """Whether all checks of readiness pass."""
+        return all(check.passed for check in self.readiness())
+
+    def listeners(self) -> Sequence[ListenerState]:
+        """All configured listeners."""
+        return self._listeners()
+
+    def lag_seconds(self) -> float:
+        """How long the oldest change that not all workers have acknowledged has waited."""
+        current = self._core.table.epoch
+        return self._lag.seconds(self._core.epochs.settled(current), current)
+
+    def liveness(self) -> list[Check]:
+        """The checks of liveness."""
+        if any(worker.serves for worker in self._core.workers.values()):
+            self._idle_since = None
+            return [Check("workers", True, "serving")]
+        if self._idle_since is None:
+            self._idle_since = self._clock()
+        idle = self._clock() - self._idle_since
+        text = f"no worker has served for {idle:.0f} of {LIVE_WITHOUT_WORKERS:.0f} seconds"
+        return [Check("workers", idle < LIVE_WITHOUT_WORKERS, text)]
+
+    def readiness(self) -> list[Check]:
+        """The checks of readiness."""
+        profiles = (Check(f"sslProfile {name}", usable, text) for name, usable, text in self._core.tls.states())
+        providers = (
+            Check(f"{each.kind} {each.name}", each.usable, each.text) for each in self._core.authentication.states()
+        )
+        listeners = map(_listener, self._listeners())
+        checks = [self._not_draining(), self._workers(), *listeners, *profiles, *providers, self._table()]
+        uplink = self._core.uplink
+        if uplink is not None and uplink.required:
+            there = uplink.connection
+            text = "no connection to an interior router" if there is None else f"to {there.container}"
+            checks.append(Check("uplink", there is not None, text))
+        return checks
+
+    def _not_draining(self) -> Check:
+        draining = self._draining()
+        return Check("running", not draining, "the router is shutting down" if draining else "not shutting down")
+
+    def _workers(self) -> Check:
+        workers = self._core.workers.values()
+        missing = [worker for worker in workers if not worker.serves]
+        text = f"{len(workers) - len(missing)} of {len(workers)} serve"
+        if missing:
+            text += ": " + ", ".join(f"worker {worker.index} {_why(worker)}" for worker in missing)
+        return Check("workers", bool(workers) and not missing, text)
+
+    def _table(self) -> Check:
+        current, lag = self._core.table.epoch, self.lag_seconds()
+        text = f"epoch {current} acknowledged" if lag < READY_LAG else f"epoch {current} waits for {lag:.0f} seconds"
+        return Check("table", lag < READY_LAG, text)
+
+
+def _why(worker: Worker) -> str:
+    if worker.live and worker.silent:
+        return f"has not responded for {worker.silent:.0f} seconds"
+    return _STAGES[worker.stage]
+
+
+def _listener(state: ListenerState) -> Check:
+    text = state.text if state.up else f"{state.text} takes no connections"
+    return Check(f"listener {state.name}", state.up, text)

@@ -1,0 +1,128 @@
+"""The log: its settings in this process and in the workers, its files, and the lines that workers write."""
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from router.config.entities import LogConfig
+from router.control import messages as control
+from router.control.handlers import Handlers
+from router.control.ops import LogOp, Op
+from router.log import LEVELS, MODULES, Log, LogChange, LogError, LogSettings, Sink, close_outputs, open_outputs
+from supervisor.addresses.table import Table
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.configuration.errors import ChangeError
+from supervisor.processes.worker import Worker, WorkerFaultError
+from supervisor.runtime.threads import Threads
+from supervisor.runtime.waker import Waker
+from supervisor.subsystem import Subsystem
+
+LOG_SECONDS: Final = 10.0  # for opening log files
+MAX_LOG_FILES: Final = 8  # threads that do it
+
+
+class Logging(Subsystem):
+    """The settings of the log, also for workers. Owner: the core."""
+
+    def __init__(self, table: Table, waker: Waker, log: Log) -> None:
+        self._table = table
+        self._waker = waker
+        self._log = log
+        self._op = LogOp(log.settings.to_dict(), 0)
+        self._threads: Threads | None = None  # made when needed, inside the event loop
+        self._prepared: LogChange | None = None
+
+    # Workers
+
+    def snapshot_ops(self) -> Iterable[Op]:
+        return (self._op,)
+
+    def messages(self, handlers: Handlers[Worker]) -> None:
+        handlers.on(control.Log, self._line)
+        handlers.on(control.Logged, self._news)
+
+    def _line(self, worker: Worker, message: control.Log) -> None:
+        module, level = message.module, message.level
+        if level not in LEVELS or module not in MODULES:
+            raise WorkerFaultError(f"log: {worker} names module {module!r}, level {level!r}")
+        self._log.write(LEVELS[level], module, message.text)
+
+    def _news(self, worker: Worker, message: control.Logged) -> None:
+        try:
+            self._log.add_news(message.counts, message.lines)
+        except (KeyError, ValueError) as error:
+            raise WorkerFaultError(f"logged: {worker} sends no lines: {error!r}") from error
+
+    def change(self, settings: LogSettings, *, reopen: bool) -> None:
+        """Announce the log settings to workers; `reopen`: they open their files again."""
+        self._op = LogOp(settings.to_dict(), self._op.opened + reopen)
+        self._table.change(self._op)
+
+    # Changes of the configuration
+
+    def gather(self, change: ConfigurationChange) -> "asyncio.Future[dict[str, Sink]] | None":
+        """Open the files that are not open yet."""
+        if not change.concerns(LogConfig):
+            return None
+        missing = self._log.missing(change.new.log_settings())
+        return self._waker.loop.create_task(self._open(missing)) if missing else None
+
+    async def _open(self, names: Iterable[str]) -> dict[str, Sink]:
+        """Raises ChangeError."""
+        try:
+            return await self._in_thread(names)
+        except (LogError, OSError) as error:
+            raise _refusal(error) from error
+
+    def _in_thread(self, names: Iterable[str]) -> "asyncio.Future[dict[str, Sink]]":
+        if self._threads is None:
+            self._threads = Threads(self._waker.loop, "log files", MAX_LOG_FILES)
+        return self._threads.run(partial(open_outputs, names), LOG_SECONDS)
+
+    def prepare(self, change: ConfigurationChange) -> None:
+        if not change.concerns(LogConfig):
+            return
+        settings = change.new.log_settings()
+        outputs = change.gathered.pop(self, {})
+        if settings == self._log.settings:
+            close_outputs(outputs)
+            return
+        try:
+            self._prepared = self._log.prepare(settings, outputs)
+        except LogError as error:
+            raise _refusal(error) from error
+
+    def commit(self, change: ConfigurationChange) -> None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            self._log.use(prepared)
+            self.change(prepared.settings, reopen=False)
+
+    def discard(self, change: ConfigurationChange) -> None:
+        close_outputs(change.gathered.pop(self, {}))
+        if self._prepared is not None:
+            self._prepared.discard()
+            self._prepared = None
+
+    # SIGHUP
+
+    async def reopen(self) -> None:
+        """Open the log files again, here and in the workers: they may have been renamed."""
+        names = self._log.files
+        opening = [self._in_thread([name]) for name in names]
+        for name, future in zip(names, opening, strict=True):
+            try:
+                self._log.go_on_in(await future)
+            except LogError as error:
+                self._log.error("SERVER", f"The log stays in its present file: {error}")
+            except OSError as error:
+                self._log.error("SERVER", f"The log stays in its present file: '{name}': {error.strerror}")
+        self.change(self._log.settings, reopen=True)
+        self._waker.wake()
+
+
+def _refusal(error: LogError | OSError) -> ChangeError:
+    """The answer to a change whose log files cannot be opened."""
+    text = str(error) if isinstance(error, LogError) else f"Failed to open log files: {error.strerror}"
+    return ChangeError(500, f"CError: Configuration: {text}")

@@ -1,0 +1,118 @@
+"""The page /metrics: a snapshot as families of samples, and those as text, in slices."""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2s
+from typing import Final
+
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
+
+from supervisor.telemetry.catalogue import Definition
+
+PIECE: Final = 200  # samples rendered without a pause: about a millisecond
+MAX_LABEL: Final = 200  # characters of a label's value; longer ones are cut and made unique
+_CUT: Final = 160
+
+_TOTAL: Final = "_total"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A metric of Dispatch: one whole number, written without a fraction or an exponent as there."""
+
+    definition: Definition
+    value: int
+
+    def text(self) -> bytes:
+        """HELP, TYPE and the value."""
+        name, about, kind = self.definition.name, self.definition.about, self.definition.kind
+        return f"# HELP {name} {about}\n# TYPE {name} {kind}\n{name} {self.value}\n".encode()
+
+
+class Families:
+    """The samples of a page by metric, in the order in which the metrics were opened. Owner: one page."""
+
+    def __init__(self) -> None:
+        self.metrics: list[Metric | Whole] = []
+
+    def whole(self, definition: Definition, value: int) -> None:
+        """A metric of Dispatch."""
+        self.metrics.append(Whole(definition, value))
+
+    def open(self, definition: Definition) -> "Family":
+        """Begin a metric; its samples are added to what is returned."""
+        name = definition.name
+        if definition.kind == "counter":
+            name = name.removesuffix(_TOTAL)  # the writer appends it
+        metric = Metric(name, definition.about, definition.kind)
+        self.metrics.append(metric)
+        return Family(metric, definition)
+
+    def single(self, definition: Definition, value: float) -> None:
+        """A metric without labels."""
+        self.open(definition).add((), value)
+
+
+class Family:
+    """One metric being filled. Owner: its page."""
+
+    __slots__ = ("_labels", "_metric", "_name")
+
+    def __init__(self, metric: Metric, definition: Definition) -> None:
+        self._metric = metric
+        self._name = definition.name
+        self._labels = definition.labels
+
+    def add(self, values: Iterable[str | int], value: float) -> None:
+        """A sample with the values of the definition's labels, in their order."""
+        labels = {name: label(text) for name, text in zip(self._labels, values, strict=True)}
+        self._metric.samples.append(Sample(self._name, labels, value))
+
+    def histogram(self, bounds: Iterable[float], counts: Iterable[int], total: float | None) -> None:
+        """The samples of a histogram without labels. bounds: upper ends, the last one infinite; counts: in each."""
+        below = 0
+        for bound, count in zip(bounds, counts, strict=True):
+            below += count
+            text = "+Inf" if bound == float("inf") else repr(bound)
+            self._metric.samples.append(Sample(f"{self._name}_bucket", {"le": text}, below))
+        self._metric.samples.append(Sample(f"{self._name}_count", {}, below))
+        if total is not None:
+            self._metric.samples.append(Sample(f"{self._name}_sum", {}, total))
+
+
+def label(value: str | int) -> str:
+    """A label's value: at most MAX_LABEL characters, different for different texts."""
+    text = str(value)
+    if len(text) <= MAX_LABEL:
+        return text
+    return f"{text[:_CUT]}…{blake2s(text.encode(), digest_size=8).hexdigest()}"
+
+
+class _One:
+    """What the writer takes for a registry."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._metric
+
+
+async def render(metrics: Iterable[Metric | Whole], pause: Callable[[], Awaitable[None]]) -> bytes:
+    """The page as text, format 0.0.4. `pause` is awaited between pieces."""
+    written: list[bytes] = []
+    for metric in metrics:
+        if isinstance(metric, Whole):
+            written.append(metric.text())
+            continue
+        for start in range(0, max(len(metric.samples), 1), PIECE):
+            piece = Metric(metric.name, metric.documentation, metric.type)
+            piece.samples = metric.samples[start : start + PIECE]
+            text = generate_latest(_One(piece))
+            written.append(text if start == 0 else text.split(b"\n", 2)[2])  # HELP and TYPE stand there already
+            if len(piece.samples) == PIECE:
+                await pause()
+        await pause()
+    return b"".join(written)

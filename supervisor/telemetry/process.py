@@ -1,0 +1,273 @@
+"""The telemetry process: `python -P -m supervisor.telemetry.process SOCKET REGION PARENT NAME`.
+
+It maps the counters for reading, and asks the supervisor before each look what is new: connections, links, events. All
+writing of files happens here. It ends when its socket is closed, after a last look.
+
+Both sides speak lines of JSON. To this process: `setup`, `rows` (of a table), `link`, `peer`, `gone` (a peer), and
+`described`, which answers `describe`. To the supervisor: `describe`, `saved` (up to which
+`describe`), `live` (rows for receivers), `log`.
+"""
+
+import base64
+import importlib.util
+import json
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from router.interworker.region import Region
+from router.telemetry.schema import TABLES, Row
+from router.telemetry.writer import Encode, Writer
+from supervisor.processes.zygote import IGNORED, adopt_process
+from supervisor.telemetry.counting import Counting, Known, Rows
+
+READ_SIZE: Final = 1 << 18
+ANSWER_SECONDS: Final = 5.0  # for what is new; then the rows are written with what is known
+LIVE_ROWS: Final = 100  # of one message
+MOST_UNSENT: Final = 4 << 20  # octets that the supervisor has not read: no more rows for receivers
+
+
+class Process:
+    """The process. It does one thing after another."""
+
+    def __init__(self, ours: socket.socket, region: Region) -> None:
+        self._socket: Final = ours
+        ours.setblocking(False)
+        self._region: Final = region
+        self._received = bytearray()
+        self._unsent = bytearray()
+        self._closed = False
+        self._described = 0
+        self._asked = 0
+        self._receivers = False
+        self._setup: dict[str, Any] = {}
+        self._counting: Counting | None = None
+        self._writer: Writer | None = None
+        self._number = 0  # of the last set of files
+        self._complaint = ""
+
+    def _over(self) -> bool:
+        """Whether the supervisor has closed its end."""
+        return self._closed
+
+    def run(self) -> None:
+        """Run until the supervisor closes its end."""
+        while not self._setup and not self._over():
+            self._wait(None)
+        if self._over():
+            return
+        interval, period = self._setup["interval"], self._setup["period"]
+        next_look = time.monotonic() + interval
+        next_file = time.monotonic() + period
+        while not self._over():
+            while not self._over() and (left := next_look - time.monotonic()) > 0:
+                self._wait(left)
+            if self._over():
+                break
+            next_look = max(next_look + interval, time.monotonic())
+            self._ask()
+            self._look()
+            if time.monotonic() >= next_file - interval / 2:
+                next_file = max(next_file + period, time.monotonic())
+                self._publish()
+        self._look()
+        self._publish()
+
+    def _begin(self) -> None:
+        setup = self._setup
+        encode = _parquet()
+        self._writer = Writer(
+            Path(setup["path"]),
+            setup["router"],
+            setup["boot"],
+            max_megabytes=setup["max_megabytes"],
+            keep_hours=setup["keep_hours"],
+            encode=encode,
+        )
+        if encode is None:
+            self._log("notice", "Telemetry is written as lines of JSON: pyarrow is not installed")
+        try:
+            self._resume()
+        except OSError as error:
+            self._complain(f"Telemetry in {setup['path']}: {error.strerror or error}")
+
+    # What was written before
+
+    def _resume(self) -> None:
+        """Go on where a process of the same router stopped."""
+        assert self._writer is not None
+        assert self._counting is not None
+        octets = self._writer.load()
+        if octets is None:
+            self._writer.forget_after(0)  # one that died before it noted anything
+            return
+        try:
+            state = json.loads(octets)
+            if state["boot"] != self._setup["boot"]:
+                return
+            self._counting.resume(state["counting"], [base64.b64decode(each) for each in state["slots"]])
+            self._number, self._asked = state["number"], state["asked"]
+        except (ValueError, KeyError, TypeError) as error:
+            self._log("warning", f"Telemetry begins anew, its state cannot be used: {error!r}")
+            return
+        self._writer.forget_after(self._number)
+
+    def _save(self) -> None:
+        assert self._writer is not None
+        assert self._counting is not None
+        plain, slots = self._counting.state()
+        state = {
+            "boot": self._setup["boot"],
+            "number": self._number,
+            "asked": self._asked,
+            "counting": plain,
+            "slots": [base64.b64encode(each).decode() for each in slots],
+        }
+        self._writer.save(json.dumps(state).encode())
+
+    # Rows
+
+    def _ask(self) -> None:
+        """Ask the supervisor what is new, and wait for it."""
+        self._asked += 1
+        self._send({"describe": self._asked})
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while not self._over() and self._described < self._asked and (left := deadline - time.monotonic()) > 0:
+            self._wait(left)
+
+    def _look(self) -> None:
+        assert self._counting is not None
+        rows = self._counting.look()
+        for table, found in rows.items():
+            self._add(table, found)
+        self._show(rows)
+
+    def _add(self, table: str, rows: Sequence[Row]) -> None:
+        assert self._writer is not None
+        before = self._writer.dropped
+        self._writer.add(table, rows)
+        if self._writer.dropped > before:
+            self._complain(f"Telemetry has dropped {self._writer.dropped} rows: they cannot be written")
+
+    def _publish(self) -> None:
+        assert self._writer is not None
+        try:
+            self._writer.publish(self._number + 1)
+            self._number += 1
+            self._save()
+            self._send({"saved": self._asked})
+            self._writer.clean()
+        except OSError as error:
+            self._complain(f"Telemetry in {self._setup['path']}: {error.strerror or error}")
+            return
+        if self._complaint:
+            self._complaint = ""
+            self._log("notice", f"Telemetry in {self._setup['path']} is written again")
+
+    def _show(self, rows: Rows) -> None:
+        """Rows for receivers, as far as there are any, and the supervisor has time for them."""
+        if not self._receivers:
+            return
+        for table, found in rows.items():
+            for at in range(0, len(found), LIVE_ROWS):
+                if len(self._unsent) > MOST_UNSENT:
+                    return
+                self._send({"live": table, "rows": found[at : at + LIVE_ROWS]})
+
+    # The socket
+
+    def _wait(self, seconds: float | None) -> None:
+        """Wait for the socket, and handle what has come."""
+        readable, writable, _ = select.select([self._socket], [self._socket] if self._unsent else [], [], seconds)
+        if writable:
+            self._flush()
+        if not readable:
+            return
+        try:
+            octets = self._socket.recv(READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            octets = b""
+        if not octets:
+            self._closed = True
+            return
+        self._received += octets
+        *lines, rest = self._received.split(b"\n")
+        self._received = bytearray(rest)
+        for line in lines:
+            self._handle(json.loads(line))
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        if "setup" in message:
+            self._setup = message["setup"]
+            self._counting = Counting(self._region, self._setup["boot"])
+            self._begin()
+            return
+        assert self._counting is not None
+        if "described" in message:
+            self._described, self._receivers = message["described"], message["receivers"]
+        elif "rows" in message:
+            table = message["table"]
+            assert table in TABLES
+            self._add(table, message["rows"])
+            if self._receivers:
+                self._show({table: message["rows"]})
+        elif "link" in message:
+            worker, slot, generation, *known = message["link"]
+            self._counting.know_link(worker, slot, generation, Known(*known))
+        elif "peer" in message:
+            self._counting.know_peer(*message["peer"])
+        elif "gone" in message:
+            self._counting.forget_peer(message["gone"])
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self._unsent += json.dumps(message).encode() + b"\n"
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            sent = self._socket.send(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._closed = True
+            return
+        del self._unsent[:sent]
+
+    def _complain(self, text: str) -> None:
+        """Log what is wrong, once."""
+        if text != self._complaint:
+            self._complaint = text
+            self._log("error", text)
+
+    def _log(self, level: str, text: str) -> None:
+        self._send({"log": level, "text": text})
+
+
+def _parquet() -> Encode | None:
+    """How rows become Parquet; None where pyarrow is not installed. It takes 0.3 s to load."""
+    if importlib.util.find_spec("pyarrow") is None:
+        return None
+    from router.telemetry.parquet import encode
+
+    return encode
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the process: descriptors of the socket and of the region, process id of the supervisor, name."""
+    descriptor, region, parent, name = int(words[0]), int(words[1]), int(words[2]), words[3]
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    adopt_process(parent, name, "telemetry")
+    Process(socket.socket(fileno=descriptor), Region.attach(region, writes=False)).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

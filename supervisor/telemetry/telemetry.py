@@ -1,0 +1,300 @@
+"""Telemetry as the supervisor sees it: the process that writes it, and what that has to know of connections and links.
+
+The process asks before each look at the counters (`describe`); the answer is what is new since then, so nobody has to
+look at all connections and links.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import time
+import uuid
+from collections import deque
+from typing import Final
+
+from router.amqp.codec import encode_binary, encode_described, encode_string, encode_symbol, encode_value
+
+from router.addressing.address import LOCAL, key
+from router.config.entities import Configuration, TelemetryConfig, VhostConfig
+from router.config.roles import INTER_ROUTER
+from router.control.messages import Opened
+from router.interworker.region import Region
+from router.log import LEVELS, Log
+from router.telemetry.schema import Row
+from supervisor.composition import RouterCore
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.connections.connections import Connection, Link
+from supervisor.policy.denials import Kind
+from supervisor.processes.worker import Worker
+from supervisor.subsystem import Subsystem
+from supervisor.telemetry.child import LOG_MODULE, Message, TelemetryProcess
+
+ADDRESS: Final = "_local/$telemetry"
+RECORD: Final = key(LOCAL, "$telemetry")
+LATE: Final = 10  # seconds beyond an interval that the counters of a link that is gone stay
+MOST_NEWS: Final = 100_000  # that wait for the process, or to be saved by it
+PROPERTIES, DATA = 0x73, 0x75
+_NS: Final = 1_000_000_000
+
+
+class Telemetry(Subsystem):
+    """Owner: the supervisor."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, core: RouterCore, region: Region, version: str, log: Log, name: str
+    ) -> None:
+        """name: of the program."""
+        self._loop: Final = loop
+        self._core: Final = core
+        self._region: Final = region
+        self._version: Final = version
+        self._log: Final = log
+        self._name: Final = name
+        self._boot: Final = uuid.uuid4().hex
+        # Opened before the router may become another user; the process cannot write through it.
+        self._descriptor: Final = os.open(f"/proc/self/fd/{region.fd}", os.O_RDONLY | os.O_CLOEXEC)
+        self._configuration: Configuration | None = None
+        self._config: TelemetryConfig | None = None
+        self._process: TelemetryProcess | None = None
+        self._news: deque[Message] = deque(maxlen=MOST_NEWS)
+        # What processes were told since the last look whose rows are safe: another one is told again.
+        self._unsaved: deque[tuple[int, Message]] = deque(maxlen=MOST_NEWS)
+        # What the present process knows.
+        self._pending: dict[int, tuple[Link, int]] = {}  # links that it does not know, and how often it has asked since
+        self._addresses: set[str] = set()
+        self._denied: dict[Kind, int] = {}
+        core.links.when_added(self._link_added)
+
+    @property
+    def process(self) -> TelemetryProcess | None:
+        """The process, while telemetry is on."""
+        return self._process
+
+    # Life and configuration
+
+    def start(self, configuration: Configuration) -> None:
+        self._use(configuration)
+
+    def commit(self, change: ConfigurationChange) -> None:
+        self._event("reload" if change.whole else "configuration", change.new.path or "", {})
+        self._use(change.new)
+
+    def stop(self) -> None:
+        self._event("router", "stop", {})
+
+    async def finish(self) -> None:
+        """The workers have ended: write the last rows."""
+        if self._process is not None:
+            self._look_for_news()
+            for message in self._news:
+                self._process.send(message)
+            await self._process.finish()
+            self._process = None
+        os.close(self._descriptor)
+
+    def _use(self, configuration: Configuration) -> None:
+        found = next((each for each in configuration.others if isinstance(each, TelemetryConfig)), None)
+        before, self._config, self._configuration = self._config, found, configuration
+        if found == before:
+            return
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+        self._region.keep_links(0 if found is None else (found.interval_seconds + LATE) * _NS)
+        if found is not None:
+            self._process = TelemetryProcess(
+                self._loop, self._name, self._descriptor, self._log, self._started, self._received
+            )
+            self._process.start()
+
+    # Events
+
+    def connection_opened(self, connection: Connection, message: Opened) -> None:
+        if self._process is not None:
+            self._describe_connection(connection)
+            self._event("connection open", str(connection.number), _who(connection))
+
+    def connection_closed(self, connection: Connection) -> None:
+        if self._process is not None and connection.container is not None:
+            self._event("connection close", str(connection.number), _who(connection))
+            if connection.origin.role == INTER_ROUTER:
+                self._news.append({"gone": connection.number})
+
+    def link_dropped(self, worker: Worker, link: Link) -> None:
+        if self._pending.pop(link.identity, None) is not None and self._process is not None:
+            self._describe_link(link)
+
+    def _link_added(self, link: Link) -> None:
+        if self._process is not None:
+            self._pending[link.identity] = link, 0
+
+    def worker_lost(self, worker: Worker) -> None:
+        self._event("worker lost", str(worker.index), {})
+
+    def _event(self, kind: str, subject: str, detail: dict[str, str]) -> None:
+        if self._config is not None:
+            self._rows("event", [{"ts": _now(), "kind": kind, "subject": subject, "detail": detail}])
+
+    # The process
+
+    def _started(self) -> None:
+        """A process: tell it everything."""
+        config, configuration, process = self._config, self._configuration, self._process
+        assert config is not None
+        assert configuration is not None
+        assert process is not None
+        self._addresses = set()
+        self._news.extendleft(news for _, news in reversed(self._unsaved))
+        self._unsaved.clear()
+        self._pending = {identity: (link, 0) for identity, link in self._core.links.by_identity.items()}
+        router = configuration.router
+        process.send({
+            "setup": {
+                "path": config.path,
+                "router": router.id,
+                "boot": self._boot,
+                "interval": config.interval_seconds,
+                "period": config.file_seconds,
+                "max_megabytes": config.max_megabytes,
+                "keep_hours": config.keep_hours,
+            }
+        })  # fmt: skip
+        facts = {
+            "host": socket.gethostname(),
+            "cores": os.cpu_count() or 1,
+            "workers": router.workers,
+            "version": self._version,
+            "mode": router.mode,
+        }
+        self._rows("dim_router", [facts])
+        self._rows("dim_policy", [_limits(vhost) for vhost in configuration.vhosts])
+        for connection in self._core.connections.opened.values():
+            self._describe_connection(connection)
+
+    def _received(self, message: Message) -> None:
+        if "describe" in message:
+            self._answer(int(message["describe"]))
+        elif "saved" in message:
+            while self._unsaved and self._unsaved[0][0] <= message["saved"]:
+                self._unsaved.popleft()
+        elif "live" in message:
+            self._core.in_process.send(ADDRESS, _encode(str(message["live"]), message["rows"], self._router_id()))
+        elif "log" in message:
+            level = LEVELS.get(message["log"])
+            if level is not None:
+                self._log.write(level, LOG_MODULE, str(message["text"]))
+
+    def _answer(self, number: int) -> None:
+        """The process is about to look at the counters: tell it what is new."""
+        assert self._process is not None
+        self._look_for_news()
+        while self._news:
+            news = self._news.popleft()
+            self._unsaved.append((number, news))
+            self._process.send(news)
+        receives = self._config is not None and self._config.live and self._has_receivers()
+        self._process.send({"described": number, "receivers": receives})
+
+    def _router_id(self) -> str:
+        assert self._configuration is not None
+        return self._configuration.router.id
+
+    def _has_receivers(self) -> bool:
+        record = self._core.table.records.get(RECORD)
+        return record is not None and bool(record.consumers)
+
+    def _rows(self, table: str, rows: list[Row]) -> None:
+        if rows:
+            now = _now()
+            made = [{"boot_id": self._boot, **({"valid_from": now} if table != "event" else {}), **row} for row in rows]
+            self._news.append({"table": table, "rows": made})
+
+    # What is new
+
+    def _look_for_news(self) -> None:
+        """Describe links that have their addresses by now, and count refusals."""
+        for identity, (link, asked) in list(self._pending.items()):
+            if link.up or link.record is not None or asked:
+                del self._pending[identity]
+                self._describe_link(link)
+            else:
+                self._pending[identity] = link, asked + 1
+        for kind, count in self._core.policy.denials.counts.items():
+            more = count - self._denied.get(kind, 0)
+            if more:
+                self._denied[kind] = count
+                detail = {"group": kind.group, "reason": kind.reason, "count": str(more)}
+                self._event("policy denial", kind.vhost, detail)
+
+    def _describe_connection(self, connection: Connection) -> None:
+        tls = connection.tls
+        row: Row = {
+            "connection_id": connection.number,
+            "worker": connection.worker,
+            "container": connection.container,
+            "user": connection.user,
+            "vhost": connection.hostname,
+            "peer": connection.peer,
+            "listener": connection.origin.name,
+            "role": connection.origin.role,
+            "tls": None if tls is None else tls.protocol,
+        }
+        self._rows("dim_connection", [row])
+        if connection.origin.role == INTER_ROUTER:
+            peer = [connection.number, connection.container or "", connection.origin.cost]
+            self._news.append({"peer": peer})
+
+    def _describe_link(self, link: Link) -> None:
+        record, connection = link.record, link.connection
+        address = link.routed_to if record is None else _text(record.key)
+        known = [link.identity, connection.number, address]
+        self._news.append({"link": [link.worker, link.slot, link.generation, *known]})
+        row: Row = {
+            "link_id": link.identity,
+            "connection_id": connection.number,
+            "worker": link.worker,
+            "name": link.name,
+            "dir": "out" if link.consumer else "in",
+            "address": address,
+            "kind": link.kind,
+            "capacity": connection.origin.link_capacity,
+        }
+        self._rows("dim_link", [row])
+        if record is not None and record.key not in self._addresses:
+            self._addresses.add(record.key)
+            self._rows("dim_address", [{"address": address, "distribution": record.treatment}])
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _who(connection: Connection) -> dict[str, str]:
+    found = {
+        "container": connection.container,
+        "user": connection.user,
+        "peer": connection.peer,
+        "role": connection.origin.role,
+        "worker": str(connection.worker),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _text(record_key: str) -> str:
+    """An address as clients write it: the class, and the phase of a mobile one, are not theirs."""
+    return record_key[2:] if record_key.startswith("M") else record_key[1:]
+
+
+def _limits(vhost: VhostConfig) -> Row:
+    shown = {name: json.dumps(value) for name, value in vhost.values.items() if name not in ("hostname", "groups")}
+    return {"vhost": vhost.hostname, "user_group": "", "limits": shown}
+
+
+def _encode(table: str, rows: list[Row], router: str) -> bytes:
+    """A message with rows: the table is its subject, the rows are lines of JSON."""
+    null = encode_value(None)
+    properties = [null, null, encode_string(ADDRESS), encode_string(table), null, null]
+    lines = b"".join(json.dumps({"router": router, **row}).encode() + b"\n" for row in rows)
+    octets: bytes = encode_described(PROPERTIES, [*properties, encode_symbol("application/x-ndjson")])
+    return octets + b"\x00\x53" + bytes([DATA]) + bytes(encode_binary(lines))

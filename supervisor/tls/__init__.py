@@ -1,0 +1,1 @@
+"""TLS: the credentials of sslProfiles, from the files to the workers, and the names of users in certificates."""

@@ -1,0 +1,52 @@
+"""The user that a client certificate stands for (security.md S-8, T-20 to T-23). No input or output here."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from router.control.messages import Tls
+from router.tls.profile import unknown_letter
+
+EXTERNAL: Final = "EXTERNAL"
+SEPARATOR: Final = ";"
+_FIELDS: Final = {"c": "C", "s": "ST", "l": "L", "o": "O", "u": "OU", "n": "CN"}
+_DIGESTS: Final = "125"  # SHA-1, SHA-256, SHA-512, as `Tls.fingerprints` has them
+_SPECIAL: Final = frozenset(',+"\\<>;=')  # in a name: RFC 4514 wants a backslash before them
+
+Subject = Sequence[tuple[str, str]]
+
+
+def user_of(
+    mechanism: str | None, user: str | None, tls: Tls | None, uid_format: str | None, names: Mapping[str, str] | None
+) -> str | None:
+    """The user of a client's connection. user: the one that SASL tells, if it does.
+
+    uid_format, names: of the listener's sslProfile.
+    """
+    if tls is None:
+        return user
+    if mechanism is None:
+        return None if tls.subject is None else distinguished_name(tls.subject)
+    if mechanism != EXTERNAL or tls.subject is None:
+        return user
+    uid = None if uid_format is None or unknown_letter(uid_format) else formatted(uid_format, tls)
+    if uid is None:
+        return distinguished_name(tls.subject)
+    return (names or {}).get(uid) or uid
+
+
+def formatted(uid_format: str, tls: Tls) -> str | None:
+    """What a valid `uidFormat` makes of a certificate; None: it has none of the fields."""
+    fields: dict[str, str] = {}
+    for name, value in tls.subject or ():
+        fields.setdefault(name, value)  # the first, where there are several
+    parts = [tls.fingerprints.get(each) if each in _DIGESTS else fields.get(_FIELDS[each]) for each in uid_format]
+    return SEPARATOR.join(part for part in parts if part) or None
+
+
+def distinguished_name(subject: Subject) -> str | None:
+    """As `C=US,O=Client,CN=host`, in the order of the certificate. No value can look like a further field."""
+    return ",".join(f"{name}={_escaped(value)}" for name, value in subject) or None
+
+
+def _escaped(value: str) -> str:
+    return "".join(f"\\{each}" if each in _SPECIAL else each for each in value)

@@ -1,0 +1,429 @@
+"""The sslProfiles of a router: which credentials workers have, and why newer ones are not used.
+
+Workers know credentials by the name of the profile. One that listeners or connectors name and that is not there is
+made up, empty: then a listener refuses every connection, and a connector trusts what the system does (security.md T-12,
+T-13). One that is deleted while they name it stays as it was (security.md T-1), until the configuration is read again.
+"""
+
+import asyncio
+import hashlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from router.config.entities import Configuration, ConnectorConfig, EndpointConfig, ListenerConfig, SslProfileConfig
+from router.control.messages import Opened
+from router.control.ops import Credentials, CredentialsGone, CredentialsOp, Op
+from router.log import ERROR, INFO, WARNING, Log
+from router.tls.profile import Fault, Material, Remark, Use, read_profile, unknown_letter, use_of, uses_of
+from supervisor.addresses.table import Table
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.configuration.errors import ChangeError
+from supervisor.connections.connections import Connection
+from supervisor.processes.epochs import Epochs
+from supervisor.runtime.threads import Threads
+from supervisor.runtime.waker import Waker
+from supervisor.subsystem import NEVER, LiveAttributes, Subsystem
+from supervisor.tls.identity import EXTERNAL, user_of
+
+READ_SECONDS: Final = 30.0  # for reading all files of a change
+MAX_READERS: Final = 4  # threads that do
+TICKET_KEY: Final = 80  # octets: OpenSSL's
+SECRET: Final = 64
+ROTATION: Final = 86400.0  # seconds for which tickets are of use
+DAY: Final = 86400
+WARN_DAYS: Final = (30, 7, 1)  # until certificates expire
+_LEVELS: Final = {"error": ERROR, "warning": WARNING, "info": INFO}
+_NOTHING: Final = Material(Credentials(), None, None, (), None, (), b"")
+
+_Job = tuple[SslProfileConfig, frozenset[Use]]
+_Jobs = Mapping[str, _Job]
+Materials = Mapping[str, Material]
+
+
+class TlsStartError(Exception):
+    """The router cannot start; the text is the reason."""
+
+
+class Held:
+    """A profile, and what workers have of it. Owner: TlsProfiles.
+
+    config: None: listeners or connectors name it, and it is not there. material: what is in use. newest: what was read
+    last, in use or not. problem: why that is not used.
+    """
+
+    __slots__ = ("config", "material", "newest", "problem", "warned")
+
+    def __init__(self, config: SslProfileConfig | None, material: Material) -> None:
+        self.config = config
+        self.material = material
+        self.newest = material
+        self.problem: str | None = None
+        self.warned: int | None = None  # days until expiry that were warned of last
+
+    @property
+    def usable(self) -> bool:
+        """Whether connections can be made with what is in use."""
+        return self.config is not None and not self.material.faults
+
+    def copy(self) -> "Held":
+        """The same, for later."""
+        other = Held(self.config, self.material)
+        other.newest, other.problem, other.warned = self.newest, self.problem, self.warned
+        return other
+
+
+class TlsProfiles(Subsystem):
+    """All profiles, by name. Owner: the core."""
+
+    def __init__(self, table: Table, epochs: Epochs[Any], waker: Waker, log: Log) -> None:
+        self.held: Final[dict[str, Held]] = {}
+        self._table: Final = table
+        self._epochs: Final = epochs
+        self._waker: Final = waker
+        self._log: Final = log
+        self._uses: dict[str, Counter[Use]] = {}  # of listeners and connectors, by name of the profile
+        self._secret = os.urandom(SECRET)  # of which the keys of tickets are made
+        self._rotation = NEVER  # when it is replaced
+        self._threads: Threads | None = None
+        self._before: dict[str, Held] = {}  # as they were before the last change
+        self._first: Callable[[], None] | None = None
+        self._replaced: Callable[[SslProfileConfig, int], None] | None = None
+
+    def when_replaced(self, call: Callable[[SslProfileConfig, int], None]) -> None:
+        """Call with the profile when all workers use new credentials instead of others, and with the epoch from which
+        on each does."""
+        self._replaced = call
+
+    def when_held(self, call: Callable[[], None]) -> None:
+        """Call when there are profiles for the first time."""
+        self._first = call
+
+    # The start
+
+    async def load(self, configuration: Configuration) -> None:
+        """Read the profiles that the router starts with. Raises TlsStartError."""
+        jobs = _jobs(configuration)
+        try:
+            materials = await self._read(jobs) if jobs else {}
+        except (OSError, TimeoutError) as error:
+            raise TlsStartError(f"The files of sslProfiles cannot be read: {error.strerror or error}") from error
+        for name, material in materials.items():
+            if material.names_fault is not None:
+                raise TlsStartError(f"sslProfile '{name}': {material.names_fault}")
+        self._count_all(configuration)
+        for name, material in materials.items():
+            self._use(name, jobs[name][0], material)
+        self._settle()
+
+    # Changes of the configuration
+
+    def gather(self, change: ConfigurationChange) -> "asyncio.Future[Materials] | None":
+        """Read the files of profiles that change, and all in a reload."""
+        jobs = _jobs(change.new) if change.whole else self._jobs_of(change)
+        return self._waker.loop.create_task(self._gathered(jobs)) if jobs else None
+
+    def _jobs_of(self, change: ConfigurationChange) -> _Jobs:
+        jobs: dict[str, _Job] = {}
+        added: dict[str, set[Use]] = {}
+        for endpoint in _endpoints(change):
+            name = endpoint.ssl_profile
+            if name is not None and use_of(endpoint) not in self._uses.get(name, ()):
+                added.setdefault(name, set()).add(use_of(endpoint))
+        made = {profile.name: profile for profile in change.made(SslProfileConfig)}
+        for name in {*made, *added}:
+            held = self.held.get(name)
+            config = made.get(name) or (None if held is None else held.config)
+            if config is not None:
+                jobs[name] = config, frozenset({*self._uses.get(name, ()), *added.get(name, ())})
+        return jobs
+
+    async def _gathered(self, jobs: _Jobs) -> Materials:
+        try:
+            return await self._read(jobs)
+        except (OSError, TimeoutError) as error:
+            raise ChangeError(500, f"The files of sslProfiles cannot be read: {error.strerror or error}") from error
+
+    def prepare(self, change: ConfigurationChange) -> None:
+        """What works is not replaced by what does not; a file of names has to be there as at the start."""
+        materials: Materials = change.gathered.get(self, {})
+        for each in change.entities:
+            if isinstance(each.old, SslProfileConfig) and isinstance(each.new, SslProfileConfig):
+                found, held = materials[each.new.name], self.held[each.new.name]
+                if found.faults and held.usable:
+                    raise ChangeError(400, f"sslProfile '{each.new.name}': {found.faults[0]}")
+        if change.whole and not change.undo:
+            for name, found in materials.items():
+                known = self.held.get(name)
+                if found.names_fault is not None and (known is None or known.material.names is None):
+                    raise ChangeError(500, f"sslProfile '{name}': {found.names_fault}")
+
+    def commit(self, change: ConfigurationChange) -> None:
+        if change.undo:
+            self._restore()
+            return
+        if not any(change.concerns(kind) for kind in (SslProfileConfig, ListenerConfig, ConnectorConfig)):
+            return
+        materials: Materials = change.gathered.pop(self, {})
+        self._before = {name: held.copy() for name, held in self.held.items()}
+        if change.whole:
+            self._count_all(change.new)
+            configs = {profile.name: profile for profile in change.new.ssl_profiles}
+            for name in [name for name, held in self.held.items() if held.config is not None and name not in configs]:
+                self._forget(name)
+        else:
+            for each in change.entities:
+                self._count(each.old, -1)
+                self._count(each.new, 1)
+            configs = {name: held.config for name, held in self.held.items() if held.config is not None}
+            configs |= {profile.name: profile for profile in change.made(SslProfileConfig)}
+            for gone in change.removed(SslProfileConfig):
+                if not self._uses.get(gone.name):
+                    self._forget(gone.name)
+        for name, material in materials.items():
+            self._use(name, configs[name], material)
+        self._settle()
+
+    def discard(self, change: ConfigurationChange) -> None:
+        change.gathered.pop(self, None)
+
+    def _restore(self) -> None:
+        """Have what was there before the last change."""
+        for name in [*self.held]:
+            if name not in self._before:
+                self._forget(name)
+        for name, held in self._before.items():
+            present = self.held.get(name)
+            self.held[name] = held
+            if present is None or present.material.digest != held.material.digest:
+                self._table.change(self._op(name))
+
+    def _count_all(self, configuration: Configuration) -> None:
+        self._uses = {}
+        for endpoint in (*configuration.listeners, *configuration.connectors):
+            self._count(endpoint, 1)
+
+    def _count(self, entity: object, step: int) -> None:
+        if isinstance(entity, EndpointConfig) and entity.ssl_profile is not None:
+            uses = self._uses.setdefault(entity.ssl_profile, Counter())
+            uses[use_of(entity)] += step
+            if uses[use_of(entity)] <= 0:
+                del uses[use_of(entity)]
+
+    def _settle(self) -> None:
+        """Workers know what is named and not there; what nobody names and is not there goes."""
+        for name, uses in self._uses.items():
+            if uses and name not in self.held:
+                self.held[name] = Held(None, _NOTHING)
+                self.held[name].problem = "there is no such sslProfile"
+                self._log.warning("CONN_MGR", f"There is no sslProfile '{name}', which listeners or connectors name")
+                self._table.change(self._op(name))
+        for name in [name for name, held in self.held.items() if held.config is None and not self._uses.get(name)]:
+            self._forget(name)
+        if self._rotation == NEVER and self.held:
+            self._rotation = time.monotonic() + ROTATION
+            if self._first is not None:
+                self._first()
+
+    # Files
+
+    def read(self, names: Iterable[str]) -> "asyncio.Future[Materials]":
+        """Read the files of profiles that are there, in a thread."""
+        jobs: dict[str, _Job] = {}
+        for name in names:
+            config = self.held[name].config
+            if config is not None:
+                jobs[name] = config, frozenset(self._uses.get(name, ()))
+        return self._read(jobs)
+
+    def take(self, config: SslProfileConfig, material: Material) -> None:
+        """The files of a profile have been read again; nothing, if it has changed meanwhile."""
+        held = self.held.get(config.name)
+        if held is not None and held.config is config:
+            self._use(config.name, config, material)
+            self._waker.wake()
+
+    def _read(self, jobs: _Jobs) -> "asyncio.Future[Materials]":
+        if self._threads is None:
+            self._threads = Threads(self._waker.loop, "sslProfile", MAX_READERS)
+        return self._threads.run(partial(_read_all, jobs), READ_SECONDS)
+
+    def _use(self, name: str, config: SslProfileConfig, material: Material) -> None:
+        """Use what was read, unless it is broken and there is something that is not."""
+        held = self.held.get(name)
+        new = held is None or held.config is None
+        if held is None:
+            held = self.held[name] = Held(None, _NOTHING)
+        before, was_usable, read_before = held.material, held.usable, held.newest
+        held.config, held.newest = config, material
+        if new:
+            self._log.info("CONN_MGR", f"Created SSL Profile with name {name} ")
+            if config.uid_format is not None and config.uid_mapping_file is not None:
+                text = f"Added profile name {name}, profile file location {config.uid_mapping_file}"
+                self._log.info("DISPLAYNAME", f"{text} to DisplayNameService")
+        self._remark(material.remarks, () if new else read_before.remarks)
+        self._tell_faults(held, material, () if new else read_before.faults, kept=was_usable)
+        if material.names_fault is not None:
+            if new or material.names_fault != read_before.names_fault:
+                kept = "" if before.names is None else "; the names before stay in use"
+                self._log.error("DISPLAYNAME", f"sslProfile '{name}': {material.names_fault}{kept}")
+            material = replace(material, names=before.names)
+        if material.faults and was_usable:
+            held.material = replace(before, names=material.names)
+            return
+        held.material = material
+        if new or material.digest != before.digest:
+            epoch = self._table.change(self._op(name))
+            held.warned = None
+            if was_usable:
+                self._epochs.call_when_all(epoch, lambda: self._in_use(config, epoch))
+        self.look_at_expiry(name)
+
+    def _in_use(self, config: SslProfileConfig, epoch: int) -> None:
+        self._log.notice("CONN_MGR", f"sslProfile '{config.name}': new credentials are in use")
+        if self._replaced is not None:
+            self._replaced(config, epoch)
+
+    def _tell_faults(self, held: Held, material: Material, before: Iterable[Fault], *, kept: bool) -> None:
+        assert held.config is not None
+        if not material.faults:
+            if held.problem is not None:
+                self._log.notice("CONN_MGR", f"sslProfile '{held.config.name}' has no faults any more")
+            held.problem = None
+            return
+        held.problem = f"{material.faults[0]}" + ("; the credentials before stay in use" if kept else "")
+        for fault in material.faults:
+            if fault not in before:
+                name = f"sslProfile '{held.config.name}'{_at(held.config, fault)}"
+                text = "the credentials before stay in use" if kept else "connections are refused"
+                self._log.error("CONN_MGR", f"{name}: {fault}; {text}")
+
+    def _remark(self, remarks: Iterable[Remark], before: Iterable[Remark]) -> None:
+        for module, level, text in remarks:
+            if (module, level, text) not in before:
+                self._log.write(_LEVELS[level], module, text)
+
+    # Expiry
+
+    def days_left(self, name: str) -> int | None:
+        """Whole days until the first certificate of a profile expires; None: it has none."""
+        held = self.held.get(name)
+        if held is None or held.material.expires is None:
+            return None
+        return int((held.material.expires - time.time()) // DAY)
+
+    def states(self) -> list[tuple[str, bool, str]]:
+        """Of each profile its name, whether connections can be made with it, and what there is to say about that."""
+        found = []
+        for name, held in self.held.items():
+            days = self.days_left(name)
+            text = "in use" if days is None else f"in use, the certificate expires in {days} days"
+            if days is not None and days < 0:
+                text = "in use, the certificate has expired"
+            found.append((name, held.usable, text if held.problem is None else held.problem))
+        return found
+
+    def credentials(self, name: str) -> Credentials | None:
+        """What is in use of a profile; None: it cannot be used."""
+        held = self.held.get(name)
+        return held.material.credentials if held is not None and held.usable else None
+
+    def look_at_expiry(self, name: str) -> None:
+        """Warn when certificates expire soon, once for each number of days."""
+        held, left = self.held[name], self.days_left(name)
+        if left is None:
+            return
+        due = min((days for days in WARN_DAYS if left < days), default=None)
+        due = -1 if left < 0 else due
+        if due is None or due == held.warned:
+            return
+        held.warned = due
+        if left < 0:
+            self._log.error("CONN_MGR", f"sslProfile '{name}': the certificate has expired")
+        else:
+            unit = "day" if left == 1 else "days"
+            self._log.warning("CONN_MGR", f"sslProfile '{name}': the certificate expires in {left} {unit}")
+
+    # What others want to know
+
+    def live_attributes(self) -> Mapping[str, LiveAttributes]:
+        return {SslProfileConfig.type: self.shown}
+
+    def shown(self, config: SslProfileConfig) -> Mapping[str, Any]:
+        """What management shows of a profile beside what is configured."""
+        return {"expiresInDays": self.days_left(config.name)}
+
+    def user_of(self, connection: Connection, message: Opened) -> str | None:
+        """The user of a connection whose open has come."""
+        if connection.initiator is not None:
+            return message.user
+        name = connection.origin.ssl_profile
+        held = None if name is None else self.held.get(name)
+        uid_format = None if held is None or held.config is None else held.config.uid_format
+        if message.mechanism == EXTERNAL and uid_format and (letter := unknown_letter(uid_format)):
+            self._log.critical("SERVER", f"[C{connection.number}] Unrecognized component '{letter}' in uidFormat ")
+        names = None if held is None else held.material.names
+        return user_of(message.mechanism, message.user, message.tls, uid_format, names)
+
+    # Workers
+
+    def snapshot_ops(self) -> Iterable[Op]:
+        return [self._op(name) for name in self.held]
+
+    @property
+    def deadline(self) -> float:
+        return self._rotation
+
+    def step(self) -> None:
+        """From time to time tickets of sessions get another key."""
+        if time.monotonic() >= self._rotation:
+            self._rotation = time.monotonic() + ROTATION
+            self._secret = os.urandom(SECRET)
+            for name in self.held:
+                self._table.change(self._op(name))
+
+    def _op(self, name: str) -> CredentialsOp:
+        """Tickets have a key for each set of credentials: a session counts for no other."""
+        material = self.held[name].material
+        key = hashlib.shake_256(self._secret + material.digest + name.encode()).digest(TICKET_KEY)
+        return CredentialsOp(name, _with_key(material.credentials, key))
+
+    def _forget(self, name: str) -> None:
+        del self.held[name]
+        self._table.change(CredentialsGone(name))
+
+
+def _with_key(credentials: Credentials, key: bytes) -> Credentials:
+    return Credentials(
+        certificates=credentials.certificates,
+        key=credentials.key,
+        password=credentials.password,
+        trusted=credentials.trusted,
+        ciphers=credentials.ciphers,
+        protocols=credentials.protocols,
+        ticket_key=key,
+    )
+
+
+def _jobs(configuration: Configuration) -> _Jobs:
+    uses = uses_of(configuration)
+    return {each.name: (each, frozenset(uses.get(each.name, ()))) for each in configuration.ssl_profiles}
+
+
+def _read_all(jobs: _Jobs) -> Materials:
+    return {name: read_profile(config, uses) for name, (config, uses) in jobs.items()}
+
+
+def _endpoints(change: ConfigurationChange) -> Iterable[EndpointConfig]:
+    yield from change.made(ListenerConfig)
+    yield from change.made(ConnectorConfig)
+
+
+def _at(config: SslProfileConfig, fault: Fault) -> str:
+    """The line of the configuration file that a fault is about."""
+    line = config.lines.get(fault.attribute, config.line)
+    return f" (line {line})" if line else ""

@@ -1,0 +1,101 @@
+"""Closes connections that were made with credentials which others have replaced, at the pace of their profile."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+from router.config.entities import SslProfileConfig
+from router.control.messages import Opened
+from router.log import Log
+from supervisor.connections.connections import Connection
+from supervisor.connections.registry import Connections
+from supervisor.processes.worker import Worker
+from supervisor.runtime.waker import Cancellable, Waker
+from supervisor.subsystem import Subsystem
+from supervisor.tls.profiles import TlsProfiles
+
+FORCED: Final = "amqp:connection:forced"
+STEPS_A_SECOND: Final = 20  # at most: a high pace closes several connections a step
+
+
+class Retirement(Subsystem):
+    """Connections on their way out. Owner: the core."""
+
+    def __init__(
+        self,
+        profiles: TlsProfiles,
+        connections: Connections,
+        workers: Mapping[int, Worker],
+        waker: Waker,
+        log: Log,
+    ) -> None:
+        self._connections: Final = connections
+        self._workers: Final = workers
+        self._waker: Final = waker
+        self._log: Final = log
+        self._waiting: dict[str, deque[Connection]] = {}  # open ones, by name of the profile
+        self._pace: dict[str, int] = {}  # a second
+        self._timers: dict[str, Cancellable] = {}
+        self._unopened: dict[int, Connection] = {}  # whose turn comes when they are open
+        profiles.when_replaced(self._replaced)
+
+    def _replaced(self, config: SslProfileConfig, epoch: int) -> None:
+        """A connection that its worker got before it acknowledged the new credentials was made with others, or may
+        have been."""
+        if not config.retires_old:
+            return
+        name = config.name
+        waiting = self._waiting.setdefault(name, deque())
+        known = {connection.number for connection in waiting}
+        for worker in self._workers.values():
+            for number, connection in worker.connections.items():
+                if connection.origin.ssl_profile != name or number in known or connection.epoch >= epoch:
+                    continue
+                if not connection.opened:
+                    self._unopened[number] = connection
+                elif connection.tls is not None:
+                    waiting.append(connection)
+        self._pace[name] = config.retired_per_second
+        if waiting:
+            unit = "connection is" if len(waiting) == 1 else "connections are"
+            text = f"{len(waiting)} {unit} closed, {config.retired_per_second} a second"
+            self._log.notice("CONN_MGR", f"sslProfile '{name}': {text}")
+        self._go_on(name)
+
+    def connection_opened(self, connection: Connection, message: Opened) -> None:
+        name = connection.origin.ssl_profile
+        if self._unopened.pop(connection.number, None) is None or connection.tls is None or name is None:
+            return
+        self._waiting.setdefault(name, deque()).append(connection)
+        self._go_on(name)
+
+    def connection_closed(self, connection: Connection) -> None:
+        self._unopened.pop(connection.number, None)
+
+    def stop(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers = {}
+        self._waiting = {}
+
+    def _go_on(self, name: str) -> None:
+        if self._waiting.get(name) and name not in self._timers:
+            pace = self._pace[name]
+            self._timers[name] = self._waker.later(_at_a_time(pace) / pace, lambda: self._step(name))
+
+    def _step(self, name: str) -> None:
+        del self._timers[name]
+        waiting, left = self._waiting[name], _at_a_time(self._pace[name])
+        text = f"The credentials of sslProfile '{name}' have been replaced: connect again"
+        while waiting and left:
+            connection = waiting.popleft()
+            if connection.opened and not connection.closing and connection.number in self._connections.opened:
+                self._connections.close(connection, FORCED, text)
+                left -= 1
+        self._waker.wake()
+        self._go_on(name)
+
+
+def _at_a_time(pace: int) -> int:
+    """Connections that one step closes."""
+    return -(-pace // STEPS_A_SECOND)

@@ -1,0 +1,105 @@
+"""Notices that files of sslProfiles have changed, also behind a symbolic link that now leads elsewhere.
+
+Once a second a thread asks for the state of each file, with links followed. When a state differs, and is the same a
+second later (whoever replaces a certificate and its key does so one after the other), the files of the profile are
+read again; the contents decide whether anything is new.
+"""
+
+import asyncio
+import os
+import traceback
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from router.config.entities import Configuration, SslProfileConfig
+from router.log import WARNING, Log
+from router.tls.profile import files_of
+from supervisor.runtime.threads import Threads
+from supervisor.subsystem import Subsystem
+from supervisor.tls.profiles import Materials, TlsProfiles
+
+INTERVAL: Final = 1.0  # seconds between two looks
+LOOK_SECONDS: Final = 10.0  # for one look at all files
+MAX_THREADS: Final = 4  # looks that hang
+
+_State = tuple[int, ...] | None  # None: it cannot be found
+_States = tuple[_State, ...]
+
+
+class CredentialWatch(Subsystem):
+    """Looks at the files of all profiles. Owner: the core."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, profiles: TlsProfiles, log: Log) -> None:
+        self._loop: Final = loop
+        self._profiles: Final = profiles
+        self._log: Final = log
+        self._task: asyncio.Task[None] | None = None
+        # By name: the files as they were when they were read last, and as they have been since the last look.
+        self._read: dict[str, tuple[SslProfileConfig, _States]] = {}
+        self._seen: dict[str, _States] = {}
+
+    def start(self, configuration: Configuration) -> None:
+        self._task = self._loop.create_task(self._run())
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        threads = Threads(self._loop, "credentials", MAX_THREADS)
+        while True:
+            try:
+                await self._look(threads)
+            except OSError as error:
+                text = f"Files of sslProfiles cannot be looked at: {error.strerror or error}"
+                self._log.repeated(WARNING, "CONN_MGR", "credentials", text)
+            except Exception:  # noqa: BLE001 - logged with its trace; the next look comes all the same
+                self._log.critical("CONN_MGR", f"Files of sslProfiles not looked at: {traceback.format_exc()}".rstrip())
+            await asyncio.sleep(INTERVAL)
+
+    async def _look(self, threads: Threads) -> None:
+        """Raises OSError, also when it takes too long."""
+        configs = {name: held.config for name, held in self._profiles.held.items() if held.config is not None}
+        if not configs:
+            return
+        files = {name: files_of(config) for name, config in configs.items()}
+        states = await threads.run(partial(_states, files), LOOK_SECONDS)
+        due = []
+        for name, config in configs.items():
+            read = self._read.get(name)
+            # Of a profile that has just been configured, files may have changed since they were read for that.
+            known = read is not None and read[0] is config and read[1] == states[name]
+            if not known and states[name] == self._seen.get(name):
+                due.append(name)
+        self._seen = states
+        self._read = {name: read for name, read in self._read.items() if name in configs}
+        for name in configs:
+            if name in self._profiles.held:
+                self._profiles.look_at_expiry(name)
+        if due:
+            await self._renew({name: configs[name] for name in due})
+            for name in due:
+                self._read[name] = configs[name], states[name]
+
+    async def _renew(self, configs: Mapping[str, SslProfileConfig]) -> None:
+        names = [name for name, config in configs.items() if self._is_current(name, config)]
+        materials: Materials = await self._profiles.read(names)
+        for name, material in materials.items():
+            self._profiles.take(configs[name], material)
+
+    def _is_current(self, name: str, config: SslProfileConfig) -> bool:
+        held = self._profiles.held.get(name)
+        return held is not None and held.config is config
+
+
+def _states(files: Mapping[str, Sequence[str]]) -> dict[str, _States]:
+    return {name: tuple(map(_state, paths)) for name, paths in files.items()}
+
+
+def _state(path: str) -> _State:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

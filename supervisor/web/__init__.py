@@ -1,0 +1,1 @@
+"""HTTP: sockets, limits, and which page is answered to which path."""

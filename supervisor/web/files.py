@@ -1,0 +1,100 @@
+"""Files of `httpRootDir` as pages (brokers-and-edge.md H-2), read in threads: a file system may hang."""
+
+import asyncio
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from supervisor.runtime.threads import Threads
+
+INDEX: Final = "index.html"
+MOST_OCTETS: Final = 16 << 20  # of a file
+MOST_READERS: Final = 8
+READ_SECONDS: Final = 5.0
+
+_TEXT: Final = {
+    ".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript",
+    ".txt": "text/plain", ".md": "text/plain", ".csv": "text/csv", ".svg": "image/svg+xml", ".xml": "application/xml",
+}  # fmt: skip
+_TYPES: Final = {
+    **{suffix: f"{name}; charset=utf-8" for suffix, name in _TEXT.items()},
+    ".json": "application/json", ".map": "application/json", ".webmanifest": "application/manifest+json",
+    ".wasm": "application/wasm", ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg",
+    ".gif": "image/gif", ".webp": "image/webp", ".ico": "image/x-icon", ".woff": "font/woff", ".woff2": "font/woff2",
+    ".ttf": "font/ttf", ".pdf": "application/pdf",
+}  # fmt: skip
+# A page works with what its own directory has, and speaks to routers; no other page may show it inside of itself.
+_POLICY: Final = (
+    "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+# The console needs nothing but its own files and the WebSocket of its own listener.
+_CONSOLE_POLICY: Final = (
+    "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": _POLICY,
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+CONSOLE_HEADERS: Final[Mapping[str, str]] = {**HEADERS, "Content-Security-Policy": _CONSOLE_POLICY}
+# Where `make console` builds it; the package carries it. Beside each file is a compressed one.
+CONSOLE: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "console")
+COMPRESSED: Final = ".gz"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that was read. `etag` changes with it."""
+
+    body: bytes
+    content_type: str
+    etag: str
+
+
+class Files:
+    """Finds files. Owner: the pages of the HTTP service."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._threads: Final = Threads(loop, "files", MOST_READERS)
+
+    async def find(self, root: str, path: str, compressed: str = "") -> File | None:
+        """The file of a path without its escapes; None: there is none. compressed: read the file beside it whose name
+        ends so, too. Raises OSError and TimeoutError: it cannot be read now."""
+        parts = path.removeprefix("/").split("/")
+        parts[-1] = parts[-1] or INDEX
+        if not path.startswith("/") or not all(map(_is_name, parts)):
+            return None
+        return await self._threads.run(lambda: _read(root, parts, compressed), READ_SECONDS)
+
+
+def _is_name(part: str) -> bool:
+    """Whether a part of a path may name a file or directory: none that is hidden, and no way up."""
+    return bool(part) and not part.startswith(".") and "\\" not in part and part.isprintable()
+
+
+def _read(root: str, parts: list[str], compressed: str) -> File | None:
+    """Links may lead anywhere below the root. Raises OSError."""
+    top = os.path.realpath(root)
+    place = os.path.realpath(os.path.join(top, *parts) + compressed)
+    if os.path.commonpath((top, place)) != top:
+        return None
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        if status.st_size > MOST_OCTETS:
+            raise OSError(f"{place} has {status.st_size} octets, and at most {MOST_OCTETS} are served")
+        suffix = os.path.splitext(place.removesuffix(compressed))[1].lower()
+        content_type = _TYPES.get(suffix, "application/octet-stream")
+        with open(descriptor, "rb", closefd=False) as file:
+            return File(file.read(MOST_OCTETS), content_type, f'"{status.st_mtime_ns:x}-{status.st_size:x}"')
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,171 @@
+"""TLS of HTTP listeners: contexts of the standard library, made of the credentials of sslProfiles."""
+
+import os
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from math import inf
+from typing import Any, Final, TypeVar
+
+from router.tls.context import default_ciphers
+
+from router.control.ops import Credentials
+from router.log import ERROR, Log
+from supervisor.tls.profiles import TlsProfiles
+
+_VERSIONS: Final = {
+    "TLSv1": ssl.TLSVersion.TLSv1,
+    "TLSv1.1": ssl.TLSVersion.TLSv1_1,
+    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
+    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
+}
+_WITHOUT: Final = {
+    "TLSv1": ssl.OP_NO_TLSv1,
+    "TLSv1.1": ssl.OP_NO_TLSv1_1,
+    "TLSv1.2": ssl.OP_NO_TLSv1_2,
+    "TLSv1.3": ssl.OP_NO_TLSv1_3,
+}
+_DEFAULT: Final = ["TLSv1.2", "TLSv1.3"]
+
+PIECE: Final = 512  # octets that OpenSSL gets at once
+# Octets of records without data: longer than the longest record with data. OpenSSL would go on as long as there are
+# any, and a change of keys costs far more than it costs to send a made one again.
+MOST_WITHOUT_DATA: Final = 20_000
+
+_Result = TypeVar("_Result")
+
+
+class _Connection(ssl.SSLObject):
+    """A connection that does not let its peer keep the event loop busy with records without data."""
+
+    received: ssl.MemoryBIO  # from the socket, not seen by OpenSSL yet
+    inside: ssl.MemoryBIO  # what OpenSSL reads from
+    without_data = 0
+
+    def do_handshake(self) -> None:
+        """OpenSSL bounds what it takes for it."""
+        self._fed(super().do_handshake)
+        self.without_data = 0
+
+    def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002 - the names of the library
+        """Raises SSLError, too, when too much comes that is no data."""
+        found = self._fed(partial(super().read, len, buffer), MOST_WITHOUT_DATA)
+        self.without_data = 0
+        return found
+
+    def unwrap(self) -> None:
+        """See `read`."""
+        self._fed(super().unwrap, MOST_WITHOUT_DATA)
+
+    def _fed(self, step: Callable[[], _Result], most: float = inf) -> _Result:
+        """The result of a step, which gets what it asks for."""
+        while True:
+            try:
+                return step()
+            except ssl.SSLWantReadError:
+                piece = self.received.read(PIECE)
+                if piece:
+                    self.inside.write(piece)
+                elif self.received.eof and not self.inside.eof:
+                    self.inside.write_eof()
+                else:
+                    raise
+            self.without_data += len(piece)
+            if self.without_data > most:
+                raise ssl.SSLError(ssl.SSL_ERROR_SSL, "too many records without data")
+
+
+class _Context(ssl.SSLContext):
+    """Makes such connections."""
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *given: Any, **named: Any) -> ssl.SSLObject:
+        """See SSLContext."""
+        inside = ssl.MemoryBIO()
+        made = super().wrap_bio(inside, outgoing, *given, **named)
+        assert isinstance(made, _Connection)
+        made.received, made.inside = incoming, inside
+        return made
+
+
+_Context.sslobject_class = _Connection
+
+
+class HttpsContexts:
+    """A context for each profile, of the credentials that are in use. Owner: the HTTP service."""
+
+    def __init__(self, profiles: TlsProfiles, log: Log) -> None:
+        self._profiles: Final = profiles
+        self._log: Final = log
+        self._made: dict[tuple[str, bool], tuple[Credentials, ssl.SSLContext | None]] = {}
+
+    def context(self, name: str, verify_peer: bool) -> ssl.SSLContext | None:
+        """What a new connection is made with; None: there is nothing that works."""
+        credentials = self._profiles.credentials(name)
+        if credentials is None:
+            return None
+        verify_peer = verify_peer and credentials.trusted is not None
+        made = self._made.get((name, verify_peer))
+        if made is None or made[0] is not credentials:
+            made = self._made[name, verify_peer] = credentials, self._make(name, credentials, verify_peer)
+        return made[1]
+
+    def _make(self, name: str, credentials: Credentials, verify_peer: bool) -> ssl.SSLContext | None:
+        try:
+            return _context(credentials, verify_peer)
+        except (OSError, ValueError) as error:  # SSLError is an OSError
+            reason = getattr(error, "strerror", None) or str(error)
+            self._log.repeated(ERROR, "HTTP", name, f"sslProfile '{name}' cannot be used: {reason}")
+            return None
+
+
+def _context(credentials: Credentials, verify_peer: bool) -> ssl.SSLContext:
+    """Raises OSError and ValueError."""
+    context = _Context(ssl.PROTOCOL_TLS_SERVER)
+    names = credentials.protocols or _DEFAULT
+    numbers = [_VERSIONS[name] for name in names]
+    context.minimum_version, context.maximum_version = min(numbers), max(numbers)
+    for name, option in _WITHOUT.items():
+        if name not in names:
+            context.options |= option
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    # A session that was made where nobody asked for a certificate counts for nobody where one is needed.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    ciphers = credentials.ciphers or default_ciphers(credentials.protocols)
+    if ciphers is not None:
+        context.set_ciphers(ciphers)
+    _load(context, credentials)
+    if credentials.trusted is not None:
+        _trust(context, credentials.trusted)
+    context.verify_mode = ssl.CERT_REQUIRED if verify_peer else ssl.CERT_NONE
+    return context
+
+
+def _load(context: ssl.SSLContext, credentials: Credentials) -> None:
+    if credentials.certificates is None:
+        raise ValueError("there is no certificate")
+    parts = [credentials.certificates] if credentials.key is None else [credentials.key, credentials.certificates]
+    with _file("\n".join(parts)) as path:
+        # Without a password the library would ask the terminal.
+        context.load_cert_chain(path, password=credentials.password or "")
+
+
+def _trust(context: ssl.SSLContext, text: str) -> None:
+    """Certificates of authorities; with revocation lists among them, what is revoked is refused."""
+    with _file(text) as path:
+        context.load_verify_locations(path)
+    if context.cert_store_stats()["crl"]:
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+@contextmanager
+def _file(text: str) -> Iterator[str]:
+    """The library takes these things from files only: this one has no name, and is in memory."""
+    descriptor = os.memfd_create("credentials", os.MFD_CLOEXEC)
+    try:
+        with open(descriptor, "w", closefd=False, encoding="utf-8") as file:
+            file.write(text)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,86 @@
+"""Loads the HTTP service on demand: its libraries take long to load."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Final, Protocol
+
+from router.config.entities import ListenerConfig
+from router.log import Log
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.listeners.acceptor import Listener
+from supervisor.processes.worker import Worker
+from supervisor.runtime.host_names import Found
+from supervisor.runtime.threads import Threads
+from supervisor.subsystem import Subsystem
+
+_MODULE: Final = "supervisor.web.server"
+
+
+class HttpListeners(Protocol):
+    """The interface of the HTTP service for opening and closing listeners."""
+
+    @property
+    def open_listeners(self) -> Iterable[Listener]:
+        """The listeners that take connections."""
+
+    def bind(self, config: ListenerConfig, found: Found | None = None) -> Listener:
+        """Open a listener without taking connections yet. Raises ListenError."""
+
+    def listen(self, name: str) -> Listener:
+        """Begin to take connections on a bound listener. Raises ListenError."""
+
+    def add(self, listener: Listener) -> None:
+        """Take connections of a listener that listens already."""
+
+    def close(self, name: str) -> None:
+        """Close a listener, if there is one of this name."""
+
+    def answer_page(self, worker: Worker, number: int, opened: socket.socket) -> None:
+        """Answer a client of HTTPS, whose connection of this number a worker has."""
+
+    async def stop(self) -> None:
+        """Close everything."""
+
+
+class LazyHttp(Subsystem):
+    """Makes the HTTP service when the first HTTP listener comes. Owner: supervisor."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, make: Callable[[], HttpListeners], log: Log) -> None:
+        """make(): loads what is needed, unless it is there, and makes the service."""
+        self._loop: Final = loop
+        self._threads: Final = Threads(loop, "HTTP", 1)
+        self._make: Final = make
+        self._log: Final = log
+        self._service: HttpListeners | None = None
+
+    def service(self) -> HttpListeners:
+        """The service, made now if it is not there."""
+        if self._service is None:
+            self._service = self._make()
+        return self._service
+
+    @property
+    def open_listeners(self) -> Iterable[Listener]:
+        """The HTTP listeners that take connections."""
+        return () if self._service is None else self._service.open_listeners
+
+    def gather(self, change: ConfigurationChange) -> "asyncio.Future[None] | None":
+        """Load the libraries in a thread."""
+        if _MODULE in sys.modules or not change.concerns(ListenerConfig):
+            return None
+        wanted = change.new.listeners if change.whole else change.made(ListenerConfig)
+        return self._loop.create_task(self._load()) if any(listener.http for listener in wanted) else None
+
+    async def _load(self) -> None:
+        try:
+            await self._threads.run(lambda: import_module(_MODULE))
+        except Exception as error:  # noqa: BLE001 - it comes up again, where it is answered
+            self._log.error("HTTP", f"HTTP cannot be loaded: {error!r}")
+
+    async def close(self) -> None:
+        """Close everything. Until then it reports the shutdown."""
+        if self._service is not None:
+            await self._service.stop()

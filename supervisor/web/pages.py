@@ -1,0 +1,179 @@
+"""The pages of an HTTP listener by path, independent of sockets and of the HTTP library.
+
+brokers-and-edge.md H-2, H-3.
+"""
+
+import asyncio
+import gc
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec.json
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from router.config.entities import ListenerConfig
+from router.log import WARNING, Log
+from supervisor.telemetry.collect import Collector
+from supervisor.telemetry.families import Builder
+from supervisor.telemetry.health import Check, Health
+from supervisor.telemetry.page import render
+from supervisor.web.files import COMPRESSED, CONSOLE, CONSOLE_HEADERS, HEADERS, Files
+
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+METHODS: Final = ("GET", "HEAD")
+# A page of metrics is made again when it is this many times as old as the processor time that it took, so that
+# scrapers, however many, never cost the supervisor more than a tenth of its time.
+AGE_PER_COST: Final = 10.0
+MIN_AGE: Final = 0.05  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP response. `page`: the path as metrics name it, never text of a client."""
+
+    status: int
+    body: bytes
+    content_type: str = TEXT
+    page: str = "other"
+    headers: Mapping[str, str] | None = None
+
+
+_NOT_FOUND: Final = Answer(
+    404, b"<!DOCTYPE html><html><body><h1>404</h1></body></html>\n", "text/html; charset=utf-8", headers=HEADERS
+)
+
+
+_NO_CONSOLE: Final = Answer(
+    404,
+    b"<!DOCTYPE html><html lang=en><title>Sluice</title><h1>404</h1><p>This router was installed without its console."
+    b"<p>In a checkout, with Node.js and npm: <code>make console</code>, then reload this page.</html>\n",
+    "text/html; charset=utf-8",
+    headers=CONSOLE_HEADERS,
+)
+
+
+class MetricsPage:
+    """The page /metrics: made on demand, once for simultaneous requests. Owner: the HTTP service."""
+
+    def __init__(self) -> None:
+        self.cost = 0.0  # seconds of processor time that the last one took
+        self._since = 0.0
+        self._spent = 0.0
+        self._make: Callable[[], Awaitable[bytes]] | None = None
+        self._body = b""
+        self._made = 0.0  # when
+        self._making: asyncio.Task[bytes] | None = None
+
+    def use(self, collector: Collector, builder: Builder) -> None:
+        """The parts of the page; the collector pauses with `pause`."""
+
+        async def make() -> bytes:
+            snapshot = await collector.collect()
+            return await render(builder.build(snapshot), self.pause)
+
+        self._make = make
+
+    async def pause(self) -> None:
+        """Let other events have their turn; their time is not counted as cost."""
+        self._spent += time.thread_time() - self._since
+        await asyncio.sleep(0)
+        self._since = time.thread_time()
+
+    async def body(self) -> bytes:
+        """The page, not older than a moment."""
+        age = time.monotonic() - self._made
+        if self._made and age < max(MIN_AGE, AGE_PER_COST * self.cost):
+            return self._body
+        if self._making is None:
+            self._making = asyncio.get_running_loop().create_task(self._remake())
+        return await asyncio.shield(self._making)  # the end of one client does not cancel it for others
+
+    async def _remake(self) -> bytes:
+        assert self._make is not None
+        self._spent, self._since = 0.0, time.thread_time()
+        # A page is thousands of objects without cycles, all gone a moment later. Left to itself the collector would
+        # look for garbage meanwhile, among all connections and links, which takes longer than the page.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            self._body = await self._make()
+            self._made = time.monotonic()
+            self.cost = self._spent + time.thread_time() - self._since
+        finally:
+            if collecting:
+                gc.enable()
+            self._making = None
+        return self._body
+
+
+class Pages:
+    """Answers requests. Owner: the HTTP service."""
+
+    def __init__(self, metrics: MetricsPage, health: Health, files: Files, log: Log) -> None:
+        self._metrics = metrics
+        self._health = health
+        self._files = files
+        self._log = log
+
+    async def answer(self, listener: ListenerConfig, method: str, path: str, headers: Mapping[str, str]) -> Answer:
+        """The answer to a request on `listener`. headers: names without case."""
+        if method not in METHODS:
+            text = f"method {method[:20]} is not allowed\n"
+            return Answer(405, text.encode(errors="replace"), headers={"Allow": ", ".join(METHODS)})
+        if path == "/metrics" and listener.metrics:
+            return Answer(200, await self._metrics.body(), CONTENT_TYPE_PLAIN_0_0_4, path)
+        if path == "/healthz" and listener.healthz:
+            return Answer(200, b"OK\n", "text/plain", path)
+        if path == "/livez" and listener.healthz:
+            return _checks(path, self._health.liveness(), headers)
+        if path == "/readyz" and listener.healthz:
+            return _checks(path, self._health.readiness(), headers)
+        if listener.http_root is not None:
+            return await self._file(listener.http_root, path, headers, HEADERS)
+        if listener.websockets:
+            return await self._console_file(path, headers)
+        return _NOT_FOUND
+
+    async def _console_file(self, path: str, headers: Mapping[str, str]) -> Answer:
+        """A file of the console, which speaks AMQP to the same listener."""
+        if path == "/":
+            path = "/index.html"
+        if path.endswith(COMPRESSED):
+            return _NOT_FOUND
+        if "gzip" in headers.get("Accept-Encoding", ""):
+            answer = await self._file(CONSOLE, path, headers, CONSOLE_HEADERS, COMPRESSED)
+        else:
+            answer = await self._file(CONSOLE, path, headers, CONSOLE_HEADERS)
+        return _NO_CONSOLE if answer is _NOT_FOUND and path == "/index.html" else answer
+
+    async def _file(
+        self, root: str, path: str, headers: Mapping[str, str], own: Mapping[str, str], compressed: str = ""
+    ) -> Answer:
+        """A file of a directory, with headers of our own. compressed: the end of the name of its compressed form."""
+        try:
+            found = await self._files.find(root, path, compressed)
+        except OSError as error:
+            self._log.repeated(WARNING, "HTTP", "file", f"A file of {root} cannot be served: {error}")
+            return Answer(503, b"the file cannot be read\n")
+        if found is None:
+            return _NOT_FOUND
+        more = {**own, "ETag": found.etag, **({"Content-Encoding": "gzip"} if compressed else {})}
+        known = [each.strip().removeprefix("W/") for each in headers.get("If-None-Match", "").split(",")]
+        if found.etag in known or "*" in known:
+            return Answer(304, b"", found.content_type, "file", more)
+        return Answer(200, found.body, found.content_type, "file", more)
+
+
+def _checks(path: str, checks: list[Check], headers: Mapping[str, str]) -> Answer:
+    """The result of checks as text, a line each and the verdict, or as JSON where the client accepts that."""
+    passed = all(check.passed for check in checks)
+    status = 200 if passed else 503
+    if JSON in headers.get("Accept", ""):
+        items = [{"name": check.name, "passed": check.passed, "text": check.text} for check in checks]
+        return Answer(status, msgspec.json.encode({"passed": passed, "checks": items}) + b"\n", JSON, path)
+    lines = [f"[{'+' if check.passed else '-'}] {check.name}: {check.text}" for check in checks]
+    lines.append(f"{path[1:]} check {'passed' if passed else 'failed'}")
+    return Answer(status, ("\n".join(lines) + "\n").encode(), TEXT, path)

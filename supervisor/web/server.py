@@ -1,0 +1,328 @@
+"""HTTP listeners: sockets of the supervisor, served in its event loop by aiohttp within the limits of the gate."""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import ssl
+import traceback
+from collections import Counter
+from collections.abc import Coroutine, Iterable
+from functools import partial
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from router.config.entities import ListenerConfig, RouterConfig
+from router.interworker.region import Region
+from router.log import DEBUG, WARNING, Log, place
+from router.stats.sums import AddressCounters
+from supervisor.composition import RouterCore
+from supervisor.listeners.acceptor import Acceptor, Listener, ListenError
+from supervisor.processes.worker import Worker
+from supervisor.runtime.host_names import Found
+from supervisor.telemetry.collect import Collector
+from supervisor.telemetry.families import Builder, HttpCounts
+from supervisor.telemetry.health import Health
+from supervisor.web.files import Files
+from supervisor.web.guard import MAX_PEEKS, MAX_REQUEST, REQUEST_TIME, Gate, Guard
+from supervisor.web.https import HttpsContexts
+from supervisor.web.pages import Answer, MetricsPage, Pages
+
+# The product as in AMQP, without a version. 1.19: qpid-dispatch-router.
+SERVER_NAME: Final = "sluice-router"
+BACKLOG: Final = 128  # connections the kernel keeps for us, at most
+ACCEPTS_PER_WAKE: Final = 16  # then other events are handled
+RETRY_AFTER: Final = 0.5  # seconds without accepting when the system has no descriptors or memory
+MAX_HEADERS: Final = 64
+TLS_RECORD: Final = b"\x16"  # its first octet
+SHUTDOWN_TIME: Final = 1.0  # seconds for a client to end TLS
+
+_OF_THE_PEER: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EPERM))
+
+
+class _Request(web.BaseRequest):
+    """A request whose answer has the router's Server header, also for errors of the library."""
+
+    async def _prepare_hook(self, response: web.StreamResponse) -> None:
+        response.headers["Server"] = SERVER_NAME
+        response.headers["Connection"] = "close"
+        response.force_close()
+
+
+class HttpService:
+    """All HTTP listeners. Owner: the supervisor."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, log: Log, pages: Pages, metrics: MetricsPage, tls: HttpsContexts,
+        acceptor: Acceptor,
+    ) -> None:  # fmt: skip
+        self._loop = loop
+        self._log = log
+        self._pages = pages
+        self._metrics = metrics
+        self._tls = tls
+        self._acceptor = acceptor
+        self._gate = Gate(loop)
+        self._requests: Counter[tuple[str, int]] = Counter()
+        self._bound: dict[str, Listener] = {}  # by name
+        self._open: dict[str, Listener] = {}
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._server = web.Server(
+            self._handle,
+            request_factory=lambda message, payload, protocol, writer, task: _Request(
+                message, payload, protocol, writer, task, loop
+            ),
+            loop=loop,
+            logger=_logger(log),
+            access_log=None,
+            max_line_size=MAX_REQUEST,
+            max_field_size=MAX_REQUEST,
+            max_headers=MAX_HEADERS,
+            keepalive_timeout=0,  # the guard has the time
+            lingering_time=0,
+        )
+
+    @property
+    def open_listeners(self) -> Iterable[Listener]:
+        """The listeners that take connections."""
+        return self._open.values()
+
+    def counts(self) -> HttpCounts:
+        """Counters of this service."""
+        return HttpCounts(self._requests, self._gate.refused, self._gate.connections, self._metrics.cost)
+
+    def bind(self, config: ListenerConfig, found: Found | None = None) -> Listener:
+        """Open a listener without taking connections yet. Raises ListenError. found: what its host stands for."""
+        listener = self._bound[config.name] = Listener(config, found)
+        if config.websockets:
+            listener.accepts_as = (config, config.name)
+        return listener
+
+    def listen(self, name: str) -> Listener:
+        """Begin to take connections on a bound listener. Raises ListenError; the listener is closed then."""
+        listener = self._bound[name]
+        try:
+            for opened in listener.sockets:
+                opened.listen(BACKLOG)
+        except OSError as error:
+            self.close(name)
+            raise ListenError(listener.text, error.strerror or str(error)) from error
+        self.add(listener)
+        return listener
+
+    def add(self, listener: Listener) -> None:
+        """Take connections of a listener that listens already: one that comes at run time."""
+        name = listener.config.name
+        self._bound[name] = self._open[name] = listener
+        for opened in listener.sockets:
+            self._loop.add_reader(opened, self._accept, listener, opened)
+
+    def close(self, name: str) -> None:
+        """Close a listener; connections that it took are answered. Does nothing if there is none of this name."""
+        listener = self._bound.pop(name, None)
+        if listener is None:
+            return
+        if self._open.pop(name, None) is not None:
+            for opened in listener.sockets:
+                self._loop.remove_reader(opened)
+        listener.close()
+
+    async def stop(self) -> None:
+        """Close everything."""
+        for name in list(self._bound):
+            self.close(name)
+        self._gate.abort_all()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.shutdown(0)
+
+    def _accept(self, listener: Listener, opened: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_WAKE):
+            try:
+                accepted, address = opened.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _OF_THE_PEER:
+                    continue
+                self._rest(listener, opened, error)
+                return
+            accepted.setblocking(False)
+            self._start(self._connect(listener, accepted, address))
+
+    def _start(self, what: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(what)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def answer_page(self, worker: Worker, number: int, opened: socket.socket) -> None:
+        """Answer a client of HTTPS, whose connection of this number a worker has."""
+        connection = worker.connections.get(number)
+        if connection is None or not isinstance(connection.origin, ListenerConfig):
+            opened.close()
+            return
+        connection.page = True
+        self._start(self._serve_page(connection.origin, opened))
+
+    async def _serve_page(self, config: ListenerConfig, opened: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: Guard(self._gate, config, self._server, lambda transport, octets: False), opened
+            )
+        except OSError as error:
+            self._log.debug("HTTP", f"Request to listener {config.name} failed: {error.strerror or error}")
+            opened.close()
+
+    def _give(self, listener: Listener, transport: asyncio.Transport, octets: bytes) -> bool:
+        """Hand a connection over to a worker. False: it cannot have it."""
+        if listener.accepts_as is None or transport.get_extra_info("ssl_object") is not None:
+            return False
+        address = transport.get_extra_info("peername")
+        try:
+            given = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        except OSError as error:
+            self._log.repeated(WARNING, "HTTP", "upgrade", f"A request for WebSocket is refused: {error.strerror}")
+            return False
+        transport.abort()  # closes its descriptor; the connection goes on with the other one
+        self._acceptor.upgrade(listener, given, f"{address[0]}:{address[1]}", octets)
+        return True
+
+    async def _connect(self, listener: Listener, accepted: socket.socket, address: tuple[str, int]) -> None:
+        config = listener.config
+        try:
+            context = await self._secure(config, accepted)
+            if context is not None and config.websockets and self._acceptor.take_encrypted(listener, accepted, address):
+                return
+            await self._loop.connect_accepted_socket(
+                lambda: Guard(self._gate, config, self._server, partial(self._give, listener)),
+                accepted,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else REQUEST_TIME,
+                ssl_shutdown_timeout=None if context is None else SHUTDOWN_TIME,
+            )
+        except _NotServedError as error:
+            self._log.repeated(WARNING, "HTTP", "tls", f"Connection to listener {config.name} refused: {error}")
+            accepted.close()
+        except OSError as error:  # gone already, or no TLS
+            self._log.debug("HTTP", f"Connection to listener {config.name} failed: {error.strerror or error}")
+            accepted.close()
+        except Exception:  # noqa: BLE001 - logged with its trace
+            self._log.critical("HTTP", f"Connection to listener {config.name}: {traceback.format_exc()}".rstrip())
+            accepted.close()
+
+    async def _secure(self, config: ListenerConfig, accepted: socket.socket) -> ssl.SSLContext | None:
+        """What to speak TLS with, or None: HTTP (brokers-and-edge.md H-6). Raises _NotServedError and OSError."""
+        name = config.ssl_profile
+        if name is None:
+            if config.require_encryption:
+                raise _NotServedError("Client connection unencrypted - forbidden")
+            return None
+        if not config.require_encryption and await self._first_octet(accepted) != TLS_RECORD:
+            return None
+        context = self._tls.context(name, config.verifies_peer)
+        if context is None:
+            raise _NotServedError(f"sslProfile '{name}' cannot be used")
+        return context
+
+    async def _first_octet(self, accepted: socket.socket) -> bytes:
+        """What the client sends first, left to be read; empty when it sends nothing."""
+        self._gate.peeking += 1
+        try:
+            if self._gate.peeking > MAX_PEEKS:
+                raise _NotServedError("too many clients have sent nothing yet")
+            async with asyncio.timeout(REQUEST_TIME):
+                return await _peek(self._loop, accepted)
+        except TimeoutError as error:
+            self._gate.refused["slow"] += 1
+            raise OSError("nothing has come") from error
+        finally:
+            self._gate.peeking -= 1
+
+    def _rest(self, listener: Listener, opened: socket.socket, error: OSError) -> None:
+        """Accepting failed for a temporary reason: try again later."""
+        text = f"No connections are accepted for {RETRY_AFTER} seconds: {error.strerror}"
+        self._log.repeated(WARNING, "HTTP", "rests", text)
+        self._loop.remove_reader(opened)
+
+        def resume() -> None:
+            if self._open.get(listener.config.name) is listener:
+                self._loop.add_reader(opened, self._accept, listener, opened)
+
+        self._loop.call_later(RETRY_AFTER, resume)
+
+    async def _handle(self, request: web.BaseRequest) -> web.Response:
+        guard = request.transport.get_protocol() if request.transport is not None else None
+        if not isinstance(guard, Guard):
+            raise ConnectionResetError("the client has gone")
+        guard.asked()
+        answer = await self._pages.answer(guard.listener, request.method, request.path, request.headers)
+        self._requests[answer.page, answer.status] += 1
+        if self._log.enabled("HTTP", DEBUG):
+            self._log.debug("HTTP", f"{request.remote} {request.method} {request.path[:80]!r}: {answer.status}")
+        return _response(answer)
+
+
+class _NotServedError(Exception):
+    """A connection is not served; the text is the reason."""
+
+
+async def _peek(loop: asyncio.AbstractEventLoop, opened: socket.socket) -> bytes:
+    """Raises OSError."""
+    readable: asyncio.Future[None] = loop.create_future()
+
+    def read() -> None:
+        if not readable.done():
+            readable.set_result(None)
+
+    loop.add_reader(opened, read)
+    try:
+        await readable
+    finally:
+        loop.remove_reader(opened)
+    return opened.recv(1, socket.MSG_PEEK)
+
+
+def _response(answer: Answer) -> web.Response:
+    headers = {"Content-Type": answer.content_type, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    return web.Response(status=answer.status, body=answer.body, headers={**headers, **(answer.headers or {})})
+
+
+class _LogHandler(logging.Handler):
+    """Writes what the library logs into the router's log: bad requests at debug, all else as a warning."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        text = record.getMessage() + (f": {type(error).__name__}: {error}" if error is not None else "")
+        if isinstance(error, HttpProcessingError):
+            self._log.write(DEBUG, "HTTP", text)
+        else:
+            self._log.repeated(WARNING, "HTTP", "" if error is None else place(error), text)
+
+
+def _logger(log: Log) -> logging.Logger:
+    """A logger of its own, outside of the library's tree."""
+    logger = logging.Logger("supervisor.http", logging.INFO)
+    logger.addHandler(_LogHandler(log))
+    return logger
+
+
+def make(
+    loop: asyncio.AbstractEventLoop, log: Log, router: RouterConfig, version: str, core: RouterCore, region: Region,
+    counters: AddressCounters, health: Health, acceptor: Acceptor,
+) -> HttpService:  # fmt: skip
+    """The service with all its parts."""
+    metrics = MetricsPage()
+    service = HttpService(
+        loop, log, Pages(metrics, health, Files(loop), log), metrics, HttpsContexts(core.tls, log), acceptor
+    )
+    collector = Collector(core, region, counters, metrics.pause)
+    metrics.use(collector, Builder(router, version, core, region, health, service.counts))
+    return service

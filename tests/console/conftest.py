@@ -1,0 +1,59 @@
+"""Fixtures of the console's tests: Debian's Chromium, and routers to look at."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.console.scene import Scene
+from tests.system.router import ROOT
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+BUILT = ROOT / "supervisor" / "web" / "console" / "index.html"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A browser without a screen. Not for longer than a module: while it is there, other tests of the process have a
+    running event loop, and cannot run their own."""
+    if not Path(CHROMIUM).exists():
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    if not BUILT.exists():
+        pytest.skip("the console is not built: make console")
+    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync.sync_playwright() as playwright:
+        # The sandbox wants name spaces, which containers seldom give; the pages are our own.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page; it may not fail, log an error, or ask anybody but the router."""
+    page = browser.new_page(viewport={"width": 1360, "height": 850})
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(f"error: {error}"))
+    page.on("console", lambda line: faults.append(f"log: {line.text}") if _is_fault(line) else None)
+    page.on("request", lambda asked: None if "//127.0.0.1:" in asked.url else faults.append(f"asked: {asked.url}"))
+    page.set_default_timeout(20_000)
+    yield page
+    page.close()
+    assert faults == []
+
+
+def _is_fault(line: Any) -> bool:
+    # The browser itself reports a WebSocket that cannot be opened, as while a router restarts.
+    return line.type in ("error", "warning") and "WebSocket" not in line.text and "ERR_CONNECTION" not in line.text
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A network with clients, shared by the tests of a module."""
+    made = Scene(tmp_path_factory.mktemp("scene"))
+    yield made
+    made.stop()

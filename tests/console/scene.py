@@ -1,0 +1,75 @@
+"""A network for the console: three interior routers, an edge router, clients that send and take."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.system.network import View, connector, interior, ports
+from tests.system.router import SETTINGS, Router, Section, listener
+
+CLIENTS = Path(__file__).resolve().parent / "clients.py"
+WEB = "web"
+
+
+def web(**attributes: Any) -> Section:
+    """A listener with the console."""
+    return listener(WEB, http=True, **attributes)
+
+
+def url(router: Router, page: str = "") -> str:
+    """Where a router's console is; page: the part behind `#/`."""
+    return f"http://127.0.0.1:{router.ports[WEB]}/" + (f"#/{page}" if page else "")
+
+
+class Clients:
+    """The program clients.py at some ports."""
+
+    def __init__(self, *places: int) -> None:
+        words = [sys.executable, str(CLIENTS), ",".join(map(str, places))]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    def stop(self) -> None:
+        """End them."""
+        self._process.kill()
+        self._process.wait()
+
+
+class Scene:
+    """North - South - West, North - West at a cost of 5, edge router Kiosk at South."""
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        north, south, west = ports(3)
+        self.routers: dict[str, Router] = {}
+        plans: dict[str, list[Section]] = {
+            "North": [*interior("North", north), web()],
+            "South": [*interior("South", south, [north]), listener("edges", role="edge")],
+            "West": [*interior("West", west, [south]), connector(north, cost=5)],
+        }
+        for name, sections in plans.items():
+            self._start(folder, name, sections, workers)
+        edge = [
+            ("router", {"mode": "edge", "id": "Kiosk"}), listener(),
+            connector(self.routers["South"].ports["edges"], role="edge"),
+        ]  # fmt: skip
+        self._start(folder, "Kiosk", edge, workers)
+        View(self.north).wait_nodes(South=1, West=2)
+        self.clients = Clients(*(self.routers[name].port for name in ("North", "South", "Kiosk", "West")))
+
+    def _start(self, folder: Path, name: str, sections: list[Section], workers: int) -> None:
+        (folder / name).mkdir()
+        router = self.routers[name] = Router(folder / name, [*sections, *SETTINGS], workers)
+        router.start()
+
+    @property
+    def north(self) -> Router:
+        """The router that has the console."""
+        return self.routers["North"]
+
+    def stop(self) -> None:
+        """End everything that still runs."""
+        self.clients.stop()
+        for router in self.routers.values():
+            router.kill()

@@ -1,0 +1,75 @@
+"""Pictures of each page of the console, light and dark, wide and on a phone: python -m tests.console.shots FOLDER
+
+They are for people to look at. `make console-shots` puts them into build/console-shots.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+from tests.console.conftest import CHROMIUM
+from tests.console.scene import Scene, url
+
+#: Page, and what is waited for.
+PAGES = {
+    "overview": ("overview", "text=is blocked"),
+    "topology": ("topology?path=invoices&select=South", "aside dl"),
+    "charts": ("charts", "figure"),
+    "addresses": ("addresses?router=*", ".row:not(.heads)"),
+    "links": ("links?router=*&sort=-blocked", ".row:not(.heads)"),
+    "connections": ("connections?select=2", "aside dl"),
+    "explain": ("explain?address=letters", ".way"),
+    "linkroutes": ("linkroutes", ".nothing"),
+    "autolinks": ("autolinks", ".nothing"),
+    "workers": ("workers?router=South", ".row:not(.heads)"),
+    "vhosts": ("vhosts", ".nothing"),
+    "entities": ("entities", ".cards a"),
+    "entity": ("entities/listener", ".row:not(.heads)"),
+    "reload": ("reload", ".calm"),
+    "log": ("log", ".row:not(.heads)"),
+    "frames": ("trace/1", ".lines time"),
+}
+SIZES = {"wide": (1360, 850), "phone": (390, 800)}
+#: Milliseconds for rates, which need two looks, and for charts to have a line.
+FIRST = 30_000
+NEXT = 700
+
+
+def main() -> None:
+    """Take them all."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="console-shots-") as place:
+        scene = Scene(Path(place))
+        try:
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+                for theme in ("light", "dark"):
+                    for size, (width, height) in SIZES.items():
+                        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
+                        shoot(page, scene, folder, f"{size}-{theme}")
+                        page.close()
+                browser.close()
+        finally:
+            scene.stop()
+    print(f"{len(list(folder.glob('*.png')))} pictures in {folder}")
+
+
+def shoot(page: Any, scene: Scene, folder: Path, kind: str) -> None:
+    """All pages of one kind."""
+    page.goto(url(scene.north, "overview"))
+    page.wait_for_timeout(FIRST)
+    for name, (place, there) in PAGES.items():
+        page.goto(url(scene.north, place))
+        page.locator(there).first.wait_for(timeout=60_000)
+        page.wait_for_timeout(9_000 if name == "topology" else NEXT)
+        page.screenshot(path=folder / f"{name}-{kind}.png")
+
+
+if __name__ == "__main__":
+    main()

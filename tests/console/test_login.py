@@ -1,0 +1,145 @@
+"""Who may see the console, and what it does when its router goes away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.sasl.users import Users
+from router.sasl.verifiers import make
+from tests.console.scene import url, web
+from tests.console.test_pages import row, rows
+from tests.peer.peer import Peer
+from tests.peer.pki import pki
+from tests.system.network import ports
+from tests.system.router import SETTINGS, Router, listener
+from tests.system.secured import ITERATIONS, SCRAM
+
+pytestmark = pytest.mark.long
+
+HOSTILE = "<img src=x onerror=document.title='broken'><script>document.title='broken'</script>"
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Router]:
+    """A router whose console asks for a password; `guest` may connect and do nothing."""
+    users = Users({}, b"k" * 32)
+    for name, password in (("alice", "wonderland"), ("guest", "guest")):
+        users = users.with_user(name, [make(mechanism, password, ITERATIONS) for mechanism in SCRAM])
+    (tmp_path / "users").write_text(users.text())
+    sections: list[Any] = [
+        listener(), web(saslUsers="people", authenticatePeer=True),
+        ("saslUsers", {"name": "people", "file": tmp_path / "users"}), *SETTINGS,
+    ]  # fmt: skip
+    router = Router(tmp_path, sections)
+    router.start()
+    yield router
+    router.kill()
+
+
+def log_in(page: Any, user: str, password: str) -> None:
+    """Fill in the form."""
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+
+
+def test_login(page: Any, guarded: Router) -> None:
+    page.goto(url(guarded, "connections"))
+    log_in(page, "alice", "a guess")
+    page.get_by_role("alert").get_by_text("refused this name and password").wait_for()
+    log_in(page, "alice", "wonderland")
+    row(page, "Connections", "alice").wait_for()
+    kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])")
+    assert "wonderland" not in kept
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_label("Password").wait_for()
+
+
+def test_it_logs_in_again_by_itself(page: Any, guarded: Router) -> None:
+    """After its connection was closed by the router."""
+    page.goto(url(guarded, "connections"))
+    log_in(page, "alice", "wonderland")
+    row(page, "Connections", "alice").click()
+    page.get_by_role("button", name="Close …").click()
+    page.get_by_role("dialog").get_by_role("button", name="Close the connection").click()
+    guarded.wait_log("Connection force-closed")
+    guarded.wait_log("Connection Opened.*user=alice", after=len(guarded.lines) - 1)
+    row(page, "Connections", "alice").wait_for()
+
+
+def test_over_tls(browser: Any, tmp_path: Path) -> None:
+    """Pages and WebSocket come through a worker then."""
+    made = pki(tmp_path)
+    profile = {"name": "p", "certFile": made.server.certificate, "privateKeyFile": made.server.key}
+    router = Router(tmp_path, [("sslProfile", profile), listener(), web(sslProfile="p", requireSsl=True)])
+    router.start()
+    page = browser.new_page(ignore_https_errors=True)
+    try:
+        page.goto(url(router, "connections").replace("http:", "https:"))
+        row(page, "Connections", "TLSv1.3").wait_for()
+    finally:
+        page.close()
+        router.kill()
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Router]:
+    """A router whose ports stay the same."""
+    amqp, http = ports(2)
+    own = {"host": "127.0.0.1", "port": amqp}
+    http_too = {"name": "web", "host": "127.0.0.1", "port": http, "http": True}
+    router = Router(tmp_path, [("listener", own), ("listener", http_too), *SETTINGS])
+    router.start()
+    yield router
+    router.kill()
+
+
+def test_a_router_that_is_restarted(page: Any, plain: Router) -> None:
+    page.goto(url(plain, "connections"))
+    rows(page, "Connections").first.wait_for()
+    plain.kill()
+    page.get_by_text("What you see is old").wait_for()
+    plain.start()
+    page.get_by_text("What you see is old").wait_for(state="detached", timeout=60_000)
+    rows(page, "Connections").first.filter(has_text=re.compile(r"console-.*\d s")).wait_for()
+
+
+def test_names_are_text(page: Any, plain: Router) -> None:
+    peer = Peer.opened(plain.port, container_id=HOSTILE)
+    with peer:
+        peer.sender(HOSTILE, name=HOSTILE, credit=False)
+        peer.receiver(HOSTILE, 1, name=HOSTILE + "2")
+        for place, table in (("addresses", "Addresses"), ("links", "Links"), ("connections", "Connections")):
+            page.goto(url(plain, place))
+            row(page, table, HOSTILE).click()
+            page.get_by_role("complementary").get_by_text(HOSTILE, exact=True).first.wait_for()
+        page.goto(url(plain, "topology"))
+        page.locator("canvas").wait_for()
+        page.goto(url(plain, "overview"))
+        page.locator("h1").wait_for()
+        page.goto(url(plain, "addresses"))
+        row(page, "Addresses", HOSTILE).click()
+        page.get_by_role("link", name="Explain", exact=True).last.click()
+        page.get_by_text("reachable").first.wait_for()
+        assert page.locator("img").count() == 1, "the sign of the console"
+        assert "broken" not in page.title()
+
+
+def test_a_policy_that_lets_nobody_manage(page: Any, tmp_path: Path) -> None:
+    nothing = {"users": "*", "remoteHosts": "*", "sources": "public", "targets": "public"}
+    sections: list[Any] = [
+        listener(), web(policyVhost="shop"), ("policy", {"enableVhostPolicy": True}),
+        ("vhost", {"hostname": "shop", "allowUnknownUser": True, "groups": {"$default": nothing}}),
+    ]  # fmt: skip
+    router = Router(tmp_path, sections)
+    router.start()
+    try:
+        page.goto(url(router))
+        page.get_by_text("may not manage the router").wait_for()
+    finally:
+        router.kill()

@@ -1,0 +1,59 @@
+"""All fuzz targets: what makes a case, and what runs it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+from tests.fuzz import logins, rules, samples, websocket
+from tests.fuzz.conversation import conversation
+from tests.fuzz.routers import RouterModel, about_routers
+from tests.unit.engine import parsers
+from tests.unit.engine.replay import play
+
+Case = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A case comes from a random generator of its seed."""
+
+    generate: Callable[[Random], Case]
+    run: Callable[[Case], None]
+
+
+def _alone(rng: Random, workers: int) -> Case:
+    return conversation(rng, workers)
+
+
+def _with_routers(rng: Random, workers: int) -> Case:
+    return conversation(rng, workers, (RouterModel, about_routers))
+
+
+PARSERS: Final = {
+    "codec": Target(samples.any_value, parsers.codec),
+    "performatives": Target(samples.performative, parsers.performatives),
+    "message": Target(samples.message, parsers.message),
+    "columns": Target(samples.message, parsers.columns),
+    "sasl": Target(samples.sasl, parsers.sasl),
+    "config": Target(samples.config, parsers.config),
+    "address": Target(samples.address, parsers.address),
+    "login": Target(logins.login, logins.run_login),
+    "token": Target(logins.token, logins.run_token),
+    "service": Target(logins.service_open, logins.run_service_open),
+    "users": Target(logins.users_file, logins.run_users_file),
+    "policy": Target(samples.policy, parsers.policy),
+    "rules": Target(rules.rules, rules.run_rules),
+    "websocket": Target(websocket.stream, websocket.run_stream),
+    "handshake": Target(websocket.head, websocket.run_head),
+}
+#: Conversations with a router of so many workers, and such in which there are other routers.
+ENGINE: Final = {f"engine-{count}": Target(partial(_alone, workers=count), play) for count in (1, 2, 3)}
+NETWORK: Final = {f"network-{count}": Target(partial(_with_routers, workers=count), play) for count in (1, 2)}
+TARGETS: Final = {**PARSERS, **ENGINE, **NETWORK}
+
+
+def case(name: str, seed: int) -> Case:
+    """The case of a target that this seed gives."""
+    return TARGETS[name].generate(Random(f"{name} {seed}"))

@@ -1,0 +1,66 @@
+"""GSSAPI, by the plugin of libsasl2: a client of Qpid Proton logs in with a ticket (security.md S-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.brokers.process import TOOLS
+from tests.interop.conftest import Clients, fetched
+from tests.interop.kerberos import HOST, USER, Kerberos
+from tests.system.router import Router, listener
+
+pytestmark = pytest.mark.long
+COUNT = 20
+
+
+@pytest.fixture
+def realm(tmp_path: Path) -> Iterator[Kerberos]:
+    fetched(TOOLS / "kerberos" / "usr" / "sbin" / "krb5kdc", "kerberos")
+    folder = tmp_path / "kerberos"
+    folder.mkdir()
+    with Kerberos(folder) as made:
+        yield made
+
+
+@pytest.fixture
+def router(realm: Kerberos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Router]:
+    sasl = tmp_path / "sasl"
+    sasl.mkdir()
+    (sasl / "qdrouterd.conf").write_text("mech_list: GSSAPI\n")
+    for name, value in realm.service.items():
+        monkeypatch.setenv(name, value)
+    sections = [
+        ("router", {"saslConfigDir": str(sasl)}),
+        listener("guarded", authenticatePeer="yes", saslMechanisms="GSSAPI"),
+    ]
+    made = Router(tmp_path, sections, 1)
+    made.start()
+    for name in realm.service:
+        monkeypatch.delenv(name)
+    yield made
+    made.stop()
+
+
+def test_a_client_with_a_ticket(
+    realm: Kerberos, router: Router, proton: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in realm.client.items():
+        monkeypatch.setenv(name, value)
+    url = f"amqp://{HOST}:{router.ports['guarded']}?mechanism=GSSAPI"
+    receive = proton("simple_recv", url, "tickets", COUNT)
+    assert proton("simple_send", url, "tickets", COUNT).result() == COUNT
+    assert len(receive.result()) == COUNT
+    router.wait_log(rf"auth=GSSAPI user={USER} ")
+
+
+def test_a_client_without_a_ticket(
+    realm: Kerberos, router: Router, proton: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**realm.client, "KRB5CCNAME": "FILE:/nonexistent"}.items():
+        monkeypatch.setenv(name, value)
+    url = f"amqp://{HOST}:{router.ports['guarded']}?mechanism=GSSAPI"
+    assert "transport: " in proton("simple_send", url, "tickets", COUNT).failure()
+    assert "auth=GSSAPI" not in router.log

@@ -1,0 +1,192 @@
+"""Other people's clients over TLS, with each SASL mechanism that they have."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from tests.interop.conftest import Clients
+from tests.peer.pki import Pki, pki
+from tests.sasldb import proton_has_scram
+from tests.system import secured
+from tests.system.router import Router
+from tests.system.secured import PASSWORD, SCRAM, USER, token
+
+COUNT = 20
+STORE = "of the store"
+MECHANISMS = {
+    "proton": ["EXTERNAL", *(SCRAM if proton_has_scram() else ()), "PLAIN", "ANONYMOUS"],
+    "rhea": ["EXTERNAL", "XOAUTH2", "PLAIN", "ANONYMOUS"],
+    "jms": ["EXTERNAL", "XOAUTH2", *SCRAM, "PLAIN", "ANONYMOUS"],
+    "go": ["EXTERNAL", "XOAUTH2", "PLAIN", "ANONYMOUS"],
+}
+#: The listeners of `secured` that have them.
+LISTENERS = {"EXTERNAL": "certificates", "XOAUTH2": "tokens", "ANONYMOUS": "anybody"}
+SEND, RECEIVE = {"proton": "simple_send"}, {"proton": "simple_recv"}
+#: What a client says of a certificate that it cannot trust.
+NOT_TRUSTED = {
+    "proton": "certificate verify failed",
+    "rhea": "self-signed certificate|signature|unable to verify",
+    "jms": "PKIX path validation failed",
+    "go": "certificate signed by unknown authority",
+}
+#: … of a host that the certificate is not for.
+NOT_FOR_HOST = {
+    "proton": "certificate verify failed",
+    "rhea": "Hostname/IP does not match",
+    "jms": "No subject alternative DNS name matching localhost found",
+    "go": "certificate is valid for other.example",
+}
+
+
+class Secured:
+    """Where clients go, by mechanism, and what they are told."""
+
+    def __init__(self, router: Router, own: Pki, folder: Path) -> None:
+        self.router = router
+        self.own = own
+        self.folder = folder
+
+    def url(self, mechanism: str, trusts: Pki | None = None, password: str = "", at: str | None = None) -> str:
+        """For clients with files of PEM. trusts: whose certificates. at: the listener, if not that of the mechanism."""
+        query = {"mechanism": mechanism, "ca": str((trusts or self.own).trusted)}
+        if mechanism == "EXTERNAL":
+            query |= {"certificate": str(self.own.client.certificate), "key": str(self.own.client.key)}
+        secret = password or _secret(mechanism)
+        login = f"{USER}:{quote(secret, safe='')}@" if secret else ""
+        return f"amqps://{login}localhost:{self._port(mechanism, at)}?{urlencode(query)}"
+
+    def of_jms(self, mechanism: str, trusts: Pki | None = None, password: str = "", at: str | None = None) -> str:
+        """For Qpid JMS, whose files are of Java."""
+        query = {"amqp.saslMechanisms": mechanism, **_store("trustStore", self._trust(trusts or self.own))}
+        if mechanism == "EXTERNAL":
+            query |= _store("keyStore", self._keys())
+        if secret := password or _secret(mechanism):
+            query |= {"jms.username": USER, "jms.password": secret}
+        return f"amqps://localhost:{self._port(mechanism, at)}?{urlencode(query, quote_via=quote)}"
+
+    def _port(self, mechanism: str, at: str | None) -> int:
+        return self.router.ports[at or LISTENERS.get(mechanism, "people")]
+
+    def logged_in(self, mechanism: str, after: int) -> None:
+        """Somebody has, over TLS, says the log from that line on."""
+        user = {"EXTERNAL": "127.0.0.1", "XOAUTH2": "alice", "ANONYMOUS": "anonymous"}.get(mechanism, USER)
+        self.router.wait_log(rf"encrypted=TLSv1\.[23] auth={mechanism} user={user} ", after=after)
+
+    def _trust(self, trusts: Pki) -> Path:
+        path = self.folder / f"{trusts.trusted.parent.name}.p12"
+        if not path.exists():
+            words = ["-importcert", "-noprompt", "-alias", "a", "-file", trusts.trusted, "-keystore", path]
+            _run("keytool", *words, "-storetype", "PKCS12", "-storepass", STORE)
+        return path
+
+    def _keys(self) -> Path:
+        path = self.folder / "client.p12"
+        if not path.exists():
+            certificate, key = self.own.client
+            words = ["-export", "-in", certificate, "-inkey", key, "-out", path, "-passout", f"pass:{STORE}"]
+            _run("openssl", "pkcs12", *words)
+        return path
+
+
+def _secret(mechanism: str) -> str:
+    if mechanism == "XOAUTH2":
+        return token()
+    return PASSWORD if mechanism in ("PLAIN", *SCRAM) else ""
+
+
+def _store(kind: str, path: Path) -> dict[str, str]:
+    return {
+        f"transport.{kind}Location": str(path),
+        f"transport.{kind}Password": STORE,
+        "transport.storeType": "PKCS12",
+    }
+
+
+def _run(*words: object) -> None:
+    subprocess.run(list(map(str, words)), check=True, capture_output=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return pki(tmp_path_factory.getbasetemp(), "others")
+
+
+@pytest.fixture(scope="module")
+def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    made, folder = pki(tmp_path_factory.getbasetemp()), tmp_path_factory.mktemp("files")
+    router = Router(tmp_path_factory.mktemp("secured"), secured.sections(folder, made), 2)
+    router.start()
+    yield Secured(router, made, folder)
+    router.stop()
+
+
+@pytest.fixture
+def site(_site: Secured, request: pytest.FixtureRequest) -> Secured:
+    request.node.routers = [_site.router]
+    return _site
+
+
+@pytest.fixture(params=["proton", "rhea", "go"])
+def client(request: pytest.FixtureRequest) -> Clients:
+    """Each of those that are started for each connection."""
+    found: Clients = request.getfixturevalue(request.param)
+    return found
+
+
+def name_of(request: pytest.FixtureRequest) -> str:
+    return str(request.node.callspec.params["client"])
+
+
+def test_each_mechanism(site: Secured, client: Clients, request: pytest.FixtureRequest) -> None:
+    name = name_of(request)
+    receivers, before = {}, len(site.router.lines)
+    for mechanism in MECHANISMS[name]:
+        address = f"others/{name}-{mechanism}"
+        receivers[mechanism] = client(RECEIVE.get(name, "receive"), site.url(mechanism), address, COUNT)
+    for mechanism, receiver in receivers.items():
+        receiver.wait_for("attached")
+        address = f"others/{name}-{mechanism}"
+        sent = client(SEND.get(name, "send"), site.url(mechanism), address, COUNT).result()
+        assert sent in (COUNT, {"accepted": COUNT, "released": 0, "rejected": 0, "modified": 0})
+        assert len(receiver.result()) == COUNT
+        site.logged_in(mechanism, before)
+
+
+def test_who_is_refused(site: Secured, others: Pki, client: Clients, request: pytest.FixtureRequest) -> None:
+    """By the router, and by the client."""
+    name = name_of(request)
+    wrong, unknown, elsewhere = (
+        client(SEND.get(name, "send"), url, "others/x", COUNT)
+        for url in (
+            site.url("PLAIN", password="wrong"),
+            site.url("PLAIN", others),
+            site.url("ANONYMOUS", at="misnamed"),
+        )
+    )
+    assert "auth" in (found := wrong.failure()).lower(), found
+    assert re.search(NOT_TRUSTED[name], found := unknown.failure()), found
+    assert re.search(NOT_FOR_HOST[name], found := elsewhere.failure()), found
+
+
+def test_jms(site: Secured, others: Pki, jms: Clients) -> None:
+    """All in one process: to start it takes the most time."""
+    urls = [
+        *(site.of_jms(mechanism) for mechanism in MECHANISMS["jms"]),
+        site.of_jms("PLAIN", password="wrong"),
+        site.of_jms("PLAIN", others),
+        site.of_jms("ANONYMOUS", at="misnamed"),
+    ]
+    before = len(site.router.lines)
+    *good, wrong, unknown, elsewhere = jms("each", "others/jms", COUNT, *urls).result()
+    assert good == [str(COUNT)] * len(MECHANISMS["jms"]), good
+    for mechanism in MECHANISMS["jms"]:
+        site.logged_in(mechanism, before)
+    assert "Client failed to authenticate using SASL: PLAIN" in wrong
+    assert re.search(NOT_TRUSTED["jms"], unknown), unknown
+    assert re.search(NOT_FOR_HOST["jms"], elsewhere), elsewhere

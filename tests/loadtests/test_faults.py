@@ -1,0 +1,230 @@
+"""amqpload finds what a router may do wrong: each fault is made by a relay that meddles with frames."""
+
+import pytest
+
+from tests.loadtests.conftest import Run, amqpload
+from tests.loadtests.meddler import (
+    BEGIN,
+    DETACH,
+    DISPOSITION,
+    FLOW,
+    TRANSFER,
+    Change,
+    Frames,
+    Meddler,
+    accepted,
+    code_of,
+    frame,
+    uint,
+)
+
+COUNT = 100
+CHOSEN = 50
+
+
+def meddled(forward: Change | None = None, backward: Change | None = None, **options: object) -> Run:
+    """COUNT messages through a meddler."""
+    given = {"count": COUNT, "stall_seconds": 1, **options}
+    with Meddler(forward, backward) as meddler:
+        return amqpload(port=meddler.sender_port, receiver_port=meddler.receiver_port, direct=True, **given)
+
+
+def only(chosen: int, frames: Change) -> Change:
+    """Changes one numbered frame and lets the others pass."""
+    return lambda meddler, number, data: frames(meddler, number, data) if number == chosen else [data]
+
+
+def test_meddler_alone_is_no_fault() -> None:
+    run = meddled()
+    assert run.status == 0, run.complaints
+    assert run.report["accepted"] == COUNT
+
+
+def test_lost_presettled_message() -> None:
+    run = meddled(only(CHOSEN, lambda m, n, f: []), presettled=True)
+    assert (run.status, run.report["lost"], run.report["received"]) == (1, 1, COUNT - 1)
+    assert "1 messages were lost" in run.complaints
+
+
+def test_allowed_loss_is_counted() -> None:
+    run = meddled(only(CHOSEN, lambda m, n, f: []), presettled=True, allow_loss=True)
+    assert (run.status, run.report["lost"]) == (0, 1)
+
+
+def test_accepted_message_that_never_arrives() -> None:
+    def swallow(meddler: Meddler, number: int, data: bytes) -> Frames:
+        meddler.to_sender(accepted(CHOSEN))
+        return []
+
+    run = meddled(only(CHOSEN, swallow))
+    assert (run.status, run.report["accepted"], run.report["lost"]) == (1, COUNT, 1)
+    assert run.report["settled_twice"] == 0  # the receiver's ranges leave out what it has not received
+
+
+def test_unsettled_delivery_stalls_the_sender() -> None:
+    run = meddled(only(CHOSEN, lambda m, n, f: []))
+    assert run.status == 1
+    assert f"no progress for 1 s: {COUNT} sent, {COUNT - 1} settled" in run.complaints
+
+
+def test_duplicate() -> None:
+    run = meddled(only(CHOSEN, lambda m, n, f: [f, f]), presettled=True)
+    assert (run.status, run.report["duplicates"]) == (1, 1)
+
+
+def test_disorder() -> None:
+    held: list[bytes] = []
+
+    def swap(meddler: Meddler, number: int, data: bytes) -> Frames:
+        if number == CHOSEN:
+            held.append(data)
+            return []
+        return [data, held.pop()] if number == CHOSEN + 1 else [data]
+
+    run = meddled(swap, presettled=True)
+    assert (run.status, run.report["disordered"], run.report["lost"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("at", [-1, -84])  # last byte, and first one after the stamp
+def test_changed_content(at: int) -> None:
+    def flip(meddler: Meddler, number: int, data: bytes) -> Frames:
+        changed = bytearray(data)
+        changed[at] ^= 1
+        return [bytes(changed)]
+
+    run = meddled(only(CHOSEN, flip), presettled=True)
+    assert (run.status, run.report["corrupt"]) == (1, 1)
+
+
+def test_settled_twice() -> None:
+    run = meddled(backward=only(0, lambda m, n, f: [f, f]))
+    assert run.status == 1
+    assert run.report["settled_twice"] > 0
+
+
+def test_disposition_for_nothing() -> None:
+    run = meddled(backward=only(0, lambda m, n, f: [accepted(COUNT + 7), f]))
+    assert run.status == 1
+    assert f"disposition for delivery {COUNT + 7}, which was never sent" in run.complaints
+
+
+@pytest.mark.parametrize(("outcome", "name"), [(0x25, "rejected"), (0x26, "released"), (0x27, "modified")])
+def test_outcomes_are_counted(outcome: int, name: str) -> None:
+    def other(meddler: Meddler, number: int, data: bytes) -> Frames:
+        return [data.replace(b"\x00\x53\x24\x45", b"\x00\x53" + bytes([outcome]) + b"\x45")] if number >= 0 else [data]
+
+    run = meddled(backward=other)
+    assert (run.status, run.report[name], run.report["accepted"]) == (0, COUNT, 0)
+
+
+def test_outcome_left_for_the_sender_to_settle() -> None:
+    settled_by_sender: list[bytes] = []
+
+    def forward(meddler: Meddler, number: int, data: bytes) -> Frames:
+        if code_of(data) == DISPOSITION:
+            settled_by_sender.append(data)
+            return []
+        return [data]
+
+    def unsettled(meddler: Meddler, number: int, data: bytes) -> Frames:
+        return [data.replace(b"\x41\x00\x53\x24\x45", b"\x42\x00\x53\x24\x45")]
+
+    run = meddled(forward, unsettled)
+    assert (run.status, run.report["accepted"]) == (0, COUNT), run.complaints
+    assert settled_by_sender
+    assert all(data.endswith(b"\x41") for data in settled_by_sender)
+
+
+def test_closed_connection() -> None:
+    def close(meddler: Meddler, number: int, data: bytes) -> Frames:
+        meddler.close()
+        return []
+
+    run = meddled(only(CHOSEN, close))
+    assert run.status == 1
+    assert "closed by the peer" in run.complaints or "reset by peer" in run.complaints
+
+
+def test_detach_names_the_condition() -> None:
+    error = b"\x00\x53\x1d\xc0\x1b\x01\xa3\x18amqp:link:detach-forced!"
+    detach = frame(DETACH, uint(0) + b"\x41" + error, 3)
+    run = meddled(only(CHOSEN, lambda m, n, f: [f, detach]))
+    assert run.status == 1
+    assert "the peer sent detach" in run.complaints
+    assert "amqp:link:detach-forced" in run.complaints
+
+
+def test_delivery_without_credit() -> None:
+    def generous(meddler: Meddler, number: int, data: bytes) -> Frames:
+        return [data.replace(uint(7), uint(COUNT))] if code_of(data) == FLOW else [data]
+
+    run = meddled(backward=generous, credit=7, presettled=True)
+    assert run.status == 1
+    assert "has no credit" in run.complaints
+
+
+def test_transfer_outside_the_window() -> None:
+    def generous(meddler: Meddler, number: int, data: bytes) -> Frames:
+        return [data.replace(uint(5), uint(COUNT))] if code_of(data) in (BEGIN, FLOW) else [data]
+
+    run = meddled(backward=generous, session_window=5, presettled=True)
+    assert run.status == 1
+    assert "outside the session window" in run.complaints
+
+
+def test_frame_above_our_maximum() -> None:
+    big = frame(TRANSFER, b"", 0) + bytes(600)
+    big = (len(big)).to_bytes(4, "big") + big[4:]
+    run = meddled(only(CHOSEN, lambda m, n, f: [big]), max_frame=512)
+    assert run.status == 1
+    assert "our max-frame-size is 512" in run.complaints
+
+
+def test_sender_obeys_a_window_that_shrinks() -> None:
+    """The window is closed under the sender's feet; between its two answers to `echo` nothing may be sent.
+
+    More is to be sent than sockets can hold, so the sender is in the middle of it when the window closes.
+    """
+    count = 20_000
+    asking = frame(FLOW, uint(0) + uint(0) + uint(0) + uint(1000) + b"\x40" * 5 + b"\x41", 10)
+    opening = frame(FLOW, uint(0) + uint(count) + uint(0) + uint(1000), 4)
+    answers = 0
+    between: list[int] = []
+    last_before = -1
+
+    def forward(meddler: Meddler, number: int, data: bytes) -> Frames:
+        nonlocal answers, last_before
+        if number == 5:
+            meddler.to_sender(asking)
+        if code_of(data) == FLOW:
+            answers += 1
+            meddler.to_sender(asking if answers == 1 else opening)
+            return []
+        if answers == 0:
+            last_before = number
+        if answers == 1:
+            between.append(number)
+        return [data]
+
+    run = meddled(forward, count=count, size=1_000, presettled=True, credit=3 * count)
+    assert run.status == 0, run.complaints
+    assert (answers, between) == (2, [])
+    assert 5 <= last_before < count - 1
+    assert run.report["received"] == count
+
+
+def test_latency_is_that_of_the_path() -> None:
+    """Every message is held until the next one comes, so none can take less than one interval."""
+    held: list[bytes] = []
+
+    def hold(meddler: Meddler, number: int, data: bytes) -> Frames:
+        if number < 0:
+            return [data]
+        held.append(data)
+        if number == COUNT - 1:
+            return held
+        return [held.pop(0)] if len(held) > 1 else []
+
+    run = meddled(hold, rate=200, presettled=True)
+    assert run.status == 0, run.complaints
+    assert run.report["latency_us"]["p50"] >= 0.8 * 1e6 / 200

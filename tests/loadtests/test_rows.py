@@ -1,0 +1,76 @@
+"""Every row of the benchmark runs and gives figures, with a small Proton broker in the router's place."""
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadtests import edge_rows, gateway_rows, login_rows, network_rows, policy_rows, rows, storm_rows, tls_rows
+from loadtests.measuring import MB, Bench, Effort
+from loadtests.processes import DEFAULT_ROUTER, MeasureError
+from loadtests.report import Figure
+from loadtests.rows import ROWS
+
+pytest.importorskip("proton")
+BROKER = [sys.executable, str(Path(__file__).with_name("proton_broker.py"))]
+LITTLE = Effort(rounds=1, seconds=0.1, stream_bytes=MB, beside_seconds=0.2)
+NEEDS_WORKERS = {"two-workers"}  # the broker is one process
+NEEDS_ROUTER = {
+    "link-route", "clients", "broker-lost", "hop", "hop-latency", "path-lost", "network", "storms",
+    "edge", "edge-switch", "edge-first", "edge-idle", "edge-storm",
+    "policy", "logins", "tls", "tls-large", "tls-handshakes", "tls-crowd", "tls-idle", "websocket",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a broker in Python manages in a moment; its listen backlog is 10."""
+    monkeypatch.setattr(rows, "IDLE_CONNECTIONS", 8)
+    monkeypatch.setattr(rows, "COPIES", 3)
+    monkeypatch.setattr(rows, "PACED_RATE", 500)
+    monkeypatch.setattr(rows, "BESIDE_RATE", 100)
+    monkeypatch.setattr(gateway_rows, "CLIENTS", 20)
+    monkeypatch.setattr(gateway_rows, "CLIENT_RATE", 500)
+    monkeypatch.setattr(gateway_rows, "CLIENT_SECONDS", 0.5)
+    monkeypatch.setattr(network_rows, "PACED_RATE", 500)
+    monkeypatch.setattr(network_rows, "LOSSES", 1)
+    monkeypatch.setattr(network_rows, "RING", 5)
+    monkeypatch.setattr(network_rows, "CHORD", 2)
+    monkeypatch.setattr(edge_rows, "FIRST_ADDRESSES", 20)
+    monkeypatch.setattr(edge_rows, "EDGES", 10)
+    monkeypatch.setattr(edge_rows, "ADDRESSES", 3)
+    monkeypatch.setattr(edge_rows, "STORM_SECONDS", 1)
+    monkeypatch.setattr(edge_rows, "STORM_RATE", 500)
+    monkeypatch.setattr(edge_rows, "IDLE_SECONDS", 1)
+    monkeypatch.setattr(policy_rows, "VHOSTS", 3)
+    monkeypatch.setattr(login_rows, "CROWD", 20)
+    monkeypatch.setattr(login_rows, "PACED_RATE", 500)
+    monkeypatch.setattr(tls_rows, "FULL_HANDSHAKES", 20)
+    monkeypatch.setattr(tls_rows, "RESUMED_HANDSHAKES", 40)
+    monkeypatch.setattr(tls_rows, "CROWD", 20)
+    monkeypatch.setattr(tls_rows, "PACED_RATE", 500)
+    monkeypatch.setattr(tls_rows, "IDLE_CONNECTIONS", 8)
+    monkeypatch.setattr(storm_rows, "STORMS", {kind: (20, title) for kind, (_, title) in storm_rows.STORMS.items()})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(set(ROWS) - NEEDS_WORKERS))
+def test_row(name: str) -> None:
+    figures = ROWS[name](Bench(LITTLE, DEFAULT_ROUTER if name in NEEDS_ROUTER else BROKER))
+    assert figures
+    for figure in figures:
+        assert isinstance(figure, Figure)
+        assert math.isfinite(figure.value)
+        # Memory may shrink, what one more process adds to a median may be less than the noise, and CPU is counted in
+        # steps of 10 ms.
+        difference = figure.unit in ("MiB", "KiB each") or "added to the median" in figure.what
+        difference = difference or "CPU" in figure.what
+        assert figure.value >= 0 or difference
+        assert figure.relay is None or figure.relay > 0 or difference
+        assert figure.bar is None or not figure.bar.ratio or figure.ratio is not None or difference
+
+
+def test_two_workers_row_refuses_one_process() -> None:
+    with pytest.raises(MeasureError, match="none was placed as wanted"):
+        ROWS["two-workers"](Bench(LITTLE, BROKER))

@@ -1,0 +1,70 @@
+"""amqpload over TLS: messages, handshakes in crowds and resumed, what it refuses; HAProxy as a reference."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from loadtests.haproxy import Certificate, Haproxy
+from loadtests.processes import MeasureError, Router, build_tools, load
+from loadtests.tls_rows import TLS, configuration, encrypted, rate_of_haproxy
+
+CROWD = 200
+
+
+@pytest.fixture(scope="module")
+def certificate() -> Certificate:
+    return Certificate()
+
+
+@pytest.fixture(scope="module")
+def router(certificate: Certificate) -> Iterator[Router]:
+    build_tools()
+    with Router(1, text=configuration(certificate)) as router:
+        yield router
+
+
+def test_messages(router: Router, certificate: Certificate) -> None:
+    report = encrypted(router, certificate, count=5000)
+    assert report["received"] == 5000
+
+
+def test_large_messages(router: Router, certificate: Certificate) -> None:
+    report = encrypted(router, certificate, count=30, size=300_000)
+    assert report["received"] == 30
+
+
+def test_a_crowd_of_handshakes(router: Router) -> None:
+    """All at once: more than a worker takes in a wake."""
+    report = router.load(handshakes=CROWD, opening=CROWD, **TLS)
+    assert (report["handshakes"], report["resumed"]) == (CROWD, 0)
+
+
+def test_resumed_handshakes(router: Router) -> None:
+    assert router.load(handshakes=CROWD, resume=True, **TLS)["resumed"] == CROWD
+
+
+def test_idle_connections(router: Router) -> None:
+    report = router.load(idle=50, address="idle", **TLS)
+    assert (report["connections"], report["closed"]) == (50, 0)
+
+
+def test_another_certificate(router: Router) -> None:
+    with pytest.raises(MeasureError, match="certificate verify failed"):
+        encrypted(router, Certificate(), count=1)
+
+
+def test_a_listener_without_tls(router: Router) -> None:
+    with pytest.raises(MeasureError, match="handshake 0: failed"):
+        load(port=router.ports[1], handshakes=1, stall_seconds=5, **TLS)
+
+
+def test_haproxy(certificate: Certificate) -> None:
+    build_tools()
+    try:
+        with Haproxy(certificate, [None]) as closing:
+            assert load(port=closing.ports[0], handshakes=20, resume=True, **TLS)["resumed"] == 20
+    except MeasureError as error:
+        if "is missing" in str(error):
+            pytest.skip(str(error))
+        raise
+    assert rate_of_haproxy(certificate, count=2000)["received"] == 2000

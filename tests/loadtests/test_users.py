@@ -1,0 +1,108 @@
+"""locust's users against a router that wants to know who they are, over TLS."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.loadtests import secured
+from tests.loadtests.secured import ASCII_PASSWORD, ASCII_USER
+from tests.peer.pki import Pki, pki
+from tests.sasldb import proton_has_scram
+from tests.system.router import ROOT, Router
+
+# Not importorskip: locust patches the threads of whoever imports it.
+pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="locust is not installed")
+
+# Connects as each says, and prints how that went. locust makes sockets cooperative, so that comes first.
+SCRIPT = """
+import json, sys
+import locust
+from loadtests.users.connection import Connection
+from loadtests.users.errors import AmqpError
+from loadtests.users.security import Security
+found = []
+for url, security in json.loads(sys.argv[1]):
+    try:
+        connection = Connection(url, security=Security(**security))
+        connection.open()
+        connection.close()
+    except (AmqpError, ValueError) as error:
+        found.append(f"{type(error).__name__}: {error}")
+    else:
+        found.append("opened")
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return pki(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="module")
+def site(made: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+    router = Router(tmp_path_factory.mktemp("secured"), secured.sections(tmp_path_factory.mktemp("files"), made), 1)
+    router.start()
+    yield router
+    router.stop()
+
+
+def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+
+def test_connections(site: Router, made: Pki, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    others, ca = pki(tmp_path_factory.getbasetemp(), "others"), str(made.trusted)
+    login = {"ca": ca, "user": ASCII_USER, "password": ASCII_PASSWORD}
+    own = {"ca": ca, "certificate": str(made.client.certificate), "key": str(made.client.key)}
+    good: list[tuple[str, dict[str, str]]] = [("PLAIN", login), ("EXTERNAL", own), ("ANONYMOUS", {"ca": ca})]
+    if proton_has_scram():
+        good += [(each, {**login, "mechanisms": each}) for each in secured.SCRAM]
+    bad = [
+        (
+            "PLAIN",
+            {**login, "password": "wrong"},
+            "amqp:unauthorized-access: Authentication failed",
+        ),
+        ("PLAIN", {**login, "ca": str(others.trusted)}, "certificate verify failed"),
+        ("elsewhere", {"ca": ca}, "certificate verify failed"),
+        ("any", {"ca": str(tmp_path / "missing")}, "ValueError: a file cannot be used: "),
+    ]
+    before = len(site.lines)
+    asked = [*good, *((name, security) for name, security, _ in bad)]
+    ways = [(f"amqps://localhost:{site.ports[name]}", security) for name, security in asked]
+    done = run("-c", SCRIPT, json.dumps(ways))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found[: len(good)] == ["opened"] * len(good), found
+    for text, (_, _, wanted) in zip(found[len(good) :], bad, strict=True):
+        assert wanted in text
+    for mechanism, _ in good:
+        site.wait_log(rf"encrypted=TLSv1\.[23] auth={mechanism} user=", after=before)
+
+
+def test_a_scenario(site: Router, made: Pki) -> None:
+    """With the options of the command line."""
+    before = len(site.lines)
+    scenario = ROOT / "loadtests" / "scenarios" / "standalone.py"
+    words = ["--host", f"amqps://localhost:{site.ports['PLAIN']}", "--amqp-ca", made.trusted, "--amqp-user", ASCII_USER]
+    run_ = ["--headless", "--only-summary", "-u", "6", "-r", "6", "-t", "2s"]
+    done = run("-m", "locust", "-f", scenario, *words, *run_, AMQP_PASSWORD=ASCII_PASSWORD)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ASCII_PASSWORD not in done.stdout + done.stderr
+    site.wait_log(rf"encrypted=TLSv1\.[23] auth=PLAIN user={ASCII_USER} ", after=before)

@@ -1,0 +1,34 @@
+"""A program for spark-submit: `cluster_query.py LANDING CHECKPOINT TABLE` writes all that is available to a table.
+
+Its last line of output is where the executors have `pipeline` from.
+"""
+
+import sys
+
+from pyspark.sql import SparkSession
+
+
+def place(batches):
+    import pipeline.decode
+    import pyarrow as pa
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"place": [pipeline.decode.__file__]})
+
+
+if __name__ == "__main__":
+    landing, checkpoint, table = sys.argv[1:]
+    spark = SparkSession.builder.getOrCreate()
+    query = (
+        spark.readStream.format("amqp")
+        .option("maxRecordsPerTrigger", "1")
+        .load(landing)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start(table)
+    )
+    query.awaitTermination()
+    places = spark.range(2).mapInArrow(place, "place string").distinct().collect()
+    print("places:", *(row.place for row in places))
+    spark.stop()

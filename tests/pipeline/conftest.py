@@ -1,0 +1,101 @@
+"""Fixtures: one SparkSession for all tests of a run, routers, landing folders.
+
+Routers have one worker where a test does not ask for more: what crosses workers is tested in tests/system.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.errors import MissingError
+from pipeline.needs import java
+from pipeline.segments import Landing
+from tests.pipeline.java import OPTIONS, environment
+from tests.system.conftest import pytest_runtest_makereport, start
+from tests.system.router import SETTINGS, Router, listener
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["pytest_runtest_makereport", "start"]
+
+PATIENCE = 400  # seconds
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with Spark are long ones. To start it is most of the price: two processes of pytest-xdist do so."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
+            second = item.path.name == "test_source.py"
+            item.add_marker(pytest.mark.long)
+            # Not with what the system tests' hook may have added: pytest-xdist joins the names.
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "xdist_group"]
+            item.add_marker(pytest.mark.xdist_group("spark-source" if second else "spark"))
+            if item.get_closest_marker("timeout") is None:  # the first one of a process starts Spark
+                item.add_marker(pytest.mark.timeout(PATIENCE))
+
+
+@pytest.fixture
+def java_runs() -> None:
+    """For tests whose processes start Java themselves."""
+    skip_without_java()
+
+
+def skip_without_java() -> None:
+    try:
+        java()
+    except MissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two slots, a small heap; a task that fails is run again."""
+    pytest.importorskip("pyspark")
+    skip_without_java()
+    from pipeline.env import session
+
+    os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]  # its workers inherit it
+    folder = tmp_path_factory.mktemp("spark")
+    made = session(
+        "tests",
+        memory="768m",
+        conf={
+            "spark.master": "local[2,4]",
+            "spark.driver.extraJavaOptions": OPTIONS,
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.sources.partitionOverwriteMode": "dynamic",  # as the jobs ask for
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.local.dir": str(folder),
+            "spark.log.level": "ERROR",
+        },
+    )
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def _router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+    router = Router(tmp_path_factory.mktemp("router"), [listener(), *SETTINGS])
+    router.start()
+    yield router
+    router.stop()
+
+
+@pytest.fixture
+def url(_router: Router, request: pytest.FixtureRequest) -> str:
+    """Of a router that tests share."""
+    request.node.routers = [_router]
+    return f"amqp://127.0.0.1:{_router.port}"
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Landing:
+    """An empty landing folder."""
+    return Landing.create(str(tmp_path / "landing"))

@@ -1,0 +1,127 @@
+"""Data source "dying": "amqp", of which a process ends by SIGKILL at a point, once.
+
+A test makes a file die-POINT beside the landing folder, or beside the checkpoint for points of a sink; whoever comes to
+that point removes it, and dies.
+
+As a program: `python -m tests.pipeline.dying LANDING CHECKPOINT OUT` writes all that is available to OUT: an AMQP URL
+with the address as its path, or the folder of a Parquet table.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pipeline.options import source_options
+from pipeline.sink import StreamWriter, sink_options
+from pipeline.source import Amqp, StreamReader, _names
+
+PATIENCE = 120.0  # seconds
+
+
+def mark(folder: Path, point: str) -> Path:
+    return folder / f"die-{point}"
+
+
+def here(folder: Path, point: str) -> bool:
+    try:
+        mark(folder, point).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_driver() -> None:
+    """The Java above us, and with it the program that began it."""
+    for process in psutil.Process().parents():
+        if process.name() == "java":
+            process.kill()
+            process.wait(30)
+            break
+    die()
+
+
+class DyingReader(StreamReader):
+    def folder(self) -> Path:
+        return Path(self.options.path).parent
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
+        found = super().partitions(start, end)
+        if here(self.folder(), "plan"):
+            kill_driver()
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(partition):
+            yield batch
+            if here(self.folder(), "read"):
+                die()
+
+
+class DyingWriter(StreamWriter):
+    folder: Path
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if here(self.folder, "before-write"):
+            die()
+        message = super().write(iterator)
+        if here(self.folder, "after-write"):
+            die()
+        return message
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if here(self.folder, "commit"):
+            kill_driver()
+        super().commit(messages, batchId)
+
+
+class Dying(Amqp):
+    @classmethod
+    def name(cls) -> str:
+        return "dying"
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return DyingReader(source_options(self.options, stream=True), _names(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        writer = DyingWriter(sink_options(self.options, overwrite), schema)
+        writer.folder = Path(self.options["checkpointlocation"]).parent
+        return writer
+
+
+def run(spark: Any, landing: str, checkpoint: str, out: str) -> None:
+    """All that is available, a segment a batch."""
+    spark.dataSource.register(Dying)
+    stream = spark.readStream.format("dying").option("maxRecordsPerTrigger", "1").load(landing)
+    if out.startswith("amqp:"):
+        url, _, address = out.rpartition("/")
+        options = {"amqp.url": url, "address": address, "sendTimeoutMs": "20000"}
+        writer = stream.select("body").writeStream.format("dying").options(**options)
+    else:
+        writer = stream.writeStream.format("parquet").option("path", out)
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(PATIENCE), query.lastProgress
+    finally:
+        query.stop()
+
+
+if __name__ == "__main__":
+    from pipeline.env import session
+
+    made = session("dying", memory="512m", conf={"spark.master": "local[2,4]", "spark.log.level": "ERROR"})
+    run(made, *sys.argv[1:])
+    made.stop()

@@ -1,0 +1,50 @@
+"""A lander that kills itself at a point: `python -m tests.pipeline.dying_lander POINT NUMBER land …`.
+
+before-rename, after-rename: of segment NUMBER. before-disposition, after-disposition: of the batch of that number.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipeline import stores
+from pipeline.cli import main
+from router.client.bulk import BulkState
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(point: str, number: int) -> None:
+    rename, settle = stores.LocalStore.rename, BulkState.settle
+    settled = 0
+
+    def dying_rename(self: stores.LocalStore, temporary: Path, final: Path) -> None:
+        ours = final.name.startswith(f"{number:012}-")
+        if ours and point == "before-rename":
+            die()
+        rename(self, temporary, final)
+        if ours and point == "after-rename":
+            die()
+
+    def dying_settle(self: BulkState, *arguments: Any) -> bool:
+        nonlocal settled
+        ours = settled == number
+        settled += 1
+        if ours and point == "before-disposition":
+            die()
+        told = settle(self, *arguments)
+        if ours and point == "after-disposition":
+            die()
+        return told
+
+    stores.LocalStore.rename = dying_rename  # type: ignore[method-assign]
+    BulkState.settle = dying_settle  # type: ignore[assignment, method-assign]
+
+
+if __name__ == "__main__":
+    arm(sys.argv[1], int(sys.argv[2]))
+    sys.exit(main(sys.argv[3:], "dying"))

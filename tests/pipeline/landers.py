@@ -1,0 +1,148 @@
+"""Landers as processes, what they have landed, and a sender that sends again what was not accepted."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.segments import Landing, schema
+from router.client import Accepted, Backoff, ClientError, connect
+from tests.system.router import ROOT
+
+PATIENCE = 60.0  # seconds
+COMMAND = (sys.executable, "-m", "router.cli.main", "pipeline")
+HEAD = b"\x00\x53\x75\xa0\x04"  # a data section of 4 octets
+
+
+def message(number: int) -> bytes:
+    return HEAD + number.to_bytes(4, "big")
+
+
+class Lander:
+    """`sluice pipeline land …` as a process."""
+
+    def __init__(
+        self, url: str, path: object, *words: str, address: str = "balanced.a", command: Any = COMMAND
+    ) -> None:
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        self._ended = False
+        self.process = subprocess.Popen(
+            [*command, "land", "--url", url, "--path", str(path), "--status", "0.2", "--address", address, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._news:
+                self.lines.append(line.rstrip())
+                self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    def wait_line(self, pattern: str) -> re.Match[str]:
+        """The first line that matches, now or later."""
+
+        def found() -> re.Match[str] | None:
+            return next((match for line in self.lines if (match := re.search(pattern, line))), None)
+
+        with self._news:
+            self._news.wait_for(lambda: found() or self._ended, PATIENCE)
+        match = found()
+        assert match is not None, f"no line {pattern!r}:\n" + "\n".join(self.lines)
+        return match
+
+    def ready(self) -> "Lander":
+        self.wait_line("^landing ")
+        return self
+
+    def wait(self) -> int:
+        """Its exit code."""
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        return code
+
+    def stop(self) -> None:
+        """In order."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.wait() == 0, "\n".join(self.lines)
+        assert "Traceback" not in "\n".join(self.lines)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.wait()
+
+    def __enter__(self) -> "Lander":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
+
+def send_all(url: str, messages: Iterable[bytes], address: str = "balanced.a") -> None:
+    """Until each is accepted: those that are not are sent again."""
+    pending = list(messages)
+    with connect(url, timeout=PATIENCE, reconnect=Backoff(most=0.5)) as connection:
+        sender = connection.sender(address, timeout=PATIENCE)
+        while pending:
+            results = sender.send_all(pending, timeout=PATIENCE)
+            pending = [each for each, result in zip(pending, results, strict=True) if not isinstance(result, Accepted)]
+
+
+class Sending(threading.Thread):
+    """`send_all` beside the test; `done` raises what it raised."""
+
+    def __init__(self, url: str, messages: Iterable[bytes], address: str = "balanced.a") -> None:
+        super().__init__(daemon=True)
+        self._work = (url, list(messages), address)
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            send_all(*self._work)
+        except (ClientError, TimeoutError, OSError) as error:
+            self._error = error
+
+    def done(self) -> None:
+        self.join(PATIENCE)
+        assert not self.is_alive(), "not everything was accepted"
+        if self._error is not None:
+            raise self._error
+
+
+def rows(path: object) -> pa.Table:
+    """All that was landed, by log and number."""
+    landing = Landing.open(str(path))
+    tables = [
+        pq.read_table(landing.store.open(segment.path))
+        for log in landing.logs()
+        for segment in landing.listing(log.key).segments
+    ]
+    return pa.concat_tables([schema().empty_table(), *tables])
+
+
+def numbers(path: object) -> list[int]:
+    """Of the messages that were landed."""
+    return [int.from_bytes(octets[-4:], "big") for octets in rows(path)["message"].to_pylist()]
+
+
+def segments(path: Path, key: str) -> list[Any]:
+    return Landing.open(str(path)).listing(key).segments

@@ -1,0 +1,79 @@
+"""The example of docs/user/pipeline.md, as it is printed there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from router.client.blocking import connect
+from router.client.message import Message
+from tests.pipeline.landers import Lander
+from tests.pipeline.receiving import Consumer
+from tests.system.router import ROOT, poll
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.long
+
+SENSORS, READINGS = 200, 5
+TOTAL = SENSORS * READINGS
+PATIENCE = 120
+
+
+def example() -> str:
+    page = (ROOT / "docs" / "user" / "pipeline.md").read_text()
+    match = re.search(r"^## Example: sensors$.*?^```python\n(.*?)^```$", page, re.S | re.M)
+    assert match is not None
+    return match[1]
+
+
+@pytest.mark.timeout(300)
+def test_sensors(spark: SparkSession, url: str, tmp_path: Path):
+    landing, out = tmp_path / "landing", tmp_path / "out"
+    first, _, code = example().partition("\n")
+    assert first.startswith("landing, url, out = ")
+    names: dict[str, Any] = {"landing": str(landing), "url": url, "out": str(out)}
+    with Lander(url, landing, address="sensors") as lander, Consumer(url, "averages") as consumer:
+        lander.ready()
+        exec(compile(code, "docs/user/pipeline.md", "exec"), names)
+        table, averages = names["table"], names["averages"]
+        try:
+            with connect(url, timeout=10) as connection:
+                sender = connection.sender("sensors", timeout=10)
+                messages = [
+                    Message(
+                        json.dumps({"celsius": reading}).encode(),
+                        subject=f"s{sensor}",
+                        message_id=f"s{sensor}-{reading}",
+                    )
+                    for reading in range(READINGS)
+                    for sensor in range(SENSORS)
+                ]
+                sender.send_all([*messages, *messages[:7]], timeout=60)  # some came twice
+
+            def last() -> dict[str, Any]:
+                found = [json.loads(message.body) for message in consumer.messages]
+                return {each["sensor"]: each for each in found}
+
+            def all_came() -> bool:
+                for query in (averages, table):
+                    assert query.isActive, query.exception()
+                read: int = sum(each["readings"] for each in last().values())
+                return read == TOTAL + 7
+
+            poll(all_came, "the averages of all readings", PATIENCE)
+            assert last()["s9"] == {"sensor": "s9", "celsius": (READINGS - 1) / 2, "readings": READINGS}
+            table.processAllAvailable()
+        finally:
+            averages.stop()
+            table.stop()
+    rows = spark.read.parquet(str(out / "table")).collect()
+    assert len(rows) == TOTAL
+    assert {row.message_id for row in rows} == {message.message_id for message in messages}
+    assert {row.celsius for row in rows} == set(map(float, range(READINGS)))

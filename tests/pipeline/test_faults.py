@@ -1,0 +1,114 @@
+"""Processes of Spark that are killed at fixed points: nothing is lost, and what is sent twice has the same id."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+import pyarrow.dataset as ds
+
+from pipeline.segments import Landing, Log
+from tests.pipeline.dying import mark, run
+from tests.pipeline.java import environment
+from tests.pipeline.landers import Lander, Sending, rows
+from tests.pipeline.receiving import Consumer
+from tests.pipeline.segments import land, numbered
+from tests.system.router import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.long
+
+SEGMENTS, ROWS = 3, 50
+EXPECTED = {str(n).encode() for n in range(SEGMENTS * ROWS)}
+PATIENCE = 150
+
+
+@pytest.fixture
+def landed(landing: Landing) -> Landing:
+    for number in range(SEGMENTS):
+        land(landing, Log("one", "a"), number, numbered(ROWS * number, ROWS))
+    return landing
+
+
+def program(landing: Landing, checkpoint: Path, out: str) -> int:
+    """A driver of its own; its exit code."""
+    words = [sys.executable, "-m", "tests.pipeline.dying", landing.url, str(checkpoint), out]
+    ran = subprocess.run(words, env=environment(), cwd=ROOT, timeout=PATIENCE, stdin=subprocess.DEVNULL, check=False)
+    return ran.returncode
+
+
+def check_ids(consumer: Consumer) -> int:
+    """All bodies came, each with one id; how many came more than once."""
+    assert {message.body for message in consumer.messages} == EXPECTED
+    by_id: dict[object, set[bytes]] = {}
+    for message in consumer.messages:
+        by_id.setdefault(message.message_id, set()).add(message.body)
+    assert len(by_id) == len(EXPECTED)
+    assert all(len(bodies) == 1 for bodies in by_id.values())
+    return len(consumer.messages) - len(EXPECTED)
+
+
+@pytest.mark.parametrize("point", ["read", "before-write", "after-write"])
+def test_a_python_worker_is_killed(spark: SparkSession, url: str, landed: Landing, tmp_path: Path, point: str):
+    mark(tmp_path, point).touch()
+    with Consumer(url, f"balanced.{point}") as consumer:
+        run(spark, landed.url, str(tmp_path / "checkpoint"), f"{url}/balanced.{point}")
+        twice = check_ids(consumer)
+    assert not mark(tmp_path, point).exists(), "it was killed"
+    assert twice == (ROWS if point == "after-write" else 0)
+
+
+@pytest.mark.parametrize("point", ["plan", "commit"])
+@pytest.mark.timeout(400)
+def test_the_driver_is_killed(java_runs: None, url: str, landed: Landing, tmp_path: Path, point: str):
+    mark(tmp_path, point).touch()
+    checkpoint = tmp_path / "checkpoint"
+    with Consumer(url, f"balanced.{point}") as consumer:
+        assert program(landed, checkpoint, f"{url}/balanced.{point}") != 0
+        assert not mark(tmp_path, point).exists(), "it was killed"
+        assert program(landed, checkpoint, f"{url}/balanced.{point}") == 0
+        twice = check_ids(consumer)
+    assert twice == (ROWS if point == "commit" else 0), "the batch whose commit was not written"
+
+
+@pytest.mark.timeout(400)
+def test_a_table_is_exact_when_the_driver_is_killed(java_runs: None, landed: Landing, tmp_path: Path):
+    mark(tmp_path, "plan").touch()
+    out = tmp_path / "table"
+    assert program(landed, tmp_path / "checkpoint", str(out)) != 0
+    assert program(landed, tmp_path / "checkpoint", str(out)) == 0
+    names = [str(path) for path in out.glob("*.parquet")]
+    bodies = ds.dataset(names).to_table(columns=["body"]).column("body").to_pylist()
+    assert sorted(bodies) == sorted(EXPECTED)
+
+
+def test_a_table_has_each_message_once_when_the_lander_is_killed(spark: SparkSession, url: str, tmp_path: Path):
+    """After the segment was published, before its messages were accepted: they land twice, with the same ids."""
+    path, out = tmp_path / "landing", tmp_path / "table"
+    sent = [message.encode() for message in numbered(0, 1500)]
+    words = (url, path, "--id", "l", "--land-rows", "200")
+    command = (sys.executable, "-m", "tests.pipeline.dying_lander", "after-rename", "1")
+    with Lander(*words, command=command).ready() as lander:
+        sending = Sending(url, sent)
+        assert lander.wait() == -signal.SIGKILL
+    with Lander(*words).ready() as lander:
+        sending.done()
+        lander.stop()
+    assert rows(path).num_rows > len(sent)
+    query = (
+        spark.readStream.format("amqp").option("decode", "full").load(str(path))
+        .withWatermark("landed_time", "10 minutes").dropDuplicatesWithinWatermark(["address", "message_id"])
+        .writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True).start(str(out))
+    )  # fmt: skip
+    assert query.awaitTermination(PATIENCE)
+    found = [bytes(row.body) for row in spark.read.parquet(str(out)).select("body").collect()]
+    assert sorted(found, key=int) == [str(n).encode() for n in range(len(sent))]

@@ -1,0 +1,194 @@
+"""The jobs on days whose answers are known, with Spark itself."""
+
+from datetime import timedelta, timezone
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from pipeline.jobs import advice, capacity, demand, imbalance, latency, matrix, population, rollup, starvation, timeline
+from pipeline.telemetry.reader import Telemetry, TelemetryError
+from tests.pipeline.days import INTERVAL, START, Day, usual
+
+DAY = timedelta(days=1)
+HOUR = timedelta(hours=1)
+INTERVALS = 144
+
+
+@pytest.fixture(scope="module")
+def rollups(spark, tmp_path_factory):
+    path = tmp_path_factory.mktemp("telemetry")
+    usual(path)
+    return rollup.Rollups.of(Telemetry(spark, str(path), START, START + DAY))
+
+
+def test_worker_matrix(rollups):
+    (found,) = matrix.worker_matrices(rollups).values()
+    assert found.cells == {("w0", "w1"): 500 * INTERVALS, ("w0", "w0"): 160 * INTERVALS}
+    assert matrix.crossing(found) == pytest.approx(500 / 660)
+
+
+def test_client_matrix(rollups):
+    found = matrix.client_matrix(rollups)
+    assert found.cells == {
+        ("alice@sensor-*", "store-*"): 600 * INTERVALS,
+        ("alice@sensor-*", "logger"): 60 * INTERVALS,
+    }
+    short = matrix.client_matrix(rollups, most=1)
+    assert short.cells[matrix.OTHERS, matrix.OTHERS] == 60 * INTERVALS
+
+
+def test_router_matrix(rollups):
+    assert matrix.router_matrix(rollups).cells == {("R", "S"): 30 * INTERVALS, ("R", "R"): 630 * INTERVALS}
+
+
+def test_latency(rollups):
+    orders, logs = latency.by_address(rollups)
+    assert (orders.address, orders.deliveries, logs.address) == ("orders", 600 * INTERVALS, "logs")
+    assert (orders.outcomes["accepted"], orders.outcomes["rejected"]) == (594 * INTERVALS, 6 * INTERVALS)
+    assert orders.settle_us[50] == pytest.approx(1024 + 1024 * 5 / 9)  # 9 of 10 between 1024 and 2048 µs
+    assert orders.settle_us[95] == pytest.approx(8192 * 1.5)
+    assert (orders.rate(50), len(orders.hourly)) == (1.0, 24)
+
+
+def test_imbalance(rollups):
+    (found,) = imbalance.by_router(rollups)
+    assert found.skew == pytest.approx(0.305 / 0.2025, rel=0.01)
+    assert found.gini == pytest.approx(0.25, rel=0.05)
+    assert found.clients[0] == ("alice@sensor-*", 660 * INTERVALS)
+
+
+def test_who_withholds_credit(rollups):
+    (found,) = starvation.starved(rollups)
+    assert (found.client, found.address, found.undelivered, found.stuck) == ("logger", "logs", 7, 1)
+    assert (found.without_seconds, found.share) == (43200, 0.5)
+
+
+@pytest.mark.long
+def test_consumers_that_are_needed(spark, tmp_path):
+    """A consumer takes 2 a second while it has no credit; producers send 3 and are held back half of the time."""
+    day = Day(tmp_path, "R", hours=2)
+    day.connection(1, "sensor-17", 0)
+    day.connection(2, "store-1", 0)
+    for when in day.intervals():
+        for number, direction, count, without in ((1, "in", 3, 0.5), (2, "out", 2, 0.8), (3, "out", 1, 0.0)):
+            day.add(
+                "fact_link", when, worker=0, link_id=number, connection_id=min(number, 2), dir=direction, address="a",
+                deliveries=count * INTERVAL, octets=100 * count * INTERVAL, capacity=250, undelivered=5, stuck=0,
+                accepted=count * INTERVAL, rejected=0, released=0, modified=0, presettled=0, dropped_presettled=0,
+                zero_credit_ms=round(without * INTERVAL * 1000), settle_hist={28: 1000} if number == 1 else None,
+            )  # fmt: skip
+        day.add("fact_worker", when, worker=0, cpu_user_us=1, cpu_sys_us=0, ingress=3 * INTERVAL)
+    day.write()
+    found = rollup.Rollups.of(Telemetry(spark, str(tmp_path), START, START + DAY))
+    wanted = demand.by_address(found)["R", "a"]
+    assert (wanted.rate, wanted.held_back, wanted.consumers, wanted.each) == (3.0, 0.5, 2, 2.0)
+    assert (wanted.offered, wanted.needed) == (6.0, 4)  # 6 * 1.2 / 2
+    assert found.links.where("dir = 'in'").groupBy().sum("octets").collect()[0][0] == 300 * 2 * 3600
+    consumer, capacity = (each for each in advice.advice(found) if each["kind"] in ("consumer", "linkCapacity"))
+    assert "took 2.0 deliveries/s while it had none" in consumer["text"]
+    assert "would send 6.0/s: 4 consumers are needed, 2 more" in consumer["text"]
+    assert consumer["gain"] == {"rate": 6.0, "consumers": 4}
+    # 3 a second that take 134 s at most (2**27 µs): three times 134, and half as much again.
+    assert capacity["gain"]["capacity"] > capacity["evidence"]["capacity"] == 250
+    assert capacity["evidence"]["client"] == "sensor-*"
+
+
+def test_capacity(rollups):
+    (found,) = capacity.by_router(rollups)
+    assert found.cpu_us_a_delivery == pytest.approx(0.405 * 600e6 / 660, rel=0.01)
+    assert found.hourly[5][1] == pytest.approx(1.1)
+    assert found.full_on is None  # of one day
+
+
+def test_forecast():
+    """The course of a day is no growth."""
+
+    def load(days, growth):
+        return [(START + timedelta(hours=n), 0.2 + 0.1 * (n % 24 == 20) + growth * n / 24) for n in range(24 * days)]
+
+    assert capacity.full_on(load(3, 0.0)) is None
+    assert capacity.full_on(load(1, 0.01)) is None
+    found = capacity.full_on(load(3, 0.01))
+    assert found is not None
+    assert (found - START) / DAY == pytest.approx(40, abs=0.1)  # 0.3 in the busiest hour, and 0.01 more each day
+
+
+def test_timelines(rollups):
+    assert [(each.kind, each.text) for each in timeline.topology(rollups)] == [
+        ("connection close", "S at 10.9.9.9:5672"),
+        ("connection open", "S at 10.9.9.9:5672"),
+    ]
+    assert [(each.when.hour, each.kind, each.count) for each in timeline.refusals(rollups)] == [
+        (3, "target", 8),
+        (4, "target", 4),
+    ]
+    assert timeline.churn(rollups) == {"R": (2, 1)}
+
+
+@pytest.mark.long
+def test_connections_of_users(spark, tmp_path):
+    """The most that were open at once: also those from before the period, without those that had gone by then."""
+    day = Day(tmp_path, "R")
+    for number, opens, closes in ((1, 0, None), (2, 0, 1), (3, 2, 5), (4, 3, 4), (5, 4, None)):
+        user = {"connection_id": number, "worker": 0, "user": "alice", "vhost": "v", "role": "normal"}
+        day.add("dim_connection", START + opens * HOUR, **user)
+        if closes is not None:
+            day.add("event", START + closes * HOUR, kind="connection close", subject=str(number))
+    day.add("dim_connection", START, connection_id=6, user="anonymous", vhost="v", role="normal")
+    day.add("dim_policy", START, vhost="v", user_group="", limits={"maxConnectionsPerUser": "65535"})
+    day.add("fact_worker", START + HOUR)
+    day.write()
+
+    def found(first, last):
+        return Telemetry(spark, str(tmp_path), START + first * HOUR, START + last * HOUR)
+
+    def most(first, last):
+        return [(each.vhost, each.user, each.connections) for each in population.peaks(found(first, last))]
+
+    assert most(0, 1) == [("v", "alice", 2)]
+    assert most(1.5, 2.5) == [("v", "alice", 2)]
+    assert most(2.5, 6) == [("v", "alice", 3)]
+    assert most(5.5, 6) == [("v", "alice", 2)]
+    (advised,) = advice.policy_limits(found(2.5, 6))
+    assert "maxConnectionsPerUser of 10 leaves room; it is 65,535" in advised["text"]
+
+
+@pytest.mark.long
+def test_a_period_and_lines_of_json(spark, tmp_path):
+    """Only what began in the period; of two routers, one of which wrote JSON."""
+    usual(tmp_path, "R", hours=4)
+    usual(tmp_path, "S", hours=4, lines=True)
+    found = Telemetry(spark, str(tmp_path), START + timedelta(hours=1), START + timedelta(hours=3))
+    sums = {row[0]: row[1] for row in found.table("fact_flow").groupBy("router").sum("deliveries").collect()}
+    assert sums == {"R": 660 * 12, "S": 660 * 12}
+    hist = found.table("fact_link").where("settle_hist is not null").groupBy("router").count().collect()
+    assert {row[0]: row[1] for row in hist} == {"R": 24, "S": 24}
+
+
+@pytest.mark.long
+def test_a_period_in_another_zone(spark, tmp_path):
+    """Folders are by the hours of UTC."""
+    usual(tmp_path)
+    west = timezone(timedelta(hours=-5))
+    for first, last in ((0, 3), (5, 6), (22, 24)):
+        start, end = ((START + n * HOUR).astimezone(west) for n in (first, last))
+        found = Telemetry(spark, str(tmp_path), start, end).table("fact_flow")
+        assert found.groupBy().sum("deliveries").collect()[0][0] == 660 * 6 * (last - first)
+
+
+@pytest.mark.long
+def test_rollups_replace_those_of_the_same_day(spark, tmp_path):
+    usual(tmp_path, hours=4)
+    telemetry = Telemetry(spark, str(tmp_path), START, START + DAY)
+    first = rollup.write(telemetry, str(tmp_path))
+    assert rollup.write(telemetry, str(tmp_path)) == first
+    assert first["workers"] == 8
+    flows = spark.read.parquet(f"{tmp_path}/rollup/v1/flows")
+    assert flows.groupBy().sum("deliveries").collect()[0][0] == 660 * 24
+
+
+def test_a_folder_without_telemetry(spark, tmp_path):
+    with pytest.raises(TelemetryError, match="there is no telemetry"):
+        Telemetry(spark, str(tmp_path), START, START + DAY)

@@ -1,0 +1,292 @@
+"""The lander with real routers: what it lands, what it accepts, and what happens when something fails."""
+
+import json
+import resource
+import signal
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow")
+import pyarrow.parquet as pq
+
+from pipeline.segments import Group, Landing, check_metadata, schema
+from router.client import Accepted, Rejected, connect
+from tests.peer.pki import pki
+from tests.pipeline.landers import COMMAND, HEAD, Lander, Sending, message, numbers, rows, segments, send_all
+from tests.system.router import SETTINGS, Router, listener, poll
+
+pytestmark = pytest.mark.timeout(180)
+
+CAPACITY = 20_000
+LOG = "l/balanced.a"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+    router = Router(tmp_path_factory.mktemp("router"), [listener(linkCapacity=CAPACITY), *SETTINGS])
+    router.start()
+    yield router
+    router.stop()
+
+
+@pytest.fixture
+def url(shared: Router) -> str:
+    return f"amqp://127.0.0.1:{shared.port}"
+
+
+def test_messages_are_landed_then_accepted(url, tmp_path):
+    with Lander(url, tmp_path, "--id", "l").ready() as lander:
+        send_all(url, map(message, range(3000)))
+        assert sorted(numbers(tmp_path)) == list(range(3000))  # each accepted one is there
+        lander.stop()
+    table = rows(tmp_path)
+    assert table.schema.equals(schema())
+    assert set(table["address"].to_pylist()) == {"balanced.a"}
+    first = segments(tmp_path, LOG)[0]
+    part = pq.read_table(tmp_path / first.path)
+    assert part["ordinal"].to_pylist() == list(range(first.rows))
+    check_metadata(pq.read_metadata(tmp_path / first.path).metadata, first.path)
+    # The next one goes on.
+    end = segments(tmp_path, LOG)[-1].number + 1
+    with Lander(url, tmp_path, "--id", "l").ready() as lander:
+        send_all(url, [message(3000)])
+        lander.stop()
+    assert segments(tmp_path, LOG)[-1].number == end
+    assert numbers(tmp_path)[-1] == 3000
+
+
+def test_what_is_in_hand_when_it_is_told_to_end_is_landed_and_accepted(url, tmp_path):
+    with Lander(url, tmp_path, "--id", "l", "--land-interval-ms", "600000").ready() as lander:
+        sending = Sending(url, map(message, range(50)))
+        poll(lambda: "staged 450 B" in "\n".join(lander.lines), "the messages are in memory")
+        assert sending.is_alive()
+        lander.stop()
+        sending.done()
+    assert numbers(tmp_path) == list(range(50))
+
+
+def test_messages_of_several_frames_presettled_ones_and_addresses_of_any_name(url, tmp_path):
+    address = "balanced/ä ö/%_x"
+    large = HEAD[:3] + b"\xb0" + (400_000).to_bytes(4, "big") + bytes(range(250)) * 1600
+    with Lander(url, tmp_path, "--id", "l", address=address).ready() as lander:
+        with connect(url) as connection:
+            sender = connection.sender(address)
+            sender.send(message(1), settled=True)
+            assert sender.send(large, timeout=30) == Accepted()
+            sender.send(message(2), timeout=30)
+        lander.stop()
+    assert rows(tmp_path)["message"].to_pylist() == [message(1), large, message(2)]
+    assert [log.address for log in Landing.open(str(tmp_path)).logs()] == [address]
+
+
+def test_a_message_that_is_too_long_is_rejected_and_the_others_land(url, tmp_path):
+    with Lander(url, tmp_path, "--id", "l", "--max-message", "1k").ready() as lander:
+        with connect(url) as connection:
+            sender = connection.sender("balanced.a")
+            long = HEAD[:3] + b"\xb0" + (200_000).to_bytes(4, "big") + bytes(200_000)
+            outcomes = sender.send_all([message(1), long, message(2)], timeout=30)
+        lander.stop()
+    assert [type(outcome) for outcome in outcomes] == [Accepted, Rejected, Accepted]
+    assert isinstance(outcomes[1], Rejected)
+    assert outcomes[1].condition == "amqp:link:message-size-exceeded"
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_two_landers_share_a_balanced_address(url, tmp_path):
+    with Lander(url, tmp_path, "--id", "one").ready() as one, Lander(url, tmp_path, "--id", "two").ready() as two:
+        send_all(url, map(message, range(4000)))
+        one.stop()
+        two.stop()
+    assert sorted(numbers(tmp_path)) == list(range(4000))
+    assert segments(tmp_path, "one/balanced.a")
+    assert segments(tmp_path, "two/balanced.a")
+
+
+def test_a_second_lander_of_one_id_is_refused(url, tmp_path):
+    with Lander(url, tmp_path, "--id", "l").ready() as lander:
+        with Lander(url, tmp_path, "--id", "l") as second:
+            assert second.wait() == 1
+            assert second.lines[-1].startswith("sluice pipeline land: lander 'l' runs already")
+            assert f"process {lander.process.pid} " in second.lines[-1]
+        lander.stop()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["before-rename", "after-rename", "before-disposition", "after-disposition"])
+def test_a_lander_that_is_killed_loses_nothing(url, tmp_path, point):
+    command = (sys.executable, "-m", "tests.pipeline.dying_lander", point, "1")
+    size = 500
+    with Lander(url, tmp_path, "--id", "l", "--land-rows", str(size), command=command).ready() as lander:
+        sending = Sending(url, map(message, range(4000)))
+        assert lander.wait() == -signal.SIGKILL
+        landed = set(numbers(tmp_path))
+    with Lander(url, tmp_path, "--id", "l").ready() as lander:
+        sending.done()
+        lander.stop()
+    after = numbers(tmp_path)
+    assert set(after) == set(range(4000))
+    # Twice is what had landed and was not accepted, and nothing else.
+    twice = len(after) - 4000
+    assert twice == 0 if point == "before-rename" else 0 < twice <= len(landed)
+    assert [each.number for each in segments(tmp_path, LOG)] == list(range(len(segments(tmp_path, LOG))))
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_router_that_dies_loses_nothing(tmp_path):
+    with_port = Router(tmp_path, [listener(linkCapacity=CAPACITY), *SETTINGS])
+    with_port.start()
+    port = with_port.port
+    url = f"amqp://127.0.0.1:{port}"
+    path = tmp_path / "landing"
+    router = Router(tmp_path, [("listener", {"host": "127.0.0.1", "port": port, "linkCapacity": CAPACITY}), *SETTINGS])
+    try:
+        with Lander(url, path, "--id", "l", "--land-rows", "500").ready() as lander:
+            sending = Sending(url, map(message, range(20_000)))
+            poll(lambda: len(numbers(path)) > 500, "some have landed")
+            with_port.kill()
+            router.start()
+            sending.done()
+            lander.stop()
+        assert set(numbers(path)) == set(range(20_000))
+    finally:
+        with_port.kill()
+        router.kill()
+
+
+def test_a_full_disk_releases_and_landing_goes_on_when_there_is_room(url, tmp_path):
+    with Lander(url, tmp_path, "--id", "l").ready() as lander:
+        unlimited = resource.prlimit(lander.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(lander.process.pid, resource.RLIMIT_FSIZE, (100, unlimited[1]))
+        sending = Sending(url, map(message, range(1000)))
+        lander.wait_line("cannot land: .* released")
+        assert not list(tmp_path.rglob("*.parquet"))
+        assert not list(tmp_path.rglob("*.tmp"))
+        assert sending.is_alive()  # nothing was accepted
+        resource.prlimit(lander.process.pid, resource.RLIMIT_FSIZE, unlimited)
+        sending.done()
+        lander.stop()
+    assert sorted(numbers(tmp_path)) == list(range(1000))
+
+
+def test_credit_follows_what_is_staged(url, tmp_path):
+    high = 300_000
+    with Lander(url, tmp_path, "--id", "l", "--stage-high", str(high), "--land-rows", "500").ready() as lander:
+        incompressible = [HEAD[:3] + b"\xb0\x00\x00\x08\x00" + _random(each) for each in range(2000)]
+        sending = Sending(url, incompressible)
+        lander.wait_line("no more credit")
+        log = Landing.open(str(tmp_path)).listing(LOG)
+        assert sending.is_alive()
+        while sending.is_alive():  # a reader that reads all that is here
+            landing = Landing.open(str(tmp_path))
+            landing.commit(Group("default", {LOG: landing.listing(LOG).end}))
+            sending.join(0.1)
+        sending.done()
+        lander.wait_line("credit again")
+        lander.stop()
+    # What was under way, at most the first windows of credit, comes on top.
+    assert log.octets < high + 3 * 1000 * 2100
+    assert rows(tmp_path).num_rows == 2000
+
+
+def _random(seed: int) -> bytes:
+    import random
+
+    return random.Random(seed).randbytes(2048)
+
+
+def test_numbers_go_on_after_everything_was_deleted(url, tmp_path):
+    landing = Landing.create(str(tmp_path))
+    landing.commit(Group("g", {LOG: 7}))
+    with Lander(url, tmp_path, "--id", "l").ready() as lander:
+        send_all(url, [message(1)])
+        lander.stop()
+    assert [each.number for each in segments(tmp_path, LOG)] == [7]
+
+
+def test_metrics_and_status(url, tmp_path):
+    with Lander(url, tmp_path, "--id", "l", "--metrics", "0").ready() as lander:
+        where = lander.wait_line(r"metrics at (http://\S+)")[1]
+        send_all(url, map(message, range(100)))
+        lander.wait_line(r"^100 landed, .*/s, staged .*, lag ")
+        with urllib.request.urlopen(where, timeout=10) as page:
+            lines = page.read().decode().splitlines()
+        lander.stop()
+    assert 'sluice_lander_deliveries_total{address="balanced.a"} 100.0' in lines
+    assert 'sluice_lander_attached{address="balanced.a"} 1.0' in lines
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--address", "unavailable.x"), "the router refuses address 'unavailable.x': amqp:not-found"),
+        (("--id", "../x"), "lander id '../x'"),
+        (("--path", "/proc/no"), "/proc/no: No such file or directory"),
+        (("--path", "nosuch://x/y"), "nosuch"),
+        (("--address", "balanced.a", "balanced.a"), "an address is named twice"),
+        (("--user", "me"), "--user and --password-file need each other"),
+    ],
+)
+def test_what_cannot_work_is_said_in_one_line(url, tmp_path, words, text):
+    with Lander(url, tmp_path, *words) as lander:
+        assert lander.wait() == 1
+        assert lander.lines[-1].startswith("sluice pipeline land: ")
+        assert text in lander.lines[-1]
+        assert "Traceback" not in "\n".join(lander.lines)
+
+
+def test_a_router_that_is_not_there_is_said(tmp_path):
+    with Lander("amqp://127.0.0.1:1", tmp_path) as lander:
+        assert lander.wait() == 1
+        assert "no connection to the router: 127.0.0.1:1: " in lander.lines[-1]
+
+
+def test_a_folder_of_another_format_is_refused(url, tmp_path):
+    (tmp_path / "_sluice.json").write_text(json.dumps({"format": 99}))
+    with Lander(url, tmp_path) as lander:
+        assert lander.wait() == 1
+        assert "has format 99" in lander.lines[-1]
+
+
+def test_a_segment_that_is_cut_short_is_named(url, tmp_path):
+    with Lander(url, tmp_path, "--id", "l").ready() as lander:
+        send_all(url, [message(1)])
+        lander.stop()
+    path: Path = tmp_path / segments(tmp_path, LOG)[0].path
+    path.write_bytes(path.read_bytes()[:-10])
+    with Lander(url, tmp_path, "--id", "l", command=COMMAND) as lander:
+        assert lander.wait() == 1
+        assert f"{path.name} has " in lander.lines[-1]
+        assert "it is damaged" in lander.lines[-1]
+
+
+def test_landing_over_tls(tmp_path, tmp_path_factory):
+    made = pki(tmp_path_factory.getbasetemp())
+    certificate, key = made.server
+    files = {"certFile": certificate, "privateKeyFile": key, "caCertFile": made.trusted}
+    router = Router(
+        tmp_path,
+        [
+            ("sslProfile", {"name": "p", **files}),
+            listener(),
+            listener("tls", sslProfile="p", requireSsl=True, saslMechanisms="EXTERNAL", authenticatePeer=True),
+            *SETTINGS,
+        ],
+    )
+    router.start()
+    url = f"amqps://localhost:{router.ports['tls']}"
+    path = tmp_path / "landing"
+    own = ("--certificate", str(made.client.certificate), "--key", str(made.client.key))
+    try:
+        with Lander(url, path, "--id", "l") as stranger:
+            assert stranger.wait() == 1
+            assert "TLS: the peer's certificate is not trusted" in stranger.lines[-1]
+        with Lander(url, path, "--id", "l", "--ca-file", str(made.trusted), *own).ready() as lander:
+            send_all(f"amqp://127.0.0.1:{router.port}", map(message, range(100)))
+            lander.stop()
+        assert numbers(path) == list(range(100))
+    finally:
+        router.stop()

@@ -1,0 +1,186 @@
+"""Landing in an object store: a real S3 server on loopback."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+from moto.server import ThreadedMotoServer
+
+from pipeline import stores
+from pipeline.errors import LandingError, LockedError
+from pipeline.segments import Group, Landing, Segment, collect
+from pipeline.stores import ArrowStore, open_store
+from tests.pipeline.landers import COMMAND, Lander, message, numbers, send_all
+from tests.system.router import SETTINGS, Router, listener
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """Host and port."""
+    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    moto.start()
+    host, port = moto.get_host_and_port()
+    yield f"{host}:{port}"
+    moto.stop()
+
+
+@pytest.fixture
+def bucket(server: str, request: pytest.FixtureRequest) -> str:
+    """The URL of a folder in a new bucket."""
+    from pyarrow import fs
+
+    name = f"bucket-{abs(hash(request.node.nodeid)) % 10**9}"
+    store = fs.S3FileSystem(
+        access_key="a", secret_key="b", endpoint_override=server, scheme="http", allow_bucket_creation=True
+    )
+    store.create_dir(name)
+    return f"s3://a:b@{name}/landing?endpoint_override={server}&scheme=http"
+
+
+def test_messages_land_in_an_object_store(bucket, tmp_path):
+    router = Router(tmp_path, [listener(linkCapacity=5000), *SETTINGS])
+    router.start()
+    url = f"amqp://127.0.0.1:{router.port}"
+    try:
+        with Lander(url, bucket, "--id", "l").ready() as lander:
+            send_all(url, map(message, range(2000)))
+            lander.stop()
+        assert sorted(numbers(bucket)) == list(range(2000))
+        with Lander(url, bucket, "--id", "l").ready() as lander:  # the lock was given back
+            send_all(url, [message(2000)])
+            with Lander(url, bucket, "--id", "l", command=COMMAND) as second:
+                assert second.wait() == 1
+                assert "lander 'l' runs already" in second.lines[-1]
+            lander.stop()
+        landing = Landing.open(bucket)
+        listing = landing.listing("l/balanced.a")
+        assert [each.number for each in listing.until_hole()] == list(range(listing.end))
+        landing.commit(Group("g", {"l/balanced.a": listing.end}))
+        assert collect(landing, 0) == listing.segments[:-1]
+        assert landing.listing("l/balanced.a").segments == listing.segments[-1:]
+    finally:
+        router.stop()
+
+
+def test_a_server_that_fails_releases_and_landing_goes_on(bucket, server, tmp_path):
+    """Between lander and store stands a relay that can refuse."""
+    router = Router(tmp_path, [listener(linkCapacity=5000), *SETTINGS])
+    router.start()
+    url = f"amqp://127.0.0.1:{router.port}"
+    relay = Relay(server)
+    through = bucket.replace(server, f"127.0.0.1:{relay.port}")
+    try:
+        with Lander(url, through, "--id", "l").ready() as lander:
+            send_all(url, [message(0)])
+            relay.refuse()
+            done = threading.Thread(target=send_all, args=(url, [message(1)]), daemon=True)
+            done.start()
+            lander.wait_line("cannot land: .* released 1")
+            assert numbers(bucket) == [0]
+            relay.pass_again()
+            done.join(90)
+            assert not done.is_alive()
+            lander.stop()
+        assert set(numbers(bucket)) == {0, 1}
+    finally:
+        relay.close()
+        router.stop()
+
+
+class Relay:
+    """Passes connections on, or closes them at once."""
+
+    def __init__(self, beyond: str) -> None:
+        host, port = beyond.split(":")
+        self._beyond = (host, int(port))
+        self._refusing = False
+        self._open: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                ours, _ = self._listener.accept()
+            except OSError:
+                return
+            if self._refusing:
+                ours.close()
+                continue
+            theirs = socket.create_connection(self._beyond)
+            self._open += [ours, theirs]
+            for one, other in ((ours, theirs), (theirs, ours)):
+                threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+
+    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+        try:
+            while octets := one.recv(65536):
+                other.sendall(octets)
+            other.shutdown(socket.SHUT_WR)
+        except OSError:
+            return  # refused meanwhile
+
+    def refuse(self) -> None:
+        self._refusing = True
+        for each in self._open:
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # it had ended
+        self._open.clear()
+
+    def pass_again(self) -> None:
+        self._refusing = False
+
+    def close(self) -> None:
+        self.refuse()
+        self._listener.close()
+
+
+def test_a_store_of_arrow_behaves_as_a_disk(bucket):
+    landing = Landing.create(bucket)
+    assert isinstance(landing.store, ArrowStore)
+    assert Landing.create(bucket).logs() == []
+    one = Segment("l/a", 0, 1, 1, 3)
+    landing.store.publish(one.path, b"abc")
+    landing.store.publish("l/a/foreign.txt", b"?")
+    listing = landing.listing("l/a")
+    assert (listing.segments, listing.foreign) == ([one], ["foreign.txt"])
+    assert [log.key for log in landing.logs()] == ["l/a"]
+    with landing.store.open(one.path) as file:
+        assert file.read() == b"abc"
+    landing.store.delete(one.path)
+    landing.store.delete(one.path)
+    assert landing.listing("l/a").segments == []
+    assert landing.store.read(one.path) is None
+    with pytest.raises(FileNotFoundError):
+        landing.store.open(one.path)
+
+
+def test_a_lease_is_lost_when_it_is_not_renewed(bucket, monkeypatch):
+    monkeypatch.setattr(stores, "SETTLE", 0.0)
+    store: Any = open_store(bucket)
+    first = store.lock("l/.lock")
+    with pytest.raises(LockedError, match=r"process \d+ on .* has this lock"):
+        store.lock("l/.lock")
+    first.renew()
+    monkeypatch.setattr(stores, "LEASE", -1.0)
+    first.renew()
+    second = store.lock("l/.lock")
+    with pytest.raises(LockedError, match="has taken this lock"):
+        first.renew()
+    first.release()  # not its own any more
+    second.release()
+    assert store.read("l/.lock") is None
+
+
+def test_a_bucket_that_is_not_there_is_said(server):
+    with pytest.raises((LandingError, OSError), match="no-such-bucket|bucket"):
+        Landing.create(f"s3://a:b@no-such-bucket/x?endpoint_override={server}&scheme=http")

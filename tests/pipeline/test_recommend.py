@@ -1,0 +1,137 @@
+"""Plans of placements, and what `apply` refuses to read."""
+
+import json
+import random
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline import recommend
+from pipeline.commands.apply import read_plan
+from pipeline.errors import PipelineError
+from pipeline.jobs.percentiles import merged, of_rates, percentile
+from pipeline.recommend import MOST_LOAD, Flow, place, placement_plan
+
+NOW = datetime(2026, 3, 2, tzinfo=timezone.utc)  # noqa: UP017
+
+
+def host(number):
+    return "amqp", f"10.0.0.{number}"
+
+
+def pairs(count, workers, across=True):
+    """Clients that talk to one other each, each pair on two workers."""
+    return [Flow(host(2 * n), host(2 * n + 1), n % workers, (n + across) % workers, 100 + n % 3) for n in range(count)]
+
+
+def test_pairs_come_together():
+    found = place(pairs(40, 4), 4)
+    assert (found.share_before, found.share_after) == (1.0, 0.0)
+    assert found.skew_after <= MOST_LOAD
+    assert all(found.workers[host(2 * n)] == found.workers[host(2 * n + 1)] for n in range(40))
+
+
+def test_nothing_is_moved_for_little():
+    assert placement_plan("R", pairs(40, 4, across=False), 4) == []
+    assert placement_plan("R", pairs(40, 4), 1) == []
+    assert placement_plan("R", [], 4) == []
+
+
+def test_one_worker_is_not_given_everything():
+    assert placement_plan("R", [Flow(host(1), host(2), 0, 1, 1000)], 2) == []
+
+
+def test_what_is_not_known_stays():
+    flows = [*pairs(20, 2), Flow(None, host(1), 0, 1, 1000)]
+    found = place(flows, 2)
+    assert found.share_after == pytest.approx(1000 / sum(flow.deliveries for flow in flows))
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 8))
+def test_no_worker_gets_much_more_than_its_part(seed, workers):
+    """Unless one client alone is more."""
+    source = random.Random(seed)
+    flows = [
+        Flow(host(source.randrange(40)), host(source.randrange(40)), source.randrange(workers),
+             source.randrange(workers), 1 + int(source.paretovariate(1.2)))
+        for _ in range(source.randrange(1, 80))
+    ]  # fmt: skip
+    found = place(flows, workers)
+    sums = [0] * workers
+    for node, worker in found.workers.items():
+        sums[worker] += found.evidence[node]
+    # The last group goes to the worker with the least, which has at most the average.
+    mean = sum(sums) / workers
+    assert max(sums) <= mean + max(MOST_LOAD * mean, max(found.evidence.values()))
+
+
+def plan_file(tmp_path, **changes):
+    rules = placement_plan("R", pairs(10, 2), 2)
+    made = recommend.plan(rules, [], NOW - timedelta(days=1), NOW, NOW)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**made, **changes}))
+    return str(path)
+
+
+def test_a_plan_is_read(tmp_path):
+    plan = read_plan(plan_file(tmp_path), NOW)
+    assert len(plan["rules"]) == len(plan["inverse"]) == 20
+    assert plan["rules"][0]["gain"]["cross_worker_before"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "when", "text"),
+    [
+        ({"version": 2}, NOW, "version 2, this program knows 1"),
+        ({"rules": []}, NOW, "was changed after it had been made"),
+        ({}, NOW + timedelta(days=8), "expired on 2026-03-09"),
+        ({"expires_at": 7}, NOW, "is no plan"),
+    ],
+)
+def test_plans_that_are_refused(tmp_path, changes, when, text):
+    with pytest.raises(PipelineError, match=text):
+        read_plan(plan_file(tmp_path, **changes), when)
+
+
+def test_capacity_by_littles_law():
+    assert recommend.capacity_advice(1250, 200_000, 250) == 376
+    assert recommend.capacity_advice(100, 200_000, 250) is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "held_back", "each", "needed"),
+    [
+        (3.0, 0.5, 2.0, 4),  # 6 would be sent, and a fifth more is to be taken
+        (1.0, 0.0, 10.0, 1),
+        (10.0, 0.0, 2.0, 6),
+        (1.0, 1.0, 1.0, 12),  # what producers would send that never have credit is not known: ten times as much
+    ],
+)
+def test_consumers_that_are_needed(rate, held_back, each, needed):
+    assert recommend.Demand(rate, held_back, 1, each).needed == needed
+
+
+def test_a_limit_of_connections():
+    assert recommend.connections_advice(100, None) == 151
+    assert recommend.connections_advice(1, 65_535) == 10
+    assert recommend.connections_advice(100, 1000) is None
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.integers(0, 31), st.integers(1, 1000), min_size=1), st.integers(1, 100))
+def test_percentiles_lie_in_their_bucket(histogram, percent):
+    found = percentile(histogram, percent)
+    assert found is not None
+    values = sorted(bucket for bucket, count in histogram.items() for _ in range(count))
+    bucket = values[max(0, -(-len(values) * percent // 100) - 1)]
+    assert (0 if bucket == 0 else 2 ** (bucket - 1)) <= found <= 2**bucket
+
+
+def test_percentiles_of_nothing():
+    assert percentile({}, 50) is None
+    assert of_rates([], 50) == 0.0
+    assert (of_rates([3, 1, 2], 50), of_rates([3, 1, 2], 99)) == (2, 3)
+    assert merged([(1, 2), (3, 4), (1, 5)]) == {1: 7, 3: 4}

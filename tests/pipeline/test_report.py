@@ -1,0 +1,85 @@
+"""The page of the report, from figures."""
+
+import re
+from datetime import datetime, timedelta, timezone
+from html.parser import HTMLParser
+
+from pipeline.jobs.capacity import Capacity
+from pipeline.jobs.imbalance import Imbalance
+from pipeline.jobs.latency import AddressFigures
+from pipeline.jobs.matrix import Matrix
+from pipeline.jobs.rollup import OUTCOMES
+from pipeline.jobs.starvation import Starved
+from pipeline.jobs.timeline import Happening
+from pipeline.report import Findings, page
+from pipeline.report_parts import duration, lines, number
+
+START = datetime(2026, 3, 1, tzinfo=timezone.utc)  # noqa: UP017
+NASTY = "<script>alert('x')</script>&\""
+VOID = {"meta", "br"}
+
+
+class Balance(HTMLParser):
+    """Every element is closed in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def findings(empty=False):
+    outcomes = dict.fromkeys(OUTCOMES, 0) | {"rejected": 10}
+    hours = [START + timedelta(hours=n) for n in range(24)]
+    rule = {"router": "R", "gain": {"cross_worker_before": 0.8, "cross_worker_after": 0.1}}
+    return Findings(
+        start=START,
+        end=START + timedelta(days=1),
+        addresses=[] if empty else [AddressFigures(NASTY, 1000, outcomes, {50: 12.0, 95: 1e4, 99: 3e6}, [1.0, 2.0])],
+        workers={} if empty else {"R": Matrix("Workers of R", {("w0", "w1"): 5, ("w1", "w1"): 3})},
+        routers=Matrix("Routers"),
+        clients=Matrix("Clients", {} if empty else {(NASTY, "b"): 5}),
+        imbalances=[] if empty else [Imbalance("R", {0: 10.0, 1: 5.0}, {0: 5, 1: 3}, [(NASTY, 5)])],
+        starved=[] if empty else [Starved("R", NASTY, "a", 90.0, 0.5, 7, 1, 250)],
+        capacities=[] if empty else [Capacity("R", 12.5, [(hour, 5.0, 0.5) for hour in hours], 0.95, None)],
+        topology=[] if empty else [Happening(START, "R", "worker lost", NASTY)] * 50,
+        refusals=[] if empty else [Happening(START, "R", "target", "vhost v", 3)],
+        churn={},
+        rules=[] if empty else [rule],
+        advice=[] if empty else [{"kind": "outcomes", "subject": NASTY, "text": NASTY}],
+    )
+
+
+def test_page_is_whole_and_needs_nothing_else():
+    for empty in (False, True):
+        text = page(findings(empty))
+        balance = Balance()
+        balance.feed(text)
+        assert balance.open == []
+        assert not re.search(r"https?://|<script|<link|url\(|@import", text)
+        assert "prefers-color-scheme: dark" in text
+
+
+def test_page_says_what_was_found():
+    text = page(findings())
+    assert "1.0%" in text
+    assert "from 80% to 10%" in text
+    assert "1.5 min" in text
+    assert "10 more." in text
+    assert 'class="tile bad"' in text  # a worker uses 95% of a core
+
+
+def test_numbers_as_people_read_them():
+    assert [number(value) for value in (0, 950, 12_345, 4_560_000, 0.25)] == ["0", "950", "12.3 k", "4.56 M", "0.25"]
+    assert [duration(value) for value in (None, 0.5, 378, 1940, 2.5e6)] == ["–", "0.5 µs", "378 µs", "1.94 ms", "2.5 s"]
+
+
+def test_a_chart_of_one_point_and_of_none():
+    assert "<circle" in lines("t", [("a", [(START, 0.0)])])
+    assert "No figures" in lines("t", [("a", [])])

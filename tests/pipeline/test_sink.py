@@ -1,0 +1,254 @@
+"""Tables and streams of Spark to addresses of a router that runs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from pyspark.errors import PySparkException
+
+from pipeline.segments import Landing, Log
+from router.client.links import Delivery
+from router.client.message import Message
+from tests.pipeline.receiving import Consumer
+from tests.pipeline.segments import land, numbered
+from tests.system.fixtures import Start
+from tests.system.router import SETTINGS, listener
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 3000
+SHORT = "1500"  # ms
+
+
+def write(frame: DataFrame, url: str, address: str | None, **options: Any) -> None:
+    if address is not None:
+        options["address"] = address
+    frame.write.format("amqp").mode("append").options(**{"amqp.url": url, "sendTimeoutMs": "15000", **options}).save()
+
+
+def table(spark: SparkSession, rows: int = ROWS) -> DataFrame:
+    return spark.range(rows).selectExpr("cast(cast(id as string) as binary) as body", "concat('m', id) as message_id")
+
+
+def test_all_fields(spark: SparkSession, url: str):
+    frame = spark.sql(
+        """select 'text' as body, 'ul:7' as message_id, 'uuid:01234567-89ab-cdef-0123-456789abcdef' as correlation_id,
+        'balanced/elsewhere' as `to`, 's' as subject, 'r' as reply_to, 'text/plain' as content_type, 'g' as group_id,
+        3 as group_sequence, timestamp '1970-01-01 00:00:01Z' as creation_time, 5000L as ttl_ms, 7 as priority,
+        true as durable, map('a', 'x', 'b', null) as application_properties, map('x-opt-a', 1) as message_annotations,
+        unhex('00ff') as user_id"""
+    )
+    with Consumer(url, "balanced/fields") as consumer:
+        write(frame, url, "balanced/fields")
+        (message,) = consumer.wait(1)
+    assert str(message.correlation_id) == "01234567-89ab-cdef-0123-456789abcdef"
+    message.correlation_id = None
+    assert message.annotations.pop("x-opt-a") == 1
+    message.annotations.clear()
+    assert message == Message(
+        "text", message_id=7, to="balanced/elsewhere", subject="s", reply_to="r", content_type="text/plain",
+        group_id="g", group_sequence=3, creation_time=1000, ttl=5000, priority=7, durable=True,
+        properties={"a": "x", "b": None}, user_id=b"\0\xff",
+    )  # fmt: skip
+
+
+def test_all_rows_are_accepted(spark: SparkSession, url: str):
+    with Consumer(url, "balanced/all") as consumer:
+        write(table(spark), url, "balanced/all", maxInFlight="100")
+        assert sorted(int(message.body) for message in consumer.messages) == list(range(ROWS)), "when it returns"
+
+
+def test_settled(spark: SparkSession, url: str):
+    with Consumer(url, "balanced/settled", window=ROWS) as consumer:
+        write(table(spark), url, "balanced/settled", settlement="settled")
+        assert sorted(int(message.body) for message in consumer.wait(ROWS)) == list(range(ROWS))
+
+
+def test_an_address_for_each_row(spark: SparkSession, url: str):
+    frame = table(spark).selectExpr("body", "if(int(string(body)) % 2 = 0, 'balanced/even', 'balanced/odd') as address")
+    with Consumer(url, "balanced/even") as even, Consumer(url, "balanced/odd") as odd:
+        write(frame, url, None)
+    assert sorted(int(message.body) for message in even.messages) == list(range(0, ROWS, 2))
+    assert sorted(int(message.body) for message in odd.messages) == list(range(1, ROWS, 2))
+
+
+def test_ids_of_a_column(spark: SparkSession, url: str):
+    frame = spark.range(5).selectExpr("id as number", "'x' as body")
+    with Consumer(url, "balanced/ids") as consumer:
+        write(frame, url, "balanced/ids", idColumn="number")
+    assert sorted(message.message_id for message in consumer.messages) == ["0", "1", "2", "3", "4"]
+
+
+def test_whole_messages(spark: SparkSession, url: str):
+    octets = Message({"a": 1}, subject="s").encode()
+    frame = spark.createDataFrame([(octets,)], "message binary")
+    with Consumer(url, "balanced/whole") as consumer:
+        write(frame, url, "balanced/whole")
+    assert [(message.body, message.subject) for message in consumer.messages] == [({"a": 1}, "s")]
+
+
+class Once:
+    """Does something else with the first delivery of each message."""
+
+    def __init__(self, first: Any) -> None:
+        self.first = first
+        self.seen: set[Any] = set()
+
+    def __call__(self, delivery: Delivery) -> None:
+        name = delivery.message.message_id
+        if name in self.seen:
+            delivery.accept()
+        else:
+            self.seen.add(name)
+            self.first(delivery)
+
+
+@pytest.mark.parametrize("first", [Delivery.release, Delivery.modify], ids=["released", "modified"])
+def test_what_nobody_took_is_sent_again(spark: SparkSession, url: str, first: Any):
+    address = f"balanced/again-{first.__name__}"
+    with Consumer(url, address, Once(first)) as consumer:
+        write(table(spark, 40), url, address)
+    assert len(consumer.messages) == 80
+
+
+def odd_rejected(delivery: Delivery) -> None:
+    if int(delivery.message.body) % 2:
+        delivery.reject("test:odd", "not even")
+    else:
+        delivery.accept()
+
+
+def test_rejected_fails(spark: SparkSession, url: str):
+    with (
+        Consumer(url, "balanced/fail", odd_rejected),
+        pytest.raises(PySparkException, match="'balanced/fail' was rejected: test:odd: not even"),
+    ):
+        write(table(spark, 10), url, "balanced/fail")
+
+
+def test_rejected_dropped(spark: SparkSession, url: str):
+    with Consumer(url, "balanced/drop", odd_rejected) as consumer:
+        write(table(spark, 100), url, "balanced/drop", onReject="drop")
+    assert len(consumer.messages) == 100
+
+
+def test_rejected_to_dead_letters(spark: SparkSession, url: str):
+    with Consumer(url, "balanced/live", odd_rejected), Consumer(url, "balanced/dead") as dead:
+        write(table(spark, 100), url, "balanced/live", onReject="deadletter", deadLetterAddress="balanced/dead")
+    assert sorted(int(message.body) for message in dead.messages) == list(range(1, 100, 2))
+
+
+def test_nobody_receives(spark: SparkSession, url: str):
+    with pytest.raises(PySparkException, match=r"no message to 'balanced/nobody' was settled within 1.5 s; \d+ are"):
+        write(table(spark, 10), url, "balanced/nobody", sendTimeoutMs=SHORT)
+
+
+def test_no_router(spark: SparkSession):
+    with pytest.raises(PySparkException, match="amqp://127.0.0.1:1: no message .* Connection refused"):
+        write(table(spark, 10), "amqp://127.0.0.1:1", "balanced/x", sendTimeoutMs=SHORT)
+
+
+def test_a_router_that_refuses_the_address(spark: SparkSession, url: str):
+    with pytest.raises(PySparkException, match="the router refuses address 'unavailable/x'"):
+        write(table(spark, 10), url, "unavailable/x")
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "said"),
+    [
+        ("'x' as body, 1 as colour", {}, "column 'colour': a message has no such field"),
+        ("1 as body", {}, "column 'body' is int; it can be binary or string"),
+        ("'x' as subject", {}, "column body: there is neither"),
+        ("'x' as body, 'a' as address", {}, "option address: give it or a column address"),
+        ("'x' as body", {"address": None}, "option address: give it or a column address"),
+        ("'x' as body", {"idColumn": "id"}, "option idColumn: there is no column 'id'"),
+        ("'x' as body", {"onReject": "panic"}, "option onReject"),
+        ("'x' as body", {"onReject": "deadletter"}, "onReject=deadletter and deadLetterAddress"),
+        ("'x' as body", {"maxInFlight": "0"}, "option maxInFlight"),
+        ("'x' as body", {"sendTimeoutMs": "soon"}, "option sendTimeoutMs"),
+        ("'x' as body", {"settlement": "maybe"}, "option settlement"),
+        ("'x' as body", {"amqp.url": "http://x"}, "option amqp.url"),
+        ("'x' as body", {"amqp.sasl.username": "u"}, "option amqp.sasl.username"),
+        ("'x' as body, 300 as priority", {}, "column 'priority': 300 is out of range"),
+        ("'x' as body, -1L as ttl_ms", {}, "column 'ttl_ms': -1 is out of range"),
+    ],
+)
+def test_bad_input(spark: SparkSession, url: str, rows: str, options: dict[str, Any], said: str):
+    options = {"address": "balanced/bad", **options}
+    with pytest.raises(PySparkException, match=said):
+        write(spark.sql(f"select {rows}"), url, options.pop("address"), **options)
+
+
+@pytest.mark.long
+def test_a_stream_has_stable_ids(spark: SparkSession, url: str, landing: Landing, tmp_path: Path):
+    """The same ones when a batch is run again, although Spark says nothing of it to a writer."""
+    for number in range(4):
+        land(landing, Log("one", "a"), number, numbered(10 * number, 10))
+
+    def run() -> str:
+        query = (
+            spark.readStream.format("amqp").option("maxRecordsPerTrigger", "20").load(landing.url).select("body")
+            .writeStream.format("amqp").options(**{"amqp.url": url, "address": "balanced/stream"})
+            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        )  # fmt: skip
+        assert query.awaitTermination(60)
+        return str(query.id)
+
+    with Consumer(url, "balanced/stream") as consumer:
+        query = run()
+        first = {message.message_id: message.body for message in consumer.messages}
+        assert len(first) == 40
+        assert {name.split("/")[0] for name in first} == {query}
+        assert {name.split("/")[1] for name in first} == {"0", "1"}
+        commit = tmp_path / "checkpoint" / "commits"
+        for file in (commit / "1", commit / ".1.crc"):
+            file.unlink()  # as if the driver had died in the second batch
+        run()
+        again = {message.message_id: message.body for message in consumer.messages[40:]}
+    assert again == {name: body for name, body in first.items() if name.split("/")[1] == "1"}
+
+
+@pytest.mark.long
+def test_a_router_that_comes_back(spark: SparkSession, start: Start, tmp_path: Path):
+    """In the middle of a write: what was in flight is sent again."""
+    router = start([listener(), *SETTINGS])
+    port = router.port
+    url = f"amqp://127.0.0.1:{port}"
+    router.configure([listener(port=port), *SETTINGS])
+    consumer = Consumer(url, "balanced/back", window=10)
+    second: list[Consumer] = []
+
+    def restart() -> None:
+        consumer.wait(500)
+        router.kill()
+        router.start()
+        second.append(Consumer(url, "balanced/back"))
+
+    # The writer stays in this thread: Spark finds data sources by the session that is active in a thread.
+    restarting = threading.Thread(target=restart)
+    restarting.start()
+    write(table(spark, 20_000), url, "balanced/back", sendTimeoutMs="60000")
+    restarting.join(30)
+    with consumer, second[0] as other:
+        seen = {message.message_id for message in [*consumer.messages, *other.messages]}
+    assert seen == {f"m{n}" for n in range(20_000)}
+
+
+def test_the_whole_way(spark: SparkSession, url: str, landing: Landing):
+    """What the source reads, the sink can send: ids keep their types."""
+    sent = [Message(b"x", message_id=name, properties={"n": "1"}) for name in ("ul:5", 5, b"\0", "s")]
+    land(landing, Log("one", "a"), 0, sent)
+    frame = spark.read.format("amqp").option("decode", "full").option("includeHeaders", "true").load(landing.url)
+    with Consumer(url, "balanced/way") as consumer:
+        write(frame.select("body", "message_id", "application_properties"), url, "balanced/way")
+    assert sorted(json.dumps(str(message.message_id)) for message in consumer.messages) == sorted(
+        json.dumps(str(message.message_id)) for message in sent
+    )
+    assert {type(message.message_id) for message in consumer.messages} == {str, int, bytes}

@@ -1,0 +1,378 @@
+"""Landing folders as tables and streams of Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+
+from pipeline import columns
+from pipeline.segments import FORMAT_KEY, Group, Landing, Log, Segment, now
+from router.client.message import Message
+from tests.pipeline.segments import ARRIVED, land, numbered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+A, B = Log("one", "a"), Log("two", "b/c")
+
+
+class Table:
+    """A streaming query from a landing folder into a Parquet table, a checkpoint beside it."""
+
+    def __init__(self, spark: SparkSession, landing: Landing, folder: Path) -> None:
+        self.spark = spark
+        self.landing = landing
+        self.out = folder / "table"
+        self.checkpoint = folder / "checkpoint"
+
+    def run(self, **options: Any) -> list[dict[str, Any]]:
+        """All that is available; progress of the batches."""
+        stream = self.spark.readStream.format("amqp").options(**options).load(self.landing.url)
+        query = (
+            stream.writeStream.format("parquet")
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start(str(self.out))
+        )
+        try:
+            assert query.awaitTermination(60), query.lastProgress
+        finally:
+            query.stop()
+        return [json.loads(each.json) for each in query.recentProgress if each.numInputRows]
+
+    def bodies(self) -> list[int]:
+        rows = self.spark.read.parquet(str(self.out)).select("body").collect()
+        return sorted(int(bytes(row.body)) for row in rows)
+
+
+@pytest.fixture
+def table(spark: SparkSession, landing: Landing, tmp_path: Path) -> Table:
+    return Table(spark, landing, tmp_path)
+
+
+def read(spark: SparkSession, landing: Landing, **options: Any) -> DataFrame:
+    return spark.read.format("amqp").options(**options).load(landing.url)
+
+
+def bodies(frame: DataFrame) -> list[int]:
+    return sorted(int(bytes(row.body)) for row in frame.select("body").collect())
+
+
+def ten(landing: Landing, segments: int = 2, log: Log = A) -> list[int]:
+    """Segments of ten messages; what their bodies say."""
+    for number in range(segments):
+        land(landing, log, number, numbered(10 * number, 10), landed=1000 * (number + 1))
+    return list(range(10 * segments))
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_row(spark: SparkSession, landing: Landing):
+    message = Message(b"x", message_id=5, subject="s", creation_time=1000, durable=True, properties={"a": 1, "b": None})
+    land(landing, B, 0, [message], landed=2000)
+    rows = read(spark, landing, decode="full", includeHeaders="true").collect()
+    (found,) = [{name: value for name, value in row.asDict().items() if value is not None} for row in rows]
+    assert found.pop("creation_time").timestamp() == 1
+    assert found.pop("landed_time").timestamp() == 2
+    assert found.pop("arrived").timestamp() == ARRIVED.timestamp()
+    assert found == {
+        "address": "b/c", "link": "link", "ordinal": 0, "lander": "two", "segment": 0, "message_id": "ul:5",
+        "subject": "s", "durable": True, "body": bytearray(b"x"), "body_kind": "data",
+        "application_properties": {"a": "1", "b": None},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["raw", "body", "full"])
+def test_columns_of_the_modes(spark: SparkSession, landing: Landing, mode: str):
+    octets = Message(b"x", message_id="m").encode()
+    land(landing, A, 0, [octets])
+    frame = read(spark, landing, decode=mode)
+    assert frame.columns == columns.of_mode(mode, False)
+    (row,) = frame.collect()
+    assert bytes(row.message if mode == "raw" else row.body) == (octets if mode == "raw" else b"x")
+
+
+def test_a_schema_chooses_columns(spark: SparkSession, landing: Landing):
+    octets = Message(b"x", message_id="m").encode()
+    land(landing, A, 0, [octets])
+    frame = spark.read.format("amqp").schema("segment bigint, message_id string, message binary").load(landing.url)
+    assert [tuple(row) for row in frame.collect()] == [(0, "m", octets)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [("colour string", "there is no column 'colour'"), ("priority string", "column 'priority' is bigint, not string")],
+)
+def test_a_wrong_schema(spark: SparkSession, landing: Landing, schema: str, said: str):
+    with pytest.raises(PySparkException, match=said):
+        spark.read.format("amqp").schema(schema).load(landing.url).collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {0, 1, 2}),
+        ({"startingOffsets": '{"one/a": 2}'}, {2}),
+        ({"startingOffsets": '{"one/a": 1}', "endingOffsets": '{"one/a": 2}'}, {1}),
+        ({"startingTimestamp": "2000"}, {1, 2}),
+        ({"startingTimestamp": "9000"}, set()),
+        ({"subscribe": "a"}, {0, 1, 2}),
+        ({"subscribe": "a2, b"}, set()),
+        ({"subscribePattern": "[ab]"}, {0, 1, 2}),
+        ({"subscribePattern": "b.*"}, set()),
+        ({"minPartitions": "1"}, {0, 1, 2}),
+    ],
+)
+def test_which_segments(spark: SparkSession, landing: Landing, options: dict[str, str], expected: set[int]):
+    ten(landing, 3)
+    assert {int(n / 10) for n in bodies(read(spark, landing, **options))} == expected
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+
+def test_all_that_is_there_and_what_comes_later(table: Table):
+    expected = ten(table.landing)
+    table.run()
+    assert table.bodies() == expected
+    land(table.landing, A, 2, numbered(20, 10))
+    land(table.landing, B, 0, numbered(30, 5))
+    table.run()
+    assert table.bodies() == list(range(35)), "the checkpoint goes on, and a new log is read from its start"
+
+
+@pytest.mark.long
+def test_a_limit_of_records(table: Table):
+    ten(table.landing, 5)
+    progress = table.run(maxRecordsPerTrigger="25")
+    assert [each["numInputRows"] for each in progress] == [20, 20, 10], "whole segments"
+    lag = progress[0]["sources"][0]["latestOffset"]
+    assert lag["one/a"] == 5
+    assert (lag["lag"]["segments"], lag["lag"]["rows"]) == (3, 30)
+
+
+@pytest.mark.long
+def test_a_limit_of_octets(table: Table):
+    ten(table.landing, 3)
+    progress = table.run(maxBytesPerTrigger="1")
+    assert [each["numInputRows"] for each in progress] == [10, 10, 10], "one segment at least"
+
+
+@pytest.mark.long
+def test_logs_in_turn(table: Table):
+    ten(table.landing, 3)
+    ten(table.landing, 3, B)
+    progress = table.run(maxRecordsPerTrigger="20")
+    assert progress[0]["sources"][0]["endOffset"] == {"one/a": 1, "two/b%2Fc": 1}
+
+
+@pytest.mark.long
+def test_only_what_is_new(table: Table):
+    ten(table.landing)
+    table.run(startingOffsets="latest")
+    land(table.landing, A, 2, numbered(20, 10))
+    table.run(startingOffsets="latest")
+    assert table.bodies() == list(range(20, 30))
+
+
+@pytest.mark.long
+def test_a_hole_that_stays(table: Table):
+    ten(table.landing, 4)
+    listing = table.landing.listing(A.key)
+    table.landing.store.delete(listing.segments[1].path)
+    with pytest.raises(PySparkException, match="log one/a has no segments 1; the messages may be lost"):
+        table.run(holeTimeoutMs="0")
+    table.run(holeTimeoutMs="0", failOnDataLoss="false")
+    assert table.bodies() == [*range(10), *range(20, 40)]
+
+
+@pytest.mark.long
+def test_a_hole_that_may_be_filled(table: Table):
+    ten(table.landing, 3)
+    listing = table.landing.listing(A.key)
+    octets = table.landing.store.read(listing.segments[1].path)
+    table.landing.store.delete(listing.segments[1].path)
+    table.run()
+    assert table.bodies() == list(range(10)), "what is behind the hole waits"
+    table.landing.store.publish(listing.segments[1].path, octets)
+    table.run()
+    assert table.bodies() == list(range(30))
+
+
+@pytest.mark.long
+def test_a_folder_that_was_made_anew(table: Table):
+    ten(table.landing, 3)
+    table.run()
+    for segment in table.landing.listing(A.key).segments:
+        table.landing.store.delete(segment.path)
+    ten(table.landing, 1)
+    with pytest.raises(PySparkException, match="was it made anew"):
+        table.run()
+
+
+@pytest.mark.long
+def test_offsets_of_another_source(table: Table):
+    ten(table.landing)
+    table.run()
+    last = sorted((table.checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))[-1]
+    last.write_text(last.read_text().rsplit("\n", 1)[0] + '\n{"partition-0": "x"}')
+    (table.checkpoint / "offsets" / f".{last.name}.crc").unlink(missing_ok=True)
+    land(table.landing, A, 2, numbered(20, 10))
+    with pytest.raises(PySparkException, match="offsets of another source"):
+        table.run()
+
+
+# -- groups and what is deleted ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_the_slowest_group_keeps_segments(table: Table):
+    ten(table.landing, 4)
+    table.landing.commit(Group("slow", {A.key: 1}))
+    table.run(maxRecordsPerTrigger="10", retentionMinutes="0", group="fast")
+    found = {group.name: group.offsets for group in table.landing.groups()}
+    assert found["slow"] == {A.key: 1}
+    assert found["fast"][A.key] >= 3, "all batches but the last are committed"
+    assert [each.number for each in table.landing.listing(A.key).segments] == [1, 2, 3]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", [{}, {"retentionMinutes": "0", "deleteOnCommit": "false"}])
+def test_nothing_is_deleted(table: Table, options: dict[str, str]):
+    for number in range(4):
+        land(table.landing, A, number, numbered(10 * number, 10), landed=now())
+    table.run(maxRecordsPerTrigger="10", **options)
+    assert len(table.landing.listing(A.key).segments) == 4
+
+
+@pytest.mark.long
+def test_two_groups_read_all(spark: SparkSession, landing: Landing, tmp_path: Path):
+    for number in range(3):
+        land(landing, A, number, numbered(10 * number, 10), landed=now())
+    for name in ("one", "two"):
+        table = Table(spark, landing, tmp_path / name)
+        table.run(group=name, maxRecordsPerTrigger="10", retentionMinutes="60")
+        assert table.bodies() == list(range(30))
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribe": "a,,b"}, "option subscribe"),
+        ({"subscribePattern": "("}, "option subscribePattern"),
+        ({"subscribe": "a", "subscribePattern": "a"}, "options subscribe and subscribePattern"),
+        ({"startingOffsets": "first"}, "option startingOffsets"),
+        ({"startingOffsets": '{"a": 1}'}, "option startingOffsets: 'a' is no log"),
+        ({"startingOffsets": '{"one/a": "x"}'}, "option startingOffsets"),
+        ({"startingOffsets": "latest"}, "option startingOffsets"),
+        ({"endingOffsets": "earliest"}, "option endingOffsets"),
+        ({"startingTimestamp": "yesterday"}, "option startingTimestamp"),
+        ({"startingTimestamp": "1", "startingOffsets": "earliest"}, "options startingOffsets and startingTimestamp"),
+        ({"maxRecordsPerTrigger": "0"}, "option maxRecordsPerTrigger"),
+        ({"maxOffsetsPerTrigger": "x"}, "option maxOffsetsPerTrigger"),
+        ({"maxBytesPerTrigger": "5 apples"}, "option maxBytesPerTrigger"),
+        ({"minPartitions": "-1"}, "option minPartitions"),
+        ({"failOnDataLoss": "maybe"}, "option failOnDataLoss"),
+        ({"group": "a/b"}, "option group"),
+        ({"decode": "json"}, "option decode"),
+        ({"includeHeaders": "true"}, "option includeHeaders: it needs decode=full"),
+        ({"retentionMinutes": "-1"}, "option retentionMinutes"),
+        ({"maxRecordsPerTriger": "5"}, "is it maxRecordsPerTrigger?"),
+    ],
+)
+def test_options_are_checked(options: dict[str, str], said: str):
+    from pipeline.errors import OptionError
+    from pipeline.options import source_options
+
+    with pytest.raises(OptionError) as caught:
+        source_options({"path": "/landing", **options}, stream=False)
+    assert said in str(caught.value)
+
+
+def test_an_option_is_named_by_spark_too(spark: SparkSession, landing: Landing):
+    with pytest.raises(PySparkException, match="option decode: 'json' is none of raw, body, full"):
+        read(spark, landing, decode="json")
+    with pytest.raises(PySparkException, match="option path"):
+        spark.read.format("amqp").load()
+
+
+@pytest.mark.long
+def test_a_stream_has_no_end(table: Table):
+    with pytest.raises(PySparkException, match="option endingOffsets: a stream has no end"):
+        table.run(endingOffsets="latest")
+
+
+def test_no_landing_folder(spark: SparkSession, tmp_path: Path):
+    with pytest.raises(PySparkException, match="is no landing folder"):
+        spark.read.format("amqp").load(str(tmp_path)).collect()
+
+
+def test_foreign_files_are_none_of_ours(spark: SparkSession, landing: Landing):
+    expected = ten(landing)
+    root = Path(landing.url)
+    (root / "notes.txt").write_text("x")
+    (root / A.key / "part-0.parquet").write_text("x")
+    (root / A.key / ".000000000009-0000000001000-10-99.parquet.tmp").write_text("x")
+    assert bodies(read(spark, landing)) == expected
+
+
+def damage(landing: Landing, change: Any) -> None:
+    path = Path(landing.url) / landing.listing(A.key).segments[0].path
+    path.write_bytes(change(path.read_bytes()))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda octets: octets[:-20], "it is damaged"),
+        (lambda octets: b"x" * len(octets), "is damaged"),
+    ],
+)
+def test_damaged_segments(spark: SparkSession, landing: Landing, change: Any, said: str):
+    ten(landing)
+    damage(landing, change)
+    with pytest.raises(PySparkException, match=said):
+        read(spark, landing).collect()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [(None, "was not written by a lander"), ({FORMAT_KEY: b"2"}, "has format 2; this version reads 1")],
+)
+def test_segments_of_somebody_else(
+    spark: SparkSession, landing: Landing, metadata: dict[bytes, bytes] | None, said: str
+):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"message": [b""]}).replace_schema_metadata(metadata), sink)
+    buffer = sink.getvalue()
+    landing.store.make_folder(A.key)
+    landing.store.publish(Segment(A.key, 0, 1_767_323_045_000, 1, buffer.size).path, buffer)
+    with pytest.raises(PySparkException, match=said):
+        read(spark, landing).collect()
+
+
+def test_a_changed_format(spark: SparkSession, landing: Landing):
+    ten(landing)
+    (Path(landing.url) / "_sluice.json").write_text('{"format": 2}')
+    with pytest.raises(PySparkException, match="has format 2; this version of the pipeline reads 1"):
+        read(spark, landing).collect()
+
+
+def test_odd_messages(spark: SparkSession, landing: Landing):
+    land(landing, A, 0, [b"", b"junk", Message({"a": [1]}).encode(), Message("text").encode()])
+    rows = read(spark, landing, decode="full").select("body_kind", "body").collect()
+    assert [(row.body_kind, row.body and bytes(row.body)) for row in rows] == [
+        ("none", None), ("malformed", b"junk"), ("json", b'{"a":[1]}'), ("string", b"text"),
+    ]  # fmt: skip

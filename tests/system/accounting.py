@@ -1,0 +1,62 @@
+"""What tests of accounting share.
+
+Each test says by how much the router's counters grow; whatever is not named must not change. After each test, when all
+peers have gone, the gauges are back at zero and as many deliveries have ended as have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.peer import frames
+from tests.peer.peer import Peer, Receiver, Sender
+from tests.system.counters import Counters
+from tests.system.router import Router, Section, listener
+
+#: Deliveries a link of listener "ten" is meant to hold.
+TEN = 10
+SECTIONS: list[Section] = [
+    listener("ten", linkCapacity=TEN),
+    ("address", {"prefix": "block", "presettledOverflow": "block"}),
+    ("address", {"prefix": "drop", "presettledOverflow": "dropOldest"}),
+    ("address", {"prefix": "many", "distribution": "multicast", "presettledOverflow": "dropOldest"}),
+    ("address", {"prefix": "fallback", "enableFallback": True}),
+    ("exchange", {"name": "ex", "address": "ex"}),
+    ("binding", {"name": "one", "exchangeName": "ex", "bindingKey": "a.*", "nextHopAddress": "ex.one"}),
+    ("binding", {"name": "two", "exchangeName": "ex", "bindingKey": "a.#", "nextHopAddress": "ex.two"}),
+    ("exchange", {"name": "other", "address": "other", "alternateAddress": "other.alternate"}),
+]
+#: Octets that make a message be forwarded before it is complete.
+STREAMING = 200_000
+OUTCOMES = {
+    "accepted": frames.ACCEPTED,
+    "rejected": frames.rejected("amqp:internal-error", "no"),
+    "released": frames.RELEASED,
+    "modified": frames.modified(True, False),
+}
+LOSSES: dict[str, Callable[[Receiver | Sender], object]] = {
+    "detach": lambda link: link.detach(),
+    "end": lambda link: link.session.end(),
+    "close": lambda link: link.peer.close(),
+    "drop": lambda link: link.peer.drop(),
+    "reset": lambda link: link.peer.drop(reset=True),
+}
+
+
+@pytest.fixture(autouse=True)
+def counters(router: Router, peers: list[Peer]) -> Iterator[Counters]:
+    """The router's counters. Afterwards everybody leaves, the gauges become zero and the sums agree."""
+    with Counters(router) as found:
+        before = found.totals()
+        yield found
+        for peer in peers:
+            peer.drop()
+        found.wait_gauges("after everybody has left", connections=0, links=0)
+        found.wait_balance(before)
+
+
+def all_settled(sender: Sender, numbers: list[int]) -> list[str | None]:
+    """Wait for the settled outcomes; gives their names."""
+    return [sender.outcome(number).name for number in numbers]

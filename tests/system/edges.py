@@ -1,0 +1,102 @@
+"""Interior routers with listeners for edge routers, and edge routers: their configuration and what they report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.peer.peer import Peer
+from tests.system.network import CONVERGENCE, View, connector, interior
+from tests.system.router import Router, Section, listener, poll
+
+#: Names of listeners.
+BROKERS = "brokers"
+EDGES = "edges"
+
+
+def with_edges(name: str, *to: int, **attributes: Any) -> list[Section]:
+    """The sections of an interior router with connectors to these ports, for edge routers and brokers."""
+    return [
+        *interior(name, None, to, **attributes),
+        listener(EDGES, role="edge"),
+        listener(BROKERS, role="route-container"),
+    ]
+
+
+def edge(name: str, *interiors: Router, **attributes: Any) -> list[Section]:
+    """The sections of an edge router that connects to these, in this order."""
+    return [
+        ("router", {"mode": "edge", "id": name, **attributes}),
+        listener(),
+        listener(BROKERS, role="route-container"),
+        *(connector(router.ports[EDGES], role="edge") for router in interiors),
+    ]
+
+
+class EdgeView(View):
+    """What one router of a site reports."""
+
+    def consumers(self, key: str) -> int:
+        """Consumers of an address here."""
+        row = self.address(key)
+        return 0 if row is None else int(row["subscriberCount"])
+
+    def wait_consumers(self, key: str, count: int) -> None:
+        """Wait until an address has so many consumers here."""
+        poll(lambda: self.consumers(key) == count, f"{key} has {count} consumers", CONVERGENCE)
+
+    def containers(self, key: str) -> int:
+        """Containers of an address of link routes."""
+        row = self.address(key)
+        return 0 if row is None else int(row["containerCount"])
+
+    def wait_containers(self, key: str, count: int) -> None:
+        """Wait until an address of link routes has so many containers here."""
+        poll(lambda: self.containers(key) == count, f"{key} has {count} containers", CONVERGENCE)
+
+
+class Site:
+    """Routers by their ids, and peers at them."""
+
+    def __init__(self) -> None:
+        self.routers: dict[str, Router] = {}
+        self._peers: list[Peer] = []
+        self._numbers = 0
+
+    def view(self, name: str) -> EdgeView:
+        return EdgeView(self.routers[name])
+
+    def connect(self, name: str, **fields: Any) -> Peer:
+        peer = Peer.opened(self.routers[name].port, **fields)
+        self._peers.append(peer)
+        return peer
+
+    def fresh(self, prefix: str = "") -> str:
+        """An address that no test has used."""
+        self._numbers += 1
+        return f"{prefix}e{self._numbers}"
+
+    def drop(self) -> None:
+        for peer in self._peers:
+            peer.drop()
+        self._peers.clear()
+
+    def ready(self, *edges: str) -> None:
+        """Wait until all interior routers reach these edge routers."""
+        for name, router in self.routers.items():
+            if name in edges:
+                continue
+            view = EdgeView(router)
+            for other in edges:
+
+                def known(view: EdgeView = view, key: str = f"H{other}") -> bool:
+                    row = view.address(key)
+                    return row is not None and bool(row["subscriberCount"] or row["remoteCount"])
+
+                poll(known, f"{name} reaches {other}", CONVERGENCE)
+
+    def known(self, peer: Peer, address: str) -> None:
+        """Wait until a sender of this client would have credit for an address: then its worker knows a way, and its
+        anonymous messages arrive, too."""
+        probe = peer.sender(address, credit=False)
+        probe.wait_credit(timeout=CONVERGENCE)
+        probe.detach()

@@ -1,0 +1,83 @@
+"""A relay between two routers that the test can cut: both ends see their connection end without a close frame."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from types import TracebackType
+
+#: A socket with this option sends a reset when it is closed.
+ABORTS = struct.pack("ii", 1, 0)
+
+
+class Relay:
+    """Listens on `port`, and connects whoever comes with a port of the loopback address."""
+
+    def __init__(self, to: int) -> None:
+        self._to = to
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self._lock = threading.Lock()
+        self._open: list[socket.socket] = []
+        self._all: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def __enter__(self) -> Relay:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self.cut()
+        for thread in self._threads:
+            thread.join()
+        for end in self._all:
+            end.close()
+
+    def cut(self) -> None:
+        """End all connections at once."""
+        with self._lock:
+            ends, self._open = self._open, []
+        self._end(ends)
+
+    def cut_one(self) -> None:
+        """End the oldest connection."""
+        with self._lock:
+            ends, self._open = self._open[:2], self._open[2:]
+        self._end(ends)
+
+    @staticmethod
+    def _end(ends: list[socket.socket]) -> None:
+        for end in ends:
+            with contextlib.suppress(OSError):  # its other side has ended it already
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORTS)
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listening.accept()
+            except OSError:
+                return  # the listening socket is closed: the test is over
+            try:
+                far = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:
+                near.close()  # as if there were nobody at this port either
+                continue
+            self._all += [near, far]
+            with self._lock:
+                self._open += [near, far]
+            for one, other in ((near, far), (far, near)):
+                thread = threading.Thread(target=self._pass_on, args=(one, other))
+                self._threads.append(thread)
+                thread.start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # either side has ended: so does the other
+            while octets := one.recv(1 << 16):
+                other.sendall(octets)
+        with contextlib.suppress(OSError):
+            other.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,220 @@
+"""Deliveries whose consumer or producer leaves, or that are aborted, end in exactly one counted way, too
+(routing-semantics.md 16.3).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.peer import message
+from tests.system import accounting
+from tests.system.accounting import LOSSES, OUTCOMES, STREAMING, TEN, all_settled
+from tests.system.counters import Counters
+from tests.system.fixtures import Connect, Fresh, bodies, pair, table_known
+
+WORKER_COUNTS = (1, 3)
+SECTIONS = accounting.SECTIONS
+counters = accounting.counters
+
+
+# --- loss of a consumer ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", list(LOSSES))
+@pytest.mark.parametrize("prefix", ["balanced", "closest", "multicast"])
+def test_consumer_leaves(connect: Connect, fresh: Fresh, counters: Counters, way: str, prefix: str) -> None:
+    sender, receiver = pair(connect, fresh(prefix), credit=3)
+    with counters.expect(
+        ingress=8, egress=8, modified=3, released=2, presettled=3, dropped_presettled=3, dropped_consumerLost=3
+    ):
+        numbers = [sender.send(message.message(n)) for n in range(5)]
+        for _ in range(3):
+            sender.send(message.message("settled"), settled=True)
+        receiver.receive(3)
+        sender.peer.barrier()
+        LOSSES[way](receiver)
+        assert all_settled(sender, numbers) == ["modified"] * 3 + ["released"] * 2
+    counters.wait_gauges("all settled")
+
+
+@pytest.mark.parametrize("way", list(LOSSES))
+@pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
+def test_consumer_leaves_in_the_middle_of_a_stream(
+    connect: Connect, fresh: Fresh, counters: Counters, way: str, settled: bool
+) -> None:
+    sender, receiver = pair(connect, fresh())
+    content = message.data(bytes(2 * STREAMING))
+    ends = {"presettled": 1, "dropped_presettled": 1, "dropped_consumerLost": 1} if settled else {"released": 1}
+    with counters.expect(ingress=1, egress=1, **ends):
+        sender.send(content[:STREAMING], more=True, settled=settled)
+        receiver.next(complete=False)
+        LOSSES[way](receiver)
+        table_known(connect, fresh)
+        sender.send(content[STREAMING:], settled=settled)
+    counters.wait_gauges("all settled")
+
+
+@pytest.mark.parametrize("way", list(LOSSES))
+def test_consumer_and_then_producer_of_a_presettled_stream_leave(
+    connect: Connect, fresh: Fresh, counters: Counters, way: str
+) -> None:
+    """It has one end: where the consumer is on the producer's worker, it had ended when that left."""
+    before = counters.totals()
+    sender, receiver = pair(connect, fresh())
+    sender.send(message.data(bytes(2 * STREAMING))[:STREAMING], more=True, settled=True)
+    receiver.next(complete=False)
+    LOSSES[way](receiver)
+    table_known(connect, fresh)
+    LOSSES[way](sender)
+    grown = counters.wait_balance(before)
+    assert grown["presettled"] + grown["dropped.producerLost"] == grown["ingress"] == 1
+    assert (grown["dropped.consumerLost"], grown["dropped_presettled"]) == (1, 1)
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_consumer_refuses_all_that_is_queued(connect: Connect, fresh: Fresh, counters: Counters, size: int) -> None:
+    """It leaves without ever having had credit, on a link with a small queue."""
+    address = fresh()
+    receiver = connect("ten").receiver(address)
+    sender = connect().sender(address)
+    with counters.expect(ingress=30, egress=30, released=30):
+        numbers = [sender.send(message.data(bytes(size))) for _ in range(3 * TEN)]
+        sender.peer.barrier()
+        receiver.detach()
+        assert all_settled(sender, numbers) == ["released"] * 3 * TEN
+    sender.peer.barrier()
+    counters.wait_gauges("all released")
+
+
+def test_outcome_before_the_last_octet(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+    sender, receiver = pair(connect, fresh())
+    content = message.data(bytes(2 * STREAMING))
+    with counters.expect(ingress=1, egress=1, rejected=1):
+        number = sender.send(content[:STREAMING], more=True)
+        receiver.next(complete=False).settle(OUTCOMES["rejected"])
+        sender.outcome(number, settled=False)
+        sender.send(content[STREAMING:])
+        assert sender.outcome(number).name == "rejected"
+    counters.wait_gauges("all settled")
+
+
+# --- loss of a producer, aborts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", list(LOSSES))
+@pytest.mark.parametrize("prefix", ["balanced", "multicast"])
+def test_producer_leaves(connect: Connect, fresh: Fresh, counters: Counters, way: str, prefix: str) -> None:
+    """Sent and queued deliveries, presettled ones among them, are counted although nobody hears of them any more."""
+    sender, receiver = pair(connect, fresh(prefix), credit=2)
+    before = counters.totals()
+    for number in range(6):
+        sender.send(message.message(number), settled=number % 2 == 1)
+    receiver.receive(2)
+    sender.peer.barrier()
+    LOSSES[way](sender)
+    receiver.flow(10)
+    for delivery in receiver.receive(4):
+        delivery.settle()
+    for delivery in receiver.deliveries[:2]:
+        delivery.settle()
+    receiver.peer.barrier()
+    grown = counters.wait_balance(before)
+    assert (grown["ingress"], grown["egress"], grown["presettled"]) == (6, 6, 3)
+    counters.wait_gauges("all settled")
+
+
+@pytest.mark.parametrize("way", list(LOSSES))
+def test_producer_leaves_behind_a_full_queue(connect: Connect, fresh: Fresh, counters: Counters, way: str) -> None:
+    """Presettled deliveries that hold the credit back are counted, and delivered."""
+    address = fresh("block")
+    receiver = connect("ten").receiver(address)
+    sender = connect().sender(address)
+    with counters.expect(ingress=3 * TEN, egress=3 * TEN, presettled=3 * TEN):
+        for number in range(3 * TEN):
+            sender.send(message.message(number), settled=True)
+        sender.peer.barrier()
+        LOSSES[way](sender)
+        receiver.flow(100)
+        assert bodies(receiver.receive(3 * TEN)) == list(range(3 * TEN))
+    counters.wait_gauges("all sent")
+
+
+@pytest.mark.parametrize("way", ["abort", *LOSSES])
+@pytest.mark.parametrize("prefix", ["balanced", "multicast"])
+@pytest.mark.parametrize("settled", [True, None], ids=["presettled", "unsettled"])
+def test_stream_is_aborted(
+    connect: Connect, fresh: Fresh, counters: Counters, way: str, prefix: str, settled: bool | None
+) -> None:
+    """Dropped because its producer did not complete it; before the router forwards anything it has not come at all."""
+    address = fresh(prefix)
+    receivers = [connect().receiver(address, 10) for _ in range(2 if prefix == "multicast" else 1)]
+    sender = connect().sender(address)
+    with counters.expect(ingress=1, egress=len(receivers), dropped_producerLost=1):
+        sender.send(message.data(bytes(2 * STREAMING))[:STREAMING], more=True, settled=settled)
+        for receiver in receivers:
+            receiver.next(complete=False)
+        if way == "abort":
+            sender.abort()
+        else:
+            LOSSES[way](sender)
+        for receiver in receivers:
+            receiver.peer.until(lambda r=receiver: r.deliveries[0].complete, "end of the delivery")  # type: ignore[misc]
+            assert receiver.deliveries[0].aborted
+    counters.wait_gauges("all settled")
+
+
+@pytest.mark.parametrize("way", ["abort", *LOSSES])
+def test_aborted_before_it_was_forwarded(connect: Connect, fresh: Fresh, counters: Counters, way: str) -> None:
+    sender, _receiver = pair(connect, fresh())
+    with counters.expect():
+        sender.send(message.data(bytes(1000))[:500], more=True)
+        sender.peer.barrier()
+        if way == "abort":
+            sender.abort()
+        else:
+            LOSSES[way](sender)
+        table_known(connect, fresh)
+    counters.wait_gauges("nothing is left")
+
+
+@pytest.mark.parametrize("way", ["abort", "drop"])
+@pytest.mark.parametrize("settled", [True, None], ids=["presettled", "unsettled"])
+def test_aborted_without_destination(
+    connect: Connect, fresh: Fresh, counters: Counters, way: str, settled: bool | None
+) -> None:
+    """Its outcome was decided when it was routed; that it is aborted later adds nothing."""
+    sender = connect().sender()
+    before = counters.totals()
+    payload = message.properties(to=fresh()) + message.data(bytes(2 * STREAMING))
+    sender.send(payload[:STREAMING], more=True, settled=settled)
+    sender.peer.barrier()
+    if way == "abort":
+        sender.abort()
+        sender.peer.barrier()
+    else:
+        sender.peer.drop()
+    table_known(connect, fresh)
+    grown = counters.wait_balance(before)
+    assert grown["ingress"] == 1
+
+
+@pytest.mark.parametrize("settled", [True, None], ids=["presettled", "unsettled"])
+def test_aborted_behind_others_without_credit(
+    connect: Connect, fresh: Fresh, counters: Counters, settled: bool | None
+) -> None:
+    """Aborted in the queue of a consumer that grants no credit, then more come: the link is idle in the end."""
+    address = fresh("drop")
+    receiver = connect("ten").receiver(address)
+    other, sender = connect().sender(address), connect().sender(address)
+    other.send(message.message("first"), settled=True)
+    other.peer.barrier()
+    sender.send(message.data(bytes(2 * STREAMING))[:STREAMING], more=True, settled=settled)
+    sender.peer.barrier()
+    sender.abort()
+    sender.peer.barrier()
+    for number in range(2 * TEN):
+        other.send(message.message(number), settled=True)
+    other.peer.barrier()
+    receiver.flow(100, drain=True)
+    receiver.peer.until(lambda: any(f.drain and not f.link_credit for f in receiver.flows), "drained")
+    counters.wait_gauges("the queue is empty")

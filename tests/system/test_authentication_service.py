@@ -1,0 +1,219 @@
+"""Clients that an authentication service lets in or not, the service spoken by hand (security.md A-1 to A-10)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.peer.container import Broker, Container
+from tests.peer.frames import AMQP_HEADER, SASL_HEADER, error_of
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.peer.types import Array, Map, Symbol
+from tests.system.fixtures import Start
+from tests.system.router import Router, listener
+
+
+class Site:
+    """A router, a service, and clients that log in beside the test."""
+
+    def __init__(self, router: Router, service: Broker, peers: list[Peer]) -> None:
+        self.router = router
+        self.service = service
+        self.peers = peers
+
+    def dial(self, name: str = "served") -> Peer:
+        self.peers.append(Peer(self.router.ports[name]))
+        return self.peers[-1]
+
+    def begins(self, name: str = "served") -> tuple[Peer, Container]:
+        """A client that has sent its SASL header, and the router's connection to the service."""
+        peer = self.dial(name)
+        peer.raw(SASL_HEADER)
+        return peer, self.service.accept()
+
+    def offer(self, service: Container, *mechanisms: str) -> None:
+        assert service.read_octets(8) == SASL_HEADER
+        service.raw(SASL_HEADER)
+        service.frame("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol(each) for each in mechanisms]))
+
+    def user(self) -> dict[str, Any]:
+        with Peer.opened(self.router.ports[""]) as peer:
+            rows = Management(peer).query("connection")
+            return next(row for row in rows if row["container"] == "client")
+
+
+@pytest.fixture
+def site(start: Start, peers: list[Peer]) -> Iterator[Site]:
+    service = Broker()
+    router = start(
+        [
+            ("authServicePlugin", {"name": "service", "host": "127.0.0.1", "port": service.port, "realm": "the.realm"}),
+            listener(),
+            listener("served", saslPlugin="service", authenticatePeer=True),
+            listener("filtered", saslPlugin="service", saslMechanisms="PLAIN"),
+        ],
+        2,
+    )
+    yield Site(router, service, peers)
+    service.close()
+
+
+def mechanisms(peer: Peer) -> list[str]:
+    return [str(name) for name in peer.expect("sasl-mechanisms").sasl_server_mechanisms]
+
+
+def test_an_exchange(site: Site) -> None:
+    """security.md A-1, A-3, A-4, A-6."""
+    place = f"127.0.0.1:{site.service.port}"
+    site.router.wait_log(f"CONN_MGR .info. Using auth service {place} from  SASL Plugin service$")
+    peer, service = site.begins()
+    site.router.wait_log(rf"SERVER .info. \[C\d+\] Enabling remote authentication service {place}$")
+    site.offer(service, "PLAIN", "X-OTHER")
+    assert peer.read_octets(8) == SASL_HEADER
+    assert mechanisms(peer) == ["PLAIN", "X-OTHER"]
+    peer.frame("sasl-init", mechanism="X-OTHER", initial_response=b"first", hostname="client's")
+    init = service.expect("sasl-init")
+    assert (init.mechanism, init.initial_response, init.hostname) == ("X-OTHER", b"first", "the.realm")
+    service.frame("sasl-challenge", challenge=b"what?")
+    assert peer.expect("sasl-challenge").challenge == b"what?"
+    peer.frame("sasl-response", response=b"that")
+    assert service.expect("sasl-response").response == b"that"
+    service.frame("sasl-outcome", code=0)
+    assert service.read_octets(8) == AMQP_HEADER
+    service.raw(AMQP_HEADER)
+    opened = service.expect("open")
+    assert (opened.container_id, opened.hostname, opened.channel_max) == ("", "127.0.0.1", 32767)
+    assert opened.desired_capabilities == Array([Symbol("ADDRESS-AUTHZ")])
+    assert dict(opened.properties) == {"product": "qpid-dispatch-router", "version": "1.19.0"}
+    peer.socket.setblocking(False)
+    with pytest.raises(BlockingIOError):  # the outcome waits for the service's open
+        peer.socket.recv(1)
+    peer.socket.setblocking(True)
+    identity = Map([("sub", "alice")])
+    service.frame("open", container_id="service", properties=Map([(Symbol("authenticated-identity"), identity)]))
+    outcome = peer.expect("sasl-outcome")
+    assert (outcome.code, outcome.additional_data) == (0, b"what?")
+    service.expect("close")
+    assert service.read_rest() == b""
+    assert peer.header() == AMQP_HEADER
+    peer.frame("open", container_id="client")
+    peer.expect("open")
+    row = site.user()
+    assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("alice", "X-OTHER", True)
+    site.router.wait_log("AUTHSERVICE .info. authenticated as alice$")
+
+
+def test_permissions(site: Site) -> None:
+    """security.md A-7, A-8: other addresses than those that the service names are refused."""
+    peer, service = site.begins()
+    site.offer(service, "PLAIN")
+    assert peer.read_octets(8) == SASL_HEADER
+    assert mechanisms(peer) == ["PLAIN"]
+    peer.frame("sasl-init", mechanism="PLAIN", initial_response=b"\0alice\0secret")
+    service.expect("sasl-init")
+    service.frame("sasl-outcome", code=0)
+    assert service.read_octets(8) == AMQP_HEADER
+    service.raw(AMQP_HEADER)
+    service.expect("open")
+    properties = Map([
+        (Symbol("authenticated-identity"), Map([("sub", "alice")])),
+        (Symbol("address-authz"), Map([("orders", Array(["send"])), ("news*", Array(["recv"]))])),
+    ])  # fmt: skip
+    service.frame("open", container_id="service", properties=properties)
+    assert peer.expect("sasl-outcome").code == 0
+    peer.open(sasl=False)
+    peer.receiver("news.today", 1)
+    peer.sender("orders", credit=False)
+    peer.receiver("orders", wait=False)
+    detach = peer.expect("detach", timeout=10)
+    assert error_of(detach.error) == ("amqp:unauthorized-access", "link disallowed by local policy")
+
+
+def test_the_listener_filters(site: Site) -> None:
+    peer, service = site.begins("filtered")
+    site.offer(service, "PLAIN", "SCRAM-SHA-1")
+    assert peer.read_octets(8) == SASL_HEADER
+    assert mechanisms(peer) == ["PLAIN"]
+    peer.frame("sasl-init", mechanism="SCRAM-SHA-1", initial_response=b"")
+    assert peer.expect("sasl-outcome").code == 1
+    assert service.read_rest() == b""
+
+
+def failed(site: Site, mechanism: str) -> None:
+    text = f"failed: amqp:unauthorized-access Failed to authenticate client [mech={mechanism}]"
+    site.router.wait_log(re.escape(text) + "$")
+
+
+def test_a_refusal(site: Site) -> None:
+    """security.md A-5."""
+    peer, service = site.begins()
+    site.offer(service, "PLAIN")
+    assert peer.read_octets(8) == SASL_HEADER
+    assert mechanisms(peer) == ["PLAIN"]
+    peer.frame("sasl-init", mechanism="PLAIN", initial_response=b"\0user\0wrong")
+    service.expect("sasl-init")
+    service.frame("sasl-outcome", code=1)
+    assert peer.expect("sasl-outcome").code == 1
+    assert peer.expect_end() == []
+    failed(site, "PLAIN")
+    site.router.wait_log("AUTHSERVICE .warning. Downstream disconnected: amqp:unauthorized-access ")
+    assert "wrong" not in site.router.log
+
+
+def drop(service: Container) -> None:
+    service.drop()
+
+
+def refuse_header(service: Container) -> None:
+    service.read_octets(8)
+    service.raw(AMQP_HEADER)
+
+
+@pytest.mark.parametrize("end", [drop, refuse_header])
+def test_a_service_that_ends_before_its_mechanisms(site: Site, end: Callable[[Container], None]) -> None:
+    """The client gets an empty list, and the outcome."""
+    peer, service = site.begins()
+    end(service)
+    assert peer.read_octets(8) == SASL_HEADER
+    assert mechanisms(peer) == []
+    assert peer.expect("sasl-outcome").code == 1
+    assert peer.expect_end() == []
+    failed(site, "none")
+    site.router.wait_log("AUTHSERVICE .warning. Downstream disconnected: amqp:connection:framing-error ")
+
+
+def test_a_service_that_is_not_there(site: Site) -> None:
+    site.service.close()
+    peer = site.dial()
+    assert peer.header(SASL_HEADER) == SASL_HEADER
+    assert mechanisms(peer) == []
+    assert peer.expect("sasl-outcome").code == 1
+    site.router.wait_log("AUTHSERVICE .warning. Downstream disconnected: proton:io Connection refused")
+
+
+def test_a_slow_service_keeps_nobody_else_waiting(site: Site) -> None:
+    slow, service = site.begins()
+    other, quick = site.begins()
+    site.offer(quick, "PLAIN")
+    assert other.read_octets(8) == SASL_HEADER
+    assert mechanisms(other) == ["PLAIN"]
+    with Peer.opened(site.router.ports[""]) as peer:
+        peer.barrier()
+    slow.drop()  # its connection to the service ends with it
+    assert service.read_rest() == SASL_HEADER
+
+
+def test_many_clients_that_go_away(site: Site) -> None:
+    """Nothing of them is left."""
+    for _ in range(20):
+        peer, service = site.begins()
+        peer.drop()
+        service.read_rest()  # the header, or the end before that
+    peer, service = site.begins()
+    site.offer(service, "PLAIN")
+    assert peer.read_octets(8) == SASL_HEADER
+    assert mechanisms(peer) == ["PLAIN"]

@@ -1,0 +1,154 @@
+"""An authentication service behind TLS, the service spoken by hand (security.md A-2)."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from tests.peer.container import Broker
+from tests.peer.frames import AMQP_HEADER, SASL_HEADER
+from tests.peer.peer import Peer
+from tests.peer.pki import KEY_PASSWORD, Pki, pki
+from tests.peer.types import Map, Symbol
+from tests.system.fixtures import Start
+from tests.system.router import Router, Section, listener
+
+Serve = Callable[[ssl.SSLContext | None], Broker]
+
+
+@pytest.fixture
+def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return pki(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """serve(context): a service."""
+    running: list[Broker] = []
+
+    def begun(context: ssl.SSLContext | None) -> Broker:
+        running.append(Broker(context))
+        return running[-1]
+
+    yield begun
+    for each in running:
+        each.close()
+
+
+def sections(services: Mapping[str, tuple[Broker, Mapping[str, Any] | None]]) -> list[Section]:
+    """A listener, a plugin and a profile for each. None: a profile that is not there."""
+    found: list[Section] = []
+    for name, (service, profile) in services.items():
+        if profile is not None:
+            found.append(("sslProfile", {"name": f"{name}-tls", **profile}))
+        plugin = {"name": f"{name}-service", "host": "localhost", "port": service.port, "sslProfile": f"{name}-tls"}
+        found += [("authServicePlugin", plugin), listener(name, saslPlugin=f"{name}-service", authenticatePeer=True)]
+    return found
+
+
+def begin(router: Router, name: str, service: Broker, peers: list[Peer]) -> Peer:
+    peer = Peer(router.ports[name])
+    peers.append(peer)
+    peer.raw(SASL_HEADER)
+    return peer
+
+
+def let_in(router: Router, name: str, service: Broker, peers: list[Peer]) -> ssl.SSLSocket:
+    """A client logs in; gives the service's end of the connection from the router."""
+    peer = begin(router, name, service, peers)
+    container = service.accept()
+    assert container.read_octets(8) == SASL_HEADER
+    container.raw(SASL_HEADER)
+    container.frame("sasl-mechanisms", sasl_server_mechanisms=Symbol("PLAIN"))
+    assert peer.read_octets(8) == SASL_HEADER
+    peer.expect("sasl-mechanisms")
+    peer.frame("sasl-init", mechanism="PLAIN", initial_response=b"\0alice\0secret")
+    assert container.expect("sasl-init").initial_response == b"\0alice\0secret"
+    container.frame("sasl-outcome", code=0)
+    assert container.read_octets(8) == AMQP_HEADER
+    container.raw(AMQP_HEADER)
+    container.expect("open")
+    identity = Map([(Symbol("authenticated-identity"), Map([("sub", "alice")]))])
+    container.frame("open", container_id="service", properties=identity)
+    assert peer.expect("sasl-outcome").code == 0
+    peer.open(sasl=False)
+    router.wait_log("AUTHSERVICE .info. authenticated as alice$")
+    assert isinstance(container.socket, ssl.SSLSocket)
+    return container.socket
+
+
+def refused(router: Router, name: str, service: Broker, peers: list[Peer], reason: str, handshake: bool = True) -> None:
+    """The service hears no word, and the client learns nothing but that. handshake: the service takes part in it."""
+    before = len(router.lines)
+    peer = begin(router, name, service, peers)
+    if handshake:
+        with pytest.raises((OSError, EOFError)):
+            service.accept()
+    assert peer.read_octets(8) == SASL_HEADER
+    peer.expect("sasl-mechanisms")
+    assert peer.expect("sasl-outcome").code == 1
+    text = "AUTHSERVICE .warning. Downstream disconnected: amqp:connection:framing-error "
+    router.wait_log(text + reason, after=before)
+
+
+def test_a_service_behind_tls(start: Start, serve: Serve, made: Pki, peers: list[Peer]) -> None:
+    """It is verified, and sees the router's certificate, of a key with a password. The profile limits the versions."""
+    mutual = serve(made.server_context(made.server, wants_client=True))
+    simple = serve(made.server_context(made.server))
+    locked = {
+        "certFile": made.server.certificate, "privateKeyFile": made.locked_key(), "caCertFile": made.trusted,
+        "password": f"pass:{KEY_PASSWORD}",
+    }  # fmt: skip
+    services = {
+        "mutual": (mutual, locked),
+        "old": (simple, {"caCertFile": made.trusted, "protocols": "TLSv1.2"}),
+    }
+    router = start(sections(services))
+    shown = let_in(router, "mutual", mutual, peers)
+    assert (shown.getpeercert() or {})["subject"] == ((("commonName", "localhost"),),)
+    assert shown.version() == "TLSv1.3"
+    assert let_in(router, "old", simple, peers).version() == "TLSv1.2"
+    assert re.search("secret|" + KEY_PASSWORD, "\n".join(router.lines)) is None
+
+
+def test_whom_the_router_does_not_trust(
+    start: Start, serve: Serve, made: Pki, peers: list[Peer], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    others = pki(tmp_path_factory.getbasetemp(), "others")
+    good = serve(made.server_context(made.server))
+    elsewhere = serve(made.server_context(made.issue("elsewhere", "/CN=elsewhere", names="DNS:elsewhere.example")))
+    services = {
+        "unknown": (good, {"caCertFile": others.trusted}),
+        "elsewhere": (elsewhere, {"caCertFile": made.trusted}),
+        "system": (good, {}),  # its authorities
+        "missing": (good, None),
+        "versions": (good, {"caCertFile": made.trusted, "protocols": "TLSv9"}),
+    }
+    router = start(sections(services))
+    refused(router, "unknown", good, peers, "SSL Failure: certificate verify failed: ")
+    refused(router, "elsewhere", elsewhere, peers, "SSL Failure: certificate verify failed: Hostname mismatch")
+    refused(router, "system", good, peers, "SSL Failure: certificate verify failed: ")
+    refused(router, "missing", good, peers, "SSL Failure: there is no sslProfile 'missing-tls'", handshake=False)
+    refused(router, "versions", good, peers, "SSL Failure: protocols: 'TLSv9' is none of ", handshake=False)
+
+
+def test_a_service_that_wants_a_certificate(start: Start, serve: Serve, made: Pki, peers: list[Peer]) -> None:
+    """With TLS 1.3 the router hears of it after its own handshake, if the end of the connection is not faster."""
+    mutual = serve(made.server_context(made.server, wants_client=True))
+    router = start(sections({"mutual": (mutual, {"caCertFile": made.trusted})}))
+    refused(router, "mutual", mutual, peers, "(SSL Failure: .*certificate required|connection aborted)")
+
+
+def test_a_service_without_tls(start: Start, serve: Serve, made: Pki, peers: list[Peer]) -> None:
+    plain = serve(None)
+    router = start(sections({"plain": (plain, {"caCertFile": made.trusted})}))
+    peer = begin(router, "plain", plain, peers)
+    plain.accept().raw(SASL_HEADER)
+    assert peer.read_octets(8) == SASL_HEADER
+    peer.expect("sasl-mechanisms")
+    assert peer.expect("sasl-outcome").code == 1
+    router.wait_log("Downstream disconnected: amqp:connection:framing-error SSL Failure: .*(version|record)")

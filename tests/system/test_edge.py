@@ -1,0 +1,297 @@
+"""Edge routers E (at interior router A) and F (at B): what clients see, and management (brokers-and-edge.md 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.container import accept
+from tests.peer.frames import source, target
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.peer.route_container import RouteContainer
+from tests.peer.types import Symbol
+from tests.system.edges import BROKERS, Site, edge, with_edges
+from tests.system.network import CONVERGENCE
+from tests.system.router import SETTINGS, Router, Section, poll
+
+WORKER_COUNTS = (1, 3)
+#: Octets of a body, and of those that are sent at first: more than what is held back before a message streams.
+STREAM = 600_000
+STREAM_BEGUN = 300_000
+
+EXTRA: list[Section] = [
+    *SETTINGS,
+    ("address", {"prefix": "wp", "waypoint": True}),
+    ("address", {"prefix": "fb", "enableFallback": True}),
+]
+ROUTE: list[Section] = [
+    ("linkRoute", {"prefix": "lr", "direction": direction, "containerId": "broker"}) for direction in ("in", "out")
+]
+
+
+@pytest.fixture(scope="module")
+def _four(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    site = Site()
+
+    def start(name: str, sections: list[Section]) -> Router:
+        router = site.routers[name] = Router(tmp_path_factory.mktemp(f"router{name}-"), sections, request.param)
+        router.start()
+        return router
+
+    try:
+        a = start("A", [*with_edges("A"), *EXTRA, *ROUTE])
+        b = start("B", [*with_edges("B", a.ports["net"]), *EXTRA])
+        start("E", [*edge("E", a), *EXTRA])
+        start(
+            "F", [*edge("F", b), *EXTRA, ("linkRoute", {"prefix": "elr", "direction": "in", "containerId": "broker"})]
+        )
+        site.ready("E", "F")
+        yield site
+    finally:
+        for router in site.routers.values():
+            router.stop()
+
+
+@pytest.fixture
+def four(_four: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """The routers A, B, E and F, shared by a test module."""
+    request.node.routers = list(_four.routers.values())
+    yield _four
+    _four.drop()
+
+
+PLACES = [("E", "E"), ("E", "A"), ("A", "E"), ("E", "B"), ("B", "E"), ("E", "F")]
+
+
+@pytest.mark.parametrize(("into", "out"), PLACES, ids=[f"{into}-to-{out}" for into, out in PLACES])
+@pytest.mark.parametrize("prefix", ["balanced/", "closest/", "multicast/"])
+def test_messages_reach_a_consumer_elsewhere_once(four: Site, into: str, out: str, prefix: str) -> None:
+    address = four.fresh(prefix)
+    receiver = four.connect(out).receiver(address, 100)
+    sender = four.connect(into).sender(address, credit=False)
+    sender.wait_credit(timeout=CONVERGENCE)
+    numbers = [sender.send(message.message(number)) for number in range(20)]
+    deliveries = receiver.receive(20)
+    assert [message.body(each.payload) for each in deliveries] == list(range(20))
+    for delivery in deliveries:
+        delivery.settle()
+    assert {sender.outcome(number).name for number in numbers} == {"accepted"}
+
+
+@pytest.mark.parametrize(("into", "out"), PLACES, ids=[f"{into}-to-{out}" for into, out in PLACES])
+def test_anonymous_senders_reach_a_consumer_elsewhere(four: Site, into: str, out: str) -> None:
+    address = four.fresh("balanced/")
+    receiver = four.connect(out).receiver(address, 10)
+    peer = four.connect(into)
+    sender = peer.sender()
+    four.known(peer, address)
+    number = sender.send(message.message("x", to=address))
+    receiver.next().settle()
+    assert sender.outcome(number).name == "accepted"
+
+
+@pytest.mark.parametrize("anonymous", [False, True], ids=["targeted", "anonymous"])
+def test_a_multicast_message_reaches_every_consumer_once(four: Site, anonymous: bool) -> None:
+    address = four.fresh("multicast/")
+    receivers = [four.connect(name).receiver(address, 10) for name in "EEFAB"]
+    four.view("A").wait_remote(f"M0{address}", "B")
+    four.view("B").wait_remote(f"M0{address}", "A")
+    for name in "AB":
+        four.view(name).wait_consumers(f"M0{address}", 2)
+    for into, consumers in (("E", 3), ("F", 2), ("A", 2), ("B", 2)):
+        sender = four.connect(into).sender(None if anonymous else address)
+        if not anonymous:
+            four.view(into).wait_consumers(f"M0{address}", consumers)
+        number = sender.send(message.message(into, to=address if anonymous else None))
+        for receiver in receivers:
+            delivery = receiver.next()
+            assert message.body(delivery.payload) == into
+            delivery.settle()
+        assert sender.outcome(number).name == "accepted"
+    for receiver in receivers:
+        receiver.session.peer.barrier()
+        assert len(receiver.deliveries) == 4
+
+
+def test_a_sender_gets_credit_with_the_first_consumer_and_then_its_messages_are_released(four: Site) -> None:
+    address = four.fresh("balanced/")
+    sender = four.connect("E").sender(address, credit=False)
+    sender.session.peer.barrier()
+    assert sender.credit == 0
+    receiver = four.connect("B").receiver(address, 10)
+    assert sender.wait_credit(timeout=CONVERGENCE) == 250
+    receiver.detach()
+    four.view("E").wait_consumers(f"M0{address}", 0)
+    number = sender.send(message.message("x"))
+    assert sender.outcome(number).name == "released"
+
+
+def test_the_interior_counts_one_consumer_of_an_edge_router(four: Site) -> None:
+    address = four.fresh("balanced/")
+    first, second = (four.connect("E").receiver(address, 1) for _ in range(2))
+    four.view("A").wait_consumers(f"M0{address}", 1)
+    first.detach()
+    second.detach()
+    four.view("A").wait_consumers(f"M0{address}", 0)
+
+
+def test_requests_are_answered_from_everywhere(four: Site) -> None:
+    server = four.connect("F")
+    address = four.fresh("balanced/")
+    requests = server.receiver(address, 10)
+    answers = server.sender()
+    for name in "EAB":
+        peer = four.connect(name)
+        replies = peer.receiver(dynamic=True, credit=10)
+        form = "amqp:/_edge/E/temp." if name == "E" else f"amqp:/_topo/0/{name}/temp."
+        assert replies.address.startswith(form)
+        sender = peer.sender(address, credit=False)
+        sender.wait_credit(timeout=CONVERGENCE)
+        sender.send(message.message("question", reply_to=replies.address), settled=True)
+        question = requests.next()
+        question.settle()
+        answers.send(message.message("answer", to=replies.address), settled=True)
+        assert message.body(replies.next().payload) == "answer"
+
+
+def test_management_reaches_edge_routers_and_comes_from_them(four: Site) -> None:
+    for name in "EABF":
+        for other, address in (
+            ("E", "amqp:/_edge/E/$management"),
+            ("F", "amqp:/_edge/F/$management"),
+            ("A", "amqp:/_topo/0/A/$management"),
+            ("B", "amqp:/_topo/0/B/$management"),
+        ):
+            rows = Management(four.connect(name), address).query("router")
+            assert [row["id"] for row in rows] == [other]
+
+
+def test_management_shows_the_connections_and_what_the_interior_knows(four: Site) -> None:
+    (there,) = [row for row in four.view("A").query("connection") if row["role"] == "edge"]
+    assert (there["container"], there["dir"], there["active"]) == ("E", "in", True)
+    (here,) = [row for row in four.view("E").query("connection") if row["role"] == "edge"]
+    assert (here["container"], here["dir"], here["active"]) == ("A", "out", True)
+    four.view("A").wait_consumers("HE", 1)
+    four.view("B").wait_remote("HE", "A")
+    kinds = [row["linkType"] for row in four.view("A").query("router.link") if row["owningAddr"] == "HE"]
+    assert kinds == ["edge-downlink"]
+    keys = {row["key"] for row in four.view("E").query("router.address")}
+    assert {"L_edge", "M0_$qd.edge_heartbeat", "M0$management", "L$management"} <= keys
+    assert four.view("E").query("router.node") == []
+
+
+def test_fallback_over_the_edge(four: Site) -> None:
+    address = four.fresh("fb/")
+    fallback = four.connect("A").receiver(None, 10, source=source(address, capabilities=Symbol("qd.fallback")))
+    sender = four.connect("E").sender(address, credit=False)
+    sender.wait_credit(timeout=CONVERGENCE)
+    number = sender.send(message.message("x"))
+    fallback.next().settle()
+    assert sender.outcome(number).name == "accepted"
+
+
+@pytest.mark.parametrize("at", ["E", "A"])
+def test_a_waypoint_at_either_side(four: Site, at: str) -> None:
+    """A consumer and a producer here, a waypoint that passes on there."""
+    address = four.fresh("wp/")
+    out = four.connect("F").receiver(address, 10)
+    peer = four.connect(at)
+    intake = peer.receiver(None, 10, source=source(address, capabilities=Symbol("qd.waypoint")))
+    outlet = peer.sender(None, credit=False, target=target(address, capabilities=Symbol("qd.waypoint")))
+    sender = four.connect("E").sender(address, credit=False)
+    sender.wait_credit(timeout=CONVERGENCE)
+    outlet.wait_credit(timeout=CONVERGENCE)
+    sender.send(message.message("x"), settled=True)
+    assert message.body(intake.next().payload) == "x"
+    assert not out.deliveries
+    outlet.send(message.message("y"), settled=True)
+    assert message.body(out.next().payload) == "y"
+
+
+def test_a_large_message_crosses_the_edge(four: Site) -> None:
+    address = four.fresh("balanced/")
+    receiver = four.connect("B").receiver(address, 10)
+    sender = four.connect("E").sender(address, credit=False)
+    sender.wait_credit(timeout=CONVERGENCE)
+    body = "x" * 2_000_000
+    number = sender.send(message.message(body))
+    delivery = receiver.next()
+    assert message.body(delivery.payload) == body
+    delivery.settle()
+    assert sender.outcome(number).name == "accepted"
+
+
+def test_a_link_route_of_the_interior_serves_clients_of_an_edge_router(four: Site, peers: list[Peer]) -> None:
+    client = four.connect("E", container_id="client")
+    refused = client.sender("lr.q", wait=False)
+    assert refused.wait_detached() == ("qd:no-route-to-dest", "No route to the destination node")
+    broker = RouteContainer.connected(four.routers["A"].ports[BROKERS])
+    peers.append(broker)
+    four.view("A").wait_containers("Clr", 1)
+    sender = client.session.sender("lr.q", wait=False, name="mine")
+    link: Any = broker.link_attached(answer=False)
+    assert link.name == "mine@E"
+    accept(link)
+    link.flow(10)
+    sender.wait_attached()
+    sender.wait_credit()
+    number = sender.send(message.message("x"))
+    link.next().settle()
+    assert sender.outcome(number).name == "accepted"
+    broker.drop()
+    assert sender.wait_detached() == ("qd:routed-link-lost", "Connectivity to the peer container was lost")
+
+
+def test_a_container_at_an_edge_router_serves_clients_everywhere(four: Site, peers: list[Peer]) -> None:
+    broker = RouteContainer.connected(four.routers["F"].ports[BROKERS])
+    peers.append(broker)
+    four.view("B").wait_containers("Celr", 1)
+    four.view("A").wait_remote("Celr", "B")
+    for name, ending in (("B", "@c@B"), ("A", "@c@B"), ("E", "@E@B"), ("F", "@c")):
+        client = four.connect(name, container_id="c")
+        sender = client.sender("elr.q", wait=False, name=f"from{name}")
+        link: Any = broker.link_attached(answer=False, timeout=CONVERGENCE)
+        assert link.name == f"from{name}{ending}"
+        accept(link)
+        link.flow(10)
+        sender.wait_attached()
+        sender.wait_credit()
+        number = sender.send(message.message("x"))
+        link.next().settle()
+        assert sender.outcome(number).name == "accepted"
+    broker.drop()
+    poll(lambda: not four.view("B").containers("Celr"), "the interior forgets the link route", CONVERGENCE)
+
+
+@pytest.mark.parametrize(("into", "out"), [("E", "A"), ("A", "E"), ("E", "F")], ids=["up", "down", "both"])
+def test_a_stream_that_stalls_holds_up_no_other_message(four: Site, into: str, out: str) -> None:
+    address = four.fresh("balanced/")
+    receivers = [four.connect(out).receiver(address, 10) for _ in range(2)]
+    slow, sender = four.connect(into).sender(address, credit=False), four.connect(into).sender(address, credit=False)
+    slow.wait_credit(timeout=CONVERGENCE)
+    sender.wait_credit(timeout=CONVERGENCE)
+    encoded = message.message("x" * STREAM)
+    stream = slow.send(encoded[:STREAM_BEGUN], more=True)
+
+    def begun() -> bool:
+        for each in receivers:
+            each.session.peer.barrier()
+        return any(each.deliveries for each in receivers)
+
+    poll(begun, "the stream has begun to arrive", CONVERGENCE)
+    taken, other = receivers if receivers[0].deliveries else receivers[::-1]
+    for number in range(5):
+        small = sender.send(message.message(number))
+        delivery = other.next()
+        assert message.body(delivery.payload) == number
+        delivery.settle()
+        assert sender.outcome(small).name == "accepted"
+    slow.send(encoded[STREAM_BEGUN:])
+    delivery = taken.next(timeout=CONVERGENCE)
+    assert message.body(delivery.payload) == "x" * STREAM
+    delivery.settle()
+    assert slow.outcome(stream).name == "accepted"

@@ -1,0 +1,164 @@
+"""An edge router whose uplink fails: the interior router ends, or the worker that has the connection.
+
+brokers-and-edge.md ED-3, ED-28.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.peer import message
+from tests.peer.peer import Peer
+from tests.system.edges import EDGES, EdgeView, edge, with_edges
+from tests.system.fixtures import Start
+from tests.system.network import CONVERGENCE, Flow, connector
+from tests.system.relay import Relay
+from tests.system.router import Router, poll
+
+#: Addresses with a consumer each.
+MANY = 2000
+#: Seconds until all of them are announced elsewhere, on a busy machine; the benchmark's bar is 1 second.
+SWITCHED = 10.0
+FLAPS = 3
+
+
+@pytest.fixture
+def interiors(start: Start, workers: int) -> tuple[Router, Router]:
+    a = start(with_edges("A"), workers)
+    return a, start(with_edges("B", a.ports["net"]), workers)
+
+
+def uplink(router: Router) -> str | None:
+    """The container id of the active uplink."""
+    rows = [row for row in EdgeView(router).query("connection") if row["role"] == "edge" and row["active"]]
+    return None if not rows else str(rows[0]["container"])
+
+
+def test_another_interior_router_takes_over(
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
+) -> None:
+    a, b = interiors
+    e = start(edge("E", a), workers)
+    poll(lambda: uplink(e) == "A", "A is the uplink", CONVERGENCE)
+    management = EdgeView(e)
+    e.configure([*edge("E", a, b)])
+    os.kill(e.pid, signal.SIGHUP)
+    poll(lambda: len([r for r in management.query("connection") if r["role"] == "edge"]) == 2, "B is open", CONVERGENCE)
+    assert uplink(e) == "A"
+    flow = Flow(e, b, "balanced/x")
+    flow.wait_more()
+    a.kill()
+    poll(lambda: uplink(e) == "B", "B is the uplink", CONVERGENCE)
+    flow.wait_more()
+    flow.stop()
+    EdgeView(b).wait_consumers("HE", 1)
+
+
+def test_the_worker_with_the_uplink_is_killed(start: Start, interiors: tuple[Router, Router]) -> None:
+    a, b = interiors
+    e = start(edge("E", a), 2)
+    poll(lambda: uplink(e) == "A", "A is the uplink", CONVERGENCE)
+    before = len(e.lines)
+    for pid in e.worker_pids():
+        os.kill(pid, signal.SIGKILL)
+    e.wait_log(r"Edge connection \(id=\d+\) to interior established", CONVERGENCE, before)
+    flow = Flow(e, b, "balanced/x")
+    flow.wait_more()
+    flow.stop()
+
+
+def test_a_site_goes_on_alone_and_comes_back(
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
+) -> None:
+    """brokers-and-edge.md ED-26, ED-27"""
+    a, b = interiors
+    a.kill()
+    e = start(edge("E", b), workers)
+    poll(lambda: uplink(e) == "B", "B is the uplink", CONVERGENCE)
+    client = Peer.opened(e.port)
+    peers.append(client)
+    receiver = client.receiver("x", 10)
+    EdgeView(b).wait_consumers("M0x", 1)
+    port = b.ports[EDGES]
+    b.kill()
+    e.wait_log(r"Edge connection \(id=\d+\) to interior lost, no alternate connection available", CONVERGENCE)
+    sender = client.sender("x")
+    number = sender.send(message.message("alone"))
+    receiver.next().settle()
+    assert sender.outcome(number).name == "accepted"
+    sections = [
+        (kind, {**values, "port": port} if values.get("name") == EDGES else values) for kind, values in with_edges("B")
+    ]
+    again = start(sections, workers)
+    EdgeView(again).wait_consumers("M0x", 1)
+    other = Peer.opened(again.port)
+    peers.append(other)
+    sender = other.sender("x", credit=False)
+    sender.wait_credit(timeout=CONVERGENCE)
+    number = sender.send(message.message("again"))
+    delivery = receiver.next()
+    assert message.body(delivery.payload) == "again"
+    delivery.settle()
+    assert sender.outcome(number).name == "accepted"
+
+
+@pytest.mark.long
+def test_two_thousand_addresses_move_with_the_uplink(
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
+) -> None:
+    a, b = interiors
+    e = start(edge("E", a, b), workers)
+    client = Peer.opened(e.port)
+    peers.append(client)
+    poll(lambda: uplink(e) is not None, "there is an uplink", CONVERGENCE)
+    first, other = (a, b) if uplink(e) == "A" else (b, a)
+    poll(lambda: len([r for r in EdgeView(e).query("connection") if r["role"] == "edge"]) == 2, "both", CONVERGENCE)
+    names = [f"balanced/many.{number}" for number in range(MANY)]
+    sessions = [client.begin() for _ in range(MANY // 100)]
+    receivers = [sessions[number % len(sessions)].receiver(name, 1, wait=False) for number, name in enumerate(names)]
+    for receiver in receivers:
+        receiver.wait_attached(timeout=CONVERGENCE)
+    poll(lambda: known(first, "M0balanced/many.") == MANY, "all are announced", CONVERGENCE)
+    began = time.monotonic()
+    first.kill()
+    poll(lambda: known(other, "M0balanced/many.") == MANY, "all are announced again", CONVERGENCE)
+    assert time.monotonic() - began < SWITCHED
+    sending = Peer.opened(other.port)
+    peers.append(sending)
+    sender = sending.sender()
+    numbers = [sender.send(message.message(name, to=name)) for name in names[::100]]
+    for receiver, name in zip(receivers[::100], names[::100], strict=True):
+        delivery = receiver.next()
+        assert message.body(delivery.payload) == name
+        delivery.settle()
+    assert {sender.outcome(number).name for number in numbers} == {"accepted"}
+
+
+def known(router: Router, prefix: str) -> int:
+    """How many addresses with this prefix have a consumer at a router."""
+    rows = EdgeView(router).query("router.address")
+    return sum(row["key"].startswith(prefix) and bool(row["subscriberCount"]) for row in rows)
+
+
+def test_a_connection_that_flaps_leaves_a_working_uplink(
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
+) -> None:
+    """Every connection is cut as soon as it is the uplink, many times."""
+    a, b = interiors
+    with Relay(a.ports[EDGES]) as relay:
+        e = start([*edge("E"), connector(relay.port, role="edge")], workers)
+        lines = 0
+        for _ in range(FLAPS):
+            e.wait_log(r"Edge connection \(id=\d+\) to interior established", CONVERGENCE, lines)
+            lines = len(e.lines)
+            relay.cut()
+            e.wait_log(r"Edge connection \(id=\d+\) to interior lost", CONVERGENCE, lines)
+        flow = Flow(e, b, "balanced/x")
+        flow.wait_more()
+        flow.stop()
+        EdgeView(a).wait_consumers("HE", 1)
+        e.wait_log(r"Edge connection \(id=\d+\) to interior established", CONVERGENCE, lines)

@@ -1,0 +1,102 @@
+"""Addresses with a scope at an edge router: nobody beyond knows them, and their messages stay (docs/user/edge.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.peer import message
+from tests.peer.management import Management
+from tests.system.edges import Site, edge, with_edges
+from tests.system.network import CONVERGENCE
+from tests.system.router import SETTINGS, Router, Section, poll
+
+WORKER_COUNTS = (1, 3)
+SCOPES: list[Section] = [
+    *SETTINGS,
+    ("address", {"prefix": "here", "scope": "local"}),
+    ("address", {"prefix": "these", "scope": "site", "distribution": "multicast"}),
+]
+
+
+@pytest.fixture(scope="module")
+def _scoped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    site = Site()
+
+    def start(name: str, sections: list[Section]) -> Router:
+        router = site.routers[name] = Router(tmp_path_factory.mktemp(f"router{name}-"), sections, request.param)
+        router.start()
+        return router
+
+    try:
+        a = start("A", [*with_edges("A"), *SETTINGS])
+        start("E", [*edge("E", a), *SCOPES])
+        site.ready("E")
+        yield site
+    finally:
+        for router in site.routers.values():
+            router.stop()
+
+
+@pytest.fixture
+def scoped(_scoped: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """The routers A and E, shared by a test module."""
+    request.node.routers = list(_scoped.routers.values())
+    yield _scoped
+    _scoped.drop()
+
+
+def announced(scoped: Site, address: str) -> bool:
+    """Whether the interior has heard of an address, by now."""
+    known = scoped.fresh("balanced/")
+    peer = scoped.connect("E")
+    peer.receiver(known, 1)
+    peer.sender(known)
+    scoped.view("A").wait_consumers(f"M0{known}", 1)  # what came before it has arrived, too
+    return scoped.view("A").address(f"M0{address}") is not None
+
+
+@pytest.mark.parametrize("prefix", ["here/", "these/"])
+def test_users_of_such_an_address_are_not_announced(scoped: Site, prefix: str) -> None:
+    address = scoped.fresh(prefix)
+    client = scoped.connect("E")
+    receiver = client.receiver(address, 10)
+    sender = client.sender(address)
+    assert not announced(scoped, address)
+    number = sender.send(message.message("x"))
+    receiver.next().settle()
+    assert sender.outcome(number).name == "accepted"
+
+
+@pytest.mark.parametrize("prefix", ["here/", "these/"])
+@pytest.mark.parametrize("known", [False, True], ids=["unknown", "with a consumer before"])
+def test_messages_do_not_leave(scoped: Site, prefix: str, known: bool) -> None:
+    """Neither those to a consumer that the interior has nor, with multicast, copies of those to consumers here."""
+    address = scoped.fresh(prefix)
+    above = scoped.connect("A").receiver(address, 10)
+    client = scoped.connect("E")
+    here = client.receiver(address, 10) if known else None
+    anonymous = client.sender()
+    number = anonymous.send(message.message("x", to=address))
+    if here is not None:
+        here.next().settle()
+    assert anonymous.outcome(number).name == ("released" if here is None else "accepted")
+    targeted = client.sender(address, credit=False)
+    client.barrier()
+    assert bool(targeted.credit) is known
+    assert not announced(scoped, address) or scoped.view("A").consumers(f"M0{address}") == 1
+    above.session.peer.barrier()
+    assert not above.deliveries
+
+
+def test_a_scope_that_changes_is_in_force_at_once(scoped: Site) -> None:
+    address = scoped.fresh("wide/")
+    management = Management(scoped.connect("E"))
+    client = scoped.connect("E")
+    client.receiver(address, 10)
+    scoped.view("A").wait_consumers(f"M0{address}", 1)
+    management.create("router.config.address", "wide", prefix="wide", scope="local")
+    poll(lambda: scoped.view("A").address(f"M0{address}") is None, "the interior forgets it", CONVERGENCE)
+    management.delete("router.config.address", "wide")
+    scoped.view("A").wait_consumers(f"M0{address}", 1)

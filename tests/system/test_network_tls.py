@@ -1,0 +1,223 @@
+"""Routers that know each other by certificates: TLS and SASL EXTERNAL between them (security.md T-14 to T-17)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import ssl
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.pki import Issued, Pki, Swapped, pki
+from tests.peer.router19.router import Router19
+from tests.peer.router19.world import World
+from tests.system.fixtures import Start, pass_one
+from tests.system.network import CONVERGENCE, Flow, Two, View, ports
+from tests.system.router import Router, Section, listener, poll
+
+WORKER_COUNTS = (1, 3)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    """An authority with a certificate for each router; their hosts are all `localhost`."""
+    return pki(tmp_path_factory.getbasetemp(), "routers")
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    """Another authority."""
+    return pki(tmp_path_factory.getbasetemp(), "strangers")
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Where routers of 1.19 live."""
+    opened = World()
+    yield opened
+    opened.close()
+
+
+def certificate(made: Pki, name: str, host: str = "localhost") -> Issued:
+    return made.issue(f"router-{name}", f"/CN={name}", names=f"DNS:{host}")
+
+
+def member(
+    name: str,
+    own: Issued | None,
+    trusted: Path,
+    port: int = 0,
+    to: Iterable[int] = (),
+    profile: dict[str, Any] | None = None,
+) -> list[Section]:
+    """The sections of a router that lets in other routers, and connects to those on `to`, with TLS and EXTERNAL."""
+    files = {} if own is None else {"certFile": own.certificate, "privateKeyFile": own.key}
+    external = {"role": "inter-router", "sslProfile": "network", "saslMechanisms": "EXTERNAL"}
+    name_of_listener, attributes = listener("net", requireSsl=True, authenticatePeer=True, **external)
+    return [
+        ("router", {"mode": "interior", "id": name}),
+        ("sslProfile", {"name": "network", "caCertFile": trusted, **files, **(profile or {})}),
+        listener(),
+        *([] if own is None else [(name_of_listener, {**attributes, "port": port})]),
+        *(("connector", {"name": f"to{other}", "host": "localhost", "port": other, **external}) for other in to),
+    ]
+
+
+def between(router: Router) -> list[dict[str, Any]]:
+    """Its connections to other routers that are open."""
+    return [row for row in View(router).query("connection") if row["role"] == "inter-router" and row["opened"]]
+
+
+def test_three_routers(start: Start, workers: int, made: Pki) -> None:
+    a_port, b_port = ports(2)
+    a = start(member("A", certificate(made, "A"), made.trusted, a_port), workers)
+    b = start(member("B", certificate(made, "B"), made.trusted, b_port, [a_port]), workers)
+    c = start(member("C", certificate(made, "C"), made.trusted, to=[a_port, b_port]), workers)
+    for router, rest in ((a, "BC"), (b, "AC"), (c, "AB")):
+        View(router).wait_nodes(**dict.fromkeys(rest, 1))
+    for router, incoming in ((a, {"CN=B", "CN=C"}), (b, {"CN=C"})):
+        rows = between(router)
+        assert {(row["sasl"], row["isAuthenticated"], row["isEncrypted"], row["sslProto"]) for row in rows} == {
+            ("EXTERNAL", True, True, "TLSv1.3")
+        }
+        assert {row["user"] for row in rows if row["dir"] == "in"} == incoming
+    pair = Two(a, c)
+    taking = pair.connect(c).receiver("orders", 10)
+    pair.at_a.wait_remote("M0orders", "C")
+    pass_one(pair.connect(a).sender("orders"), taking)
+    pair.drop()
+
+
+#: What the connector's side says of a server that it does not trust.
+DISTRUST = r"Connection to localhost:\d+ failed: amqp:connection:framing-error SSL Failure: .*certificate verify failed"
+
+
+@pytest.mark.parametrize(
+    ("case", "here", "there"),
+    [
+        ("the connector trusts another authority", DISTRUST, r"SSL Failure: .*unknown ca"),
+        ("the server is another host", DISTRUST, r"SSL Failure: .*(bad certificate|handshake failure)"),
+        ("the connector's certificate is from another authority", "", r"SSL Failure: .*certificate verify failed"),
+        ("the connector has no certificate", "", r"SSL Failure: .*peer did not return a certificate"),
+        ("the connector's certificate has expired", "", r"SSL Failure: .*certificate verify failed"),
+    ],
+)
+def test_who_is_kept_out(start: Start, made: Pki, others: Pki, case: str, here: str, there: str) -> None:
+    host = "elsewhere.example" if case == "the server is another host" else "localhost"
+    a = start(member("A", certificate(made, "A", host), made.trusted))
+    own, trusted = certificate(made, "B"), made.trusted
+    match case:
+        case "the connector trusts another authority":
+            trusted = others.trusted
+        case "the connector's certificate is from another authority":
+            own = certificate(others, "B")
+        case "the connector's certificate has expired":
+            own = made.issue("late", "/CN=B", names="DNS:localhost", days=-1)
+    has = None if case == "the connector has no certificate" else own
+    b = start(member("B", has, trusted, to=[a.ports["net"]]))
+    b.wait_log(here or r"Connection to localhost:\d+ failed: ")
+    a.wait_log(rf"\[C\d+\] Connection from \S+ \(to 127.0.0.1:\d+\) failed: amqp:connection:framing-error {there}")
+    assert between(a) == between(b) == []
+    assert set(View(a).nodes()) == {"A"}
+
+
+def test_no_way_in_without_tls(start: Start, made: Pki) -> None:
+    a = start(member("A", certificate(made, "A"), made.trusted))
+    place = {"host": "127.0.0.1", "port": a.ports["net"], "role": "inter-router", "saslMechanisms": "ANONYMOUS"}
+    b = start([("router", {"mode": "interior", "id": "B"}), listener(), ("connector", place)])
+    b.wait_log(r"Connection to 127.0.0.1:\d+ failed: amqp:unauthorized-access SASL\(-4\): no mechanism available")
+    assert set(View(a).nodes()) == {"A"}
+
+
+@pytest.mark.parametrize("old", ["keep", "retire"])
+def test_a_certificate_is_swapped_while_messages_flow(
+    start: Start, workers: int, made: Pki, tmp_path: Path, old: str
+) -> None:
+    """Both ends get new certificates. Kept connections go on; retired ones are made again; nothing is lost."""
+    routers: list[Router] = []
+    swapped: list[Swapped] = []
+    for name in "AB":
+        directory = tmp_path / name
+        directory.mkdir()
+        swapped.append(Swapped(directory, certificate(made, name)))
+        to = [router.ports["net"] for router in routers]
+        profile = {"oldConnections": old, "uidFormat": "2"}
+        routers.append(start(member(name, swapped[-1].issued, made.trusted, to=to, profile=profile), workers))
+    a, b = routers
+    View(a).wait_nodes(B=1)
+    (before,) = between(a)
+    flow = Flow(a, b, "orders")
+    try:
+        flow.wait_more()
+        for name, router, files in (("B", b, swapped[1]), ("A", a, swapped[0])):
+            new = made.issue(f"new-{name}", f"/CN={name}", names="DNS:localhost")
+            files.put(new.certificate.read_bytes(), new.key.read_bytes())
+            router.wait_log("sslProfile 'network': new credentials are in use")
+            flow.wait_more()
+        if old == "keep":
+            assert [row["identity"] for row in between(a)] == [before["identity"]]
+        else:
+            fingerprint = _fingerprint(tmp_path / "B" / "tls.crt")
+            poll(lambda: [row["user"] for row in between(a)] == [fingerprint], "B is there with its new certificate")
+            assert before["user"] != fingerprint
+            assert re.search("The credentials of sslProfile 'network' have been replaced", a.log + b.log)
+            View(a).wait_nodes(B=1)
+            flow.wait_more()
+    finally:
+        flow.stop()
+
+
+def _fingerprint(path: Path) -> str:
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(path.read_text())).hexdigest()
+
+
+def context_of_19(made: Pki, purpose: ssl.Purpose) -> ssl.SSLContext:
+    """Of a router of 1.19: it trusts the authority, wants a certificate, and has one."""
+    context = ssl.create_default_context(purpose, cafile=str(made.trusted))
+    context.load_cert_chain(*certificate(made, "N"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def test_a_router_of_1_19_connects(start: Start, workers: int, made: Pki, world: World) -> None:
+    a = start(member("A", certificate(made, "A"), made.trusted), workers)
+    other = Router19(world, "N")
+    try:
+        other.connect(a.ports["net"], tls=context_of_19(made, ssl.Purpose.SERVER_AUTH))
+        _exchange(a, other)
+        (row,) = between(a)
+        assert (row["user"], row["sasl"], row["sslProto"], row["container"]) == ("CN=N", "EXTERNAL", "TLSv1.3", "N")
+    finally:
+        other.stop()
+
+
+def test_a_router_of_1_19_is_connected_to(start: Start, workers: int, made: Pki, world: World) -> None:
+    other = Router19(world, "N")
+    try:
+        port = other.listen(tls=context_of_19(made, ssl.Purpose.CLIENT_AUTH))
+        a = start(member("A", certificate(made, "A"), made.trusted, to=[port]), workers)
+        _exchange(a, other)
+    finally:
+        other.stop()
+
+
+def _exchange(a: Router, other: Router19) -> None:
+    """They are neighbours; a message goes each way."""
+    View(a).wait_nodes(N=1)
+    pair = Two(a, a)
+    consumer = other.consumer("there")
+    pair.at_a.wait_remote("M0there", "N")
+    sender = pair.connect(a).sender("there")
+    number = sender.send(message.message("x"))
+    assert sender.outcome(number).name == "accepted"
+    assert consumer.next().body == "x"
+    receiver = pair.connect(a).receiver("here", 1)
+    other.wait_key("M0here", "A", timeout=CONVERGENCE)
+    injection = other.send("here", message.message("y"))
+    receiver.next().settle()
+    assert injection.outcome() == "accepted"
+    pair.drop()

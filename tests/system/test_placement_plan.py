@@ -1,0 +1,110 @@
+"""From telemetry to a plan, and the plan in a router: traffic across workers falls, and `--undo` takes it back."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from pipeline import recommend
+from tests.peer import message
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.system.fixtures import Start
+from tests.system.router import SETTINGS, listener, poll
+from tests.system.telemetry import Row, rows
+from tests.system.tools import command, environment
+
+WORKERS = 3
+PAIRS = 6
+COUNT = 20
+
+
+def _client(number: int, port: int) -> Peer:
+    peer = Peer(socket.create_connection(("127.0.0.1", port), source_address=(f"127.0.1.{number + 1}", 0)))
+    peer.open()
+    return peer
+
+
+def traffic(port: int, shift: int) -> list[Peer]:
+    """Pairs of clients, each with an address of its own. shift: connections that come before, which decide on workers
+    where nothing else does."""
+    others = [_client(200 + number, port) for number in range(shift)]
+    peers = [_client(number, port) for number in range(2 * PAIRS)]
+    for number in range(PAIRS):
+        receiver = peers[2 * number].receiver(f"balanced/pair{number}", COUNT)
+        sender = peers[2 * number + 1].sender(f"balanced/pair{number}")
+        for _ in range(COUNT):
+            sender.send(message.message("x"), settled=True)
+            receiver.next()
+    return others + peers
+
+
+def sections(path: Path) -> list[tuple[str, dict[str, object]]]:
+    telemetry = {"path": path, "interval": 1, "fileSeconds": 1}
+    return [listener("amqp"), *SETTINGS, ("telemetry", telemetry)]
+
+
+def flows_of(path: Path) -> list[recommend.Flow]:
+    """The flows of telemetry by host, as the jobs on Spark make them."""
+    hosts = {row["connection_id"]: ("amqp", row["peer"].rpartition(":")[0]) for row in rows(path, "dim_connection")}
+    return [
+        recommend.Flow(
+            hosts.get(row["connection_in"]), hosts.get(row["connection_out"]), row["worker_in"], row["worker_out"],
+            row["deliveries"],
+        )
+        for row in rows(path, "fact_flow")
+    ]  # fmt: skip
+
+
+def crossing(found: list[Row]) -> float:
+    across = sum(row["deliveries"] for row in found if row["worker_in"] != row["worker_out"])
+    return float(across / sum(row["deliveries"] for row in found))
+
+
+def apply(plan: Path, port: int, *words: str) -> str:
+    """Run `sluice pipeline apply`; what it says."""
+    words = (*command("pipeline"), "apply", str(plan), *words, "-b", f"127.0.0.1:{port}")
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def write_plan(path: Path, flows: list[recommend.Flow]) -> list[dict[str, object]]:
+    now = datetime.now(timezone.utc)  # noqa: UP017
+    rules = recommend.placement_plan("QDR", flows, WORKERS)
+    path.write_text(json.dumps(recommend.plan(rules, [], now - timedelta(hours=1), now, now)))
+    return rules
+
+
+@pytest.mark.long
+def test_after_a_plan_is_applied_less_goes_across_workers(start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    before, after, plan = tmp_path / "before", tmp_path / "after", tmp_path / "plan.json"
+    first = start(sections(before), WORKERS)
+    peers = traffic(first.ports["amqp"], 1)
+    poll(lambda: sum(row["deliveries"] for row in rows(before, "fact_flow")) >= PAIRS * COUNT, "all flows")
+    first.stop()
+    assert crossing(rows(before, "fact_flow")) >= 0.5
+    assert write_plan(plan, flows_of(before))
+
+    second = start(sections(after), WORKERS)
+    port = second.ports["amqp"]
+    assert apply(plan, port, "--dry-run").count("+ placement") >= 2 * PAIRS
+    management = Management(Peer.opened(port))
+    assert management.query("placement") == []
+    apply(plan, port, "--yes")
+    made = len(management.query("placement"))
+    assert made >= 2 * PAIRS
+    assert "nothing to change" in apply(plan, port, "--yes")
+    peers += traffic(port, 1)
+    assert apply(plan, port, "--yes", "--undo").count("- placement") == made
+    assert management.query("placement") == []
+    second.stop()
+    assert len(peers) == 2 * (2 * PAIRS + 1)  # none was let go before the end
+    own = [row for row in rows(after, "fact_flow") if (row["address"] or "").startswith("balanced/pair")]
+    assert crossing(own) <= crossing(rows(before, "fact_flow")) / 2

@@ -1,0 +1,158 @@
+"""What the processes of a router may do, and who may look into them (docs/internals/threat-model.md)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from router.process import BEHIND, CAP_DAC_OVERRIDE, KEPT, SHORT_SLICE_NS
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.peer.pki import Pki, pki
+from tests.system.fixtures import Start
+from tests.system.router import ROOT, Router, Section, listener, poll
+
+#: Of the same user, with no more rights than a worker: for each process whether its memory can be opened.
+LOOK = """
+import sys
+from router.process import give_up_rights
+
+give_up_rights()
+for pid in sys.argv[1:]:
+    try:
+        open(f"/proc/{pid}/mem", "rb").close()
+        print("open")
+    except PermissionError:
+        print("closed")
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return pki(tmp_path_factory.getbasetemp())
+
+
+def status(pid: int) -> dict[str, str]:
+    """Of /proc/PID/status."""
+    return dict(re.findall(r"^(\w+):\s*(.*)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE))
+
+
+def look(pids: list[int]) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, *map(str, pids)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def users(directory: Path) -> list[Section]:
+    """A listener that needs the authentication process."""
+    file = directory / "users"
+    command = [str(ROOT / ".venv" / "bin" / "sluice"), "passwd", str(file), "alice"]
+    subprocess.run(command, input="secret\n", text=True, capture_output=True, timeout=60, check=True)
+    return [("saslUsers", {"name": "people", "file": file}), listener("named", saslUsers="people")]
+
+
+def parts(router: Router) -> dict[str, list[int]]:
+    """Process ids by the part that their titles name."""
+    found: dict[str, list[int]] = {"supervisor": [router.pid]}
+    for process in router.family():
+        title = " ".join(process.cmdline())
+        if title.startswith("sluice: "):
+            found.setdefault(title.split()[1], []).append(process.pid)
+    return found
+
+
+@pytest.mark.parametrize("options", [(), ("--user", "nobody")], ids=["as it is", "another user"])
+def test_rights(start: Start, tmp_path: Path, options: tuple[str, ...]) -> None:
+    if options and os.getuid() != 0:
+        pytest.skip("only root can switch users")
+    # The interpreter of a checkout may be out of reach for that user, and this process starts a program of its own.
+    sections = [] if options else users(tmp_path)
+    router = start([*sections, listener()], 2, options=options)
+    wanted = {"supervisor": 1, "zygote": 1, "worker": 2, **({} if options else {"authentication": 1})}
+    poll(lambda: {part: len(pids) for part, pids in parts(router).items()} == wanted, "all processes are there")
+    own = int(status(os.getpid())["CapPrm"], 16)
+    for part, pids in parts(router).items():
+        for pid in pids:
+            # The authentication process says so a moment after it has its name.
+            poll(lambda pid=pid: status(pid)["NoNewPrivs"] == "1", f"{part} gains no rights")  # type: ignore[misc]
+            if part == "supervisor" and not options:
+                continue  # it opens ports and files whenever the configuration says so
+            kept = 0 if options else own & KEPT
+            poll(lambda pid=pid, kept=kept: _capabilities(pid) == {kept}, f"{part} has given up its rights")  # type: ignore[misc]
+
+
+def test_messages_come_before_passwords(start: Start, tmp_path: Path) -> None:
+    """Where cores are scarce, who checks passwords comes last."""
+    router = start([*users(tmp_path), listener()], 1)
+    own = os.nice(0)
+    wanted = {"worker": own, "zygote": own, "supervisor": own, "authentication": min(own + BEHIND, 19)}
+
+    def nice() -> dict[str, int]:
+        return {part: os.getpriority(os.PRIO_PROCESS, pid) for part, (pid,) in parts(router).items()}
+
+    poll(lambda: nice() == wanted, "each process has its place")
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of the system call is that of x86_64")
+def test_workers_come_soon_when_they_wake_up(start: Start) -> None:
+    """By a short slice of a core, where the kernel takes one."""
+    usual = _slice(os.getpid())
+    if usual == 0:
+        pytest.skip("Linux before 6.12 has no slices of its own for a thread")
+    router = start([listener()], 2)
+    poll(lambda: {_slice(pid) for pid in parts(router)["worker"]} == {SHORT_SLICE_NS}, "workers have short slices")
+    assert _slice(router.pid) == usual
+
+
+def _slice(pid: int) -> int:
+    """ns of a core that a thread has at a time, by sched_getattr(2)."""
+    attributes = ctypes.create_string_buffer(56)
+    if ctypes.CDLL(None, use_errno=True).syscall(315, pid, attributes, len(attributes), 0):
+        raise OSError(ctypes.get_errno(), "sched_getattr")
+    (found,) = struct.unpack_from("Q", attributes, 24)
+    return int(found)
+
+
+def _capabilities(pid: int) -> set[int]:
+    """Effective and permitted ones, with what could be inherited."""
+    found = status(pid)
+    return {int(found["CapEff"], 16), int(found["CapPrm"], 16) | int(found["CapInh"], 16) | int(found["CapAmb"], 16)}
+
+
+def test_kept() -> None:
+    assert KEPT == 1 << CAP_DAC_OVERRIDE == 2
+
+
+def test_workers_are_closed_once_there_are_keys(start: Start, made: Pki) -> None:
+    """Those that are there, and those that come later; what is shown of them is not affected."""
+    router = start([listener()], 2)
+    pids = router.worker_pids()
+    assert look(pids) == {"open"}, "there is nothing to hide yet"
+    peer = Peer.opened(router.port)
+    management = Management(peer)
+    files = {"certFile": str(made.server.certificate), "privateKeyFile": str(made.server.key)}
+    management.create("sslProfile", "p", **files)
+    poll(lambda: look(pids) == {"closed"}, "no worker can be looked into")
+    os.kill(pids[0], 9)
+    poll(lambda: pids[0] not in router.worker_pids() and len(router.worker_pids()) == 2, "it is replaced", 30.0)
+    poll(lambda: look(router.worker_pids()) == {"closed"}, "nor can the new one")
+    assert look([router.pid]) == {"closed"}
+    peer.drop()
+    own = Peer.opened(router.port)
+    rows = Management(own).call("GET-WORKERS")
+    own.drop()
+    assert [row["residentOctets"] > 0 and row["cpuSeconds"] is not None for row in rows] == [True, True], rows

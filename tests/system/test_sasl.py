@@ -1,0 +1,346 @@
+"""Clients that log in: users of a file, libsasl2, tokens, and what a listener demands (security.md S-1 to S-8)."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from router.sasl.scram import ScramClient
+from router.sasl.users import Users
+from router.sasl.verifiers import make
+from supervisor.auth.authentication import MOST_RENEWALS
+from tests import sasldb
+from tests.peer.frames import AMQP_HEADER, SASL_HEADER, error_of
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.system.fixtures import Start
+from tests.system.http import WEB, get, scrape
+from tests.system.router import Router, Section, listener, poll
+from tests.system.tokens import Renewal, issuer, token
+
+LIBRARY = sasldb.needed()
+SCRAM = ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1"]
+REFUSED = r"\[C\d+\] Connection from 127.0.0.1:\d+ \(to 127.0.0.1:\d+\) failed: amqp:unauthorized-access "
+
+
+def write_users(path: Path, **passwords: str) -> None:
+    users = Users({}, b"k" * 32)
+    for user, password in passwords.items():
+        users = users.with_user(user, [make(name, password, 4096) for name in SCRAM])
+    path.write_text(users.text())
+
+
+def sections(folder: Path) -> list[Section]:
+    write_users(folder / "users", guest="secret")
+    return [
+        ("saslUsers", {"name": "people-file", "file": folder / "users"}),
+        issuer(folder),
+        listener(),
+        listener("people", saslUsers="people-file", authenticatePeer=True),
+        listener("filtered", saslUsers="people-file", saslMechanisms="PLAIN ANONYMOUS NONSENSE"),
+        listener("tokens", tokenIssuers="id", authenticatePeer=True),
+        WEB,
+        listener("strict", authenticatePeer=True, saslMechanisms="EXTERNAL"),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sasl")
+
+
+@pytest.fixture(scope="module")
+def _site(folder: Path) -> Iterator[Router]:
+    made = Router(folder, sections(folder), 3)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def site(_site: Router, request: pytest.FixtureRequest) -> Router:
+    """A router with listeners of all kinds."""
+    request.node.routers = [_site]
+    return _site
+
+
+@pytest.fixture
+def dial_in(site: Router, peers: list[Peer]) -> Any:
+    def connected(name: str) -> Peer:
+        peers.append(Peer(site.ports[name]))
+        return peers[-1]
+
+    return connected
+
+
+def offered(peer: Peer) -> list[str]:
+    assert peer.header(SASL_HEADER) == SASL_HEADER
+    return [str(name) for name in peer.expect("sasl-mechanisms").sasl_server_mechanisms]
+
+
+def plain(user: str, password: str) -> bytes:
+    return f"\0{user}\0{password}".encode()
+
+
+def open_by(peer: Peer, mechanism: str, response: bytes) -> Peer:
+    """Log in and open."""
+    assert peer.sasl(mechanism, response).code == 0
+    assert peer.header() == AMQP_HEADER
+    peer.frame("open", container_id="client")
+    peer.expect("open")
+    return peer
+
+
+def user_of(site: Router, container: str = "client") -> dict[str, Any]:
+    with Peer.opened(site.port) as peer:
+        rows = [row for row in Management(peer).query("connection") if row["container"] == container]
+        return rows[-1]
+
+
+def test_offers(dial_in: Any) -> None:
+    """security.md S-4."""
+    assert offered(dial_in("people")) == [*SCRAM, "PLAIN"]
+    assert offered(dial_in("filtered")) == ["PLAIN", "ANONYMOUS"]
+    assert offered(dial_in("tokens")) == ["OAUTHBEARER", "XOAUTH2"]
+    assert offered(dial_in("strict")) == []
+
+
+def test_plain(site: Router, dial_in: Any) -> None:
+    peer = open_by(dial_in("people"), "PLAIN", plain("guest", "secret"))
+    row = user_of(site)
+    assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("guest", "PLAIN", True)
+    peer.close()
+
+
+def test_scram(dial_in: Any) -> None:
+    """The server's proof goes with the outcome."""
+    peer = dial_in("people")
+    offered(peer)
+    client = ScramClient("SCRAM-SHA-512", "guest", "secret")
+    peer.frame("sasl-init", mechanism="SCRAM-SHA-512", initial_response=client.response)
+    peer.frame("sasl-response", response=client.step(bytes(peer.expect("sasl-challenge").challenge)))
+    outcome = peer.expect("sasl-outcome")
+    assert outcome.code == 0
+    client.finish(bytes(outcome.additional_data))
+    assert peer.header() == AMQP_HEADER
+
+
+@pytest.mark.parametrize(
+    ("name", "mechanism", "response", "text"),
+    [
+        ("people", "PLAIN", plain("guest", "wrong"), "SASL(-13): authentication failure: Password verification failed"),
+        ("people", "PLAIN", plain("nobody", "x"), "SASL(-13): authentication failure: Password verification failed"),
+        ("people", "PLAIN", b"\0guest\0se\0cret", "SASL(-5): bad protocol / cancel: the response must be three texts"),
+        ("people", "PLAIN", b"\0guest\0", "SASL(-13): authentication failure: the user name or the password is empty"),
+        ("people", "ANONYMOUS", b"", "Client mechanism not in mechanism inclusion list."),
+        ("people", "CRAM-MD5", b"", "Client mechanism not in mechanism inclusion list."),
+        ("strict", "PLAIN", plain("guest", "secret"), "Client mechanism not in mechanism inclusion list."),
+        ("people", "SCRAM-SHA-256", b"p=tls-unique,,n=guest,r=abc", "channel binding is not supported"),
+        ("people", "SCRAM-SHA-256", b"\xff", "the message is no UTF-8"),
+    ],
+)
+def test_refusals(site: Router, dial_in: Any, name: str, mechanism: str, response: bytes, text: str) -> None:
+    """security.md S-6: outcome 1, then the end, and the reason in the log, without what was sent. It is counted."""
+    seen = len(site.lines)
+    before = scrape(site.ports["web"])
+    peer = dial_in(name)
+    assert peer.sasl(mechanism, response).code == 1
+    assert peer.expect_end() == []
+    tail = rf".*\(Failed to authenticate client \[mech={mechanism}\]\)$"
+    site.wait_log(REFUSED + ".*" + re.escape(text) + tail, after=seen)
+    assert "secret" not in "\n".join(site.lines[seen:])
+    by_host = "sluice_logins_failed_by_host_total"
+    counted = before.sum(by_host) + 1
+    # Of a login that a worker refuses by itself the supervisor hears later than the client.
+    after = poll(lambda: (found := scrape(site.ports["web"])).sum(by_host) >= counted and found, "it is counted")
+    assert after.sum(by_host) == counted
+    assert after.sum("sluice_logins_failed_total", listener=name) >= 1
+
+
+def test_long_names_are_refused(site: Router, dial_in: Any) -> None:
+    seen = len(site.lines)
+    peer = dial_in("people")
+    assert peer.sasl("PLAIN", plain("u" * 8000, "secret")).code == 1
+    site.wait_log("the user name or the password is too long", after=seen)
+    peer = dial_in("people")
+    peer.header(SASL_HEADER)
+    peer.frame("sasl-init", mechanism="PLAIN", initial_response=plain("u" * 65000, "secret"))
+    peer.read_rest()
+
+
+@pytest.mark.parametrize("name", ["people", "strict"])
+def test_who_skips_authentication_is_closed_without_an_octet(site: Router, dial_in: Any, name: str) -> None:
+    """security.md S-5."""
+    seen = len(site.lines)
+    peer = dial_in(name)
+    peer.raw(AMQP_HEADER)
+    assert peer.read_rest() == b""
+    text = "failed: amqp:connection:policy-error Client skipped authentication - forbidden"
+    site.wait_log(re.escape(text) + "$", after=seen)
+
+
+def test_without_authentication_a_client_is_anonymous(site: Router) -> None:
+    """security.md S-8."""
+    with Peer.opened(site.port, sasl=False, container_id="skipped"):
+        row = user_of(site, "skipped")
+        assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("anonymous", None, False)
+    with Peer.opened(site.port, container_id="anonymous"):
+        row = user_of(site, "anonymous")
+        assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("anonymous", "ANONYMOUS", True)
+
+
+def test_tokens(site: Router, dial_in: Any) -> None:
+    peer = open_by(dial_in("tokens"), "OAUTHBEARER", f"n,,\x01auth=Bearer {token()}\x01\x01".encode())
+    assert user_of(site)["user"] == "alice"
+    peer.close()
+    peer = open_by(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {token(pad='x' * 4000)}\x01\x01".encode())
+    peer.close()
+
+
+def test_a_token_that_is_refused(site: Router, dial_in: Any) -> None:
+    seen = len(site.lines)
+    peer = dial_in("tokens")
+    offered(peer)
+    bad = token(aud="other")
+    peer.frame("sasl-init", mechanism="OAUTHBEARER", initial_response=f"n,,\x01auth=Bearer {bad}\x01\x01".encode())
+    assert bytes(peer.expect("sasl-challenge").challenge) == b'{"status": "invalid_token"}'
+    peer.frame("sasl-response", response=b"\x01")
+    assert peer.expect("sasl-outcome").code == 1
+    site.wait_log("the token is refused: .*mech=OAUTHBEARER", after=seen)
+    assert bad not in site.log
+
+
+def test_a_token_that_expires_closes_its_connection(dial_in: Any) -> None:
+    short = token(exp=int(time.time()) + 2)
+    peer = open_by(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {short}\x01\x01".encode())
+    close = peer.expect("close")
+    assert error_of(close.error) == ("amqp:unauthorized-access", "the token of this connection has expired")
+
+
+def test_a_token_is_renewed(dial_in: Any) -> None:
+    """Over a link to $cbs: a token of the same user counts, any other is refused."""
+    end = int(time.time()) + 3
+    short = token(exp=end)
+    peer = open_by(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {short}\x01\x01".encode())
+    put = Renewal(peer).put
+    assert put(token(exp=int(time.time()) + 600)) == (202, "Accepted")
+    assert put(token(sub="bob")) == (401, "the token is for another user")
+    assert put(token(aud="other")) == (401, "the token is refused")
+    assert put(token(), "delete-token")[0] == 400
+    assert put(7)[0] == 400
+    poll(lambda: time.time() > end + 0.5, "the first token has expired")
+    peer.barrier()
+
+
+def test_one_client_does_not_keep_all_others_from_logging_in(site: Router, dial_in: Any) -> None:
+    """However many tokens it sends: few are looked at, the others are refused at once."""
+    peer = open_by(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {token()}\x01\x01".encode())
+    renewal = Renewal(peer)
+    (found,) = [each for each in site.family() if "sluice: authentication" in " ".join(each.cmdline())]
+    os.kill(found.pid, signal.SIGSTOP)
+    try:
+        for _ in range(MOST_RENEWALS + 3):
+            renewal.ask(token())
+        refused = [renewal.answer() for _ in range(3)]
+    finally:
+        os.kill(found.pid, signal.SIGCONT)
+    assert refused == [(401, "too many tokens at the same time")] * 3
+    assert [renewal.answer() for _ in range(MOST_RENEWALS)] == [(202, "Accepted")] * MOST_RENEWALS
+    assert renewal.put(token()) == (202, "Accepted")
+
+
+def test_clients_that_go_away_while_they_log_in(site: Router, dial_in: Any) -> None:
+    for _ in range(5):
+        peer = dial_in("people")
+        peer.raw(SASL_HEADER)
+        peer.drop()
+        peer = dial_in("people")
+        offered(peer)
+        peer.frame("sasl-init", mechanism="PLAIN", initial_response=plain("guest", "secret"))
+        peer.drop()
+    open_by(dial_in("people"), "PLAIN", plain("guest", "secret")).close()
+
+
+def test_changed_users_count(site: Router, dial_in: Any, folder: Path) -> None:
+    def works(user: str, password: str) -> bool:
+        return bool(dial_in("people").sasl("PLAIN", plain(user, password)).code == 0)
+
+    try:
+        write_users(folder / "users", other="new")
+        poll(lambda: works("other", "new"), "the new user can log in", 30)
+        assert not works("guest", "secret")
+        (folder / "users").write_text("broken\n")
+        text = f"[+] saslUsers people-file: {folder / 'users'}: line 1: the user has no verifier; what was read before"
+        poll(lambda: text in get(site.ports["web"], "/readyz").text, "it is told", 30)
+        assert works("other", "new")
+    finally:
+        write_users(folder / "users", guest="secret")
+        poll(lambda: works("guest", "secret"), "the user is back", 60)
+
+
+def test_passwords_are_in_no_list_of_entities(site: Router) -> None:
+    with Peer.opened(site.port) as peer:
+        management = Management(peer)
+        (row,) = management.query("saslUsers")
+        assert (row["name"], Path(row["file"]).name) == ("people-file", "users")
+        (issuer,) = management.query("tokenIssuer")
+        assert issuer["algorithms"] is None
+        assert issuer["userClaim"] == "sub"
+
+
+def test_the_process_that_dies(site: Router, dial_in: Any) -> None:
+    """Those who wait are refused; others notice nothing, and the next who log in find another one."""
+    waiting = dial_in("people")
+    offered(waiting)
+    (found,) = [each for each in site.family() if "sluice: authentication" in " ".join(each.cmdline())]
+    os.kill(found.pid, signal.SIGKILL)
+    assert waiting.expect("sasl-outcome").code == 1
+    assert waiting.expect_end() == []
+    with Peer.opened(site.port) as peer:
+        peer.barrier()
+
+    def again() -> bool:
+        return bool(dial_in("people").sasl("PLAIN", plain("guest", "secret")).code == 0)
+
+    poll(again, "another process authenticates", 30)
+    assert not psutil.pid_exists(found.pid)
+
+
+@LIBRARY
+def test_the_library(start: Start, tmp_path: Path, peers: list[Peer]) -> None:
+    """security.md S-1 to S-4: as a file of 1.19 has it."""
+    sasldb.make(tmp_path, {"guest": "secret"}, name="my-router", mechanisms="PLAIN SCRAM-SHA-1 ANONYMOUS")
+    sasldb.make(
+        tmp_path, {"test": "password"}, name="my-router", realm="domain.com", mechanisms="PLAIN SCRAM-SHA-1 ANONYMOUS"
+    )
+    router = start([
+        ("router", {"saslConfigDir": tmp_path, "saslConfigName": "my-router"}),
+        listener(),
+        listener("plain", authenticatePeer=True, saslMechanisms="PLAIN"),
+        listener("all", authenticatePeer=True),
+    ])  # fmt: skip
+
+    def dial(name: str) -> Peer:
+        peers.append(Peer(router.ports[name]))
+        return peers[-1]
+
+    assert offered(dial("plain")) == ["PLAIN"]
+    assert sorted(offered(dial("all"))) == ["PLAIN", "SCRAM-SHA-1"]
+    assert "ANONYMOUS" in offered(dial(""))
+    open_by(dial("plain"), "PLAIN", plain("test@domain.com", "password"))
+    assert user_of(router)["user"] == "test@domain.com"
+    wrong = dial("plain")
+    assert wrong.sasl("PLAIN", plain("test@domain.com", "wrong")).code == 1
+    assert wrong.expect_end() == []
+    text = (
+        "SASL(-13): authentication failure: Password verification failed (Failed to authenticate client [mech=PLAIN])"
+    )
+    router.wait_log(REFUSED + re.escape(text) + "$")

@@ -1,0 +1,199 @@
+"""Telemetry: its sums are what clients counted, whatever becomes of links, of the process, of the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.peer import frames, message
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.system.fixtures import Start
+from tests.system.router import SETTINGS, Router, Section, listener, poll
+from tests.system.telemetry import rows, total, wait_total
+
+OUTCOMES = {"accepted": frames.ACCEPTED, "rejected": frames.REJECTED, "released": frames.RELEASED}
+
+
+def sections(path: Path, **more: object) -> list[Section]:
+    telemetry = {"path": path, "interval": 1, "fileSeconds": 1, **more}
+    return [listener(), *SETTINGS, ("telemetry", telemetry)]
+
+
+def process_of(router: Router) -> psutil.Process:
+    """The telemetry process."""
+    found = [each for each in router.family() if "supervisor.telemetry.process" in _words(each)]
+    assert len(found) == 1
+    return found[0]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return [*process.cmdline(), "supervisor.telemetry.process" if process.name().endswith("-tel") else ""]
+    except psutil.Error:
+        return []
+
+
+def pass_some(router: Router, address: str, count: int, outcome: str = "accepted") -> None:
+    """Send and receive over connections of their own, which are closed then."""
+    into, out = Peer.opened(router.port), Peer.opened(router.port)
+    receiver, sender = out.receiver(address, count), into.sender(address)
+    for number in range(count):
+        delivery = sender.send(message.message(number))
+        receiver.next().settle(OUTCOMES[outcome])
+        assert sender.outcome(delivery).name == outcome
+    for peer in (into, out):
+        peer.close()
+
+
+def test_sums_are_what_clients_counted(start: Start, tmp_path: Path, workers: int) -> None:
+    """Of links that stay, and of links that are gone before anybody has looked."""
+    path = tmp_path / "telemetry"
+    router = start(sections(path), workers)
+    counts = {f"balanced/a{number}": 10 + number for number in range(8)}
+    for address, count in counts.items():
+        pass_some(router, address, count)
+    pass_some(router, "balanced/r", 7, "rejected")
+    into, out = Peer.opened(router.port), Peer.opened(router.port)
+    receiver, sender = out.receiver("balanced/stays", 100), into.sender("balanced/stays")
+    for _ in range(25):
+        sender.send(message.message("x"), settled=True)
+        receiver.next()
+    router.stop()
+
+    links, flows = rows(path, "fact_link"), rows(path, "fact_flow")
+    for address, count in {**counts, "balanced/r": 7, "balanced/stays": 25}.items():
+        assert total(links, "deliveries", address=address, dir="in") == count
+        assert total(links, "deliveries", address=address, dir="out") == count
+        assert total(flows, "deliveries", address=address) == count
+    for address, count in counts.items():
+        assert total(links, "accepted", address=address, dir="in") == count
+        assert sum(sum(dict(row["settle_hist"] or ()).values()) for row in links if row["address"] == address) == count
+    assert total(links, "rejected", address="balanced/r", dir="in") == 7
+    assert total(links, "presettled", address="balanced/stays", dir="out") == 25
+    all_workers = rows(path, "fact_worker")
+    assert total(all_workers, "accepted") == sum(counts.values())
+    assert total(all_workers, "ingress") == sum(counts.values()) + 7 + 25
+    assert {row["worker"] for row in all_workers} == set(range(workers))
+    crossing = sum(row["deliveries"] for row in flows if row["worker_in"] != row["worker_out"])
+    assert total(rows(path, "fact_ring"), "transfers") == crossing
+    assert (crossing > 0) == (workers > 1)
+
+    names = {row["link_id"]: row["address"] for row in rows(path, "dim_link")}
+    assert all(names[flow["link_out"]] == flow["address"] for flow in flows)
+    assert all(names[flow["link_in"]] == flow["address"] for flow in flows if flow["link_in"] is not None)
+    containers = {row["connection_id"] for row in rows(path, "dim_connection")}
+    assert {flow["connection_out"] for flow in flows} <= containers
+    kinds = [row["kind"] for row in rows(path, "event")]
+    assert kinds.count("connection open") == 20
+    assert kinds.count("connection close") == 20
+
+
+@pytest.mark.long
+def test_a_process_that_dies_loses_and_repeats_nothing(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "telemetry"
+    router = start(sections(path))
+    pass_some(router, "balanced/d", 10)
+    wait_total(path, "fact_flow", "deliveries", 10)
+    first = process_of(router)
+    os.kill(first.pid, signal.SIGKILL)
+    router.wait_log("telemetry process is started again")
+    pass_some(router, "balanced/d", 15)
+    wait_total(path, "fact_flow", "deliveries", 25)
+    assert process_of(router).pid != first.pid
+    pass_some(router, "balanced/d", 5)
+    router.stop()
+    assert total(rows(path, "fact_flow"), "deliveries", address="balanced/d") == 30
+    assert total(rows(path, "fact_worker"), "ingress") == 30
+    kinds = [row["kind"] for row in rows(path, "event")]
+    assert (kinds.count("connection open"), kinds.count("connection close")) == (6, 6)
+
+
+def test_a_folder_that_cannot_be_written_disturbs_nobody(start: Start, tmp_path: Path) -> None:
+    """The rows wait, and are written when it can be."""
+    path = tmp_path / "telemetry"
+    path.write_text("not a folder")
+    router = start(sections(path))
+    router.wait_log("Telemetry in .*telemetry")
+    pass_some(router, "balanced/w", 10)
+    path.unlink()
+    router.wait_log("is written again")
+    wait_total(path, "fact_flow", "deliveries", 10, address="balanced/w")
+
+
+def test_a_full_disk_disturbs_nobody(start: Start, tmp_path: Path) -> None:
+    """Clients go on, the rows wait, and nothing is missing or twice when there is room."""
+    path = tmp_path / "telemetry"
+    router = start(sections(path))
+    pass_some(router, "balanced/f", 5)
+    wait_total(path, "fact_flow", "deliveries", 5)
+    process = process_of(router).pid
+    unlimited = resource.prlimit(process, resource.RLIMIT_FSIZE)
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (100, unlimited[1]))
+    pass_some(router, "balanced/f", 10)
+    router.wait_log("Telemetry in .*: File too large")
+    pass_some(router, "balanced/f", 10)
+    assert total(rows(path, "fact_flow"), "deliveries", address="balanced/f") == 5
+    resource.prlimit(process, resource.RLIMIT_FSIZE, unlimited)
+    router.wait_log("is written again")
+    wait_total(path, "fact_flow", "deliveries", 25)
+    assert process_of(router).pid == process
+    router.stop()
+    assert total(rows(path, "fact_flow"), "deliveries", address="balanced/f") == 25
+    assert total(rows(path, "fact_worker"), "ingress") == 25
+
+
+def test_rows_come_live_to_a_receiver(start: Start, tmp_path: Path) -> None:
+    router = start(sections(tmp_path / "telemetry"))
+    receiver = Peer.opened(router.port).receiver("_local/$telemetry", 10_000)
+    pass_some(router, "balanced/l", 12)
+    found = 0
+    while found < 12:
+        payload = receiver.next().payload
+        body = message.body(payload)
+        for line in bytes(body).decode().splitlines():
+            row = json.loads(line)
+            assert row["router"] == "QDR"
+            if row.get("link_out") is not None and row["address"] == "balanced/l":
+                found += row["deliveries"]
+    assert found == 12
+
+
+def test_it_is_switched_on_and_off_by_management(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "telemetry"
+    router = start([listener(), *SETTINGS])
+    assert not [each for each in router.family() if each.name().endswith("-tel")]
+    management = Management(Peer.opened(router.port))
+    management.create("telemetry", "t", path=str(path), interval=1, fileSeconds=1)
+    pass_some(router, "balanced/m", 3)
+    wait_total(path, "fact_flow", "deliveries", 3, address="balanced/m")
+    management.delete("telemetry", "t")
+    poll(lambda: not [each for each in router.family() if each.name().endswith("-tel")], "the process has ended")
+
+
+def _from(host: str, port: int) -> tuple[Peer, int]:
+    """A connection from a host, and its local port."""
+    opened = socket.create_connection(("127.0.0.1", port), source_address=(host, 0))
+    peer = Peer(opened)
+    peer.open()
+    return peer, opened.getsockname()[1]
+
+
+def test_placements_choose_the_worker_of_new_connections(start: Start) -> None:
+    router = start([listener("in"), *SETTINGS], 3)
+    port = router.ports["in"]
+    management = Management(Peer.opened(port))
+    management.create("placement", "here", host="127.0.0.7/32", worker=2)
+    placed = [_from("127.0.0.7", port) for _ in range(5)]
+    (worker,) = {router.worker_of(local) for _, local in placed}
+    assert psutil.Process(worker).name().endswith("-w2")
+    management.delete("placement", "here")
+    others = [_from("127.0.0.7", port) for _ in range(4)]
+    assert worker not in {router.worker_of(local) for _, local in others}  # it has the most connections

@@ -1,0 +1,127 @@
+"""What telemetry says of octets, of single deliveries and of other routers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.peer import frames, message
+from tests.peer.peer import Peer
+from tests.system.fixtures import Start
+from tests.system.network import View, interior
+from tests.system.router import SETTINGS, Section, listener, poll
+from tests.system.telemetry import rows, total, wait_total
+
+SAMPLE_EVERY = 1024
+
+
+def telemetry(path: Path) -> Section:
+    return "telemetry", {"path": path, "interval": 1, "fileSeconds": 1}
+
+
+def test_octets_are_those_of_the_messages(start: Start, tmp_path: Path, workers: int) -> None:
+    """In one frame and in several, settled or not, to one consumer and to several."""
+    router = start([listener(), *SETTINGS, telemetry(tmp_path)], workers)
+    payloads = [message.message("x" * size) for size in (0, 100, 10_000, 200_000, 3)]
+    whole = sum(map(len, payloads))
+    for address, consumers in (("balanced/o", 1), ("multicast/o", 3)):
+        receivers = [Peer.opened(router.port).receiver(address, 100) for _ in range(consumers)]
+        sender = Peer.opened(router.port).sender(address)
+        for number, payload in enumerate(payloads):
+            delivery = sender.send(payload, settled=number % 2 == 0)
+            for receiver in receivers:
+                got = receiver.next()
+                assert len(got.payload) == len(payload)
+                got.settle()
+            if number % 2:
+                sender.outcome(delivery)
+    router.stop()
+    links = rows(tmp_path, "fact_link")
+    for address, consumers in (("balanced/o", 1), ("multicast/o", 3)):
+        assert total(links, "octets", address=address, dir="in") == whole
+        assert total(links, "octets", address=address, dir="out") == consumers * whole
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_one_of_1024_deliveries_of_a_link_is_a_sample(
+    start: Start, tmp_path: Path, workers: int, settled: bool
+) -> None:
+    router = start([listener(), *SETTINGS, telemetry(tmp_path)], workers)
+    receiver = Peer.opened(router.port).receiver("balanced/s", 3 * SAMPLE_EVERY)
+    sender = Peer.opened(router.port).sender("balanced/s")
+    payload = message.message("x" * 100)
+    for _ in range(2 * SAMPLE_EVERY // 128):
+        last = [sender.send(payload, settled=settled) for _ in range(128)][-1]
+        for delivery in receiver.receive(128):
+            if not settled:
+                delivery.settle()
+        if not settled:
+            sender.outcome(last)
+    router.stop()
+    found = [row for row in rows(tmp_path, "delivery_sample") if row["address"] == "balanced/s"]
+    assert [row["every"] for row in found] == [SAMPLE_EVERY] * 2
+    links = {row["link_id"]: row for row in rows(tmp_path, "dim_link")}
+    for row in found:
+        assert row["octets"] == len(payload)
+        assert row["outcome"] == ("presettled" if settled else "accepted")
+        assert 0 <= row["latency_us"] < 60_000_000
+        assert (row["settle_us"] is None) == settled
+        assert settled or row["latency_us"] <= row["settle_us"]
+        assert links[row["link_id"]]["dir"] == "out"
+        assert links[row["link_id"]]["connection_id"] == row["connection_id"]
+
+
+def test_what_was_rejected_or_modified_is_a_sample(start: Start, tmp_path: Path) -> None:
+    router = start([listener(), *SETTINGS, telemetry(tmp_path)])
+    receiver = Peer.opened(router.port).receiver("balanced/b", 100)
+    sender = Peer.opened(router.port).sender("balanced/b")
+    said = [frames.ACCEPTED, frames.rejected("a:b"), frames.modified(True), frames.RELEASED, frames.rejected("a:b")]
+    for outcome in said:
+        delivery = sender.send(message.message("x"))
+        receiver.next().settle(outcome)
+        sender.outcome(delivery)
+    router.stop()
+    found = [row for row in rows(tmp_path, "delivery_sample") if row["address"] == "balanced/b" and row["every"] == 1]
+    assert [row["outcome"] for row in found] == ["rejected", "modified", "rejected"]
+
+
+@pytest.mark.long
+def test_samples_are_neither_lost_nor_twice_when_the_process_dies(start: Start, tmp_path: Path) -> None:
+    router = start([listener(), *SETTINGS, telemetry(tmp_path)])
+    receiver = Peer.opened(router.port).receiver("balanced/d", 100)
+    sender = Peer.opened(router.port).sender("balanced/d")
+    for number in range(3):
+        delivery = sender.send(message.message("x"))
+        receiver.next().settle(frames.rejected("a:b"))
+        sender.outcome(delivery)
+        wait_total(tmp_path, "delivery_sample", "every", number + 1, outcome="rejected")
+        (process,) = (each for each in router.family() if each.name().endswith("-tel"))
+        process.kill()
+        router.wait_log("telemetry process is started again")
+    router.stop()
+    assert total(rows(tmp_path, "delivery_sample"), "every", outcome="rejected") == 3
+
+
+def test_octets_and_round_trips_between_routers(start: Start, tmp_path: Path) -> None:
+    first = start([*interior("A"), telemetry(tmp_path)])
+    second = start(interior("B", to=[first.ports["net"]]))
+    View(first).wait_nodes(B=1)
+    View(second).wait_nodes(A=1)
+    receiver = Peer.opened(second.port).receiver("far", 100)
+    sender = Peer.opened(first.port).sender("far")
+    payloads = [message.message("x" * size) for size in (10, 1000, 100_000)]
+    for payload in payloads:
+        delivery = sender.send(payload)
+        receiver.next().settle()
+        sender.outcome(delivery)
+
+    def known() -> bool:
+        found = rows(tmp_path, "fact_internode")
+        octets = sum(row["octets_sent"] for row in found)
+        return octets > sum(map(len, payloads)) and any(row["rtt_us"] for row in found)
+
+    poll(known, "octets to the other router, and the round trip")
+    found = rows(tmp_path, "fact_internode")
+    assert {row["peer"] for row in found} == {"B"}
+    assert all(0 < row["rtt_us"] < 10_000_000 for row in found if row["rtt_us"] is not None)

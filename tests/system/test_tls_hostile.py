@@ -1,0 +1,391 @@
+"""TLS from peers that are broken or hostile, and certificates that must not count (security.md 3)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.peer.frames import AMQP_HEADER, Performative, frame_octets
+from tests.peer.management import Management
+from tests.peer.openssl import OpenSslClient
+from tests.peer.peer import Peer
+from tests.peer.pki import Issued, Pki, pki
+from tests.peer.wire import PeerError
+from tests.system.fixtures import Start
+from tests.system.router import Router, Section, listener, poll
+
+#: initialHandshakeTimeoutSeconds of listener `hasty`.
+HASTY = 1
+#: Seconds for which a certificate is valid that expires during a test.
+VALID = 8
+REFUSED = (ssl.SSLError, ConnectionError, PeerError)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return pki(tmp_path_factory.getbasetemp(), "hostile")
+
+
+def sections(made: Pki, **attributes: Any) -> list[Section]:
+    own = {"certFile": made.server.certificate, "privateKeyFile": made.server.key, "caCertFile": made.trusted}
+    return [
+        ("sslProfile", {"name": "p", **own, **attributes}),
+        listener("tls", sslProfile="p", initialHandshakeTimeoutSeconds=HASTY, requireSsl=True),
+        listener("mutual", sslProfile="p", saslMechanisms="EXTERNAL", authenticatePeer=True, requireSsl=True),
+        listener("https", sslProfile="p", http=True, authenticatePeer=True, requireSsl=True),
+        listener(),
+    ]
+
+
+def dial(router: Router, name: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", router.ports[name]), timeout=10)
+
+
+def greeting() -> bytes:
+    """The first octets of a TLS client."""
+    into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    shaking = ssl.create_default_context().wrap_bio(into, out, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        shaking.do_handshake()
+    return out.read()
+
+
+def opened(
+    router: Router,
+    made: Pki,
+    name: str = "tls",
+    client: Issued | None = None,
+    *,
+    context: ssl.SSLContext | None = None,
+    session: ssl.SSLSession | None = None,
+) -> Peer:
+    """A peer over TLS; with a certificate it logs in by EXTERNAL."""
+    context = context or made.context(client)
+    peer = Peer(context.wrap_socket(dial(router, name), server_hostname="localhost", session=session))
+    try:
+        peer.open(mechanism="EXTERNAL" if client else "ANONYMOUS")
+    except BaseException:
+        peer.drop()
+        raise
+    return peer
+
+
+def serves(router: Router, made: Pki) -> None:
+    opened(router, made).drop()
+
+
+def wait_end(connection: socket.socket) -> None:
+    """The router ends it, in order or not."""
+    try:
+        while connection.recv(4096):
+            pass
+    except ConnectionError:
+        pass
+
+
+@pytest.mark.parametrize("part", [1, 5, 100])
+def test_a_truncated_handshake_has_its_time(start: Start, made: Pki, part: int) -> None:
+    router = start(sections(made))
+    begun = time.monotonic()
+    with dial(router, "tls") as silent:
+        silent.sendall(greeting()[:part])
+        serves(router, made)
+        wait_end(silent)
+    assert time.monotonic() - begun >= HASTY * 0.9
+
+
+def test_a_dribbled_handshake_has_no_more_time(start: Start, made: Pki) -> None:
+    """Octet by octet: each is progress, and the time does not begin again."""
+    router = start(sections(made))
+    octets = iter(greeting())
+    with dial(router, "tls") as slow:
+        ended = threading.Event()
+
+        def dribble() -> None:
+            for octet in octets:
+                try:
+                    slow.sendall(bytes((octet,)))
+                except OSError:
+                    return
+                if ended.wait(0.05):
+                    return
+
+        thread = threading.Thread(target=dribble)
+        thread.start()
+        wait_end(slow)
+        ended.set()
+        thread.join()
+    assert next(octets, None) is not None, "it was ended before the greeting was complete"
+    serves(router, made)
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"\x16\x03\x01\xff\xff" + bytes(64),
+        b"\x16\x03\x01\x00\x04\x01\xff\xff\xff" + bytes(64),
+        b"\x16" + b"AMQP" * 40,
+        b"\x16\x03\x01\x00\x00" * 60,
+    ],
+    ids=["long record", "long message", "nonsense", "empty records"],
+)
+def test_garbage_ends_at_once(start: Start, made: Pki, octets: bytes) -> None:
+    router = start(sections(made))
+    with dial(router, "mutual") as hostile:  # which has no limit of time
+        hostile.sendall(octets)
+        wait_end(hostile)
+    router.wait_log(r"\[C1\] Connection from \S+ .*failed: amqp:connection:framing-error SSL Failure: ")
+    serves(router, made)
+
+
+def test_half_a_greeting_and_the_end(start: Start, made: Pki) -> None:
+    router = start(sections(made))
+    with dial(router, "mutual") as hostile:
+        hostile.sendall(greeting()[:100])
+        hostile.shutdown(socket.SHUT_WR)
+        wait_end(hostile)
+    router.wait_log("SSL Failure: unexpected eof while reading")
+    serves(router, made)
+
+
+def test_renegotiation_is_refused(start: Start, made: Pki) -> None:
+    router = start(sections(made))
+    command = ["openssl", "s_client", "-connect", f"localhost:{router.ports['tls']}", "-tls1_2"]
+    client = subprocess.Popen(
+        [*command, "-CAfile", str(made.trusted)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert client.stdin is not None
+    assert client.stdout is not None
+    seen = []
+    for line in client.stdout:
+        seen.append(line)
+        if "Verify return code" in line:
+            client.stdin.write("R\n")
+            client.stdin.flush()
+    client.stdin.close()
+    client.wait(10)
+    assert "RENEGOTIATING\n" in seen
+    assert "no renegotiation" in "".join(seen)
+    serves(router, made)
+
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+OPEN = frame_octets(Performative("open", container_id="updates").encode())
+HEARTBEAT, CLOSE = frame_octets(b""), frame_octets(Performative("close").encode())
+#: So many records with data make up for one without.
+ONE_UPDATE_IN = 64
+#: Records of one burst, far more than any client has reason to send, and octets of an answer, not of an alert.
+FLOOD, ANSWER = 2000, 100
+#: Octets of the session ticket that a worker sends.
+TICKET = 256
+
+
+def received(client: OpenSslClient) -> int:
+    """Octets, encrypted, until the end."""
+    octets = 0
+    try:
+        while part := client.socket.recv(65536):
+            octets += len(part)
+    except ConnectionError:
+        pass
+    return octets
+
+
+@pytest.mark.parametrize("websockets", [True, False], ids=["in a worker", "in the supervisor"])
+def test_changes_of_keys_keep_nobody_waiting(start: Start, made: Pki, websockets: bool) -> None:
+    """A megabyte of them, made before, would keep a process busy for seconds."""
+    router = start([*sections(made), listener("web", sslProfile="p", http=True, websockets=websockets)])
+    amqp = OpenSslClient(router.ports["tls"])
+    amqp.socket.sendall(amqp.updates(FLOOD) + amqp.data(AMQP_HEADER + OPEN))
+    router.wait_log("SSL Failure: too many records without data")
+    received(amqp)
+    amqp.close()
+    web = OpenSslClient(router.ports["web"])
+    web.socket.sendall(web.updates(FLOOD) + web.data(GET))
+    assert received(web) < ANSWER + TICKET * websockets
+    web.close()
+    serves(router, made)
+
+
+def test_keys_may_change(start: Start, made: Pki) -> None:
+    """Some times; then rarely, or the connection ends."""
+    router = start([*sections(made), listener("web", sslProfile="p", http=True, websockets=False)])
+    amqp = OpenSslClient(router.ports["tls"])
+    amqp.socket.sendall(b"".join(amqp.updates(5) + amqp.data(part) for part in (AMQP_HEADER, OPEN)))
+    router.wait_log("Connection Opened: .* container_id=updates")
+    heartbeats = b"".join(amqp.data(HEARTBEAT) for _ in range(ONE_UPDATE_IN * 10))
+    amqp.socket.sendall(heartbeats + amqp.updates(10) + amqp.data(CLOSE))
+    received(amqp)
+    router.wait_log("Connection Closed")
+    assert "SSL Failure" not in router.log
+    amqp.close()
+    amqp = OpenSslClient(router.ports["tls"])
+    amqp.socket.sendall(amqp.data(AMQP_HEADER + OPEN))
+    amqp.socket.sendall(b"".join(amqp.updates(1) + amqp.data(HEARTBEAT) for _ in range(20)))
+    router.wait_log("SSL Failure: too many records without data")
+    amqp.close()
+    web = OpenSslClient(router.ports["web"])
+    web.socket.sendall(b"".join(web.updates(100) + web.data(part) for part in (GET[:10], GET[10:])))
+    assert received(web) > ANSWER
+    web.close()
+
+
+def test_too_many_certificates(start: Start, made: Pki, tmp_path: Path) -> None:
+    """A hundred kilobytes of them are not read."""
+    router = start(sections(made))
+    chain = tmp_path / "chain.pem"
+    certificate = made.client.certificate.read_bytes()
+    chain.write_bytes(certificate * (200_000 // len(certificate)))
+    with pytest.raises(REFUSED):
+        opened(router, made, "mutual", Issued(chain, made.client.key))
+    router.wait_log("SSL Failure: excessive message size")
+    opened(router, made, "mutual", made.client).drop()
+
+
+def https(router: Router, made: Pki, client: Issued) -> bytes:
+    with made.context(client).wrap_socket(dial(router, "https"), server_hostname="localhost") as asking:
+        asking.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = asking.recv(4096)
+    if not answer:
+        raise ConnectionError("no answer")
+    return answer
+
+
+@pytest.mark.parametrize("when", ["expired", "not yet valid"])
+def test_the_dates_of_a_clients_certificate(start: Start, made: Pki, when: str) -> None:
+    router = start(sections(made))
+    name = f"client {when}".replace(" ", "-")
+    given: dict[str, Any] = {"days": -1} if when == "expired" else {"later": True}
+    client = made.issue(name, f"/CN={name}", **given)
+    for attempt in (lambda: opened(router, made, "mutual", client), lambda: https(router, made, client)):
+        with pytest.raises(REFUSED):
+            attempt()
+    router.wait_log("SSL Failure: certificate verify failed")
+    opened(router, made, "mutual", made.client).drop()
+    assert https(router, made, made.client).startswith(b"HTTP/1.1 ")
+
+
+@pytest.mark.parametrize("when", ["expired", "not yet valid", "revoked"])
+def test_a_connector_looks_at_the_servers_certificate(start: Start, made: Pki, tmp_path: Path, when: str) -> None:
+    name = f"server {when}".replace(" ", "-")
+    dates: dict[str, dict[str, Any]] = {"expired": {"days": -1}, "not yet valid": {"later": True}}
+    own = made.issue(name, f"/CN={name}", names="DNS:localhost", **dates.get(when, {}))
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(made.trusted.read_bytes() + (made.revocations(own) if when == "revoked" else b""))
+    server = start(sections(made, certFile=own.certificate, privateKeyFile=own.key))
+    place = {"host": "localhost", "port": server.ports["tls"], "sslProfile": "p", "role": "route-container"}
+    client = start([("sslProfile", {"name": "p", "caCertFile": trusted}), ("connector", place), listener()])
+    reason = {"expired": "certificate has expired", "not yet valid": "certificate is not yet valid"}
+    text = reason.get(when, "certificate revoked")
+    client.wait_log(rf"Connection to localhost:\d+ failed: .*SSL Failure: .*certificate verify failed: {text}")
+    assert "dir=out" not in client.log
+
+
+def test_certificates_are_revoked_while_it_runs(start: Start, made: Pki, tmp_path: Path) -> None:
+    """The list counts for new connections, HTTPS and resumed sessions included; others stay."""
+    one, other = (made.issue(f"revocable-{n}", f"/CN=revocable-{n}") for n in (1, 2))
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(made.trusted.read_bytes())
+    router = start(sections(made, caCertFile=trusted), 3)
+    context = made.context(one)
+    before = opened(router, made, "mutual", one, context=context)
+    assert https(router, made, one).startswith(b"HTTP/1.1 ")
+    assert isinstance(before.socket, ssl.SSLSocket)
+    session = before.socket.session
+
+    new = tmp_path / "new"
+    new.write_bytes(made.trusted.read_bytes() + made.revocations(one))
+    os.replace(new, trusted)
+    router.wait_log("sslProfile 'p': new credentials are in use")
+    with pytest.raises(REFUSED):
+        opened(router, made, "mutual", one)
+    with pytest.raises(REFUSED):
+        https(router, made, one)
+    with pytest.raises(REFUSED):
+        opened(router, made, "mutual", one, context=context, session=session)
+    opened(router, made, "mutual", other).drop()
+    assert https(router, made, other).startswith(b"HTTP/1.1 ")
+    before.barrier()
+    before.drop()
+
+
+def test_a_session_does_not_outlive_its_certificate(start: Start, made: Pki) -> None:
+    """A client whose certificate has expired resumes nothing that it had begun before."""
+    router = start(sections(made))
+    until = datetime.now(tz=UTC) + timedelta(seconds=VALID)
+    context = made.context(made.issue("brief", "/CN=brief", until=until))
+    first = opened(router, made, "mutual", made.client, context=context)
+    assert isinstance(first.socket, ssl.SSLSocket)
+    session = first.socket.session
+    again = opened(router, made, "mutual", made.client, context=context, session=session)
+    assert isinstance(again.socket, ssl.SSLSocket)
+    assert again.socket.session_reused
+    poll(lambda: datetime.now(tz=UTC) > until + timedelta(seconds=1), "it has expired", 2.0 * VALID)
+    with pytest.raises(REFUSED):
+        opened(router, made, "mutual", made.client, context=context, session=session)
+    router.wait_log("SSL Failure: certificate has expired")
+    for peer in (first, again):
+        peer.barrier()
+        peer.drop()
+
+
+def test_a_worker_is_killed_during_a_handshake(start: Start, made: Pki) -> None:
+    router = start(sections(made), 3)
+    with dial(router, "mutual") as shaking:
+        shaking.sendall(greeting()[:100])
+        victim = router.worker_of(shaking.getsockname()[1])
+        assert victim in router.worker_pids()
+        os.kill(victim, signal.SIGKILL)
+        wait_end(shaking)
+    poll(lambda: victim not in router.worker_pids() and len(router.worker_pids()) == 3, "it is replaced")
+    peers: list[Peer] = []
+
+    def all_serve() -> bool:
+        """Connections are spread over the workers that are ready."""
+        peers.append(opened(router, made))
+        return {router.worker_of(peer.socket.getsockname()[1]) for peer in peers} == set(router.worker_pids())
+
+    poll(all_serve, "the new worker has credentials, too", 30.0)
+    for peer in peers:
+        peer.drop()
+
+
+def test_a_file_of_names_becomes_invalid(start: Start, made: Pki, tmp_path: Path) -> None:
+    """The names before stay in use, and the log says so; then it is valid again."""
+    names = tmp_path / "names.json"
+    names.write_text(json.dumps({"127.0.0.1": "alice"}))
+    router = start(sections(made, uidFormat="n", uidNameMappingFile=names))
+
+    def user() -> str:
+        """Of the present, as management has it."""
+        peer, own = opened(router, made, "mutual", made.client), Peer.opened(router.ports[""])
+        rows = Management(own).query("connection")
+        peer.drop()
+        own.drop()
+        return str(next(row["user"] for row in reversed(rows) if row["sasl"] == "EXTERNAL"))
+
+    assert user() == "alice"
+    for broken, reason in (("{", "Expecting"), ('{"127.0.0.1": 7}', "It is not a JSON object with names as values")):
+        names.write_text(broken)
+        router.wait_log(rf"DISPLAYNAME \(error\) sslProfile 'p': uidNameMappingFile \S+: {reason}.*; the names before")
+        assert user() == "alice"
+    names.unlink()
+    router.wait_log(r"DISPLAYNAME \(error\) sslProfile 'p': uidNameMappingFile \S+: No such file or directory")
+    assert user() == "alice"
+    names.write_text(json.dumps({"127.0.0.1": "ann"}))
+    poll(lambda: user() == "ann", "the new names count")

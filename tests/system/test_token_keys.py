@@ -1,0 +1,93 @@
+"""Keys of tokens from a URL: whom the router trusts for them, and what it says while they cannot be had."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.peer.frames import SASL_HEADER
+from tests.peer.peer import Peer
+from tests.peer.pki import Pki, pki
+from tests.system.fixtures import Start
+from tests.system.http import WEB, get
+from tests.system.router import Section, listener, poll
+from tests.system.tokens import ISSUER, issuer, open_with, token
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return pki(tmp_path_factory.getbasetemp())
+
+
+@contextmanager
+def served(made: Pki, body: bytes) -> Iterator[int]:
+    """Port of a server that has a document, over TLS, at `/keys`; and at `/elsewhere` the way to it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/keys" else 302)
+            self.send_header("Location", "/keys")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *given: Any) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.socket = made.server_context(made.server).wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_keys_of_a_url(start: Start, made: Pki, tmp_path: Path, peers: list[Peer]) -> None:
+    """From whom the router trusts, and from nowhere else."""
+    issuer(tmp_path)
+
+    def named(name: str, url: str, **attributes: Any) -> Section:
+        return "tokenIssuer", {"name": name, "issuer": ISSUER, "audience": "sluice", "jwksUrl": url, **attributes}
+
+    with served(made, (tmp_path / "keys.json").read_bytes()) as port:
+        trusted = {"caCertFile": made.trusted}
+        names = ("good", "stranger", "moved")
+        router = start([
+            WEB,
+            listener(),
+            named("good", f"https://localhost:{port}/keys", **trusted),
+            named("stranger", f"https://localhost:{port}/keys"),
+            named("moved", f"https://localhost:{port}/elsewhere", **trusted),
+            *(listener(f"by-{name}", tokenIssuers=name, authenticatePeer=True) for name in names),
+        ])  # fmt: skip
+        peers.append(Peer(router.ports["by-good"]))
+        open_with(peers[0], token())
+        for name in names[1:]:
+            peer = Peer(router.ports[f"by-{name}"])
+            peers.append(peer)
+            peer.header(SASL_HEADER)
+            peer.frame(
+                "sasl-init", mechanism="OAUTHBEARER", initial_response=f"n,,\x01auth=Bearer {token()}\x01\x01".encode()
+            )
+            peer.expect("sasl-mechanisms")
+            peer.expect("sasl-challenge")
+            peer.frame("sasl-response", response=b"\x01")
+            assert peer.expect("sasl-outcome").code == 1
+        router.wait_log(r"keys of tokens cannot be had: HTTP status 302 .*mech=OAUTHBEARER")
+
+        def told() -> str:
+            return get(router.ports["web"], "/readyz").text
+
+        poll(lambda: "[+] tokenIssuer moved: HTTP status 302\n" in told(), "it is told")
+        page = told()
+        assert "[+] tokenIssuer good: keys read\n" in page
+        assert "[+] tokenIssuer stranger: [SSL: CERTIFICATE_VERIFY_FAILED]" in page
+        assert "readyz check passed" in page

@@ -1,0 +1,132 @@
+"""The command-line tools over TLS, with each mechanism (management.md 8.2)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.peer.pki import KEY_PASSWORD, Pki, pki
+from tests.system.router import Router
+from tests.system.secured import PASSWORD, SCRAM, USER, sections
+from tests.system.tools import TIMEOUT, Done, command, environment
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return pki(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="module")
+def _router(tmp_path_factory: pytest.TempPathFactory, made: Pki) -> Iterator[Router]:
+    folder = tmp_path_factory.mktemp("secured")
+    (folder / "password").write_text(f"{PASSWORD}\n")
+    (folder / "key-password").write_text(f" {KEY_PASSWORD}\n")
+    router = Router(folder, sections(folder, made), 1)
+    router.start()
+    yield router
+    router.stop()
+
+
+@pytest.fixture
+def router(_router: Router, request: pytest.FixtureRequest) -> Router:
+    request.node.routers = [_router]
+    return _router
+
+
+def run(tool: str, bus: str, *words: Any, **variables: str) -> Done:
+    """A tool until it ends. variables: of its environment."""
+    done = subprocess.run(
+        [*command(tool), "-b", bus, "-t", "30", *map(str, words)],
+        env=environment() | variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def url(router: Router, name: str, user: str = "", scheme: str = "amqps") -> str:
+    return f"{scheme}://{user}localhost:{router.ports[name]}"
+
+
+def own(bus: str, *words: Any, **variables: str) -> tuple[str, str, bool]:
+    """User and mechanism of the connection of `qdmanage`, and whether it is encrypted, as it sees them itself."""
+    done = run("manage", bus, *words, "QUERY", "--type", "connection", **variables)
+    assert (done.code, done.err) == (0, ""), done
+    (row,) = json.loads(done.out)
+    return row["user"], row["sasl"], row["isEncrypted"]
+
+
+LOGIN = ("--sasl-username", USER, "--sasl-password", PASSWORD)
+
+
+@pytest.fixture
+def trust(made: Pki) -> tuple[Any, ...]:
+    return "--ssl-trustfile", made.trusted
+
+
+def test_users_and_passwords(router: Router, trust: tuple[Any, ...]) -> None:
+    people = url(router, "people")
+    by_file = ("--sasl-username", USER, "--sasl-password-file", router.directory / "password")
+    assert own(people, *trust, *by_file) == (USER, SCRAM[0], True)
+    assert own(url(router, "people", f"{USER}:{PASSWORD}@"), *trust) == (USER, SCRAM[0], True)
+    assert own(people, *trust, *LOGIN, "--sasl-mechanisms", "PLAIN") == (USER, "PLAIN", True)
+    assert own(people, *trust, *LOGIN, "--sasl-mechanisms", "SCRAM-SHA-1 PLAIN") == (USER, "SCRAM-SHA-1", True)
+    assert own(url(router, "bare", scheme="amqp"), *LOGIN) == (USER, "PLAIN", False)
+    assert own(url(router, "anybody"), *trust) == ("anonymous", "ANONYMOUS", True)
+
+
+def test_qdstat(router: Router, trust: tuple[Any, ...]) -> None:
+    done = run("stat", url(router, "people"), "-c", *trust, *LOGIN)
+    assert (done.code, done.err) == (0, "")
+    (row,) = done.rows
+    assert (row["authentication"], row["security"].partition("(")[0]) == (f"{USER}({SCRAM[0]})", "TLSv1.3")
+
+
+def test_certificates(router: Router, made: Pki, trust: tuple[Any, ...]) -> None:
+    """A trust file or a certificate is enough to select TLS."""
+    without_scheme = url(router, "certificates").removeprefix("amqps://")
+    mine = ("--ssl-certificate", made.client.certificate, "--ssl-key", made.client.key)
+    locked = ("--ssl-certificate", made.server.certificate, "--ssl-key", made.locked_key())
+    assert own(without_scheme, *trust, *mine) == ("127.0.0.1", "EXTERNAL", True)
+    for password in (("--ssl-password", KEY_PASSWORD), ("--ssl-password-file", router.directory / "key-password")):
+        assert own(without_scheme, *trust, *locked, *password) == ("localhost", "EXTERNAL", True)
+
+
+def test_which_routers_are_trusted(router: Router, made: Pki, trust: tuple[Any, ...]) -> None:
+    anybody = url(router, "anybody")
+    assert own(anybody, SSL_CERT_FILE=str(made.trusted))[2], "an authority of the system"
+    assert own(anybody, "--ssl-disable-peer-name-verify", SSL_CERT_FILE=str(made.trusted))[2]
+    misnamed = url(router, "misnamed")
+    assert own(misnamed, *trust, "--ssl-disable-peer-name-verify")[2]
+    for bus, words in (
+        (misnamed, trust),
+        (anybody, ()),
+        (anybody, ("--ssl-disable-peer-name-verify",)),
+        (anybody, ("--ssl-trustfile", made.client.certificate)),
+    ):
+        done = run("stat", bus, *words)
+        assert done.code == 1
+        assert "certificate verify failed" in done.out
+
+
+def test_refused(router: Router, made: Pki, trust: tuple[Any, ...]) -> None:
+    people, certificates = url(router, "people"), url(router, "certificates")
+    wrong = ("--ssl-certificate", made.server.certificate, "--ssl-key", made.locked_key(), "--ssl-password", "wrong")
+    cases: list[tuple[str, tuple[Any, ...], str]] = [
+        (people, (*trust, "--sasl-username", USER, "--sasl-password", "wrong"), "amqp:unauthorized-access"),
+        (people, trust, "[mech=none]"),
+        (people, (*trust, *LOGIN, "--sasl-mechanisms", "EXTERNAL"), "[mech=none]"),
+        (certificates, trust, "certificate required"),
+        (certificates, (*trust, *wrong), f"cannot be used with the key {made.locked_key()} and the password given"),
+        (people, ("--ssl-trustfile", "/nowhere"), "/nowhere has no authorities that can be read"),
+        (url(router, ""), trust, "wrong version number"),
+    ]
+    for bus, words, text in cases:
+        done = run("manage", bus, *words, "QUERY", "--type", "connection")
+        assert (done.code, text in done.out, PASSWORD in done.out) == (1, True, False), done

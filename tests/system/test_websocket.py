@@ -1,0 +1,322 @@
+"""AMQP over WebSocket on HTTP listeners (brokers-and-edge.md 4)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.management import Management
+from tests.peer.peer import Peer
+from tests.peer.pki import CLIENT, Pki, pki
+from tests.peer.websocket import BINARY, CLOSE, PING, PONG, TEXT, WebSocket, closing, frame, read_head, request
+from tests.peer.wire import TIMEOUT
+from tests.system.fixtures import Fresh, Start, pass_one
+from tests.system.http import get
+from tests.system.router import Router, Section, free_port, listener, poll
+
+SECTIONS: list[Section] = [
+    listener("web", http=True),
+    listener("none", http=True, websockets=False),
+    listener("login", http=True, authenticatePeer=True),
+]
+Over = Callable[..., Peer]
+
+
+@pytest.fixture
+def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return pki(tmp_path_factory.getbasetemp())
+
+
+def dial(router: Router, name: str = "web") -> socket.socket:
+    opened = socket.create_connection(("127.0.0.1", router.ports[name]), TIMEOUT)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened
+
+
+@pytest.fixture
+def over(peers: list[Peer]) -> Over:
+    """over(router, name, context=…, …): an opened peer over WebSocket."""
+
+    def connected(router: Router, name: str = "web", context: ssl.SSLContext | None = None, **more: Any) -> Peer:
+        raw = dial(router, name)
+        if context is not None:
+            raw = context.wrap_socket(raw, server_hostname="localhost")
+        peer = Peer(WebSocket.connected(raw, **more))
+        peers.append(peer)
+        peer.open()
+        return peer
+
+    return connected
+
+
+def everything(raw: socket.socket) -> bytes:
+    """All that comes until the router closes."""
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while octets := raw.recv(65536):
+            found += octets
+    return found
+
+
+@pytest.mark.parametrize("protocol", ["amqp", "binary"])
+@pytest.mark.parametrize("piece", [1, 7, 1 << 30])
+def test_a_message_there_and_back(router: Router, over: Over, fresh: Fresh, protocol: str, piece: int) -> None:
+    address = fresh()
+    receiver = over(router, protocol=protocol, path="/any?x=y").receiver(address, 10)
+    sender = over(router, protocol=protocol, piece=piece).sender(address)
+    for body in ("short", "m" * 300, "l" * min(100_000, 300 * piece)):
+        pass_one(sender, receiver, body)
+    assert get(router.ports["web"], "/healthz").status == 200
+
+
+def test_it_is_a_connection_like_any_other(start: Start, over: Over) -> None:
+    """brokers-and-edge.md H-7."""
+    router = start([listener(), listener("web", http=True)])
+    peer = over(router)
+    (row,) = Management(peer).query("connection")
+    assert (row["dir"], row["role"], row["opened"], row["isEncrypted"]) == ("in", "normal", True, False)
+
+
+@pytest.mark.parametrize(
+    ("octets", "answer"),
+    [
+        pytest.param(request(Sec_WebSocket_Version="8"), b"HTTP/1.1 426 Upgrade Required", id="version"),
+        pytest.param(request(Sec_WebSocket_Version=None), b"HTTP/1.1 426 Upgrade Required", id="no version"),
+        pytest.param(request(Sec_WebSocket_Key=None), b"HTTP/1.1 400 Bad Request", id="no key"),
+        pytest.param(request(Sec_WebSocket_Key="short"), b"HTTP/1.1 400 Bad Request", id="wrong key"),
+        pytest.param(request(Sec_WebSocket_Key="*" * 24), b"HTTP/1.1 400 Bad Request", id="no base64"),
+        pytest.param(request(Connection="close"), b"HTTP/1.1 400 Bad Request", id="no connection upgrade"),
+        pytest.param(request(Host=None), b"HTTP/1.1 400 Bad Request", id="no host"),
+        pytest.param(request(Content_Length="4") + b"abcd", b"HTTP/1.1 400 Bad Request", id="body"),
+        pytest.param(request(Transfer_Encoding="chunked"), b"HTTP/1.1 400 Bad Request", id="chunked"),
+        pytest.param(request().replace(b"HTTP/1.1", b"HTTP/1.0"), b"HTTP/1.1 400 Bad Request", id="http 1.0"),
+        pytest.param(request().replace(b"Host:", b"Host :"), b"HTTP/1.1 400 Bad Request", id="blank behind a name"),
+        pytest.param(request().replace(b"GET", b"POST"), b"HTTP/1.1 405 Method Not Allowed", id="method"),
+        pytest.param(request(protocol="mqtt"), b"", id="other sub-protocol"),
+    ],
+)
+def test_upgrades_that_are_refused(router: Router, octets: bytes, answer: bytes) -> None:
+    with dial(router) as raw:
+        raw.sendall(octets)
+        found = everything(raw)
+    assert found.split(b"\r\n")[0] == answer
+    assert (b"Sec-WebSocket-Version: 13\r\n" in found) == (b" 426 " in answer)
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol", "last"),
+    [("none", "amqp", closing(1011, b"cannot-upgrade")), ("web", None, closing(1002, b"no sub-protocol"))],
+)
+def test_an_upgrade_that_is_answered_and_closed(router: Router, name: str, protocol: str | None, last: bytes) -> None:
+    """brokers-and-edge.md H-5."""
+    with dial(router, name) as raw:
+        raw.sendall(request(protocol=protocol))
+        assert read_head(raw).startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
+        assert everything(raw) == frame(CLOSE, last, mask=None)
+
+
+@pytest.mark.parametrize(
+    ("octets", "code"),
+    [
+        pytest.param(frame(BINARY, b"AMQP", mask=None), 1002, id="unmasked"),
+        pytest.param(frame(TEXT, b"AMQP"), 1003, id="text"),
+        pytest.param(frame(CLOSE, closing(4001)), 4001, id="a code of its own"),
+        pytest.param(frame(CLOSE), 1000, id="no code"),
+        pytest.param(frame(CLOSE, closing(1000, b"\xff")), 1007, id="no text"),
+        pytest.param(b"\x82\xff\x80" + bytes(7) + b"mask", 1002, id="2^63"),
+        pytest.param(b"\x82\xff\x7f" + b"\xff" * 7 + b"mask", 1009, id="2^63 - 1"),
+    ],
+)
+def test_faults_and_closes(router: Router, octets: bytes, code: int) -> None:
+    """Also when AMQP came before in the same octets; the stream ends behind the router's close."""
+    with dial(router) as raw:
+        client = WebSocket.connected(raw)
+        raw.sendall(frame(BINARY, b"AMQP\x03\x01") + octets)
+        found = client.read_frame()
+        while found is not None and found[0] == BINARY:
+            found = client.read_frame()
+        assert found == (CLOSE, closing(code))
+        assert client.read_frame() is None
+
+
+def test_pings_between_fragments(router: Router, over: Over, fresh: Fresh) -> None:
+    peer = over(router)
+    client = peer.socket
+    client.send_frame(BINARY, bytes.fromhex("00000008"), final=False)  # half of an empty frame of AMQP
+    client.send_frame(PING, b"are you there")
+    client.send_frame(0, bytes.fromhex("02000000"))
+    assert client.read_frame() == (PONG, b"are you there")
+    receiver = peer.receiver("pings", 1)
+    pass_one(peer.sender("pings"), receiver)
+
+
+def test_a_client_that_pings_and_reads_nothing(router: Router, over: Over) -> None:
+    """Only the last one is answered, so nothing piles up."""
+    with dial(router) as raw:
+        client = WebSocket.connected(raw)
+        for number in range(50):
+            raw.sendall(frame(PING, b"%d" % number) * 1000)
+        raw.sendall(frame(PING, b"last") + frame(CLOSE, closing(1000)))
+        pongs = []
+        while (found := client.read_frame()) is not None and found[0] == PONG:
+            pongs.append(found[1])
+        assert found == (CLOSE, closing(1000))
+        assert len(pongs) < 25_000
+
+
+def test_who_has_to_log_in(router: Router) -> None:
+    """The listener's rules are those of AMQP (brokers-and-edge.md H-6)."""
+    with dial(router, "login") as raw:
+        client = WebSocket.connected(raw)
+        client.sendall(b"AMQP\x00\x01\x00\x00")
+        assert client.recv(100) == b""
+    assert router.wait_log("Client skipped authentication - forbidden")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_over_tls(start: Start, made: Pki, over: Over, workers: int) -> None:
+    """WebSocket and pages on one port, with TLS and, where it is allowed, without."""
+    certificate, key = made.server
+    sections: list[Section] = [
+        ("sslProfile", {"name": "p", "certFile": certificate, "privateKeyFile": key, "caCertFile": made.trusted}),
+        listener(),
+        listener("both", http=True, sslProfile="p"),
+        listener("strict", http=True, sslProfile="p", requireSsl=True),
+        listener(
+            "mutual", http=True, sslProfile="p", requireSsl=True, authenticatePeer=True, saslMechanisms="EXTERNAL"
+        ),
+    ]
+    router = start(sections, workers)
+    context = made.context()
+    for name, sending in (("both", context), ("both", None), ("strict", context)):
+        receiver = over(router, "strict", context).receiver("tls", 10)
+        sender = over(router, name, sending).sender("tls")
+        for body in ("short", "l" * 200_000):
+            pass_one(sender, receiver, body)
+        receiver.peer.drop()
+        sender.peer.drop()
+    with dial(router, "strict") as raw:
+        raw.sendall(request())
+        assert everything(raw) == b""
+    raw = made.context(made.client).wrap_socket(dial(router, "mutual"), server_hostname="localhost")
+    with Peer(WebSocket.connected(raw)) as known:
+        known.open(mechanism="EXTERNAL")
+        (row,) = Management(known).query("connection")
+        assert (row["user"], row["isEncrypted"], row["sslProto"]) == (CLIENT[1:].replace("/", ","), True, "TLSv1.3")
+    for path, status in (("/healthz", b"200"), ("/metrics", b"200"), ("/none", b"404")):
+        with context.wrap_socket(dial(router, "strict"), server_hostname="localhost") as raw:
+            raw.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert everything(raw).split(b" ")[1] == status
+    with context.wrap_socket(dial(router, "strict"), server_hostname="localhost") as raw:
+        raw.sendall(request(Sec_WebSocket_Version="7"))
+        assert everything(raw).startswith(b"HTTP/1.1 426 ")
+    with context.wrap_socket(dial(router, "strict"), server_hostname="localhost") as raw:
+        said = b""
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):  # it reads no more
+            raw.sendall(b"GET / HTTP/1.1\r\nX: " + b"y" * 100_000)
+            said = everything(raw)
+        assert said.split(b"\r\n")[0] in (b"", b"HTTP/1.1 431 Request Header Fields Too Large")
+
+
+def test_listeners_come_change_and_go(start: Start, over: Over, fresh: Fresh) -> None:
+    """A listener of the running router takes WebSocket when all workers know it; with `websockets: no` no more."""
+    port = free_port()
+    router = start([listener()], 3)
+    management = Management(Peer.opened(router.port))
+    web: dict[str, Any] = {"host": "127.0.0.1", "port": str(port), "http": True, "name": "web"}
+    management.create("listener", **web)
+    router.ports["web"] = port
+    poll(lambda: _upgrades(router), "WebSocket is taken")
+    peer = over(router)
+    receiver = peer.receiver("late", 10)
+    pass_one(over(router).sender("late"), receiver)
+    router.configure([listener(), ("listener", {**web, "websockets": False})])
+    management.call("RELOAD")
+    with dial(router) as raw:
+        raw.sendall(request())
+        read_head(raw)
+        assert everything(raw) == frame(CLOSE, closing(1011, b"cannot-upgrade"), mask=None)
+    pass_one(peer.sender("late"), receiver)  # who is there stays
+    router.configure([listener(), ("listener", web)])
+    management.call("RELOAD")
+    poll(lambda: _upgrades(router), "WebSocket is taken again")
+    over(router)
+
+
+def _upgrades(router: Router) -> bool:
+    with dial(router) as raw:
+        raw.sendall(request())
+        read_head(raw)
+        raw.sendall(frame(CLOSE))
+        return everything(raw) == frame(CLOSE, closing(1000), mask=None)
+
+
+def test_a_worker_dies(start: Start, over: Over) -> None:
+    """Its clients are gone; others, with TLS and without, come to its successor."""
+    router = start([listener(), listener("web", http=True)])
+    peer = over(router)
+    (victim,) = router.worker_pids()
+    os.kill(victim, signal.SIGKILL)
+    assert peer.socket.recv(100) in (b"",)
+    router.wait(lambda: router.worker_pids() and victim not in router.worker_pids(), "it is replaced")
+    poll(lambda: _upgrades(router), "WebSocket is taken again")
+    receiver = over(router).receiver("after", 1)
+    pass_one(over(router).sender("after"), receiver)
+
+
+def test_slow_requests_over_tls_end(start: Start, made: Pki) -> None:
+    certificate, key = made.server
+    router = start([
+        ("sslProfile", {"name": "p", "certFile": certificate, "privateKeyFile": key}),
+        listener(),
+        listener("web", http=True, sslProfile="p", requireSsl=True),
+    ])  # fmt: skip
+    begun = time.monotonic()
+    with dial(router) as silent, made.context().wrap_socket(dial(router), server_hostname="localhost") as slow:
+        slow.sendall(request()[:40])
+        slow.settimeout(30)
+        silent.settimeout(30)
+        assert everything(slow) == b""
+        assert everything(silent) == b""
+    assert 9 < time.monotonic() - begun < 30
+    assert get_secure(router, made) == b"200"
+
+
+def get_secure(router: Router, made: Pki) -> bytes:
+    with made.context().wrap_socket(dial(router), server_hostname="localhost") as raw:
+        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        return everything(raw).split(b" ")[1]
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["ws", "wss"])
+def test_a_receiver_that_reads_late(start: Start, made: Pki, over: Over, encrypted: bool) -> None:
+    """What its socket does not take waits, within the limits of AMQP, and comes whole; others go on meanwhile."""
+    certificate, key = made.server
+    router = start([
+        ("sslProfile", {"name": "p", "certFile": certificate, "privateKeyFile": key}),
+        listener(),
+        listener("web", http=True, **({"sslProfile": "p"} if encrypted else {})),
+    ], 3)  # fmt: skip
+    context = made.context() if encrypted else None
+    count, size = 60, 200_000
+    late = over(router, context=context)
+    receiver = late.receiver("late", count)
+    other = over(router, context=context).receiver("other", 10)
+    sender = over(router, context=context).sender("late")
+    for number in range(count):
+        sender.send(message.message(f"{number:8}" + "x" * size), settled=True)
+    pass_one(over(router).sender("other"), other)
+    late.socket.send_frame(PING, b"still there?")
+    for number in range(count):
+        assert message.body(receiver.next().payload) == f"{number:8}" + "x" * size
+    late.receiver("more")  # its answer comes behind the pong
+    assert late.socket.pongs == [b"still there?"]

@@ -1,0 +1,69 @@
+"""Tokens of an issuer that a router knows, and how clients show them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
+
+from router.client.message import Message, decode
+from tests.peer.frames import AMQP_HEADER
+from tests.peer.peer import Peer, Receiver, Sender
+from tests.system.router import Section
+
+KEY: Final = ec.generate_private_key(ec.SECP256R1())
+ISSUER: Final = "https://id.example"
+
+
+def token(**changes: Any) -> str:
+    """A token of alice for this router, with other claims."""
+    claims = {"iss": ISSUER, "aud": "sluice", "sub": "alice", "exp": int(time.time()) + 600, **changes}
+    return jwt.encode(claims, KEY, "ES256", headers={"kid": "k"})
+
+
+def issuer(folder: Path, **attributes: Any) -> Section:
+    """The tokenIssuer `id`, with its keys in a file of this folder."""
+    jwks = {"keys": [{**json.loads(ECAlgorithm.to_jwk(KEY.public_key())), "kid": "k"}]}
+    (folder / "keys.json").write_text(json.dumps(jwks))
+    return "tokenIssuer", {
+        "name": "id", "issuer": ISSUER, "audience": "sluice", "jwksFile": folder / "keys.json", "leewaySeconds": 0,
+        **attributes,
+    }  # fmt: skip
+
+
+def open_with(peer: Peer, shown: str, hostname: str | None = None) -> Peer:
+    """Log in with a token, and open."""
+    assert peer.sasl("OAUTHBEARER", f"n,,\x01auth=Bearer {shown}\x01\x01".encode()).code == 0
+    assert peer.header() == AMQP_HEADER
+    peer.frame("open", container_id="client", hostname=hostname)
+    peer.expect("open")
+    return peer
+
+
+class Renewal:
+    """A link to `$cbs`, and one for the answers. Owner: a connection's test."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.answers: Receiver = peer.receiver(None, 20, dynamic=True)
+        self.sender: Sender = peer.sender("$cbs")
+
+    def put(self, body: Any, operation: str = "put-token") -> tuple[int, str]:
+        """The answer to a request."""
+        self.ask(body, operation)
+        return self.answer()
+
+    def ask(self, body: Any, operation: str = "put-token", reply_to: str | None = None) -> None:
+        """Send a request; reply_to: where the answer goes, if not to this link."""
+        properties = {"operation": operation, "type": "jwt"}
+        message = Message(body, reply_to=reply_to or self.answers.address, properties=properties)
+        self.sender.send(message.encode(), settled=True)
+
+    def answer(self) -> tuple[int, str]:
+        """The status and the description in the next answer."""
+        found = decode(self.answers.next().payload).properties
+        return found["status-code"], found["status-description"]

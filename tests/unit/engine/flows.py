@@ -1,0 +1,73 @@
+"""Scenarios of flow control: routers that are left empty, consumers that take nothing, and who was served."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+
+import router.testing.engine as engine
+from tests.unit.engine.actor import Actor, ReceivingLink, SendingLink, numbered, run
+from tests.unit.engine.host import Router, configuration
+
+MEGABYTE = 1 << 20
+
+
+@contextmanager
+def one_router(listener: str = "", workers: int = 1, content_limit: int | None = None) -> Iterator[Router]:
+    """Nothing may be left behind in it."""
+    before = engine.alive()
+    router = Router(workers, configuration(listener=listener), content_limit=content_limit)
+    yield router
+    router.check_quiet()
+    for peer in list(router.peers):
+        peer.lose()
+    router.settle()
+    router.check_empty()
+    router.close()
+    assert engine.alive() == before
+
+
+def deaf(actor: Actor, address: str, window: int = 2) -> ReceivingLink:
+    """A consumer in a session of its own whose window does not open a second time."""
+    session = actor.session(window)
+    link = session.receiver(address)
+    session.shut = True
+    return link
+
+
+def told(octets: bytes) -> tuple[str, int]:
+    """(producer, number) of a message."""
+    found = re.search(rb"<([^<:]+):(\d+)>", octets)
+    assert found is not None
+    return found[1].decode(), int(found[2])
+
+
+def send(link: SendingLink, sizes: list[int], *, settled: bool = False, first: int = 0) -> None:
+    for number, size in enumerate(sizes, first):
+        link.send(numbered(link.name.lower(), number, size), settled=settled)
+
+
+def check_served(
+    sender: SendingLink, receivers: list[ReceivingLink], *, everyone: bool = False, ordered: bool = True
+) -> None:
+    """Each of its messages has its outcome and arrived once, in order; everyone: at each receiver."""
+    name = sender.name.lower()
+    assert sender.idle, (
+        f"{name}: {len(sender.waiting)} wait, {sender.unsettled} unsettled, credit {sender.credit}, "
+        f"window {sender.session.remote_window}, under way {sender.current is not None}, {receivers[0].credit=}"
+    )
+    arrived = [[number for by, number in map(told, link.got) if by == name] for link in receivers]
+    every = list(range(len(sender.sent)))
+    for numbers in arrived:
+        assert not ordered or numbers == sorted(numbers), f"{name}: {numbers}"
+    if everyone:
+        assert all(numbers == every for numbers in arrived)
+    else:
+        assert sorted(chain(*arrived)) == every
+    assert all(octets in sender.sent for link in receivers for octets in link.got if told(octets)[0] == name)
+
+
+def pass_time(router: Router, actors: list[Actor], seconds: int = 10) -> None:
+    for _ in range(seconds):
+        router.pass_time(1100)
+        run(router, actors, rounds=2000)

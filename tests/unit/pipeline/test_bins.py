@@ -1,0 +1,33 @@
+"""How many tasks a batch has, and what each of them reads."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+from pipeline.segments import Segment
+from pipeline.source import BIN_OCTETS, BIN_ROWS, MOST_BINS, bins
+
+
+def segments(count: int, rows: int, octets: int) -> list[Segment]:
+    return [Segment("l/a", number, 1, rows, octets) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("given", "tasks"),
+    [
+        (segments(20, 1, 1000), 1),
+        (segments(5, BIN_ROWS, 1000), 5),
+        (segments(5, BIN_ROWS // 2, 1000), 3),
+        (segments(4, 1, BIN_OCTETS), 4),
+        (segments(100, BIN_ROWS, 1000), MOST_BINS),
+        ([], 0),
+    ],
+)
+def test_tasks_are_as_many_as_are_worth_their_while(given: list[Segment], tasks: int):
+    made = bins(given, None)
+    assert len(made) == tasks
+    assert sorted(segment for each in made for segment in each.segments) == given
+
+
+def test_tasks_are_as_many_as_the_option_says():
+    assert len(bins(segments(20, 1, 1000), 8)) == 8
+    assert len(bins(segments(3, 1, 1000), 8)) == 3

@@ -1,0 +1,127 @@
+"""Large files of small ones, also when it is interrupted."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.cli import main
+from pipeline.compaction import archive, merge_telemetry
+from pipeline.segments import FORMAT, FORMAT_KEY, Group, Landing, Segment, schema
+from pipeline.stores import LocalStore
+
+KEY = "l/a"
+HOUR = 3_600_000
+START = 1_700_000_000_000 // HOUR * HOUR
+
+
+class Killed(Exception):
+    """In place of the end of the process."""
+
+
+def segment(landing: Landing, number: int, landed: int, key: str = KEY) -> Segment:
+    rows = [{"message": b"%d.%d" % (number, each), "address": "a", "link": "l-0", "ordinal": each} for each in range(3)]
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema().remove_metadata(), store_schema=False) as writer:
+        writer.add_key_value_metadata({FORMAT_KEY.decode(): str(FORMAT)})
+        writer.write_table(pa.Table.from_pylist(rows, schema().remove_metadata()))
+    octets = sink.getvalue()
+    made = Segment(key, number, landed, 3, len(octets))
+    landing.store.make_folder(key)
+    landing.store.publish(made.path, octets)
+    return made
+
+
+@pytest.fixture
+def landing(tmp_path):
+    landing = Landing.create(str(tmp_path / "landing"))
+    for number in range(6):
+        segment(landing, number, START + number * HOUR // 3)
+    landing.commit(Group("g", {KEY: 6}))
+    return landing
+
+
+def archived(path) -> list[tuple[bytes, int]]:
+    return [
+        (row["message"], row["segment"])
+        for file in sorted(path.rglob("[0-9]*.parquet"))
+        for row in pq.ParquetFile(file).read().to_pylist()
+    ]
+
+
+WHOLE = [(b"%d.%d" % (number, each), number) for number in range(5) for each in range(3)]
+
+
+def test_segments_of_an_hour_become_one_file(landing, tmp_path):
+    into = tmp_path / "archive"
+    assert archive(landing, str(into), 0, at=START + 10 * HOUR) == (5, 2)
+    assert archived(into) == WHOLE
+    assert [each.number for each in landing.listing(KEY).segments] == [5]
+    assert archive(landing, str(into), 0, at=START + 10 * HOUR) == (0, 0)
+    (first, _) = sorted(into.rglob("[0-9]*.parquet"))
+    assert first.name == "000000000000-000000000002.parquet"
+    row = pq.ParquetFile(first).read().to_pylist()[0]
+    assert (row["lander"], row["landed_time"]) == ("l", datetime.fromtimestamp(START / 1000, UTC))
+
+
+def test_what_somebody_has_not_read_stays(landing, tmp_path):
+    landing.commit(Group("h", {KEY: 1}))
+    assert archive(landing, str(tmp_path / "archive"), 0, at=START + 10 * HOUR) == (1, 1)
+    assert [each.number for each in landing.listing(KEY).segments] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("publications", [0, 1, 2])
+@pytest.mark.parametrize("deletions", [0, 2])
+def test_an_archive_that_was_interrupted_has_each_row_once(landing, tmp_path, monkeypatch, publications, deletions):
+    into = tmp_path / "archive"
+    publish, delete = LocalStore.publish, LocalStore.delete
+    left = {"publish": publications, "delete": deletions}
+
+    def dying(name, method):
+        def call(self, *arguments):
+            if left[name] == 0:
+                raise Killed
+            left[name] -= 1
+            return method(self, *arguments)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "publish", dying("publish", publish))
+        patch.setattr(LocalStore, "delete", dying("delete", delete))
+        with pytest.raises(Killed):
+            archive(landing, str(into), 0, at=START + 10 * HOUR)
+    archive(landing, str(into), 0, at=START + 10 * HOUR)
+    assert archived(into) == WHOLE
+    assert [each.number for each in landing.listing(KEY).segments] == [5]
+
+
+def test_telemetry_of_past_hours_is_merged(tmp_path, monkeypatch):
+    folder = tmp_path / "telemetry" / "v1" / "fact_flow" / "router=A" / "date=2026-03-01" / "hour=07"
+    folder.mkdir(parents=True)
+    for minute in range(4):
+        pq.write_table(pa.table({"n": [minute, minute]}), folder / f"{minute:02}.parquet")
+    url = str(tmp_path / "telemetry")
+    at = datetime(2026, 3, 1, 8, 59, tzinfo=UTC)
+    assert merge_telemetry(url, at=at) == (0, 0)  # it may still be written to
+    at = at.replace(hour=9)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "delete", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            merge_telemetry(url, at=at)
+    assert merge_telemetry(url, at=at) == (4, 0)
+    (file,) = folder.iterdir()
+    assert pq.read_table(file, partitioning=None)["n"].to_pylist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    pq.write_table(pa.table({"n": [4]}), folder / "99.parquet")  # a late one
+    assert merge_telemetry(url, at=at) == (2, 1)
+    (file,) = folder.iterdir()
+    assert sorted(pq.read_table(file, partitioning=None)["n"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3, 4]
+    assert merge_telemetry(url, at=at) == (0, 0)
+
+
+def test_the_command(landing, tmp_path, capsys):
+    assert main(["compact", "--path", landing.url, "--into", str(tmp_path / "x"), "--retention", "0"], "p") == 0
+    assert "5 segments are 2 files in" in capsys.readouterr().out
+    assert main(["compact", "--path", landing.url], "p") == 1
+    assert "expected --path with --into" in capsys.readouterr().err

@@ -1,0 +1,202 @@
+"""Names, holes, groups and what is deleted, in real folders."""
+
+import json
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import LandingError, LockedError
+from pipeline.segments import (
+    CONSUMERS,
+    FORMAT_FILE,
+    Group,
+    Landing,
+    Listing,
+    Log,
+    Segment,
+    collect,
+    consumed,
+    log_of,
+    quote_address,
+    read_name,
+    staged,
+)
+
+KEY = "l/a"
+
+
+def put(landing: Landing, *numbers: int, key: str = KEY, landed: int = 1_700_000_000_000) -> list[Segment]:
+    """Segments of as many octets as their number says, plus 1."""
+    landing.store.make_folder(key)
+    made = [Segment(key, number, landed + number, 10, number + 1) for number in numbers]
+    for segment in made:
+        landing.store.publish(segment.path, b"x" * segment.octets)
+    return made
+
+
+@pytest.fixture
+def landing(tmp_path):
+    return Landing.create(str(tmp_path / "deep" / "landing"))
+
+
+def test_a_folder_is_made_once_and_its_format_is_checked(tmp_path):
+    url = str(tmp_path / "x")
+    with pytest.raises(LandingError, match="is no landing folder"):
+        Landing.open(url)
+    Landing.create(url)
+    Landing.create(url)
+    assert Landing.open(url).logs() == []
+    (tmp_path / "x" / FORMAT_FILE).write_text('{"format": 2}')
+    with pytest.raises(LandingError, match="has format 2; this version of the pipeline reads 1"):
+        Landing.open(url)
+    (tmp_path / "x" / FORMAT_FILE).write_text("{")
+    with pytest.raises(LandingError, match="is damaged"):
+        Landing.create(url)
+
+
+@given(st.integers(0, 10**12 - 1), st.integers(10**12, 10**13), st.integers(1, 10**9), st.integers(1, 10**12))
+def test_names_say_what_they_say(number, landed, rows, octets):
+    segment = Segment(KEY, number, landed, rows, octets)
+    assert read_name(KEY, segment.name) == segment
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "1-2-3-4.parquet", ".000000000001-1700000000000-1-2.parquet.tmp", ""])
+def test_other_names_are_no_segments(name):
+    assert read_name(KEY, name) is None
+
+
+@given(st.text(min_size=1, max_size=15))
+def test_addresses_are_folders_and_back(address):
+    folder = quote_address(address) if address.isprintable() and address.isascii() else None
+    if folder is None:
+        return
+    assert "/" not in folder
+    assert folder[0] not in "._"
+    assert log_of(f"l/{folder}") == Log("l", address)
+    assert Log("l", address).key == f"l/{folder}"
+
+
+@pytest.mark.parametrize("address", ["", "x" * 201, "/" * 70])
+def test_addresses_that_are_no_folders_are_refused(address):
+    with pytest.raises(LandingError, match="is no name for a folder"):
+        quote_address(address)
+
+
+@pytest.mark.parametrize("key", ["", "l", "l/", "/a", "../a", "l/a/b"])
+def test_other_keys_are_refused(key):
+    with pytest.raises(LandingError, match="is no log"):
+        log_of(key)
+
+
+def test_a_listing_has_segments_by_number_and_names_others(landing):
+    made = put(landing, 2, 0, 1)
+    landing.store.publish(f"{KEY}/notes.txt", b"?")
+    landing.store.publish(f"{KEY}/_SUCCESS", b"")
+    landing.store.publish(f"{KEY}/.hidden", b"")
+    listing = landing.listing(KEY)
+    assert listing.segments == sorted(made)
+    assert listing.foreign == ["notes.txt"]
+    assert listing.end == 3
+    assert listing.octets == 6
+    assert [log.key for log in landing.logs()] == [KEY]
+    assert landing.listing("l/nothing") == Listing("l/nothing", [])
+
+
+def test_a_file_that_is_cut_short_is_named(landing):
+    (segment,) = put(landing, 5)
+    path = landing.store.root / segment.path
+    os.truncate(path, 3)
+    with pytest.raises(LandingError, match=rf"{segment.name} has 3 octets in place of 6: it is damaged"):
+        landing.listing(KEY)
+
+
+def test_two_segments_of_one_number_are_named(landing):
+    put(landing, 1)
+    put(landing, 1, landed=1_800_000_000_000)
+    with pytest.raises(LandingError, match="has two segments 1: "):
+        landing.listing(KEY)
+
+
+def test_holes(landing):
+    zero, one, three = put(landing, 0, 1, 3)
+    listing = landing.listing(KEY)
+    assert listing.until_hole() == [zero, one]
+    assert listing.until_hole(1) == [one]
+    assert listing.until_hole(2) == []
+    assert listing.until_hole(3) == [three]
+    assert listing.range(1, 4) == ([one, three], [2])
+    assert staged(listing, 1) == 2 + 4
+
+
+def test_groups_are_written_and_read(landing):
+    assert landing.groups() == []
+    a = Group("a", {KEY: 3, "l/b": 1}, committed=5)
+    b = Group("b", {}, subscribe=("x",), pattern="y.*", committed=6)
+    landing.commit(b)
+    landing.commit(a)
+    landing.commit(a)
+    assert landing.groups() == [a, b]
+    assert landing.logs() == []
+    landing.forget_group("a")
+    assert landing.groups() == [b]
+    landing.store.publish(f"{CONSUMERS}/c.json", json.dumps({"offsets": 3}).encode())
+    with pytest.raises(LandingError, match=r"c\.json is damaged"):
+        landing.groups()
+    with pytest.raises(LandingError, match="group '../x'"):
+        landing.commit(Group("../x", {}))
+
+
+def test_what_is_consumed_is_what_all_have_read_who_want_it():
+    log = Log("l", "a")
+    everything, some, none = Group("e", {KEY: 5}), Group("s", {KEY: 3}, subscribe=("a",)), Group("n", {})
+    other = Group("o", {"l/b": 9}, subscribe=("b",))
+    assert consumed(log, []) == 0
+    assert consumed(log, [everything, some, other]) == 3
+    assert consumed(log, [everything, Group("p", {KEY: 4}, pattern="[ab]")]) == 4
+    assert consumed(log, [everything, none]) == 0  # it has not come to this one
+    assert consumed(log, [other]) == 0
+
+
+def test_collect_keeps_what_is_new_what_somebody_wants_and_the_last(landing):
+    made = put(landing, 0, 1, 2, 3, 4)
+    at = made[3].landed + 60_000
+    assert collect(landing, 60, at=at) == []
+    landing.commit(Group("g", {KEY: 3}))
+    landing.commit(Group("h", {KEY: 9}))
+    assert collect(landing, 60, at=at, dry=True) == made[:3]
+    assert collect(landing, 60.0025, at=at) == made[:2]
+    assert landing.listing(KEY).segments == made[2:]
+    landing.commit(Group("g", {KEY: 9}))
+    assert collect(landing, 0, at=at + 10**6) == made[2:4]
+    assert landing.listing(KEY).segments == made[4:]
+
+
+def test_what_a_killed_publisher_left_is_not_seen_and_is_cleared(landing):
+    put(landing, 0)
+    left = landing.store.root / KEY / ".000000000001-1700000000000-1-2.parquet.tmp"
+    left.write_bytes(b"half")
+    assert len(landing.listing(KEY).segments) == 1
+    assert landing.listing(KEY).foreign == []
+    landing.store.clear(KEY)
+    assert not left.exists()
+
+
+def test_a_publication_that_fails_leaves_nothing(landing, monkeypatch):
+    landing.store.make_folder(KEY)
+    with pytest.raises(OSError, match="File name too long"):
+        landing.store.publish(f"{KEY}/{'x' * 300}", b"")
+    with pytest.raises(TypeError):
+        landing.store.publish(f"{KEY}/x", "text")
+    assert [name for name, _ in landing.store.files(KEY) if not name.startswith(".")] == []
+
+
+def test_a_lock_is_held_by_one(landing):
+    landing.store.make_folder("l")
+    first = landing.store.lock("l/.lock")
+    with pytest.raises(LockedError, match=rf"process {os.getpid()} on .* has this lock"):
+        landing.store.lock("l/.lock")
+    first.renew()
+    first.release()
+    landing.store.lock("l/.lock").release()

@@ -1,0 +1,60 @@
+"""Numbers, and what becomes of them when writing fails."""
+
+import time
+
+import pytest
+
+from pipeline.commands.bench import LOG, deliveries
+from pipeline.segments import Group, Landing
+from pipeline.stores import LocalStore
+from pipeline.writer import SegmentWriter
+from tests.unit.pipeline.test_segments import put
+
+
+@pytest.fixture
+def landing(tmp_path):
+    return Landing.create(str(tmp_path))
+
+
+def numbers(landing: Landing) -> list[int]:
+    return [segment.number for segment in landing.listing(LOG.key).segments]
+
+
+def test_a_clock_that_goes_back_does_not_put_segments_out_of_order(landing):
+    ahead = time.time_ns() // 10**6 + 10**8
+    put(landing, 0, key=LOG.key, landed=ahead)
+    writer = SegmentWriter(landing, LOG, "l")
+    segment = writer.write(deliveries(3, 4))
+    assert (segment.number, segment.landed) == (1, ahead)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_number_whose_segment_may_be_there_is_not_used_twice(landing, monkeypatch, there):
+    writer = SegmentWriter(landing, LOG, "l")
+    writer.write(deliveries(3, 4))
+    publish = LocalStore.publish
+
+    def failing(self, path, octets):
+        if there:
+            publish(self, path, octets)  # and the folder cannot be synchronised
+        raise OSError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "publish", failing)
+        with pytest.raises(OSError, match="no"):
+            writer.write(deliveries(3, 4))
+    writer.write(deliveries(3, 4))
+    assert numbers(landing) == list(range(3 if there else 2))
+
+
+def test_what_is_staged_is_what_some_group_has_not_read(landing):
+    writer = SegmentWriter(landing, LOG, "l")
+    made = [writer.write(deliveries(3, 4)) for _ in range(3)]
+    assert writer.staged() == sum(segment.octets for segment in made)
+    assert writer.oldest() == made[0].landed
+    landing.commit(Group("a", {LOG.key: 3}))
+    landing.commit(Group("b", {LOG.key: 2}))
+    assert writer.staged() == made[2].octets
+    landing.commit(Group("b", {LOG.key: 3}))
+    assert (writer.staged(), writer.oldest()) == (0, None)
+    assert SegmentWriter(landing, LOG, "l").number == 3

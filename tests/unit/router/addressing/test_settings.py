@@ -1,0 +1,26 @@
+"""Address settings."""
+
+import pytest
+
+from router.addressing.pattern import DuplicatePatternError
+from router.addressing.settings import AddressSettings, Setting
+
+FULL = Setting("closest", 1, 2, 7, True, "block")
+
+
+def test_lookup():
+    settings = AddressSettings([("a/#", FULL), ("b/*", Setting("multicast"))], "unavailable")
+    assert settings.lookup("a.x") == FULL
+    assert settings.lookup("b.x") == Setting("multicast", 0, 0, None, False, "throttle")
+    assert settings.lookup("c") == Setting("unavailable")
+    assert settings.lookup("c") is settings.default
+
+
+def test_tenants_have_settings_of_their_own():
+    settings = AddressSettings([("multicast/#", Setting("multicast"))])
+    assert settings.lookup("acme.com/multicast/z") == settings.default
+
+
+def test_duplicates_are_refused():
+    with pytest.raises(DuplicatePatternError):
+        AddressSettings([("a/#", Setting()), ("a.#", Setting())])

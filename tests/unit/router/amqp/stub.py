@@ -1,0 +1,167 @@
+"""Both ends of an AMQP connection in one process, with handlers that only take notes."""
+
+from collections.abc import Callable
+from typing import Any
+
+from router.amqp.connection import Connection
+from router.amqp.receiver import Receiver
+from router.amqp.scheduler import Scheduler
+from router.amqp.sender import Sender
+from router.amqp.session import Session
+
+from router.amqp import codec, sasl
+from router.sasl.simple import anonymous_client
+
+MS = 1_000_000  # nanoseconds
+NULL = b"\x40"
+SOURCE, TARGET = 0x28, 0x29
+ROLE_RECEIVER = b"\x41"
+
+
+def attach_items(name: str, handle: int, receiver: bool, address: str) -> list[bytes]:
+    """Encoded fields of an attach."""
+    return [
+        codec.encode_string(name),
+        codec.encode_uint(handle),
+        b"\x41" if receiver else b"\x42",
+        NULL,
+        NULL,
+        codec.encode_described(SOURCE, [codec.encode_string(address)]),
+        codec.encode_described(TARGET, [codec.encode_string(address)]),
+        *([] if receiver else [NULL, NULL, codec.encode_uint(0)]),
+    ]
+
+
+class Stub:
+    """One end: the handler of its connection, sessions and links. `notes` says what happened, in order."""
+
+    def __init__(self, initiator: bool = False, **options: Any) -> None:
+        self.notes: list[tuple[Any, ...]] = []
+        self.scheduler = Scheduler()
+        self.scheduler.set_time(MS)
+        self.links: list[Any] = []
+        self.deliveries: list[Any] = []
+        self.connection = Connection(self.scheduler, self, initiator=initiator, **options)
+        self.rest = b""
+
+    # -- of the connection
+
+    def authenticator(self) -> Any:
+        if self.connection.initiator:
+            return sasl.SaslClient([anonymous_client("here")], "there")
+        return sasl.SaslServer({"ANONYMOUS": sasl.Anonymous})
+
+    def refusal(self, connection: Connection) -> None:
+        return None
+
+    def on_authenticated(self, connection: Connection, user: str) -> None:
+        self.notes.append(("authenticated", user))
+        if connection.initiator:
+            connection.send_open("client", hostname="there")
+
+    def on_open(self, connection: Connection, remote: dict[str, Any]) -> None:
+        self.notes.append(("open", remote["container"]))
+        if not connection.initiator:
+            connection.send_open("server")
+
+    def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> Session:
+        self.notes.append(("begin",))
+        return Session(connection, channel, items, self)
+
+    def on_too_many_sessions(self) -> None:
+        self.notes.append(("too many sessions",))
+
+    def on_session_error(self, connection: Connection, error: Any) -> None:
+        self.notes.append(("session error", error))
+
+    def on_closing(self, connection: Connection, error: Any) -> bool:
+        return False
+
+    def on_closed(self, connection: Connection, error: Any) -> None:
+        self.notes.append(("closed", error))
+
+    def on_fault(self, connection: Connection, fault: BaseException) -> None:
+        raise fault
+
+    # -- of sessions
+
+    def on_begun(self, session: Session) -> None:
+        self.notes.append(("begun",))
+
+    def on_attach(self, session: Session, items: list[bytes]) -> Any:
+        """A link of the other role."""
+        name, handle, receiver = (codec.decode_one(item) for item in items[:3])
+        link = Sender(self) if receiver else Receiver(self, initial_delivery_count=codec.decode_one(items[9]))
+        session.add_link(link, name, handle, not receiver)
+        session.send_attach(attach_items(name, link.handle, not receiver, "server"))
+        self.links.append(link)
+        self.notes.append(("attach", name))
+        return link
+
+    def on_attached(self, link: Any, items: list[bytes]) -> None:
+        if link.incoming:
+            link.begin_at(codec.decode_one(items[9]))
+        self.notes.append(("attached", link.name))
+
+    def on_detached(self, link: Any) -> bool:
+        self.notes.append(("detached", link.name, link.detach_error))
+        return False
+
+    # -- of links
+
+    def on_credit(self, sender: Sender) -> None:
+        self.notes.append(("credit", sender.credit))
+
+    def on_outcome(self, sender: Sender, delivery: Any, state: bytes, settled: bool) -> None:
+        self.notes.append(("outcome", delivery.id, state, settled))
+
+    def on_delivery(self, receiver: Receiver, delivery: Any) -> None:
+        self.deliveries.append(delivery)
+        self.notes.append(("delivery", delivery.octets))
+
+    def on_settled(self, receiver: Receiver, delivery: Any) -> None:
+        self.notes.append(("settled", delivery.id))
+
+    def on_drained(self, receiver: Receiver) -> None:
+        self.notes.append(("drained",))
+
+    # -- octets
+
+    def feed(self, octets: bytes) -> None:
+        self.rest += octets
+        self.rest = self.rest[self.connection.feed(self.rest) :]
+
+    def attach(self, session: Session, name: str, link: Any) -> Any:
+        """Attach from this side."""
+        session.add_link(link, name, None, isinstance(link, Receiver))
+        session.send_attach(attach_items(name, link.handle, isinstance(link, Receiver), name))
+        self.links.append(link)
+        return link
+
+
+class Pair:
+    """A client and a server; `pieces` cuts what goes from one to the other."""
+
+    def __init__(self, pieces: Callable[[bytes], list[bytes]] = lambda octets: [octets], **options: Any) -> None:
+        self.pieces = pieces
+        self.client = Stub(initiator=True, **options)
+        self.server = Stub(**options)
+
+    def run(self) -> None:
+        """Until neither has anything to say."""
+        moved = True
+        while moved:
+            moved = False
+            for one, other in ((self.client, self.server), (self.server, self.client)):
+                octets = one.connection.take_output()
+                for piece in self.pieces(octets) if octets else []:
+                    other.feed(piece)
+                moved |= bool(octets)
+
+    def session(self) -> Session:
+        """An open connection, and a session that the client has begun."""
+        self.client.connection.start()
+        self.run()
+        session = Session(self.client.connection, None, None, self.client)
+        self.run()
+        return session

@@ -1,0 +1,53 @@
+"""The map from delivery ids to deliveries, against a dict."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.testing.engine import TestMap as IdMap
+
+# Few distinct keys, near each other and far apart, so that clusters form, wrap and are taken apart again.
+KEYS = st.one_of(
+    st.integers(0, 40),
+    st.integers(0xFFFFFFF0, 0xFFFFFFFF),
+    st.builds(lambda high, low: high << 32 | low, st.integers(1, 5), st.integers(0, 20)),
+    st.integers(0, 8).map(lambda n: n * 64),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["put", "get", "take"]), KEYS), max_size=300))
+def test_like_a_dict(steps):
+    ours, model = IdMap(), {}
+    for number, (what, key) in enumerate(steps, 1):
+        if what == "put" and key not in model:
+            ours.put(key, number)
+            model[key] = number
+        elif what == "get":
+            assert ours.get(key) == model.get(key, 0)
+        elif what == "take":
+            assert ours.take(key) == model.pop(key, 0)
+    for key, value in model.items():
+        assert ours.get(key) == value
+
+
+def test_a_window_of_consecutive_ids_that_moves_on():
+    ours = IdMap()
+    for first in range(5000):
+        ours.put(first, first + 1)
+        if first >= 250:
+            assert ours.take(first - 250) == first - 249
+    assert [ours.get(key) for key in (4749, 4750, 4999)] == [0, 4751, 5000]
+
+
+def test_slots_follow_what_is_used():
+    """A range of ids that are not there is looked up slot by slot: after a peak there are few again."""
+    ours = IdMap()
+    for key in range(100_000):
+        ours.put(key, key + 1)
+    assert ours.slots() >= 200_000
+    for key in range(99_000):
+        assert ours.take(key) == key + 1
+    assert ours.slots() <= 16 * 1000
+    assert [ours.get(key) for key in (98_999, 99_000, 99_999)] == [0, 99_001, 100_000]
+    for key in range(99_000, 100_000):
+        assert ours.take(key) == key + 1
+    assert ours.slots() == 4096

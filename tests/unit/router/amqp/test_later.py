@@ -1,0 +1,194 @@
+"""What a handler answers later: SASL, an open, a begin. Meanwhile the peer's frames wait, and nothing else does."""
+
+from typing import Any
+
+import pytest
+from router.amqp.connection import Connection, Pause
+from router.amqp.receiver import Receiver
+from router.amqp.sender import Sender
+from router.amqp.session import Session
+
+from router.amqp import sasl
+from tests.unit.router.amqp.stub import MS, Pair, Stub
+
+SECOND = 1000 * MS
+
+
+class Asked(sasl.Mechanism):
+    """A mechanism of which somebody else knows the answers."""
+
+    def __init__(self, notes: list[Any]) -> None:
+        self.notes = notes
+
+    def step(self, response: bytes) -> Any:
+        self.notes.append(("asked", response))
+        return sasl.LATER
+
+
+class Server(Stub):
+    """Nothing is answered at once."""
+
+    opens: bool = True
+    begins: bool = True
+    offers: bool = True
+
+    def authenticator(self) -> Any:
+        self.sasl = sasl.SaslServer({"ANONYMOUS": lambda: Asked(self.notes)} if self.offers else None)
+        return self.sasl
+
+    def on_open(self, connection: Connection, remote: dict[str, Any]) -> None:
+        self.notes.append(("open", remote["container"]))
+        if self.opens:
+            connection.send_open("server")
+        else:
+            connection.pause(Pause.PAUSE_OPEN)
+
+    def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> Session | None:
+        self.notes.append(("begin",))
+        if self.begins:
+            return Session(connection, channel, items, self)
+        self.begun = channel, items
+        return None
+
+    def go_on(self) -> None:
+        """What the event loop does with a connection that is resumed."""
+        self.feed(b"")
+
+    def authenticate(self, user: str | None) -> None:
+        self.connection.answer_sasl(self.sasl.answer(None, user))
+        self.go_on()
+
+
+@pytest.fixture
+def pair() -> Pair:
+    pair = Pair()
+    pair.server = Server()
+    return pair
+
+
+def test_mechanisms_that_are_not_known_yet(pair):
+    pair.server.offers = False
+    pair.client.connection.start()
+    pair.run()
+    assert pair.server.connection.paused == Pause.PAUSE_SASL
+    assert pair.client.notes == []
+    offer = pair.server.sasl.offer({"ANONYMOUS": sasl.Anonymous})
+    pair.server.connection.answer_sasl(offer)
+    pair.server.go_on()
+    pair.run()
+    assert pair.client.notes == [("authenticated", "anonymous"), ("open", "server")]
+
+
+@pytest.mark.parametrize("challenges", [0, 1])
+def test_a_mechanism_that_is_answered_later(pair, challenges):
+    pair.client.connection.start()
+    pair.run()
+    assert pair.server.notes == [("asked", b"anonymous@here")]
+    assert pair.client.notes == []
+    if challenges:  # which our own client does not expect
+        pair.server.connection.answer_sasl(pair.server.sasl.answer(b"who?", None))
+        pair.server.go_on()
+        pair.run()
+        text = "a challenge is not expected in ANONYMOUS (Authentication failed [mech=ANONYMOUS])"
+        assert pair.client.notes == [("closed", ("amqp:unauthorized-access", text))]
+        return
+    pair.server.authenticate("ann")
+    pair.run()
+    assert pair.server.notes[1:] == [("authenticated", "ann"), ("open", "client")]
+    assert pair.client.notes == [("authenticated", "anonymous"), ("open", "server")]
+
+
+def test_a_mechanism_that_fails_later(pair):
+    pair.client.connection.start()
+    pair.run()
+    pair.server.authenticate(None)
+    pair.run()
+    failed = "Failed to authenticate client [mech=ANONYMOUS]"
+    assert pair.server.notes[-1] == ("closed", ("amqp:unauthorized-access", failed))
+    ((kind, (condition, _)),) = pair.client.notes
+    assert (kind, condition) == ("closed", "amqp:unauthorized-access")
+
+
+def test_the_time_of_a_handshake_goes_on_meanwhile(pair):
+    pair.server.connection.limit_handshake(1000)
+    pair.client.connection.start()
+    pair.run()
+    pair.server.scheduler.set_time(3 * SECOND)
+    pair.server.connection.tick(pair.server.scheduler.now)
+    assert pair.server.notes[-1] == ("closed", None)
+    pair.server.authenticate("ann")  # nobody is there any more
+    assert pair.server.notes[-1] == ("closed", None)
+
+
+def opening(pair):
+    """The client has sent open, begin and attach at once; the server waits with its open."""
+    pair.server.opens = False
+    pair.client.connection.start()
+    pair.run()
+    pair.server.authenticate("ann")
+    pair.run()
+    session = Session(pair.client.connection, None, None, pair.client)
+    pair.client.attach(session, "out", Sender(pair.client))
+    pair.run()
+
+
+def test_an_open_that_is_answered_later(pair):
+    opening(pair)
+    assert pair.server.notes[-1] == ("open", "client")
+    assert pair.client.notes == [("authenticated", "anonymous")]
+    pair.server.connection.limit(1024, 3)
+    pair.server.connection.send_open("server")
+    pair.server.connection.resume(Pause.PAUSE_OPEN)
+    pair.server.go_on()
+    pair.run()
+    assert pair.server.notes[-2:] == [("begin",), ("attach", "out")]
+    assert pair.client.notes[1:] == [("open", "server"), ("begun",), ("attached", "out")]
+    assert (pair.client.connection.remote_max_frame, pair.client.connection.remote_channel_max) == (1024, 3)
+
+
+def test_an_open_that_is_refused_later(pair):
+    opening(pair)
+    pair.server.connection.send_open("server")
+    pair.server.connection.close("amqp:resource-limit-exceeded", "no")
+    pair.run()
+    assert pair.client.notes[1] == ("open", "server")
+    assert pair.client.notes[-1] == ("closed", ("amqp:resource-limit-exceeded", "no"))
+
+
+def test_a_close_before_the_open_was_answered(pair):
+    """From our side: the peer gets an open first, as any close has one before it."""
+    opening(pair)
+    pair.server.connection.close("amqp:connection:forced", "the router stops")
+    pair.run()
+    assert pair.client.notes[1] == ("open", "")
+    assert pair.client.notes[-1] == ("closed", ("amqp:connection:forced", "the router stops"))
+
+
+def test_no_heartbeat_before_the_open(pair):
+    pair.server.opens = False
+    pair.client = Stub(initiator=True, idle_ms=2000)
+    pair.client.connection.start()
+    pair.run()
+    pair.server.authenticate("ann")
+    pair.run()
+    pair.server.scheduler.set_time(30 * SECOND)
+    assert pair.server.connection.tick(pair.server.scheduler.now) == 0
+    assert pair.server.connection.take_output() == b""
+
+
+def test_a_begin_that_is_answered_later(pair):
+    pair.server.begins = False
+    pair.client.connection.start()
+    pair.run()
+    pair.server.authenticate("ann")
+    pair.run()
+    session = Session(pair.client.connection, None, None, pair.client)
+    pair.client.attach(session, "in", Receiver(pair.client))
+    pair.run()
+    assert pair.server.notes[-1] == ("begin",)
+    channel, items = pair.server.begun
+    pair.server.connection.answer_begin(Session(pair.server.connection, channel, items, pair.server))
+    pair.server.go_on()
+    pair.run()
+    assert pair.server.notes[-1] == ("attach", "in")
+    assert pair.client.notes[-2:] == [("begun",), ("attached", "in")]

@@ -1,0 +1,347 @@
+"""The bounds of memory, of a connection and of the process (docs/internals/credit.md): nothing stands still there, the
+link that fills it ends, nobody else does, and who waits for room goes on as soon as there is some.
+"""
+
+from random import Random
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import router.testing.engine as engine
+import tests.unit.engine.actor as acting
+from tests.unit.engine.actor import Actor, ReceivingLink, SendingLink, run, step
+from tests.unit.engine.flows import MEGABYTE, check_served, deaf, one_router, pass_time, send
+from tests.unit.engine.host import FaultError, Router, configuration
+from tests.unit.engine.talk import message
+from workers.connections.handler import ConnectionHandler
+
+SEEDS = st.integers(0, 1 << 32)
+LITTLE = 150_000  # octets: enough to shut its session's window at a bound
+LIMIT = 4 * MEGABYTE
+EXCEEDED = "amqp:resource-limit-exceeded"
+
+
+def condition(link: SendingLink | ReceivingLink) -> str | None:
+    """Why the router ended the link; None: it did not."""
+    return None if link.ended is None else link.ended.error.value[0]
+
+
+def filled(router: Router, connections: int = 5, *, producers: int = 0) -> tuple[list[Actor], list[SendingLink]]:
+    """Connections that hold 0.9 MiB each, of messages whose consumers take nothing. producers: their worker."""
+    consumers, senders, actors = Actor(router, "deaf"), [], []
+    for number in range(connections):
+        deaf(consumers, f"balanced.deaf{number}")
+    run(router, [consumers])
+    for number in range(connections):
+        actors.append(Actor(router, f"f{number}", producers))
+        senders.append(actors[-1].session().sender(f"balanced.deaf{number}"))
+    run(router, [consumers, *actors])
+    for sender in senders:
+        send(sender, [9_500] * 100)
+    run(router, [consumers, *actors])
+    return [consumers, *actors], senders
+
+
+class Innocent:
+    """A session with a link that holds little, and one whose consumer takes all."""
+
+    def __init__(self, router: Router) -> None:
+        self.producer, self.bad, self.good = (Actor(router, name) for name in ("p", "b", "g"))
+        self.actors = [self.producer, self.bad, self.good]
+        deaf(self.bad, "balanced.little")
+        self.receiver = self.good.session(100).receiver("balanced.good")
+        run(router, self.actors)
+        self.session = self.producer.session()
+        self.little = self.session.sender("balanced.little")
+        self.served = self.session.sender("balanced.good")
+        run(router, self.actors)
+        send(self.little, [LITTLE])
+        run(router, self.actors)
+
+    def check(self) -> None:
+        check_served(self.served, [self.receiver])
+        assert (self.little.ended, self.served.ended) == (None, None)
+
+
+def counted(router, what):
+    """What the worker has counted, as metrics show it."""
+    return router.region.worker_counters(0)[what]
+
+
+# -- the process ------------------------------------------------------------------------------------------------------
+
+
+def test_the_link_that_ends_is_one_that_fills_the_process_not_one_that_waits(routers):
+    router = routers(text=configuration(listener="maxBufferedMegabytes: 1; maxSessionFrames: 20"), content_limit=LIMIT)
+    given_up = counted(router, "given_up")
+    innocent = Innocent(router)
+    actors, filling = filled(router)
+    send(innocent.served, [12_000_000])
+    run(router, [*actors, *innocent.actors])
+    shut = counted(router, "windows_shut")
+    assert shut >= 1
+    assert not innocent.served.idle
+    pass_time(router, [*actors, *innocent.actors])
+    innocent.check()
+    ended = [condition(link) for link in filling if link.ended is not None]
+    assert ended in ([EXCEEDED], [EXCEEDED] * 2)  # as many as make room
+    assert counted(router, "given_up") == given_up + len(ended)
+    assert engine.alive()[2] < LIMIT
+
+
+def test_nobody_ends_where_nobody_waits(routers):
+    router = routers(text=configuration(listener="maxBufferedMegabytes: 1"), content_limit=LIMIT)
+    actors, filling = filled(router)
+    assert router.workers[0].loop.scheduler.memory.crowded
+    pass_time(router, actors)
+    assert [link.ended for link in filling] == [None] * len(filling)
+
+
+def test_nobody_ends_while_those_that_fill_the_process_are_served(routers):
+    """The link that holds little is the only one of which nothing is taken."""
+    router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=LIMIT)
+    innocent = Innocent(router)
+    actors, filling = filled(router)
+    send(innocent.served, [12_000_000])
+    everybody = [*actors, *innocent.actors]
+    run(router, everybody)
+    assert not innocent.served.idle
+    sessions = list(actors[0].sessions.values())
+    for _ in range(8):
+        for session in sessions:
+            session.window = 3
+            session.shut = False
+            session.flow()
+            session.shut = True
+        pass_time(router, everybody, 1)
+    assert [link.ended for link in filling] == [None] * len(filling)
+    assert (innocent.little.ended, innocent.served.ended) == (None, None)
+    for session in sessions:
+        session.window = 2048
+        session.shut = False
+    run(router, everybody)
+    innocent.check()
+
+
+def test_a_link_that_holds_little_has_its_credit_when_the_process_is_full(routers):
+    router = routers(text=configuration(), content_limit=LIMIT)
+    innocent = Innocent(router)
+    sender = innocent.producer.session().sender(None)  # to anybody
+    filled(router)
+    assert router.workers[0].loop.scheduler.memory.crowded
+    run(router, innocent.actors)
+    for number in range(300):
+        to = "balanced.little" if number == 10 else "balanced.good"
+        sender.send(message(b"<n:%d>" % number, to=to))
+    run(router, innocent.actors)
+    assert len(innocent.receiver.got) == 299
+    assert sender.credit == 249
+
+
+def test_a_fault_of_the_last_resort_ends_the_connection_of_the_link_that_was_to_end(routers, monkeypatch):
+    def faulty(*_arguments: object) -> None:
+        raise engine.InjectedError
+
+    router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=LIMIT)
+    innocent = Innocent(router)
+    actors, _ = filled(router)
+    send(innocent.served, [12_000_000])
+    run(router, [*actors, *innocent.actors])
+    monkeypatch.setattr(ConnectionHandler, "on_given_up", faulty)
+    faults = router.workers[0].faults
+    with pytest.raises(FaultError):
+        pass_time(router, innocent.actors)
+    assert [type(fault) for fault in faults] == [engine.InjectedError]
+    faults.clear()
+    router.settle()
+    assert [actor.peer.gone for actor in [*actors, *innocent.actors]].count(True) == 1
+    assert not innocent.producer.peer.gone
+
+
+@pytest.mark.timeout(900)  # under the sanitizers, on a machine that others use, too
+@given(seed=SEEDS)
+@settings(max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate])
+def test_memory_of_the_process_is_bounded_and_nothing_stands_still(seed: int) -> None:
+    """Consumers that take nothing have producers of all kinds on several connections; who has another consumer is
+    served, and does not end."""
+    random = Random(seed)
+    frames = random.choice((10, 50, 200))
+    limit = random.choice((1, 2)) * MEGABYTE
+    listener = random.choice(("", "maxBufferedMegabytes: 1; ")) + f"maxSessionFrames: {frames}"
+    with one_router(listener, content_limit=limit) as router:
+        producers = [Actor(router, f"p{n}") for n in range(random.randint(2, 6))]
+        bad, good = Actor(router, "b"), Actor(router, "g")
+        for n in range(2):
+            deaf(bad, f"balanced.bad{n}", random.choice((1, 2, 10)))
+        receiver = good.session(random.choice((1, 10, 100))).receiver("balanced.good")
+        run(router, [bad, good])
+        sessions = [producer.session() for producer in producers for _ in range(random.randint(1, 2))]
+        filling = [random.choice(sessions).sender(f"balanced.bad{random.randrange(2)}") for _ in range(8)]
+        served = [random.choice(sessions).sender("balanced.good") for _ in range(5)]
+        actors = [*producers, bad, good]
+        run(router, actors)
+        for link in filling:
+            send(link, [random.choice((1000, 50_000, 120_000, 1_000_000)) for _ in range(60)])
+        for link in served:
+            send(link, [random.choice((10, 120_000, 500_000)) for _ in range(8)])
+        bound = limit + len(sessions) * (frames * acting.PART + 200_000)
+        for _ in range(20):
+            step(router, actors, frames=random.choice((5, 64, 300)))
+            unsent = sum(len(link.current[1]) for link in filling + served if link.current is not None)
+            sent = sum(sum(map(len, link.sent)) for link in filling + served) + unsent
+            assert min(sent, engine.alive()[2] // 2) <= bound
+        run(router, actors, rounds=3000)
+        pass_time(router, actors, 60)
+        for link in served:
+            assert link.ended is None, link.ended
+            check_served(link, [receiver])
+        assert {condition(link) for link in filling} <= {None, EXCEEDED}
+
+
+# -- messages of links that are gone ----------------------------------------------------------------------------------
+
+
+def test_a_consumer_ends_for_what_producers_left_behind_that_are_gone(routers):
+    router = routers(text=configuration(), content_limit=LIMIT)
+    (consumers, *producers), _ = filled(router)
+    for producer in producers:
+        producer.peer.lose()
+    router.settle()
+    innocent = Innocent(router)
+    send(innocent.served, [12_000_000])
+    run(router, [consumers, *innocent.actors])
+    assert not innocent.served.idle
+    pass_time(router, [consumers, *innocent.actors])
+    innocent.check()
+    ended = [condition(link) for link in consumers.receivers if link.ended is not None]
+    assert ended in ([EXCEEDED], [EXCEEDED] * 2)
+
+
+def test_a_consumer_ends_for_what_links_left_behind_that_fill_their_connection(routers):
+    router = routers(text=configuration(listener="maxBufferedMegabytes: 1; maxSessionFrames: 20"))
+    innocent = Innocent(router)
+    consumers = [deaf(innocent.bad, f"balanced.deaf{number}") for number in range(2)]
+    run(router, innocent.actors)
+    for consumer, messages in zip(consumers, (20, 100), strict=True):
+        link = innocent.producer.session().sender(f"balanced.deaf{consumers.index(consumer)}")
+        run(router, innocent.actors)
+        send(link, [9_500] * messages, settled=True)
+        run(router, innocent.actors)
+        link.detach()
+        run(router, innocent.actors)
+    send(innocent.served, [12_000_000])
+    run(router, innocent.actors)
+    assert not innocent.served.idle
+    pass_time(router, innocent.actors)
+    innocent.check()
+    assert [condition(link) for link in consumers] == [None, EXCEEDED]
+
+
+# -- messages of other workers ----------------------------------------------------------------------------------------
+
+
+def test_a_consumer_ends_whose_messages_from_another_worker_fill_the_process(routers):
+    """What it does not take is of no link of its worker."""
+    router = routers(workers=2, text=configuration(), content_limit=LIMIT)
+    actors, filling = filled(router, producers=1)
+    consumers = list(actors[0].receivers)
+    pass_time(router, actors)
+    assert [link.ended for link in consumers] == [None] * len(consumers)  # nobody waits
+    innocent = Innocent(router)
+    send(innocent.served, [12_000_000])
+    everybody = [*actors, *innocent.actors]
+    run(router, everybody)
+    assert not innocent.served.idle
+    pass_time(router, everybody)
+    innocent.check()
+    ended = [condition(link) for link in consumers if link.ended is not None]
+    assert ended in ([EXCEEDED], [EXCEEDED] * 2)
+    assert [link.ended for link in filling] == [None] * len(filling)
+    for link, consumer in zip(filling, consumers, strict=True):
+        released = [state for state in link.outcomes.values() if state.descriptor == 0x26]
+        assert bool(released) == (consumer.ended is not None)
+
+
+def test_what_comes_from_other_workers_is_bounded_though_nobody_waits(routers):
+    router = routers(workers=2, text=configuration(), content_limit=LIMIT)
+    actors, _ = filled(router, 8, producers=1)
+    assert engine.alive()[2] > 5 * LIMIT // 4
+    pass_time(router, actors)
+    assert engine.alive()[2] < 5 * LIMIT // 4
+
+
+def test_a_link_to_another_router_gives_up_what_waits_and_stays(networks):
+    network = networks("AB", 2)
+    network.join("A", "B", workers=(0, 0))
+    network.converge()
+    near, far = network["A"], network["B"]
+    consumer = Actor(far, "c")
+    receiver = consumer.session(100).receiver("closest.far")
+    run(far, [consumer])
+    network.known("M0closest.far", "B")
+    near.workers[0].loop.scheduler.memory.content_limit = LIMIT
+    producers = [Actor(near, f"p{n}", 1) for n in range(8)]
+    senders = [producer.session().sender("closest.far") for producer in producers]
+    run(near, producers)
+    network.joints[0].ends[0].blocked = True  # its socket takes nothing
+    for sender in senders:
+        send(sender, [9_500] * 100)
+    run(near, producers)
+    assert engine.alive()[2] > 5 * LIMIT // 4
+    pass_time(near, producers, 6)
+    assert engine.alive()[2] < 5 * LIMIT // 4
+    assert [sender.ended for sender in senders] == [None] * len(senders)
+    network.joints[0].ends[0].blocked = False
+    network.settle()
+    before = len(receiver.got)
+    send(senders[0], [10], first=1000)
+    for _ in range(20):
+        step(near, producers)
+        network.settle()
+        step(far, [consumer])
+        network.settle()
+    assert len(receiver.got) > before
+    assert all(sender.idle for sender in senders)
+
+
+# -- room again -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", ["connection", "process"])
+def test_a_window_opens_as_soon_as_there_is_room(routers, bound):
+    """No time passes."""
+    listener = "maxSessionFrames: 20; maxBufferedMegabytes: 1" if bound == "connection" else "maxSessionFrames: 20"
+    router = routers(text=configuration(listener=listener), content_limit=MEGABYTE if bound == "process" else None)
+    innocent = Innocent(router)
+    filler = innocent.producer if bound == "connection" else Actor(router, "f")
+    consumer = deaf(innocent.bad, "balanced.x")
+    everybody = [*innocent.actors, filler]
+    run(router, everybody)
+    filling = filler.session().sender("balanced.x")
+    run(router, everybody)
+    send(filling, [9_500] * 200)
+    send(innocent.served, [12_000_000])
+    run(router, everybody)
+    assert not innocent.served.idle
+    assert counted(router, "windows_shut") >= 1
+    consumer.session.window = 2048
+    consumer.session.shut = False
+    run(router, everybody)
+    innocent.check()
+    check_served(filling, [consumer])
+
+
+def test_a_session_that_ends_while_it_waits_for_room_is_forgotten(routers):
+    router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=MEGABYTE)
+    innocent = Innocent(router)
+    actors, _ = filled(router, 2)
+    everybody = [*innocent.actors, *actors]
+    send(innocent.served, [12_000_000])
+    run(router, everybody)
+    shut = counted(router, "windows_shut")
+    innocent.session.put("end")
+    innocent.producer.feed()
+    router.settle()
+    assert counted(router, "windows_shut") == shut - 1
+    pass_time(router, actors)

@@ -1,0 +1,192 @@
+"""A small broker on the engine, with queues by address, for tests of the client: a thread, real sockets."""
+
+import select
+import socket
+import threading
+import time
+from collections import defaultdict, deque
+from typing import Any
+
+from router.amqp.receiver import Receiver
+from router.amqp.sender import Sender
+from router.amqp.session import Session
+
+from router.amqp import codec, sasl
+from tests.unit.router.amqp.stub import NULL, Stub, attach_items
+
+ACCEPTED = codec.encode_described(0x24, [])
+NANOSECONDS = 1_000_000_000
+TICK = 0.02  # seconds: how soon the thread sees that its test wants something
+CREDIT = 100
+
+
+class Password(sasl.Mechanism):
+    """PLAIN, with one password; asks twice, so that a challenge is seen."""
+
+    def __init__(self) -> None:
+        self.first: bytes | None = None
+
+    def step(self, response: bytes) -> bytes | None:
+        if self.first is None:
+            self.first = response
+            return b"sure?"
+        self.user = "u" if (self.first, response) == (b"\0u\0secret", b"yes") else None
+        return None
+
+
+class Side(Stub):
+    """One connection to the broker."""
+
+    def __init__(self, broker: "Broker", transport: socket.socket) -> None:
+        super().__init__(idle_ms=broker.idle_ms, max_frame=broker.max_frame)
+        self.broker = broker
+        self.socket = transport
+
+    def authenticator(self) -> Any:
+        return sasl.SaslServer(self.broker.mechanisms)
+
+    def on_attach(self, session: Session, items: list[bytes]) -> Any:
+        name, handle, receiver = (codec.decode_one(item) for item in items[:3])
+        terminus = codec.described_list(items[5 if receiver else 6])[1]
+        address = codec.decode_one(terminus[0]) or "made-up"
+        link = Sender(self) if receiver else Receiver(self, initial_delivery_count=codec.decode_one(items[9]))
+        link.context = address
+        session.add_link(link, name, handle, not receiver)
+        answer = attach_items(name, link.handle, not receiver, address)
+        if address in self.broker.refused:
+            answer[5 if receiver else 6] = NULL
+        session.send_attach(answer)
+        if address in self.broker.refused:
+            link.detach(True, "amqp:not-found", f"no {address}")
+        elif not receiver:
+            link.flow(self.broker.credit)
+        self.links.append(link)
+        return link
+
+    def on_delivery(self, receiver: Receiver, delivery: Any) -> None:
+        super().on_delivery(receiver, delivery)
+        self.broker.queues[receiver.context].append(delivery.octets)
+        state = self.broker.outcomes.get(receiver.context, ACCEPTED)
+        if state is not None:
+            receiver.settle(delivery, state, settled=not self.broker.second)
+        if receiver.credit <= self.broker.credit // 2:
+            receiver.flow(self.broker.credit)
+        self.broker.give()
+
+    def on_credit(self, sender: Sender) -> None:
+        self.broker.give()
+
+    def on_outcome(self, sender: Sender, delivery: Any, state: bytes, settled: bool) -> None:
+        super().on_outcome(sender, delivery, state, settled)
+        self.broker.heard.append((delivery.context, state))
+
+    def on_detached(self, link: Any) -> bool:
+        if not link.incoming:
+            for sent in link.unsettled.values():
+                self.broker.queues[link.context].append(sent.context)
+        return super().on_detached(link)
+
+
+class Broker:
+    """Runs from `with` to its end. What tests change: attributes, before a client comes or under `lock`."""
+
+    def __init__(self, port: int = 0, **options: Any) -> None:
+        self.mechanisms: dict[str, Any] = {"ANONYMOUS": sasl.Anonymous}
+        self.idle_ms = 0
+        self.max_frame = 16384
+        self.credit = CREDIT
+        self.second = False
+        self.refused: set[str] = set()
+        self.outcomes: dict[str, bytes | None] = {}
+        for name, value in options.items():
+            assert hasattr(self, name)
+            setattr(self, name, value)
+        self.queues: dict[str, deque[bytes]] = defaultdict(deque)
+        self.heard: list[tuple[bytes, bytes]] = []  # outcomes of messages that it gave
+        self.connected = 0  # connections so far
+        self.sides: list[Side] = []
+        self.faults: list[BaseException] = []
+        self.lock = threading.Lock()
+        self._over = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self._listener.setblocking(False)
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"amqp://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> "Broker":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        for side in self.sides:
+            side.socket.close()
+        self._listener.close()
+        assert not self.faults
+
+    def give(self) -> None:
+        """To receivers with credit what their queues have."""
+        for side in self.sides:
+            for link in side.links:
+                while not link.incoming and not link.ended and link.credit > link.queued and self.queues[link.context]:
+                    octets = self.queues[link.context].popleft()
+                    link.send(octets, context=octets)
+
+    def cut(self) -> None:
+        """Close all sockets without a word."""
+        with self.lock:
+            for side in self.sides:
+                side.connection.transport_lost()
+                side.socket.close()
+            self.sides.clear()
+
+    def say(self, condition: str, description: str) -> None:
+        """Close all connections with an error."""
+        with self.lock:
+            for side in self.sides:
+                side.connection.close(condition, description)
+
+    def _run(self) -> None:
+        try:
+            while not self._over.is_set():
+                with self.lock:
+                    sockets = [self._listener, *(side.socket for side in self.sides)]
+                readable = select.select(sockets, [], [], TICK)[0]
+                with self.lock:
+                    self._step(readable)
+        except BaseException as fault:
+            self.faults.append(fault)
+            raise
+
+    def _step(self, readable: list[socket.socket]) -> None:
+        if self._listener in readable:
+            self.sides.append(Side(self, self._listener.accept()[0]))
+            self.connected += 1
+        for side in list(self.sides):
+            side.scheduler.set_time(time.monotonic_ns())
+            if side.socket in readable:
+                octets = side.socket.recv(1 << 20)
+                if octets:
+                    side.feed(octets)
+                    while side.scheduler.go_on():
+                        side.feed(b"")
+                else:
+                    side.connection.transport_lost()
+            side.connection.tick(side.scheduler.now)
+        for side in list(self.sides):
+            while out := side.connection.take_output():
+                side.connection.last_sent = side.scheduler.now
+                try:
+                    side.socket.sendall(out)
+                except OSError:
+                    side.connection.transport_lost()
+                    break
+            if side.connection.finished:
+                side.socket.close()
+                self.sides.remove(side)
+                side.connection.release()

@@ -1,0 +1,286 @@
+"""The blocking client against a small broker in this process."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from router.amqp import codec
+from router.client import (
+    Accepted,
+    Backoff,
+    ConnectionFailedError,
+    LinkDetachedError,
+    Message,
+    Modified,
+    Rejected,
+    Released,
+    StaleDeliveryError,
+    Terminus,
+    Tls,
+    UnsettledError,
+    connect,
+)
+from router.client import outcome as outcomes
+from tests.unit.router.client.server import Broker, Password
+
+PATIENCE = 10.0
+MANY = 200
+QUICK = Backoff(first=0.01, most=0.05)
+
+IDLE_MS = 2000  # of a broker whose client has nothing to say; a machine may take a part of it
+
+
+@pytest.fixture
+def broker():
+    with Broker() as running:
+        yield running
+
+
+def test_a_message_there_and_back(broker):
+    with connect(broker.url, timeout=PATIENCE) as connection:
+        assert connection.remote["container"] == "server"
+        assert connection.sender("q").send(Message("hello", subject="s"), timeout=PATIENCE) == Accepted()
+        receiver = connection.receiver("q")
+        assert receiver.address == "q"
+        delivery = receiver.receive(timeout=PATIENCE)
+        assert (delivery.message.body, delivery.message.subject) == ("hello", "s")
+        delivery.accept()
+        delivery.accept()
+    assert [state for _, state in broker.heard] == [codec.encode_described(0x24, [])]
+
+
+@pytest.mark.parametrize(
+    ("how", "outcome"),
+    [
+        (lambda delivery: delivery.accept(), Accepted()),
+        (lambda delivery: delivery.reject("a:b", "why"), Rejected("a:b", "why")),
+        (lambda delivery: delivery.release(), Released()),
+        (lambda delivery: delivery.modify(True, True), Modified(True, True)),
+    ],
+)
+def test_outcomes_of_both_sides(broker, how, outcome):
+    broker.outcomes["q"] = outcomes.encode(outcome)
+    with connect(broker.url) as connection:
+        assert connection.sender("q").send(Message(1), timeout=PATIENCE) == outcome
+        how(connection.receiver("q").receive(timeout=PATIENCE))
+    assert broker.heard == [(Message(1).encode(), outcomes.encode(outcome))]
+
+
+def test_a_receiver_that_settles_second():
+    with Broker(second=True) as broker, connect(broker.url) as connection:
+        assert connection.sender("q").send(Message(1), timeout=PATIENCE) == Accepted()
+        connection.poll(0.05)
+        assert broker.sides[0].links[0].unsettled == {}
+
+
+def test_more_links_than_a_loop_with_others_handles_at_a_time(broker):
+    """A client has its engine for itself: nothing in it waits for the turn of others."""
+    with connect(broker.url, reconnect=QUICK) as connection:
+        receivers = [connection.receiver(f"q{number}", timeout=PATIENCE) for number in range(MANY)]
+        for number in range(MANY):
+            sender = connection.sender(f"q{number}", timeout=PATIENCE)
+            assert sender.send(Message(number), timeout=PATIENCE) == Accepted()
+            sender.close()
+        broker.cut()
+        for number, receiver in enumerate(receivers):
+            assert receiver.receive(timeout=PATIENCE).message.body == number
+
+
+def test_settled_and_large_messages(broker):
+    body = bytes(range(256)) * 4000
+    with connect(broker.url) as connection:
+        assert connection.sender("q").send(Message(body), settled=True, timeout=PATIENCE) is None
+        assert connection.receiver("q").receive(timeout=PATIENCE).message.body == body
+
+
+def test_many_messages_in_order_and_credit_is_bounded(broker):
+    with connect(broker.url) as connection:
+        outcomes = connection.sender("q").send_all([Message(n) for n in range(1000)], timeout=PATIENCE)
+        assert outcomes == [Accepted()] * 1000
+        receiver = connection.receiver("q", window=10)
+        for number in range(1000):
+            assert len(receiver.state.arrived) <= 10
+            delivery = receiver.receive(timeout=PATIENCE)
+            assert delivery.message.body == number
+            delivery.accept()
+
+
+def test_drain_and_manual_credit(broker):
+    with connect(broker.url) as connection:
+        connection.sender("q").send_all([Message(n) for n in range(3)], timeout=PATIENCE)
+        receiver = connection.receiver("q", window=0)
+        with pytest.raises(TimeoutError):
+            receiver.receive(timeout=0.05)
+        receiver.flow(2)
+        assert [receiver.receive(timeout=PATIENCE).message.body for _ in range(2)] == [0, 1]
+        receiver.flow(10)
+        receiver.drain(timeout=PATIENCE)
+        assert receiver.receive(timeout=0).message.body == 2
+        with pytest.raises(TimeoutError):
+            receiver.receive(timeout=0)
+        kept = connection.receiver("other", window=5)
+        kept.drain(timeout=PATIENCE)
+        connection.sender("other").send(Message("later"), timeout=PATIENCE)
+        assert kept.receive(timeout=PATIENCE).message.body == "later"
+
+
+def test_no_credit_is_a_timeout():
+    with Broker(credit=0) as broker, connect(broker.url) as connection:
+        sender = connection.sender("q")
+        with pytest.raises(TimeoutError):
+            sender.send(Message(1), timeout=0.05)
+        assert broker.queues["q"] == type(broker.queues["q"])()
+
+
+def test_refused_links_say_why(broker):
+    broker.refused.add("q")
+    with connect(broker.url) as connection:
+        for attach in (connection.sender, connection.receiver):
+            with pytest.raises(LinkDetachedError, match="amqp:not-found: no q") as caught:
+                attach("q", timeout=PATIENCE)
+            assert caught.value.condition == "amqp:not-found"
+        assert connection.sender("other").send(Message(1), timeout=PATIENCE) == Accepted()
+
+
+def test_a_dynamic_address(broker):
+    with connect(broker.url) as connection:
+        assert connection.receiver(None).address == "made-up"
+        assert connection.receiver("x", source=Terminus("x", capabilities=("topic",))).address == "x"
+
+
+def test_user_and_password():
+    class Sure:
+        name, response, user, computes, refusal = "PLAIN", b"\0u\0secret", "u", False, ""
+
+        def step(self, challenge):
+            assert challenge == b"sure?"
+            return b"yes"
+
+        def finish(self, additional):
+            assert additional is None
+
+    with Broker(mechanisms={"PLAIN": Password}) as broker:
+        with connect(broker.url, mechanisms=[Sure()], timeout=PATIENCE) as connection:
+            assert connection.sender("q").send(Message(1), timeout=PATIENCE) == Accepted()
+        # Of one step, it has no answer to a challenge.
+        url = f"amqp://u:secret@127.0.0.1:{broker.port}"
+        with pytest.raises(ConnectionFailedError, match="a challenge is not expected in PLAIN"):
+            connect(url, timeout=PATIENCE, reconnect=QUICK, allow_insecure_mechs=True)
+        with pytest.raises(ConnectionFailedError, match=r"the peer offers PLAIN; usable here: ANONYMOUS"):
+            connect(broker.url, timeout=PATIENCE, reconnect=QUICK)
+    assert broker.connected == 3
+
+
+@pytest.mark.parametrize("more", [{}, {"mechanisms": ["PLAIN"]}, {"token": "t"}])
+def test_a_password_is_not_sent_without_tls(more):
+    with Broker(mechanisms={"PLAIN": Password}) as broker:
+        url = f"amqp://u:secret@127.0.0.1:{broker.port}"
+        with pytest.raises(ConnectionFailedError, match="PLAIN needs TLS, or allow_insecure_mechs=True"):
+            connect(url, timeout=PATIENCE, reconnect=QUICK, **more)
+    assert broker.connected == 1
+
+
+def test_settings_of_tls_need_tls():
+    with pytest.raises(ValueError, match="a URL that is not amqps"):
+        connect(["amqps://127.0.0.1", "amqp://127.0.0.1"], tls=Tls())
+    for wrong in (Tls(ca_file="/nowhere"), Tls(certificate="/nowhere"), Tls(key="/nowhere")):
+        with pytest.raises(ConnectionFailedError, match="/nowhere"):
+            connect("amqps://127.0.0.1", tls=wrong)
+
+
+def test_tls_where_there_is_none(broker):
+    with pytest.raises(ConnectionFailedError, match="TLS: "):
+        connect(broker.url.replace("amqp:", "amqps:"), timeout=PATIENCE)
+
+
+def test_nobody_listens():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        with pytest.raises(ConnectionFailedError, match=f"127.0.0.1:{port}: Connection refused"):
+            connect(f"amqp://127.0.0.1:{port}")
+        with pytest.raises(TimeoutError):
+            connect(f"amqp://127.0.0.1:{port}", reconnect=QUICK, timeout=0.1)
+        with Broker() as broker, connect([f"127.0.0.1:{port}", broker.url]) as connection:
+            assert connection.remote["container"] == "server"
+
+
+def test_a_peer_that_says_nothing():
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"amqp://127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(ConnectionFailedError, match="idle-timeout"):
+            connect(url, handshake=0.1)
+        with pytest.raises(TimeoutError):
+            connect(url, timeout=0.1)
+
+
+def test_an_error_of_the_peer_is_raised(broker):
+    with connect(broker.url) as connection:
+        receiver = connection.receiver("q")
+        broker.say("amqp:connection:forced", "go")
+        with pytest.raises(ConnectionFailedError, match="amqp:connection:forced: go"):
+            receiver.receive(timeout=PATIENCE)
+        with pytest.raises(ConnectionFailedError, match="amqp:connection:forced: go"):
+            connection.sender("q")
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda broker: broker.cut(), lambda broker: broker.say("amqp:connection:forced", "go")]
+)
+def test_reconnection_attaches_again_and_resends_nothing(broker, cut):
+    broker.outcomes["q"] = None
+    broker.credit = 2
+    with connect(broker.url, reconnect=QUICK) as connection:
+        sender, receiver = connection.sender("q"), connection.receiver("in")
+        connection.sender("in").send(Message("one"), timeout=PATIENCE)
+        old = receiver.receive(timeout=PATIENCE)
+        threading.Timer(0.1, cut, [broker]).start()
+        with pytest.raises(UnsettledError, match="the outcome is not known") as caught:
+            sender.send(Message("lost"), timeout=PATIENCE)
+        assert caught.value.sent
+        broker.outcomes.clear()
+        assert sender.send(Message("again"), timeout=PATIENCE) == Accepted()
+        with pytest.raises(StaleDeliveryError):
+            old.accept()
+        assert broker.connected == 2
+        assert list(broker.queues["q"]) == [Message(body).encode() for body in ("lost", "again")]
+        # The broker has what nobody settled again.
+        assert receiver.receive(timeout=PATIENCE).message.body == "one"
+
+
+def test_reconnection_gives_up_after_its_attempts():
+    with Broker() as broker:
+        connection = connect(broker.url, reconnect=Backoff(first=0.01, attempts=3))
+        receiver = connection.receiver("q")
+    with pytest.raises(ConnectionFailedError, match="Connection refused"):
+        receiver.receive(timeout=PATIENCE)
+    connection.close()
+
+
+def test_heartbeats_leave_while_a_call_waits():
+    with Broker(idle_ms=IDLE_MS) as broker, connect(broker.url, idle=0) as connection:
+        receiver = connection.receiver("q")
+        with pytest.raises(TimeoutError):
+            receiver.receive(timeout=1.5 * IDLE_MS / 1000)
+        assert broker.connected == 1
+        assert connection.sender("q").send(Message(1), timeout=PATIENCE) == Accepted()
+
+
+def test_a_silent_peer_is_given_up(broker):
+    connection = connect(broker.url, idle=0.2)
+    with broker.lock, pytest.raises(ConnectionFailedError, match="idle-timeout expired"):
+        connection.poll(PATIENCE)
+
+
+def test_close_takes_outcomes_with_it(broker):
+    with connect(broker.url) as connection:
+        connection.sender("q").send_all([Message(n) for n in range(50)], timeout=PATIENCE)
+        receiver = connection.receiver("q")
+        for _ in range(50):
+            receiver.receive(timeout=PATIENCE).accept()
+    deadline = time.monotonic() + PATIENCE
+    while len(broker.heard) < 50 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(broker.heard) == 50

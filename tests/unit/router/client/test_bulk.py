@@ -1,0 +1,171 @@
+"""Receiving in bulk, without sockets, against the protocol's own server side."""
+
+import random
+import struct
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from router.amqp import codec
+from router.client import Accepted, Released
+from router.client.attach import Terminus
+from router.client.core import Core, Options
+from tests.unit.router.amqp.stub import Stub
+
+NOW = 1.0
+ACCEPTED = codec.encode_described(0x24, [])
+MOST = 2000
+SIZES = (0, 1, 100, 3000, 700, MOST, MOST + 1, 5)
+
+
+def octets(size: int) -> bytes:
+    return bytes(index % 251 for index in range(size))
+
+
+class Exchange:
+    """A receiver and its server, which sends what `send` is told; cut: pieces that the receiver gets."""
+
+    def __init__(self, cut=lambda octets: [octets], credit=100, most=MOST):
+        self.cut = cut
+        self.core = Core(Options(container="c", max_frame=512))
+        self.state: Any = self.core.session().bulk_receiver(
+            source=Terminus("r"), target=Terminus(), max_message_size=most, name="r"
+        )
+        self.state.flow(credit)
+        self.connect()
+
+    def connect(self):
+        self.server = Stub(max_frame=512)
+        self.core.start(NOW)
+        self.run()
+        (self.sender,) = self.server.links
+
+    def run(self):
+        moved = True
+        while moved:
+            ours = self.core.output(NOW)
+            self.server.feed(ours)
+            theirs = self.server.connection.take_output()
+            for piece in self.cut(theirs):
+                self.core.receive(piece, NOW)
+            moved = bool(ours or theirs)
+
+    def send(self, *messages, **options):
+        sent = [self.sender.send(each, **options) for each in messages]
+        self.run()
+        return sent
+
+    @property
+    def outcomes(self):
+        return [note[1:] for note in self.server.notes if note[0] == "outcome"]
+
+
+def content(batch):
+    """Messages, with what the buffers say of them."""
+    offsets = struct.unpack(f"={batch.rows + 1}i", batch.offsets)
+    assert offsets[-1] == batch.octets == len(batch.messages)
+    assert len(batch.arrived) == 8 * batch.rows
+    return [bytes(batch.messages)[a:b] for a, b in pairwise(offsets)]
+
+
+@pytest.mark.parametrize("piece", [1, 7, 100, 10**6])
+def test_messages_come_whole_whatever_the_cuts(piece):
+    exchange = Exchange(cut=lambda data: [data[at : at + piece] for at in range(0, len(data), piece)])
+    exchange.send(*map(octets, SIZES))
+    batch = exchange.state.take()
+    assert content(batch) == [octets(size) for size in SIZES if size <= MOST]
+    assert exchange.state.rejected == 2
+    assert exchange.state.take() is None
+    # Those that were too long have heard it; the others hear it together.
+    assert [b"amqp:link:message-size-exceeded" in state for _, state, _ in exchange.outcomes] == [True, True]
+    assert exchange.state.settle(batch, Accepted())
+    exchange.run()
+    assert exchange.outcomes[2:] == [(number, ACCEPTED, True) for number in (0, 1, 2, 4, 5, 7)]
+
+
+def test_taking_within_a_message_leaves_it():
+    whole: list[Any] = []
+
+    def cut(data):
+        for at in range(0, len(data), 50):
+            yield data[at : at + 50]
+            batch = exchange.state.take()
+            if batch is not None:
+                whole.append(batch)
+
+    exchange = Exchange()
+    exchange.cut = cut
+    exchange.send(*(octets(size) for size in (900, 10, 1500, 3000, 20)))
+    assert [each for batch in whole for each in content(batch)] == [octets(size) for size in (900, 10, 1500, 20)]
+    for batch in whole:
+        assert exchange.state.settle(batch, Released())
+    exchange.run()
+    assert [number for number, _, _ in exchange.outcomes if number != 3] == [0, 1, 2, 4]
+
+
+def test_memory_outlives_the_receiver():
+    exchange = Exchange()
+    exchange.send(b"abc", b"def")
+    view = memoryview(exchange.state.take().messages)
+    exchange.core.lost("gone")
+    del exchange
+    assert bytes(view) == b"abcdef"
+    assert view.readonly
+
+
+def test_settled_messages_are_taken_as_others():
+    exchange = Exchange()
+    exchange.send(b"one", settled=True)
+    exchange.send(b"two")
+    batch = exchange.state.take()
+    assert content(batch) == [b"one", b"two"]
+    exchange.state.settle(batch, Accepted())
+    exchange.run()
+    assert exchange.outcomes == [(1, ACCEPTED, True)]
+
+
+def test_credit_is_used_and_granted_again_after_a_reconnection():
+    exchange = Exchange(credit=3)
+    exchange.send(*(b"x" for _ in range(5)))
+    batch = exchange.state.take()
+    assert (batch.rows, exchange.state.credit) == (3, 0)
+    exchange.core.lost("gone")
+    assert not exchange.state.settle(batch, Accepted())
+    assert exchange.state.rows == 0
+    exchange.connect()
+    exchange.send(b"y", b"y", b"y", b"y")
+    again = exchange.state.take()
+    assert content(again) == [b"y"] * 3
+    assert not exchange.state.settle(batch, Accepted())  # of the other link
+    assert exchange.state.settle(again, Accepted())
+
+
+def test_messages_have_a_bound():
+    with pytest.raises(ValueError, match="max_message_size is 0"):
+        Exchange(most=0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_octets_that_are_damaged_end_the_connection_at_most(seed):
+    chance = random.Random(seed)
+
+    def cut(data):
+        damaged = bytearray(data)
+        for _ in range(chance.randrange(3) if len(sent) > 3 else 0):
+            if damaged:
+                damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        yield bytes(damaged)
+
+    sent: list[Any] = []
+    exchange = Exchange(cut=cut)
+    for size in SIZES:
+        if exchange.core.closing or exchange.sender.ended:
+            break
+        sent += exchange.send(octets(size), octets(size // 2))
+        batch = exchange.state.take()
+        if batch is not None:
+            assert sum(map(len, content(batch))) == batch.octets
+            exchange.state.settle(batch, Accepted())
+    exchange.core.lost("over")
+    assert exchange.state.rows == 0

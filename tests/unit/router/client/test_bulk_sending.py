@@ -1,0 +1,214 @@
+"""Sending in bulk, without sockets, against the protocol's own server side."""
+
+from typing import Any
+
+import pytest
+from router.amqp.bulk_sender import Messages
+
+from router.amqp import codec
+from router.amqp.errors import LocalError
+from router.client.attach import Terminus
+from router.client.bulk import BulkSenderState
+from router.client.core import Core, Options
+from tests.unit.router.amqp.stub import Stub
+
+NOW = 1.0
+ACCEPTED, REJECTED, RELEASED = (codec.encode_described(code, []) for code in (0x24, 0x25, 0x26))
+RECEIVED = codec.encode_described(0x23, [codec.encode_uint(0), codec.encode_ulong(0)])
+LONG = bytes(index % 251 for index in range(3000))
+
+
+class Noting(BulkSenderState):
+    """Says what was not accepted."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.notes: list[tuple[bytes, bytes]] = []
+
+    def on_outcome(self, sender: Any, octets: bytes, state: bytes) -> None:
+        self.notes.append((octets, state))
+
+
+class Exchange:
+    """A sender and its server, which grants what `grant` is told."""
+
+    def __init__(self, **options: Any) -> None:
+        self.core = Core(Options(container="c", max_frame=512))
+        session = self.core.session()
+        self.state = Noting(session, source=Terminus(), target=Terminus("r"), name="s", **options)
+        session.add(self.state)
+        self.connect()
+
+    def connect(self) -> None:
+        self.server = Stub(max_frame=512)
+        self.core.start(NOW)
+        self.run()
+        (self.receiver,) = self.server.links
+
+    def run(self) -> None:
+        moved = True
+        while moved:
+            ours = self.core.output(NOW)
+            self.server.feed(ours)
+            theirs = self.server.connection.take_output()
+            self.core.receive(theirs, NOW)
+            moved = bool(ours or theirs)
+
+    def grant(self, credit: int) -> None:
+        self.receiver.flow(credit)
+        self.run()
+
+    def give(self, *octets: bytes) -> Messages:
+        messages = Messages.of(octets)
+        self.state.give(messages)
+        self.run()
+        return messages
+
+    @property
+    def came(self) -> list[bytes]:
+        return [bytes(each.octets) for each in self.server.deliveries]
+
+    def settle(self, at: int, state: bytes = ACCEPTED) -> None:
+        self.receiver.settle(self.server.deliveries[at], state)
+        self.run()
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def test_messages_leave_as_there_is_credit():
+    exchange = Exchange()
+    messages = exchange.give(*numbered(5))
+    assert exchange.came == []
+    exchange.grant(3)
+    assert exchange.came == numbered(3)
+    exchange.give(b"more")
+    exchange.grant(10)
+    assert exchange.came == [*numbered(5), b"more"]
+    assert (messages.left, exchange.state.accepted) == (5, 0)
+    assert len({bytes(each.tag) for each in exchange.server.deliveries}) == 6
+
+
+def test_what_is_accepted_is_counted_and_the_rest_is_told():
+    exchange = Exchange()
+    messages = exchange.give(*numbered(4))
+    exchange.grant(10)
+    exchange.settle(2)
+    exchange.settle(0, RELEASED)
+    exchange.settle(3, REJECTED)
+    assert (exchange.state.accepted, messages.left) == (1, 1)
+    assert exchange.state.notes == [(b"0", RELEASED), (b"3", REJECTED)]
+    exchange.settle(1)
+    assert (exchange.state.accepted, messages.left) == (2, 0)
+
+
+def test_messages_of_several_frames_and_of_none():
+    exchange = Exchange()
+    messages = exchange.give(LONG, b"", LONG[:700])
+    exchange.grant(10)
+    assert exchange.came == [LONG, b"", LONG[:700]]
+    for at in range(3):
+        exchange.settle(at)
+    assert messages.left == 0
+
+
+def test_no_more_than_so_many_are_unsettled():
+    exchange = Exchange(most=2)
+    exchange.give(*numbered(5))
+    exchange.grant(10)
+    assert exchange.came == numbered(2)
+    exchange.settle(1)
+    assert exchange.came == numbered(3)
+    exchange.settle(0)
+    exchange.settle(2, RELEASED)
+    assert exchange.came == numbered(5)
+
+
+def test_settled_messages_are_done_when_somebody_says_so():
+    exchange = Exchange(settled=True)
+    messages = exchange.give(*numbered(5))
+    exchange.grant(3)
+    assert [each.settled for each in exchange.server.deliveries] == [True] * 3
+    assert messages.left == 5
+    assert exchange.state.link.settle_written() == 3
+    assert (messages.left, exchange.state.accepted) == (2, 3)
+    exchange.grant(3)
+    assert exchange.state.link.settle_written() == 2
+    assert messages.left == 0
+
+
+def test_a_reconnection_sends_again_what_was_not_settled_and_that_first():
+    exchange = Exchange()
+    first, second = exchange.give(*numbered(4)), exchange.give(*numbered(2, 4))
+    exchange.grant(5)
+    exchange.settle(1)
+    exchange.core.lost("gone")
+    assert (first.left, second.left, exchange.state.accepted) == (3, 2, 1)
+    exchange.connect()
+    exchange.state.give(first)
+    exchange.state.give(second)
+    exchange.grant(10)
+    assert exchange.came == [b"0", b"2", b"3", b"4", b"5"]
+    for at in range(5):
+        exchange.settle(at)
+    assert (first.left, second.left, exchange.state.accepted) == (0, 0, 6)
+
+
+def test_messages_that_are_with_a_link_are_not_given_or_added_to():
+    exchange = Exchange()
+    messages = exchange.give(b"0")
+    with pytest.raises(LocalError, match="link s has these messages"):
+        exchange.state.give(messages)
+    with pytest.raises(LocalError, match="are being sent"):
+        messages.add(b"1")
+
+
+def disposition(number: int, state: bytes, settled: bool) -> bytes:
+    items = [b"\x41", codec.encode_uint(number), codec.encode_uint(number), b"\x41" if settled else b"\x42", state]
+    body: bytes = codec.encode_described(0x15, items)
+    return (len(body) + 8).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body
+
+
+def test_a_state_that_is_no_outcome_settles_nothing():
+    exchange = Exchange()
+    messages = exchange.give(b"0")
+    exchange.grant(1)
+    exchange.core.receive(disposition(0, RECEIVED, False), NOW)
+    exchange.run()
+    assert (messages.left, exchange.state.accepted, exchange.state.notes) == (1, 0, [])
+
+
+def test_an_outcome_that_is_not_settled_is_settled_by_us():
+    exchange = Exchange()
+    messages = exchange.give(b"0")
+    exchange.grant(1)
+    exchange.core.receive(disposition(0, ACCEPTED, False), NOW)
+    exchange.run()
+    assert (messages.left, exchange.state.accepted) == (0, 1)
+    assert ("settled", 0) in exchange.server.notes
+
+
+def test_what_is_settled_within_a_message_ends_it():
+    exchange = Exchange()
+    messages = exchange.give(bytes(1 << 20), b"next")
+    exchange.receiver.flow(10)
+    exchange.core.receive(exchange.server.connection.take_output(), NOW)
+    exchange.server.feed(exchange.core.output(NOW))  # as much as the buffer takes
+    exchange.core.receive(disposition(0, REJECTED, True), NOW)
+    exchange.run()
+    assert exchange.came == [b"next"], "the receiver has forgotten the other one"
+    assert exchange.state.notes == [(bytes(1 << 20), REJECTED)]
+    exchange.settle(0)
+    assert messages.left == 0
+
+
+def test_many_messages_in_one_batch():
+    exchange = Exchange()
+    messages = exchange.give(*numbered(20_000))
+    exchange.grant(20_000)
+    assert exchange.came == numbered(20_000)
+    for delivery in exchange.server.deliveries:
+        exchange.receiver.settle(delivery, ACCEPTED)
+    exchange.run()
+    assert (messages.left, exchange.state.accepted) == (0, 20_000)

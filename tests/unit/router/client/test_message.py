@@ -1,0 +1,145 @@
+"""Messages, outcomes and URLs of the client, against the codec of the tests."""
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.amqp import codec
+from router.amqp.errors import AmqpError
+from router.client import Accepted, Backoff, Message, Modified, OtherState, Parts, Rejected, Released, Sequences
+from router.client import message as messages
+from router.client import outcome as outcomes
+from router.client.url import Url, parse
+from tests.peer.types import Symbol
+from tests.unit.engine.talk import sections
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary()
+    | st.uuids(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+MESSAGES = st.builds(
+    Message,
+    body=VALUES,
+    durable=st.none() | st.booleans(),
+    priority=st.none() | st.integers(0, 255),
+    ttl=st.none() | st.integers(0, 2**32 - 1),
+    delivery_count=st.none() | st.integers(0, 2**32 - 1),
+    annotations=st.dictionaries(st.text("abc-x", min_size=1), VALUES, max_size=2),
+    message_id=st.none() | st.integers(0, 2**64 - 1) | st.uuids() | st.text() | st.binary(),
+    user_id=st.none() | st.binary(),
+    to=st.none() | st.text(),
+    subject=st.none() | st.text(),
+    creation_time=st.none() | st.integers(0, 2**40),
+    content_type=st.none() | st.just("text/plain"),
+    group_sequence=st.none() | st.integers(0, 2**32 - 1),
+    properties=st.dictionaries(st.text(), VALUES, max_size=3),
+)
+
+
+@given(MESSAGES)
+def test_a_message_survives(message):
+    assert messages.decode(message.encode()) == message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"x" * 1000, Parts([b"a", b"b"]), [b"a", b"b"], Sequences([[1, "a"], []]), "text", None, [1, 2], {"a": 1}],
+)
+def test_bodies(body):
+    decoded = messages.decode(Message(body).encode())
+    assert decoded.body == body
+    assert type(decoded.body) is type(body)
+
+
+def test_sections_are_those_of_the_specification():
+    message = Message(
+        b"body", durable=True, priority=3, annotations={"x-a": 1}, to="q", correlation_id="c", properties={"k": "v"}
+    )
+    header, annotations, properties, application, data = sections(message.encode())
+    assert header == (0x70, [True, 3])
+    assert annotations == (0x72, {Symbol("x-a"): 1})
+    assert properties == (0x73, [None, None, "q", None, None, "c"])
+    assert application == (0x74, {"k": "v"})
+    assert data == (0x75, b"body")
+
+
+@given(st.binary(max_size=60))
+def test_any_octets_are_a_message_or_a_decode_error(octets):
+    error = ""
+    try:
+        messages.decode(octets)
+    except AmqpError as caught:
+        error = caught.condition
+    assert error in ("", "amqp:decode-error")
+
+
+@pytest.mark.parametrize("code", range(0x70, 0x79))
+def test_a_section_of_another_type_is_a_decode_error(code):
+    octets = b"\x00\x53" + bytes([code]) + b"\x50\x05"
+    if code == messages.VALUE:
+        assert messages.decode(octets).body == 5
+    else:
+        with pytest.raises(AmqpError, match="is not of its type"):
+            messages.decode(octets)
+
+
+def test_a_value_without_a_type():
+    with pytest.raises(TypeError, match="no AMQP encoding for object"):
+        Message(object()).encode()
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Accepted(),
+        Rejected(),
+        Rejected("a:b", "why"),
+        Released(),
+        Modified(),
+        Modified(True, True, {"x-a": uuid.UUID(int=1)}),
+        OtherState(codec.encode_described(0x33, [b"\xa0\x01t"])),
+    ],
+)
+def test_an_outcome_survives(outcome):
+    assert outcomes.decode(outcomes.encode(outcome)) == outcome
+
+
+def test_what_is_no_outcome():
+    assert outcomes.decode(b"") is None
+    assert outcomes.decode(codec.encode_described(0x23, [b"\x43", b"\x44"])) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("amqp://h:1/q", Url("h", 1, None, None, "q")),
+        ("amqp://u%40d:p%3a@h", Url("h", 5672, "u@d", "p:", "")),
+        ("h:77/a/b", Url("h", 77, None, None, "a/b")),
+        ("[::1]:5", Url("::1", 5, None, None, "")),
+        ("amqps://u:p@h/q", Url("h", 5671, "u", "p", "q", secure=True)),
+    ],
+)
+def test_urls(text, url):
+    assert parse(text) == url
+
+
+@pytest.mark.parametrize("text", ["http://u:secret@h", "amqp://", "amqp://h:x"])
+def test_bad_urls(text):
+    with pytest.raises(ValueError) as caught:
+        parse(text)
+    assert "secret" not in str(caught.value)
+
+
+def test_backoff_grows_to_its_bound():
+    delays = [Backoff(first=1, factor=2, most=5, spread=0, attempts=5).delay(n) for n in range(6)]
+    assert delays == [1, 2, 4, 5, 5, None]
+    assert 8 <= (Backoff(first=10, most=10, spread=0.2).delay(1_000_000) or 0) <= 10

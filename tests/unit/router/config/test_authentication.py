@@ -1,0 +1,127 @@
+"""Entities of authentication: saslUsers, tokenIssuer, authServicePlugin, and listeners that name them."""
+
+import pytest
+
+from router.config.build_auth import TOKEN_ALGORITHMS
+from router.config.errors import ConfigError
+from router.config.load import load_text
+from router.sasl.users import Users
+from router.sasl.verifiers import make
+
+
+def section(name, *lines):
+    return f"{name} {{\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
+
+
+def load(*sections):
+    return load_text("x.conf", "".join(sections))
+
+
+def errors(*sections):
+    with pytest.raises(ConfigError) as caught:
+        load(*sections)
+    return [(error.line, error.message) for error in caught.value.errors]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "users"
+    path.write_text(Users({}).with_user("guest", [make("SCRAM-SHA-1", "p", 4096)]).text())
+    return path
+
+
+ISSUER = ("name: id", "issuer: https://id.example", "audience: a, b", "jwksFile: /keys")
+
+
+def test_what_listeners_name(file):
+    found = load(
+        section("listener", "saslUsers: people", "tokenIssuers: id other", "port: 0"),
+        section("listener", "saslPlugin: service", "port: 0", "name: second"),
+        section("saslUsers", "name: people", f"file: {file}"),
+        section("tokenIssuer", *ISSUER),
+        section("tokenIssuer", "name: other", "issuer: i", "audience: a", "jwksUrl: https://h/k", "algorithms: ES256"),
+        section("authServicePlugin", "name: service", "host: auth.example", "port: 1234", "saslInitHostname: realm"),
+    )
+    first, second = found.listeners
+    assert (first.sasl_users, first.token_issuers, first.sasl_plugin) == ("people", ("id", "other"), None)
+    assert (second.sasl_users, second.token_issuers, second.sasl_plugin) == (None, (), "service")
+    (users,) = found.of_type("saslUsers")
+    assert (users.users_file, users.identity) == (str(file), "saslUsers/people")
+    issuer, other = found.of_type("tokenIssuer")
+    assert (issuer.audiences, issuer.algorithms, issuer.user_claim) == (("a", "b"), TOKEN_ALGORITHMS, "sub")
+    assert (issuer.leeway_seconds, issuer.refresh_seconds, issuer.jwks_url) == (30, 300, None)
+    assert (other.algorithms, other.jwks_url) == (("ES256",), "https://h/k")
+    (service,) = found.of_type("authServicePlugin")
+    assert (service.host, service.port, service.realm) == ("auth.example", 1234, "realm")
+
+
+def test_the_old_way_to_name_a_service():
+    found = load(section("authServicePlugin", "name: s", "authService: auth.example:99"))
+    (service,) = found.of_type("authServicePlugin")
+    assert (service.host, service.port) == ("auth.example", 99)
+    assert [module for module, _ in found.warnings] == ["CONN_MGR"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        (("saslPlugin: nope",), "Cannot find sasl plugin nope"),
+        (("saslUsers: nope",), "Cannot find saslUsers nope"),
+        (("tokenIssuers: id nope",), "Cannot find tokenIssuer nope"),
+        (("saslPlugin: s", "tokenIssuers: id"), "saslPlugin excludes saslUsers and tokenIssuers"),
+    ],
+)
+def test_listeners_that_are_refused(lines, text):
+    others = section("tokenIssuer", *ISSUER) + section("authServicePlugin", "name: s", "host: h")
+    ((line, message),) = errors(others, section("listener", *lines))
+    assert line == 12
+    assert text in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (("jwksUrl: https://h/k",), "one of jwksFile and jwksUrl must be given"),
+        (("algorithms: none",), "algorithm 'none' cannot be used"),
+        (("algorithms: RS256 HS256",), "algorithm 'HS256' cannot be used"),
+        (("refreshSeconds: 1",), "between 10 and 86400"),
+    ],
+)
+def test_issuers_that_are_refused(changes, text):
+    ((_, message),) = errors(section("tokenIssuer", *ISSUER, *changes))
+    assert text in message
+
+
+@pytest.mark.parametrize("url", ["http://h/k", "file:///etc/passwd", "https:///k", "https://h:x/k"])
+def test_urls_that_are_refused(url):
+    ((line, message),) = errors(section("tokenIssuer", *ISSUER[:3], f"jwksUrl: {url}"))
+    assert line == 5
+    assert "begins with https://" in message
+
+
+def test_an_audience_is_needed():
+    assert "audience" in errors(section("tokenIssuer", "name: id", "issuer: i", "jwksFile: /k"))[0][1]
+    assert "audience" in errors(section("tokenIssuer", "name: i", "issuer: i", "audience: ,", "jwksFile: /k"))[0][1]
+
+
+def test_files_of_users_that_are_refused(file, tmp_path):
+    """With the line of the configuration, and the line of the file."""
+    ((line, message),) = errors(section("saslUsers", "name: u", f"file: {tmp_path / 'nothing'}"))
+    assert (line, message.endswith("nothing': No such file or directory")) == (3, True)
+    file.write_text("\nguest password\n")
+    ((line, message),) = errors(section("saslUsers", "name: u", f"file: {file}"))
+    assert line == 3
+    assert message.endswith("line 2: unknown mechanism 'password'")
+
+
+def test_a_service_needs_a_host():
+    ((_, message),) = errors(section("authServicePlugin", "name: s"))
+    assert "the host of the service must be given" in message
+
+
+def test_the_place_of_a_faulty_users_section_is_its_line(file):
+    """Not the file of users that it names."""
+    users = section("saslUsers", "name: people", f"file: {file}")
+    found = errors(section("listener", "port: 0", "name: people"), users)
+    assert [line for line, _ in found] == [5]
+    assert found[0][1].startswith("adding {saslUsers/people, line 5} duplicates unique attribute 'name'")

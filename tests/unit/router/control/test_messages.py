@@ -1,0 +1,237 @@
+"""Control messages: what is encoded is decoded; what is malformed is refused by message and field."""
+
+import json
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from router.forwarding.table import OPS
+
+from router.control import codec, messages, names
+from router.control.codec import ControlError
+from router.control.handlers import Handlers
+from router.control.handover import ForkAnswer, ForkRequest, Handover, Initiate
+from router.control.messages import Event, Message, Order
+from router.control.ops import AddressAttributes, AddressGone, AddressOp, Op, TableOp
+from router.control.setup import WorkerSetup
+from router.log import Entry
+from tests.unit.engine.host import facts
+
+TEXTS = st.sampled_from(["", "orders", "größe", "\u2028", "😀", '"\\\x00'])
+NUMBERS = st.integers(-(2**53), 2**53)
+VALUES = st.none() | st.booleans() | NUMBERS | TEXTS | st.lists(TEXTS)
+st.register_type_strategy(str, TEXTS)
+st.register_type_strategy(int, NUMBERS)
+st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
+FIELDS = {"ops": st.just([]), "properties": st.dictionaries(TEXTS, VALUES), "tls": st.none()}
+EVENTS, ORDERS = get_args(Event), get_args(Order)
+
+
+def a_message(kinds: tuple[type[Message], ...]) -> st.SearchStrategy[Message]:
+    def build(kind: type[Message]) -> st.SearchStrategy[Message]:
+        fields = msgspec.structs.fields(kind)
+        drawn = {each.name: FIELDS[each.name] if each.name in FIELDS else st.from_type(each.type) for each in fields}
+        return st.builds(kind, **drawn)
+
+    return st.sampled_from(kinds).flatmap(build)
+
+
+@given(st.lists(a_message(EVENTS)))
+def test_events_that_are_encoded_are_decoded(batch: list[Message]) -> None:
+    assert codec.decode_events(codec.encode(batch)) == batch
+
+
+@given(st.lists(a_message(ORDERS)))
+def test_orders_that_are_encoded_are_decoded(batch: list[Message]) -> None:
+    assert codec.decode_orders(codec.encode(batch)) == batch
+
+
+@given(a_message(EVENTS), st.data())
+def test_a_message_without_a_required_field_is_refused(message: Message, data: st.DataObject) -> None:
+    required = [field.encode_name for field in msgspec.structs.fields(type(message)) if field.required]
+    plain = msgspec.to_builtins(message)
+    if required:
+        missing = data.draw(st.sampled_from(required))
+        del plain[missing]
+        text = f"missing required field `{missing}` - at `\\$\\[0\\]` \\(message '{plain['t']}'\\)"
+        with pytest.raises(ControlError, match=text):
+            codec.decode_events(json.dumps([plain]).encode())
+
+
+@given(a_message(ORDERS), st.data())
+def test_a_field_of_another_type_is_refused(message: Message, data: st.DataObject) -> None:
+    plain = msgspec.to_builtins(message)
+    if len(plain) > 1:
+        wrong = data.draw(st.sampled_from(sorted(plain.keys() - {"t"})))
+        plain[wrong] = [0.5] if wrong == "limits" else {"neither": "text, number nor list"}
+        kind = "array" if wrong == "limits" else "object"
+        text = f"got `{kind}` - at `\\$\\[0\\].{wrong}` \\(message '{plain['t']}'\\)"
+        with pytest.raises(ControlError, match=text):
+            codec.decode_orders(json.dumps([plain]).encode())
+
+
+def test_the_types_are_those_of_the_protocol() -> None:
+    def sent(kinds: tuple[type[Message], ...]) -> set[object]:
+        return {kind.__struct_config__.tag for kind in kinds}
+
+    assert sent(EVENTS) == {
+        *("ready", "resync", "ack", "opened", "closed", "attach", "detach", "local", "forwarded"),
+        *("log", "logged", "traced", "initiated", "linked", "unlinked"),
+        *("pairable", "unpairable", "unpaired", "routedup", "routerlink", "oversized", "forbidden"),
+        *("saslbegin", "saslinit", "saslresponse", "loginfailed", "sessiondenied", "heartbeatmissed"),
+    }
+    assert sent(ORDERS) == {
+        *("admitted", "denied", "rules", "rulesgone", "permit", "closelink"),
+        *("link", "unlink", "pair", "paired", "unpair", "control", "decided"),
+        *("snapshot", "attached", "refused", "detached", "gone", "close", "drain", "send", "taken", "watch"),
+        *("sasloffer", "saslchallenge", "sasloutcome"),
+    }
+
+
+def test_defaults_are_not_sent() -> None:
+    answer = messages.Attached(conn=1, link=2, identity=3, kind="anonymous")
+    assert json.loads(codec.encode([answer])) == [
+        {"t": "attached", "conn": 1, "link": 2, "identity": 3, "kind": "anonymous"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "events of a worker: Input data was truncated"),
+        (b"\xff", "events of a worker: JSON is malformed"),
+        (b"{}", "events of a worker: Expected `array`, got `object`"),
+        (b"[1]", r"Expected `object`, got `int` - at `\$\[0\]`"),
+        (b'[{"t":"resync"},{"t":"nothing"}]', r"Invalid value 'nothing' - at `\$\[1\].t` \(message 'nothing'\)"),
+        (b'[{"t":["ack"]}]', r"Expected `str` - at `\$\[0\].t`"),
+        (b"[{}]", r"missing required field `t` - at `\$\[0\]`"),
+        (b'[{"t":"attached","conn":1}]', r"Invalid value 'attached' - at `\$\[0\].t`"),
+        (b'[{"t":"ack","epoch":"7"}]', r"Expected `int`, got `str` - at `\$\[0\].epoch` \(message 'ack'\)"),
+    ],
+)
+def test_what_is_no_event_is_refused(data: bytes, text: str) -> None:
+    with pytest.raises(ControlError, match=text):
+        codec.decode_events(data)
+
+
+def test_what_json_cannot_say_is_not_encoded() -> None:
+    with pytest.raises(ControlError, match="control messages: a object cannot be encoded"):
+        codec.encode([messages.Ack(object())])  # type: ignore[arg-type]
+
+
+class Text(str):
+    """As the symbols of AMQP."""
+
+
+def test_text_of_amqp_is_text() -> None:
+    message = messages.Log("SERVER", Text("info"), "")
+    assert codec.decode_events(codec.encode([message])) == [messages.Log("SERVER", "info", "")]
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()))  # halves of surrogate pairs, too
+SAID = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | ANY_TEXT,
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(ANY_TEXT, values, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(SAID)
+def test_whatever_a_peer_has_said_can_be_told(value: object) -> None:
+    message = messages.Opened(conn=1, container="", hostname=None, user=None, properties={"said": value}, tls=None)
+    (decoded,) = codec.decode_events(codec.encode([message]))
+    assert isinstance(decoded, messages.Opened)
+    assert decoded.properties.keys() == {"said"}
+
+
+def test_half_of_a_surrogate_pair_is_told_as_an_escape() -> None:
+    message = messages.Log("SERVER", "info", "a\ud800b")
+    assert codec.decode_events(codec.encode([message])) == [messages.Log("SERVER", "info", "a\\ud800b")]
+
+
+def test_log_lines_keep_their_fields() -> None:
+    line = Entry("SERVER", "info", "text", None, None, 7)
+    (decoded,) = codec.decode_events(codec.encode([messages.Logged({"SERVER": [1]}, [line])]))
+    assert isinstance(decoded, messages.Logged)
+    assert decoded.lines[0].seconds == 7
+
+
+def test_delta() -> None:
+    ops: list[Op] = [AddressOp(1, "M0orders", AddressAttributes("balanced")), AddressGone(2)]
+    data = codec.encode_delta(7, ops)
+    sent = [["addr", 1, "M0orders", {"treatment": "balanced"}], ["-addr", 2]]
+    assert json.loads(data[1:]) == {"epoch": 7, "ops": sent}
+    assert codec.decode_delta(data) == messages.Delta(7, ops)
+    with pytest.raises(ControlError, match="delta: topic is b'w1.1'"):
+        codec.decode_delta(b"w1.1")
+    with pytest.raises(ControlError, match=r"delta: Expected `int`, got `str` - at `\$.ops\[0\]\[2\]`"):
+        codec.decode_delta(b'd{"epoch":1,"ops":[["+c",1,"two",3,4,5]]}')
+    with pytest.raises(ControlError, match=r"delta: Invalid value 'none' - at `\$.ops\[1\]\[0\]`"):
+        codec.decode_delta(b'd{"epoch":1,"ops":[["-addr",1],["none"]]}')
+    with pytest.raises(ControlError, match="delta: Object missing required field `ops`"):
+        codec.decode_delta(b'd{"epoch":1}')
+
+
+def test_handover_and_fork() -> None:
+    handover = Handover(1, "amqp", "127.0.0.1:5", Initiate("host", "me"))
+    assert codec.decode_handover(codec.encode_handover(handover)) == handover
+    assert codec.handover_number(codec.encode_handover(handover)[:12]) == 1
+    request = ForkRequest(worker=1, generation=2)
+    assert codec.decode_fork_request(codec.encode_fork(request)) == request
+    answer = ForkAnswer(pid=3)
+    assert codec.decode_fork_answer(codec.encode_fork(answer)) == answer
+    with pytest.raises(ControlError, match="hand-over: Object missing required field `conn`"):
+        codec.decode_handover(b"{}")
+    with pytest.raises(ControlError, match="fork answer: Expected `object`, got `array`"):
+        codec.decode_fork_answer(b"[]")
+
+
+def test_each_type_has_one_handler() -> None:
+    handled: list[tuple[str, Message]] = []
+
+    def take(sender: str, message: messages.Ack) -> None:
+        handled.append((sender, message))
+
+    handlers = Handlers[str](messages.Ack | messages.Ready | messages.Local, but=(messages.Local,))
+    with pytest.raises(ValueError, match="no handler for Ack, Ready"):
+        handlers.check_complete()
+    handlers.on(messages.Ack, take)
+    with pytest.raises(ValueError, match="Ack has a handler already"):
+        handlers.on(messages.Ack, take)
+    with pytest.raises(ValueError, match="Local has a handler already, or does not come here"):
+        handlers.on(messages.Local, lambda sender, message: None)
+    handlers.on(messages.Ready, lambda sender, message: None)
+    handlers.check_complete()
+    handlers.handle("worker", messages.Ack(5))
+    assert handled == [("worker", messages.Ack(5))]
+
+
+def test_the_table_applies_each_of_its_ops() -> None:
+    assert set(OPS) == set(get_args(TableOp))
+
+
+def test_identity() -> None:
+    assert names.identity(3, 12) == b"w3.12"
+
+
+def test_setup_does_not_show_its_secret() -> None:
+    setup = WorkerSetup(
+        worker=0,
+        generation=1,
+        workers=2,
+        region_fd=3,
+        eventfds=[4, 5],
+        handover_fd=6,
+        pub_endpoint="ipc://@pub",
+        ctl_endpoint="ipc://@ctl",
+        server_public=b"server",
+        client_public=b"client",
+        client_secret=b"SECRET",
+        cpu=None,
+        router=facts("A"),
+        log={},
+    )
+    assert "SECRET" not in repr(setup)
+    assert setup.client_secret == b"SECRET"

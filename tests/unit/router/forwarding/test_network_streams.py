@@ -1,0 +1,154 @@
+"""Large messages between routers: links of their own, and their end (inter-router.md 10)."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.peer.frames import ACCEPTED, RELEASED
+from tests.unit.engine.network import client
+from tests.unit.engine.talk import consumer, flow, frames, message, messages, of, producer, settle, transfer
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_large_message_holds_up_no_small_one(pair, settled):
+    """It has a link of its own, and its consumer takes it when it likes."""
+    slow = client(pair, "B", consumer(0, "balanced.slow", credit=0))
+    quick = client(pair, "B", consumer(0, "balanced.quick"))
+    pair.known("M0balanced.slow", "B")
+    pair.known("M0balanced.quick", "B")
+    first = client(pair, "A", producer(0, "balanced.slow"))
+    second = client(pair, "A", producer(0, "balanced.quick"))
+    large = message(bytes(range(256)) * 4000)
+    first.feed(transfer(0, 0, large, settled=settled or None))
+    pair.settle()
+    for number in range(600):
+        second.feed(transfer(0, number, message(b"x"), settled=settled or None))
+        if number % 100 == 99:
+            pair.settle()
+            if not settled:
+                quick.feed(settle(number - 99, number, state=ACCEPTED))
+    pair.settle()
+    assert len(messages(frames(quick))) == 600
+    slow.feed(flow(0, 1))
+    pair.settle()
+    assert messages(frames(slow)) == [large]
+    if not settled:
+        slow.feed(settle(0, state=ACCEPTED))
+        pair.settle()
+        (report,) = of(frames(first), "disposition")
+        assert (report.settled, report.state) == (True, ACCEPTED)
+
+
+def test_streaming_links_are_used_again(pair):
+    receiving = client(pair, "B", consumer(0, "balanced.a"))
+    pair.known("M0balanced.a", "B")
+    sending = client(pair, "A", producer(0, "balanced.a"))
+    large = message(bytes(300_000))
+    for number in range(3):
+        sending.feed(transfer(0, number, large, settled=True))
+        pair.settle()
+        assert messages(frames(receiving)) == [large]
+    links = pair["A"].workers[pair.joints[0].ends[0].worker.setup.worker].links
+    assert len(links) == 1 + 10 + 1  # control, ten priorities, one for streams
+
+
+@pytest.mark.parametrize(("kept", "seconds"), [(2, 5), (3, 30)])
+def test_idle_streaming_links_are_closed_but_some(networks, kept, seconds):
+    """With option -T few are kept, so that their end can be seen."""
+    network = networks("AB")
+    for one in network.routers.values():
+        one.workers[0].router = replace(one.workers[0].router, streams_kept=kept, scrub_seconds=seconds)
+    network.join("A", "B")
+    network.converge()
+    receiving = client(network, "B", *(consumer(number, f"balanced.{number}") for number in range(5)))
+    sending = []
+    for number in range(5):
+        network.known(f"M0balanced.{number}", "B")
+        sending.append(client(network, "A", producer(0, f"balanced.{number}")))
+    octets = transfer(0, 0, message(bytes(400_000)), settled=True)
+    for peer in sending:
+        peer.feed(octets[:250_000])
+    network.settle()
+    links = network["A"].workers[0].links
+    assert len(links) == 1 + 10 + 5  # control, ten priorities, streams
+    network["A"].pass_time(seconds * 1000)
+    network.settle()
+    assert len(links) == 1 + 10 + 5, "all are in use"
+    for peer in sending:
+        peer.feed(octets[250_000:])
+    network.settle()
+    assert messages(frames(receiving)) == [message(bytes(400_000))] * 5
+    network["A"].pass_time(seconds * 1000 - 1)
+    network.settle()
+    assert len(links) == 1 + 10 + 5, "not yet"
+    network["A"].pass_time(1)
+    network.settle()
+    assert len(links) == 1 + 10 + kept
+
+
+def test_streaming_links_whose_messages_are_with_consumers_stay(networks):
+    """Their outcomes would be lost with them."""
+    network = networks("AB")
+    for one in network.routers.values():
+        one.workers[0].router = replace(one.workers[0].router, streams_kept=2, scrub_seconds=5)
+    network.join("A", "B")
+    network.converge()
+    receiving = client(network, "B", consumer(0, "balanced.a"))
+    network.known("M0balanced.a", "B")
+    sending = [client(network, "A", producer(0, "balanced.a")) for _ in range(5)]
+    octets = transfer(0, 0, message(bytes(400_000)))
+    for peer in sending:
+        peer.feed(octets[:250_000])
+    network.settle()
+    for peer in sending:
+        peer.feed(octets[250_000:])
+    network.settle()
+    assert len(messages(frames(receiving))) == 5
+    links = network["A"].workers[0].links
+    many = len(links)
+    network["A"].pass_time(5000)
+    network.settle()
+    assert len(links) == many
+    assert [of(frames(peer), "disposition") for peer in sending] == [[]] * 5
+    receiving.feed(settle(0, 4, ACCEPTED))
+    network.settle()
+    assert all(told.state == ACCEPTED for peer in sending for told in of(frames(peer), "disposition"))
+    network["A"].pass_time(5000)
+    network.settle()
+    assert len(links) == many - 3
+
+
+def test_a_stream_that_is_aborted_ends_at_its_consumer(pair):
+    receiving = client(pair, "B", consumer(0, "balanced.a"))
+    pair.known("M0balanced.a", "B")
+    sending = client(pair, "A", producer(0, "balanced.a"))
+    octets = transfer(0, 0, message(bytes(400_000)))
+    sending.feed(octets[:250_000])
+    pair.settle()
+    assert of(frames(receiving), "transfer")
+    sending.lose()
+    pair.settle()
+    last = of(frames(receiving), "transfer")[-1]
+    assert last.aborted
+    again = client(pair, "A", producer(0, "balanced.a"))
+    again.feed(transfer(0, 0, message(bytes(300_000)), settled=True))
+    pair.settle()
+    assert messages(frames(receiving)) == [message(bytes(300_000))]
+
+
+def test_a_stream_through_a_connection_that_is_lost(pair):
+    receiving = client(pair, "B", consumer(0, "balanced.a"))
+    pair.known("M0balanced.a", "B")
+    sending = client(pair, "A", producer(0, "balanced.a"))
+    octets = transfer(0, 0, message(bytes(400_000)))
+    sending.feed(octets[:250_000])
+    pair.settle()
+    pair.joints[0].cut()
+    pair.settle()
+    assert of(frames(receiving), "transfer")[-1].aborted
+    sending.feed(octets[250_000:])
+    pair.settle()
+    assert [(r.state, bool(r.settled)) for r in of(frames(sending), "disposition")] == [
+        (RELEASED, False),
+        (RELEASED, True),
+    ]

@@ -1,0 +1,612 @@
+"""Routed links: client and container, each with its own end, on one worker and on two."""
+
+import pytest
+
+from router.config.entities import LinkRouteConfig
+from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, source, target
+from tests.peer.types import Described, Raw, Symbol, UByte, ULong
+from tests.unit.engine.host import InProcessWorker
+from tests.unit.engine.talk import (
+    consumer,
+    flow,
+    frames,
+    message,
+    messages,
+    of,
+    producer,
+    say,
+    settle,
+    start,
+    transfer,
+)
+
+ROUTED = 7  # channel of the container for the router's session
+LOST = "Connectivity to the peer container was lost"
+
+
+def first_part():
+    return say("transfer", payload=b"abc", handle=0, delivery_id=0, delivery_tag=b"t", message_format=0, more=True)
+
+
+def link_route(direction, prefix="queue", **more):
+    fields = {"pattern": None, "add_prefix": None, "delete_prefix": None, "connection": None, **more}
+    name = f"{prefix}-{direction}"
+    return LinkRouteConfig(
+        name=name, identity=name, prefix=prefix, direction=direction, container_id="broker", **fields
+    )
+
+
+class Container:
+    """The broker's end of everything."""
+
+    def __init__(self, router, worker):
+        self.router = router
+        self.peer = router.connect(worker, "broker")
+        self.peer.feed(AMQP_HEADER + say("open", container_id="broker"))
+        router.settle()
+        frames(self.peer)
+
+    def accept(self, **fields):
+        """Answer the router's begin (if it is new) and its attach; returns the attach."""
+        self.router.settle()
+        heard = frames(self.peer)
+        begins = of(heard, "begin")
+        if begins:
+            self.channel = begins[0].channel
+            self.peer.feed(
+                say("begin", channel=ROUTED, remote_channel=self.channel, next_outgoing_id=0,
+                    incoming_window=0x7FFFFFFF, outgoing_window=0x7FFFFFFF)
+            )  # fmt: skip
+        (attach,) = of(heard, "attach")
+        if attach.role:
+            fields = {"initial_delivery_count": 0, **fields}
+        self.say(
+            "attach", **{"name": attach.fields["name"], "handle": 40 + attach.handle, "role": not attach.role,
+                         "source": attach.source, "target": attach.target,
+                         **fields}
+        )  # fmt: skip
+        return attach
+
+    def say(self, performative, **fields):
+        self.peer.feed(say(performative, channel=ROUTED, **fields))
+        self.router.settle()
+
+    def flow(self, handle, credit, count=0, **fields):
+        self.peer.feed(flow(handle, credit, delivery_count=count, channel=ROUTED, **fields))
+        self.router.settle()
+
+
+@pytest.fixture(params=["near", "far"])
+def world(request, routers):
+    """(router, container, client), on one worker or on two."""
+    far = request.param == "far"
+    router = routers(workers=2 if far else 1)
+    router.core.link_routes.replace((link_route("in"), link_route("out")))
+    container = Container(router, 1 if far else 0)
+    client = router.connect(0)
+    client.feed(start())
+    router.settle()
+    frames(client)
+    return router, container, client
+
+
+def sending(world, credit=10, **fields):
+    """A client that sends to the container; the handles are 0 (client) and 40 (container)."""
+    router, container, client = world
+    client.feed(producer(0, "queue.a", **fields))
+    attach = container.accept()
+    router.settle()
+    container.flow(40, credit)
+    return attach
+
+
+def test_attach_is_passed_on_and_answered_by_the_container(world):
+    router, container, client = world
+    client.feed(producer(0, "queue.a", snd_settle_mode=UByte(1), properties={Symbol("p"): "x"}))
+    router.settle()
+    assert frames(client) == []
+    attach = container.accept(max_message_size=ULong(77), offered_capabilities=[Symbol("cap")])
+    assert attach.fields["name"] == "p0@test"
+    assert (attach.role, attach.snd_settle_mode, attach.properties) == (False, 1, {"p": "x"})
+    router.settle()
+    (answer,) = frames(client)
+    assert (answer.fields["name"], answer.handle, answer.max_message_size) == ("p0", 0, 77)
+
+
+def test_credit_deliveries_and_outcomes_pass(world):
+    router, container, client = world
+    sending(world)
+    heard = frames(client)
+    assert [frame.name for frame in heard] == ["attach", "flow"]
+    assert (heard[1].link_credit, heard[1].delivery_count) == (10, 0)
+    state = Described(ULong(0x34), [b"txn"])
+    client.feed(
+        say("transfer", payload=message(b"one"), handle=0, delivery_id=0, delivery_tag=b"tag-of-more-than-8",
+            message_format=3, state=state)
+    )  # fmt: skip
+    router.settle()
+    (frame,) = of(frames(container.peer), "transfer")
+    assert (frame.delivery_tag, frame.message_format, frame.payload) == (b"tag-of-more-than-8", 3, message(b"one"))
+    assert frame.state == state
+    container.say("disposition", role=True, first=frame.delivery_id, state=ACCEPTED)
+    (outcome,) = of(frames(client), "disposition")
+    assert (outcome.first, outcome.settled or False, outcome.state) == (0, False, ACCEPTED)
+    client.feed(settle(0, role=False, state=ACCEPTED))
+    router.settle()
+    (settled,) = of(frames(container.peer), "disposition")
+    assert (settled.role, settled.first, settled.settled) == (False, frame.delivery_id, True)
+
+
+def test_detach_is_answered_when_the_container_has(world):
+    router, container, client = world
+    sending(world)
+    frames(client)
+    client.feed(say("detach", handle=0, closed=True))
+    router.settle()
+    assert frames(client) == []
+    (detach,) = of(frames(container.peer), "detach")
+    assert detach.closed
+    container.say("detach", handle=40, closed=True)
+    (answer,) = frames(client)
+    assert (answer.name, answer.closed) == ("detach", True)
+
+
+@pytest.mark.parametrize("how", ["lose", "end", "close"])
+def test_loss_of_the_container_ends_the_clients_link(world, how):
+    router, container, client = world
+    sending(world)
+    frames(client)
+    if how == "lose":
+        container.peer.lose()
+    elif how == "end":
+        container.say("end")
+    else:
+        container.peer.feed(say("close"))
+    router.settle()
+    (detach,) = frames(client)
+    assert (detach.name, detach.closed, detach.error.value[1]) == ("detach", True, LOST)
+
+
+def test_loss_of_the_client_ends_the_containers_link(world):
+    router, container, client = world
+    sending(world)
+    client.lose()
+    router.settle()
+    (detach,) = of(frames(container.peer), "detach")
+    assert (detach.closed, detach.error.value[1]) == (True, LOST)
+
+
+def test_no_container_no_route(world):
+    router, container, client = world
+    container.peer.lose()
+    router.settle()
+    client.feed(consumer(0, "queue.a"))
+    router.settle()
+    attach, detach = frames(client)
+    assert attach.source is None
+    assert detach.error.value[0] == "qd:no-route-to-dest"
+
+
+def test_drain_passes_both_ways(world):
+    router, container, client = world
+    client.feed(consumer(0, "queue.a", 0))
+    container.accept()
+    router.settle()
+    client.feed(flow(0, 5, drain=True))
+    router.settle()
+    asked = of(frames(container.peer), "flow")[-1]
+    assert (asked.link_credit, asked.drain) == (5, True)
+    container.peer.feed(transfer_out(0))
+    container.flow(40, 0, count=5, drain=True)
+    heard = frames(client)
+    assert [frame.name for frame in heard][-2:] == ["transfer", "flow"]
+    assert (heard[-1].delivery_count, heard[-1].link_credit, heard[-1].drain) == (5, 0, True)
+
+
+def transfer_out(number, **fields):
+    return say("transfer", channel=ROUTED, payload=message(b"m%d" % number), handle=40, delivery_id=number,
+               delivery_tag=b"%d" % number, message_format=0, **fields)  # fmt: skip
+
+
+def test_large_messages_pass_frame_by_frame_and_wait_for_the_window(world):
+    router, container, client = world
+    sending(world)
+    frames(client)
+    container.peer.blocked = True
+    body = bytes(range(256)) * 4000
+    client.feed(transfer(0, 0, message(body)))
+    router.settle()
+    container.peer.blocked = False
+    router.settle()
+    assert messages(frames(container.peer)) == [message(body)]
+
+
+def test_what_the_window_does_not_take_stops_the_sender_and_nothing_is_lost(world):
+    router, container, client = world
+    sending(world, credit=3000)
+    container.say("flow", next_incoming_id=0, incoming_window=0, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
+    body = b"x" * 15000
+    sent = window = 0
+    heard = of(frames(client), "flow")
+    while heard:
+        window = heard[-1].next_incoming_id + heard[-1].incoming_window
+        while sent < window:
+            client.feed(transfer(0, sent, message(body + b"%d" % sent), settled=True))
+            sent += 1
+        router.settle()
+        heard = of(frames(client), "flow")
+    assert sent == window < 3000
+    assert of(frames(container.peer), "transfer") == []
+    container.say("flow", next_incoming_id=0, incoming_window=3000, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
+    router.settle()
+    assert messages(frames(container.peer)) == [message(body + b"%d" % number) for number in range(sent)]
+    assert of(frames(client), "flow")[-1].incoming_window > 0
+
+
+def test_a_detach_does_not_overtake_deliveries(world):
+    router, container, client = world
+    sending(world, credit=1000)
+    container.say("flow", next_incoming_id=0, incoming_window=0, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
+    for number in range(40):
+        client.feed(transfer(0, number, message(b"y" * 15000), settled=True))
+    client.feed(say("detach", handle=0, closed=True))
+    router.settle()
+    assert of(frames(container.peer), "detach") == []
+    container.say("flow", next_incoming_id=0, incoming_window=1000, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
+    heard = frames(container.peer)
+    assert len(messages(heard)) == 40
+    assert heard[-1].name == "detach"
+
+
+def test_outcomes_with_words_and_ranges_pass(world):
+    router, container, client = world
+    sending(world)
+    frames(client)
+    for number in range(6):
+        client.feed(transfer(0, number, message(b"m")))
+    router.settle()
+    frames(container.peer)
+    txn = Described(ULong(0x34), [b"txn", RELEASED])
+    rejected = Described(ULong(0x25), [Described(ULong(0x1D), [Symbol("a:b"), "why", {Symbol("k"): 1}])])
+    container.say("disposition", role=True, first=0, last=2, settled=True, state=ACCEPTED)
+    container.say("disposition", role=True, first=3, settled=True, state=txn)
+    container.say("disposition", role=True, first=4, settled=True, state=rejected)
+    container.say("disposition", role=True, first=5, state=Described(ULong(0x23), [ULong(1), ULong(2)]))
+    heard = [(f.first, f.last, f.settled or False, f.state) for f in of(frames(client), "disposition")]
+    assert heard == [
+        (0, 2, True, ACCEPTED),
+        (3, None, True, txn),
+        (4, None, True, rejected),
+        (5, None, False, Described(ULong(0x23), [ULong(1), ULong(2)])),
+    ]
+
+
+def test_an_aborted_delivery_is_aborted_there_too(world):
+    router, container, client = world
+    sending(world)
+    client.feed(first_part())
+    router.settle()
+    (first,) = of(frames(container.peer), "transfer")
+    assert (first.more, first.payload) == (True, b"abc")
+    client.feed(say("transfer", handle=0, aborted=True))
+    router.settle()
+    (last,) = of(frames(container.peer), "transfer")
+    assert last.aborted
+
+
+def test_a_client_that_goes_in_the_middle_of_a_message_aborts_it(world):
+    router, container, client = world
+    sending(world)
+    frames(container.peer)
+    client.feed(first_part())
+    router.settle()
+    client.lose()
+    router.settle()
+    heard = [(frame.name, frame.fields.get("aborted") or False) for frame in frames(container.peer)]
+    assert heard == [("transfer", False), ("transfer", True), ("detach", False)]
+
+
+def empty(number, **fields):
+    """A frame without payload."""
+    return say("transfer", handle=0, delivery_id=number, delivery_tag=b"e%d" % number, message_format=number, **fields)
+
+
+@pytest.mark.parametrize("frames_of_it", [1, 2, 3])
+@pytest.mark.parametrize("settled", [None, True])
+def test_a_delivery_without_octets_is_rejected_and_its_credit_given_back(world, frames_of_it, settled):
+    router, container, client = world
+    sending(world, credit=3)
+    frames(client)
+    parts = [empty(0, settled=settled, more=True)] + [say("transfer", handle=0, more=True)] * (frames_of_it - 2)
+    if frames_of_it == 1:
+        client.feed(empty(0, settled=settled))
+    else:
+        client.feed(b"".join(parts) + say("transfer", handle=0))
+    client.feed(transfer(0, 1, message(b"x")))
+    router.settle()
+    (seen,) = of(frames(container.peer), "transfer")
+    assert (seen.delivery_id, seen.payload) == (0, message(b"x")), "the container has seen nothing of it"
+    heard = frames(client)
+    (credit,) = of(heard, "flow")
+    assert (credit.delivery_count, credit.link_credit) == (1, 3)
+    refused = [(each.first, each.settled, each.state) for each in of(heard, "disposition")]
+    why = Described(ULong(0x1D), [Symbol("amqp:decode-error"), "invalid message format"])
+    assert refused == ([] if settled else [(0, True, Described(ULong(0x25), [why]))])
+    container.say("disposition", role=True, first=0, settled=True, state=ACCEPTED)
+    (outcome,) = of(frames(client), "disposition")
+    assert (outcome.first, outcome.state) == (1, ACCEPTED)
+
+
+@pytest.mark.parametrize("empties", [1, 2])
+def test_an_empty_first_frame_is_passed_on_when_octets_follow(world, empties):
+    router, container, client = world
+    sending(world)
+    frames(container.peer)
+    state = Described(ULong(0x34), [b"txn"])
+    client.feed(empty(7, more=True, state=state, batchable=True))
+    client.feed(say("transfer", handle=0, more=True) * (empties - 1))
+    router.settle()
+    assert frames(container.peer) == []
+    client.feed(say("transfer", handle=0, more=True, payload=b"abc"))
+    client.feed(say("transfer", handle=0, payload=b"def", delivery_id=7))
+    router.settle()
+    first, *others = of(frames(container.peer), "transfer")
+    assert (first.delivery_tag, first.message_format, first.state, first.batchable) == (b"e7", 7, state, True)
+    assert first.payload + b"".join(each.payload for each in others) == b"abcdef"
+    container.say("disposition", role=True, first=first.delivery_id, settled=True, state=ACCEPTED)
+    (outcome,) = of(frames(client), "disposition")
+    assert (outcome.first, outcome.settled, outcome.state) == (7, True, ACCEPTED)
+
+
+def test_settled_before_the_first_octet(world):
+    router, container, client = world
+    sending(world)
+    frames(container.peer)
+    client.feed(empty(0, more=True) + settle(0, role=False))
+    client.feed(say("transfer", handle=0, payload=b"abc"))
+    router.settle()
+    (seen,) = of(frames(container.peer), "transfer")
+    assert (seen.payload, seen.settled) == (b"abc", True)
+
+
+@pytest.mark.parametrize("how", ["abort", "detach", "lose"])
+def test_what_ends_before_its_first_octet_was_never_there(world, how):
+    router, container, client = world
+    sending(world, credit=3)
+    frames(client)
+    client.feed(empty(0, more=True))
+    if how == "lose":
+        client.lose()
+    else:
+        client.feed(say("transfer", handle=0, aborted=True) if how == "abort" else say("detach", handle=0))
+    router.settle()
+    heard = frames(container.peer)
+    assert of(heard, "transfer") == []
+    if how == "abort":
+        (credit,) = frames(client)
+        assert (credit.name, credit.delivery_count, credit.link_credit) == ("flow", 1, 3)
+    else:
+        assert heard[-1].name == "detach"
+
+
+def test_a_delivery_that_is_resumed_may_be_empty(world):
+    """Nothing of it is missing: the frame says what became of it."""
+    router, container, client = world
+    sending(world)
+    frames(container.peer)
+    client.feed(empty(0, resume=True, state=ACCEPTED, settled=True))
+    router.settle()
+    (seen,) = of(frames(container.peer), "transfer")
+    assert (seen.resume, seen.state, seen.settled, seen.payload) == (True, ACCEPTED, True, b"")
+
+
+def test_a_tag_that_is_too_long_is_refused_and_its_credit_given_back(world):
+    router, container, client = world
+    sending(world, credit=3)
+    frames(client)
+    tag = b"t" * 33
+    client.feed(say("transfer", payload=message(b"x"), handle=0, delivery_id=0, delivery_tag=tag, message_format=0))
+    router.settle()
+    assert of(frames(container.peer), "transfer") == []
+    refused, credit = frames(client)
+    assert (refused.settled, refused.state.value[0].value[1]) == (True, "delivery tag length exceeded")
+    assert (credit.delivery_count, credit.link_credit) == (1, 3)
+
+
+def test_a_refusal_of_the_container_reaches_the_client(world):
+    _, container, client = world
+    client.feed(producer(0, "queue.a"))
+    container.accept(target=None)
+    error = Described(ULong(0x1D), [Symbol("amqp:not-found"), "no queue"])
+    container.say("detach", handle=40, closed=True, error=error)
+    attach, detach = frames(client)
+    assert attach.target is None
+    assert (detach.closed, detach.error.value) == (True, ["amqp:not-found", "no queue"])
+
+
+def test_detaches_that_cross(world):
+    router, container, client = world
+    sending(world)
+    frames(client)
+    frames(container.peer)
+    client.feed(say("detach", handle=0, closed=True))
+    container.peer.feed(say("detach", channel=ROUTED, handle=40, closed=True))
+    router.settle()
+    assert [frame.name for frame in frames(client)] == ["detach"]
+    assert [frame.name for frame in frames(container.peer)] == ["detach"]
+
+
+def test_a_client_that_detaches_before_the_container_has_answered(world):
+    router, container, client = world
+    client.feed(producer(0, "queue.a") + say("detach", handle=0, closed=True))
+    router.settle()
+    attach = container.accept()
+    container.say("detach", handle=40 + attach.handle, closed=True)
+    assert [frame.name for frame in frames(client)] == ["attach", "detach"]
+
+
+@pytest.mark.parametrize("moment", ["at once", "answered"])
+def test_a_client_that_goes_before_it_is_answered(world, moment):
+    router, container, client = world
+    client.feed(producer(0, "queue.a"))
+    if moment == "answered":
+        router.settle()
+    client.lose()
+    router.settle()
+    names = [frame.name for frame in frames(container.peer)]
+    assert names in ([], ["begin"], ["begin", "attach", "detach"])
+
+
+def test_a_subscription_outlives_its_client(world):
+    router, container, client = world
+    durable = Described(ULong(0x28), ["queue.a", None, Symbol("never")])
+    client.feed(say("attach", name="sub", handle=0, role=True, source=durable, target=target()))
+    container.accept()
+    client.lose()
+    router.settle()
+    (detach,) = of(frames(container.peer), "detach")
+    assert (detach.closed or False, detach.error.value[1]) == (False, LOST)
+
+
+def test_attaches_take_turns_over_containers(world):
+    router, container, client = world
+    other = Container(router, 0)
+    for number in range(4):
+        client.feed(producer(number, "queue.a"))
+    router.settle()
+    for each in (container, other):
+        heard = frames(each.peer)
+        assert len(of(heard, "attach")) == 1  # for all the router knows, the container allows one
+        (opened,) = of(heard, "begin")
+        each.say("begin", remote_channel=opened.channel, next_outgoing_id=0, incoming_window=9, outgoing_window=9)
+        assert len(of(frames(each.peer), "attach")) == 1
+
+
+def test_external_prefixes(world):
+    router, container, client = world
+    route = link_route("in", "ext", delete_prefix="ext.", add_prefix="jms.")
+    router.core.link_routes.replace((route,))
+    client.feed(producer(0, "ext.q"))
+    attach = container.accept()
+    assert attach.target.value[0] == "jms.q"
+    (answer,) = frames(client)
+    assert answer.target.value[0] == "ext.q"
+
+
+def test_a_coordinator_is_a_link_route_of_its_own(world):
+    router, container, client = world
+    coordinator = Described(ULong(0x30), [Symbol("amqp:local-transactions")])
+    attach = say(
+        "attach", name="c", handle=0, role=False, source=source(), target=coordinator, initial_delivery_count=0
+    )
+    client.feed(attach)
+    router.settle()
+    assert frames(client)[1].error.value[0] == "amqp:precondition-failed"
+    client.feed(say("detach", handle=0, closed=True))
+    router.core.link_routes.replace((link_route("in", "$coordinator"),))
+    client.feed(attach)
+    assert container.accept().target == coordinator
+
+
+def test_a_worker_that_dies_ends_the_other_end(routers):
+    router = routers(workers=2)
+    router.core.link_routes.replace((link_route("in"),))
+    container = Container(router, 1)
+    client = router.connect(0)
+    client.feed(start())
+    sending((router, container, client))
+    frames(client)
+    router.lose_worker()
+    router.settle()
+    (detach,) = frames(client)
+    assert (detach.closed, detach.error.value[1]) == (True, LOST)
+
+
+class LateWorker(InProcessWorker):
+    """A worker whose deltas come behind the messages that rely on them: they have a socket of their own."""
+
+    def __init__(self, router, number):
+        super().__init__(router, number)
+        self.held = []
+
+    def on_delta(self, epoch, ops):
+        self.held.append((epoch, ops))
+
+    def release(self):
+        for delta in self.held:
+            super().on_delta(*delta)
+
+
+@pytest.mark.parametrize("late", ["container", "client"])
+@pytest.mark.parametrize("gone", [False, True])
+def test_an_order_that_overtakes_the_delta_of_the_other_worker(routers, late, gone):
+    router = routers(workers=2, worker_types=(InProcessWorker, LateWorker))
+    router.core.link_routes.replace((link_route("in"),))
+    container = Container(router, 1 if late == "container" else 0)
+    client = router.connect(0 if late == "container" else 1)
+    client.feed(start())
+    router.settle()
+    frames(client)
+    client.feed(producer(0, "queue.a"))
+    router.settle()
+    assert frames(client) == []
+    if gone:
+        client.lose()
+        router.settle()
+    router.workers[1].release()
+    if gone:
+        router.settle()
+        assert of(frames(container.peer), "attach") == []
+    else:
+        container.accept()
+        (answer,) = of(frames(client), "attach")
+        assert answer.target is not None
+
+
+def test_a_delivery_settled_by_its_last_frame_while_the_rest_waits(world):
+    router, container, client = world
+    sending(world)
+    client.feed(first_part())
+    router.settle()
+    (first,) = of(frames(container.peer), "transfer")
+    container.say("flow", next_incoming_id=0, incoming_window=0, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
+    client.feed(say("transfer", payload=b"def", handle=0, settled=True))
+    router.settle()
+    container.say("flow", next_incoming_id=1, incoming_window=9, next_outgoing_id=0, outgoing_window=0x7FFFFFFF)
+    (last,) = of(frames(container.peer), "transfer")
+    assert (last.payload, last.settled) == (b"def", True)
+    frames(client)
+    container.say("disposition", role=True, first=first.delivery_id, settled=True, state=ACCEPTED)
+    assert of(frames(client), "disposition") == []
+
+
+def test_what_nobody_can_read_is_not_relayed(world):
+    router, container, client = world
+    sending(world)
+    frames(container.peer)
+    broken = Raw(b"\x00\x53\x25\xc0\x06\x01\xa1\x03\x92\x92\x92")
+    client.feed(say("transfer", payload=b"x", handle=0, delivery_id=0, delivery_tag=b"t", state=broken))
+    router.settle()
+    assert of(frames(client), "close")[0].error.value[0] == "amqp:decode-error"
+    assert [frame.name for frame in frames(container.peer)] == ["detach"]
+
+
+def test_a_delivery_state_longer_than_a_frame_of_the_peer_goes_on_as_its_kind(world):
+    router, container, client = world
+    short = router.connect(container.peer.worker.setup.worker, "broker")
+    container.peer.lose()
+    router.settle()
+    container.peer = short
+    short.feed(AMQP_HEADER + say("open", container_id="broker", max_frame_size=512))
+    router.settle()
+    frames(short)
+    sending(world)
+    state = Described(ULong(0x25), [Described(ULong(0x1D), [Symbol("c"), "why " * 200])])
+    client.feed(
+        say("transfer", payload=message(b"one"), handle=0, delivery_id=0, delivery_tag=b"t", message_format=0,
+            state=state)
+    )  # fmt: skip
+    router.settle()
+    heard = of(frames(short), "transfer")
+    assert [frame.state for frame in heard] == [Described(ULong(0x25), [])]
+    assert b"".join(frame.payload for frame in heard) == message(b"one")

@@ -1,0 +1,565 @@
+"""The log: format of lines, levels, sinks, live changes, counters, kept lines, and several processes in one file."""
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.control.codec import encode
+from router.control.messages import Logged
+from router.log import (
+    ALL_LEVELS,
+    CRITICAL,
+    DEBUG,
+    ERROR,
+    INFO,
+    KEPT_LINES,
+    LEVEL_NAMES,
+    LEVELS,
+    MAX_TEXT,
+    MODULES,
+    NOTICE,
+    TRACE,
+    WARNING,
+    Clock,
+    Log,
+    LogError,
+    LogSettings,
+    ModuleSettings,
+    open_outputs,
+    parse_enable,
+)
+from router.log.log import MOST_REPEATS
+
+ROOT = Path(__file__).parents[4]
+INFO_AND_ABOVE = INFO | NOTICE | WARNING | ERROR | CRITICAL
+
+
+@pytest.fixture
+def make_log(tmp_path):
+    """Return a function that makes a log writing to a file: (log, function that returns the file's lines)."""
+    opened: list[Log] = []
+
+    def make(timestamp=False, **settings):
+        path = tmp_path / f"{len(opened)}.log"
+        default = ModuleSettings(timestamp=timestamp, output=str(path), **settings)
+        log = Log(LogSettings({"DEFAULT": default}))
+        opened.append(log)
+        return log, lambda: path.read_text().splitlines()
+
+    yield make
+    for log in opened:
+        log.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "mask"),
+    [
+        ("info", INFO),
+        ("info+", INFO_AND_ABOVE),
+        ("WARN+;i: deb", WARNING | ERROR | CRITICAL | INFO | DEBUG),
+        ("trace+", ALL_LEVELS),
+        ("critical+", CRITICAL),
+        ("none", 0),
+        ("", 0),
+        ("none, error", ERROR),
+        ("default", None),
+        ("d", None),
+        ("de", None),
+        ("info default", None),
+        ("n", 0),
+        ("not", NOTICE),
+        (" ,info,, error; ", INFO | ERROR),
+    ],
+)
+def test_enable(text, mask):
+    assert parse_enable(text) == mask
+
+
+@pytest.mark.parametrize("text", ["bogus", "info,bogus", "trace,bogus", "+", "info++", "infos", "info +", "3"])
+def test_enable_refuses(text):
+    expected = f"'{text}' is not a valid log level. Should be one of "
+    with pytest.raises(ValueError, match="is not a valid log level") as caught:
+        parse_enable(text)
+    assert str(caught.value) == expected + "{none, trace, debug, info, notice, warning, error, critical}."
+
+
+@given(st.sets(st.sampled_from(LEVEL_NAMES)), st.sampled_from([" ", ",", ";", ":", ", "]))
+def test_enable_combines(names, separator):
+    assert parse_enable(separator.join(names)) == sum(LEVELS[name] for name in names)
+
+
+def test_line_with_default_timestamp(make_log):
+    log, lines = make_log(timestamp=True)
+    before = time.time()
+    log.info("SERVER", "text")
+    match = re.fullmatch(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.(\d{6}) ([+-]\d{4}) SERVER \(info\) text", lines()[0])
+    assert match is not None
+    seconds = time.mktime(time.strptime(match.group(1), "%Y-%m-%d %H:%M:%S"))
+    assert before - 1 <= seconds + int(match.group(2)) / 1e6 <= time.time()
+
+
+@pytest.mark.parametrize("level", LEVEL_NAMES)
+def test_levels(make_log, level):
+    log, lines = make_log(mask=LEVELS[level])
+    for each in LEVEL_NAMES:
+        getattr(log, each)("AGENT", "by name")
+        log.write(LEVELS[each], "AGENT", "by bit")
+        assert log.enabled("AGENT", LEVELS[each]) == (each == level)
+    assert lines() == [f"AGENT ({level}) by name", f"AGENT ({level}) by bit"]
+
+
+def test_default_levels(make_log):
+    log, lines = make_log()
+    for level in LEVEL_NAMES:
+        getattr(log, level)("MAIN", "x")
+    assert lines() == [f"MAIN ({level}) x" for level in LEVEL_NAMES[2:]]
+
+
+def test_unknown_module(make_log):
+    log, _ = make_log()
+    with pytest.raises(KeyError):
+        log.info("NONE", "x")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "stamp"),
+    [
+        (None, "1970-01-01 00:16:40.000789 +0000"),
+        ("%T %%d", "00:16:40 789"),
+        ("%%06lu|%T", "000789|00:16:40"),
+        ("%T", "00:16:40"),
+        ("", ""),
+        ("%T 100%%%%", "00:16:40 100%"),
+        ("%%d %%%%", "789 %"),
+    ],
+)
+def test_timestamp_formats(pattern, stamp):
+    clock = Clock(pattern, utc=True)
+    clock.stamp(999_999_999_999)
+    assert clock.stamp(1000 * 10**9 + 789_999) == stamp
+
+
+@pytest.mark.starts
+def test_timestamps_in_local_time_or_utc():
+    program = (
+        "import time; time.tzset(); from router.log import Clock; "
+        "print(Clock(None, False).stamp(0)); print(Clock(None, True).stamp(0))"
+    )
+    environment = {**os.environ, "TZ": "XXX-03:30", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["1970-01-01 03:30:00.000000 +0330", "1970-01-01 00:00:00.000000 +0000"]
+
+
+def test_source(make_log):
+    log, lines = make_log(source=True)
+    log.info("SERVER", "text")
+    number = sys._getframe().f_lineno - 1
+    assert lines() == [f"SERVER (info) text ({__file__}:{number})"]
+
+
+@pytest.mark.parametrize("character", ["a", "é", "€", "😀"])
+def test_long_text_is_cut(make_log, character):
+    log, lines = make_log()
+    log.info("SERVER", character * 3000)
+    size = len(character.encode())
+    assert lines() == ["SERVER (info) " + character * (MAX_TEXT // size)]
+    assert log.recent()[-1].text == character * (MAX_TEXT // size)
+
+
+def test_text_that_is_not_unicode(make_log):
+    log, lines = make_log()
+    log.info("SERVER", "\ud800")
+    assert lines() == ["SERVER (info) \\ud800"]
+
+
+def test_text_cannot_forge_lines(make_log):
+    log, lines = make_log()
+    text = "a\nSERVER (info) forged\r\x1b[2J\x9b\0\tb\n  already indented"
+    log.info("SERVER", text)
+    expected = ["SERVER (info) a", " SERVER (info) forged\\x0d\\x1b[2J\\x9b\\x00\tb", "  already indented"]
+    assert lines() == expected
+    assert log.recent()[-1].text == text
+
+
+@pytest.mark.starts
+def test_standard_streams():
+    program = (
+        "from router.log import *; m = ModuleSettings\n"
+        "log = Log(LogSettings({'DEFAULT': m(timestamp=False), 'AGENT': m(output='stdout')}))\n"
+        "log.info('SERVER', 'to stderr'); log.info('AGENT', 'to stdout')"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("AGENT (info) to stdout\n", "SERVER (info) to stderr\n")
+
+
+def test_modules_inherit_from_default(tmp_path):
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    modules = {
+        "DEFAULT": ModuleSettings(mask=DEBUG, timestamp=False, output=a),
+        "AGENT": ModuleSettings(mask=ERROR),
+        "SERVER": ModuleSettings(output=b),
+    }
+    log = Log(LogSettings(modules))
+    for module in ("AGENT", "SERVER", "ROUTER", "MAIN"):
+        log.debug(module, "d")
+        log.error(module, "e")
+    log.close()
+    assert Path(a).read_text() == "AGENT (error) e\nROUTER (debug) d\nMAIN (debug) d\n"
+    assert Path(b).read_text() == "SERVER (debug) d\n"
+
+
+def test_append_and_relative_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("x.log").write_text("before\n")
+    log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output="x.log")}))
+    log.info("SERVER", "after")
+    log.close()
+    assert Path("x.log").read_text() == "before\nSERVER (info) after\n"
+
+
+def test_change_while_running(make_log, tmp_path):
+    log, lines = make_log()
+    log.debug("SERVER", "one")
+    descriptors = len(os.listdir("/proc/self/fd"))
+    other = tmp_path / "other"
+    settings = LogSettings({"DEFAULT": ModuleSettings(mask=DEBUG, timestamp=True, output=str(other))}, "T%%d", utc=True)
+    log.apply(settings)
+    log.debug("SERVER", "two")
+    assert lines() == []
+    assert re.fullmatch(r"T\d+ SERVER \(debug\) two\n", other.read_text())
+    assert len(os.listdir("/proc/self/fd")) == descriptors  # the old file is closed
+    assert log.settings == settings
+
+
+@pytest.mark.parametrize("output", ["", "/", "/nonexistent/x", "a\0b"])
+def test_bad_file_changes_nothing(make_log, tmp_path, output):
+    log, lines = make_log()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    modules = {
+        "DEFAULT": ModuleSettings(mask=TRACE, output=str(tmp_path / "new")),
+        "AGENT": ModuleSettings(output=output),
+    }
+    with pytest.raises(LogError, match="Failed to open log file") as caught:
+        log.apply(LogSettings(modules))
+    assert str(caught.value) == f"Failed to open log file '{output}'"
+    log.info("AGENT", "as before")
+    assert lines() == ["AGENT (info) as before"]
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_bad_timestamp_format_changes_nothing(make_log):
+    log, lines = make_log()
+    with pytest.raises(LogError, match="Invalid timestampFormat"):
+        log.apply(LogSettings(timestamp_format="a\0"))
+    log.info("AGENT", "as before")
+    assert lines() == ["AGENT (info) as before"]
+
+
+def test_settings_travel_as_plain_values():
+    modules = {"DEFAULT": ModuleSettings(3, True, None, "x"), "AGENT": ModuleSettings()}
+    settings = LogSettings(modules, "%T", utc=True)
+    plain = settings.to_dict()
+    assert plain["modules"]["DEFAULT"] == [3, True, None, "x"]
+    assert LogSettings.from_dict(plain) == settings
+
+
+def test_counters_count_every_call(make_log):
+    log, _ = make_log(mask=0)
+    log.info("SERVER", "x")
+    log.write(TRACE, "SERVER", "x")
+    log.critical("SERVER", "x")
+    log.critical("SERVER", "x")
+    counters = log.counters()
+    assert counters["SERVER"] == {
+        "trace": 1, "debug": 0, "info": 1, "notice": 0, "warning": 0, "error": 0, "critical": 2,
+    }  # fmt: skip
+    assert set(counters) == {*MODULES, "MAIN", "DISPLAYNAME"}
+    assert sum(sum(levels.values()) for levels in counters.values()) == 4
+
+
+def test_news_of_another_log(make_log):
+    (mine, _), (other, _) = make_log(), make_log()
+    told = []
+    other.on_line = lambda: told.append(1)
+    other.info("SERVER", "before")
+    mine.add_news(*other.take_news())
+    other.info("SERVER", "one")
+    other.debug("AGENT", "not written")
+    other.error("SERVER", "two")
+    mine.info("SERVER", "own")
+    mine.add_news(*other.take_news())
+    assert len(told) == 3
+    assert [entry.text for entry in mine.recent()] == ["before", "own", "one", "two"]
+    assert mine.counters()["SERVER"]["info"] == 3
+    assert mine.counters()["SERVER"]["error"] == 1
+    assert mine.counters()["AGENT"]["debug"] == 1
+    assert other.take_news() == ({}, [])
+    with pytest.raises(KeyError):
+        mine.add_news({"NONE": [0] * 7}, [])
+
+
+def test_files_are_opened_anew(tmp_path):
+    path = tmp_path / "router.log"
+    log = Log(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
+    log.info("SERVER", "before")
+    path.rename(tmp_path / "old")
+    log.info("SERVER", "between")
+    log.reopen()
+    log.info("SERVER", "after")
+    assert "after" in path.read_text()
+    assert "between" in (tmp_path / "old").read_text()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    log.reopen()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(LogError):
+        log.reopen()
+    log.info("SERVER", "goes on where it was")
+    log.close()
+
+
+def test_a_fifo_that_nobody_reads_is_refused(make_log, tmp_path):
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    log, lines = make_log()
+    with pytest.raises(LogError, match="Failed to open log file"):
+        log.apply(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
+    log.info("AGENT", "as before")
+    assert lines() == ["AGENT (info) as before"]
+
+
+def test_a_fifo_that_is_not_read_fast_enough_loses_lines(make_log, tmp_path):
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log, _ = make_log()
+    log.apply(LogSettings({"DEFAULT": ModuleSettings(output=str(path), timestamp=False)}))
+    text = "x" * 1000
+    for _ in range(200):
+        log.info("AGENT", text)
+    written = b""
+    with contextlib.suppress(BlockingIOError):
+        while octets := os.read(reader, 65536):
+            written += octets
+    log.info("AGENT", "again")
+    *whole, last, report = (written + os.read(reader, 65536)).decode().splitlines()
+    assert last == "AGENT (info) again"
+    assert whole == [f"AGENT (info) {text}"] * len(whole)
+    assert report == f"ERROR (warning) {200 - len(whole)} log lines before the one above were lost"
+    os.close(reader)
+    log.close()
+
+
+@pytest.fixture
+def daemon(tmp_path, monkeypatch):
+    """The socket of a daemon for the system's log."""
+    path = str(tmp_path / "syslog")
+    monkeypatch.setattr("router.log.sinks.SYSLOG_PATH", path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        made.bind(path)
+        made.setblocking(False)
+        yield made
+
+
+def to_syslog(make_log):
+    log, _ = make_log()
+    log.apply(LogSettings({"DEFAULT": ModuleSettings(output="syslog")}))
+    return log
+
+
+def test_syslog(make_log, daemon):
+    to_syslog(make_log).error("AGENT", "text")
+    found = daemon.recv(4096).decode()
+    assert re.fullmatch(rf"<27>\w{{3}} [ \d]\d \d\d:\d\d:\d\d \S+\[{os.getpid()}\]: AGENT \(error\) text", found)
+
+
+def test_a_syslog_daemon_that_does_not_read_loses_lines(make_log, daemon):
+    log = to_syslog(make_log)
+    for number in range(2000):
+        log.info("AGENT", f"{number} {'x' * 500}")
+    taken = []
+    with contextlib.suppress(BlockingIOError):
+        while line := daemon.recv(4096):
+            taken.append(line)
+    assert 0 < len(taken) < 2000
+    log.info("AGENT", "again")
+    assert daemon.recv(4096).endswith(b": AGENT (info) again")
+    lost = b": ERROR (warning) %d log lines before the one above were lost" % (2000 - len(taken))
+    assert daemon.recv(4096).endswith(lost)
+
+
+def test_a_syslog_daemon_that_comes_and_goes(make_log, daemon, tmp_path):
+    log = to_syslog(make_log)
+    log.info("AGENT", "first")
+    daemon.close()
+    log.info("AGENT", "lost")
+    path = tmp_path / "syslog"
+    path.unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        log.info("AGENT", "second")
+        with listening.accept()[0] as taken:
+            taken.settimeout(10)
+            received = taken.recv(4096)
+            while received.count(b"\0") < 2:
+                received += taken.recv(4096)
+    second, lost, rest = received.split(b"\0")
+    assert second.endswith(b"AGENT (info) second")
+    assert lost.endswith(b"1 log lines before the one above were lost")
+    assert rest == b""
+
+
+def test_outputs_that_were_opened_before(make_log, tmp_path):
+    log, _ = make_log()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    settings = LogSettings({"DEFAULT": ModuleSettings(output=first)})
+    assert log.missing(settings) == {first}
+    log.apply(settings, open_outputs([first, second]))
+    assert log.missing(settings) == set()
+    assert log.files == [first]
+    log.info("AGENT", "there")
+    assert "there" in (tmp_path / "first").read_text()
+    with pytest.raises(LogError):
+        log.apply(LogSettings(timestamp_format="a\0"), open_outputs([second]))
+    assert len(os.listdir("/proc/self/fd")) == descriptors, "what is not needed is closed"
+
+
+def test_kept_lines(make_log):
+    log, _ = make_log()
+    log.debug("SERVER", "not written, not kept")
+    for number in range(KEPT_LINES + 5):
+        log.info("SERVER", str(number))
+    assert [entry.text for entry in log.recent()] == [str(number) for number in range(5, KEPT_LINES + 5)]
+    assert [entry.text for entry in log.recent(2)] == [str(KEPT_LINES + 3), str(KEPT_LINES + 4)]
+    assert log.recent(0) == []
+    last = log.recent(1)[0].as_list()
+    assert last[:4] == ["SERVER", "info", str(KEPT_LINES + 4), __file__]
+    assert isinstance(last[4], int)
+    assert abs(last[5] - time.time()) < 60
+
+
+def test_file_that_cannot_be_written(capfd):
+    full = "/dev/full"
+    log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=full)}))
+    log.info("SERVER", "one")
+    log.info("SERVER", "two")
+    assert capfd.readouterr().err == "log file '/dev/full' cannot be written: No space left on device\n"
+    assert [entry.text for entry in log.recent()] == ["one", "two"]
+
+
+def test_lost_lines_are_told_when_writing_works_again(tmp_path, capfd):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=str(path))}))
+    os.close(reader)
+    log.info("SERVER", "lost")
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log.info("SERVER", "back")
+    expected = "SERVER (info) back\nERROR (warning) 1 log lines before the one above were lost\n"
+    assert os.read(reader, 1000).decode() == expected
+    os.close(reader)
+    assert "cannot be written: Broken pipe" in capfd.readouterr().err
+
+
+def test_what_comes_again_and_again_is_counted(make_log, monkeypatch):
+    now, later = [100.0], []
+    monkeypatch.setattr("router.log.log.time.monotonic", lambda: now[0])
+    log, lines = make_log()
+    log.later = lambda seconds, action: later.append((now[0] + seconds, action))
+
+    def run():
+        now[0], action = later.pop(0)
+        action()
+
+    for number in range(5):
+        log.repeated(ERROR, "SERVER", "a", f"a {number}")
+    log.repeated(CRITICAL, "SERVER", "b", "b\n Traceback")
+    assert lines() == ["SERVER (error) a 0", "SERVER (critical) b", " Traceback"]
+    run()
+    run()
+    assert lines()[3:] == ["SERVER (error) 4 more of this kind in 10 seconds, the last: a 4"]
+    log.repeated(ERROR, "SERVER", "a", "a 5")
+    log.repeated(CRITICAL, "SERVER", "b", "b again")  # its first for ten seconds
+    run()
+    run()
+    run()
+    assert lines()[4:] == ["SERVER (critical) b again",
+                                  "SERVER (error) 1 more of this kind in 10 seconds, the last: a 5"]  # fmt: skip
+    assert not later  # nobody wakes up for what has ended
+    log.repeated(ERROR, "SERVER", "a", "a 6")
+    assert lines()[-1] == "SERVER (error) a 6"
+    assert log.counters()["SERVER"]["error"] == 7
+
+
+def test_kinds_of_what_comes_again_are_bounded(make_log):
+    log, lines = make_log()
+    for number in range(2 * MOST_REPEATS):
+        log.repeated(ERROR, "SERVER", f"kind {number}", f"text {number}")
+    log.repeated(ERROR, "SERVER", "kind 0", "text 0 again")
+    assert len(lines()) == MOST_REPEATS + 1
+    log.close()
+    assert len(lines()) == MOST_REPEATS + 3  # what was counted is told at the end
+
+
+def test_syslog_has_no_timestamp(daemon):
+    log = Log(LogSettings({"DEFAULT": ModuleSettings(mask=ALL_LEVELS, timestamp=True, output="syslog")}))
+    log.trace("SERVER", "a\0b")
+    log.error("SERVER", "c")
+    log.close()
+    sent = [daemon.recv(4096) for _ in range(2)]
+    assert [line[:4] for line in sent] == [b"<31>", b"<27>"]
+    assert [line.partition(b"]: ")[2] for line in sent] == [b"SERVER (trace) a\\x00b", b"SERVER (error) c"]
+
+
+WRITER = """
+import sys
+from router.log import Log, LogSettings, ModuleSettings
+path, name, count = sys.argv[1:]
+log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=path)}))
+sys.stdin.read()  # until both are there
+for number in range(int(count)):
+    log.info("SERVER", f"{name} {number} " + name * (number % 2000))
+"""
+
+
+@pytest.mark.starts
+def test_two_processes_share_a_file(tmp_path):
+    path, count = tmp_path / "shared.log", 3000
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    writers = []
+    for name in "ab":
+        command = [sys.executable, "-c", WRITER, str(path), name, str(count)]
+        writers.append(subprocess.Popen(command, stdin=subprocess.PIPE, env=environment))
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.close()
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    lines = path.read_text().splitlines()
+    for name in "ab":
+        expected = [f"SERVER (info) {name} {number} " + name * (number % 2000) for number in range(count)]
+        assert [line for line in lines if line.startswith(f"SERVER (info) {name} ")] == expected
+    assert len(lines) == 2 * count
+
+
+def test_half_of_a_surrogate_pair_is_written_kept_and_told_as_an_escape(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = Log(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
+    log.info("SERVER", "a\ud800b")
+    log.close()
+    assert path.read_text().rstrip().endswith("a\\ud800b")
+    assert [entry.text for entry in log.recent()] == ["a\\ud800b"]
+    assert encode([Logged(*log.take_news())])

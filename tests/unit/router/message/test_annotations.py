@@ -1,0 +1,104 @@
+"""Scan of the first sections, and annotations on their way out, against a decoder of everything."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from router.message.annotations import rewritten
+from router.message.sections import scan_dict
+
+from tests.peer.codec import encode
+from tests.peer.types import Described, Map, Symbol, UByte, ULong
+from tests.unit.engine.talk import sections
+
+ROUTER = "x-opt-qd."
+text = st.text(st.characters(min_codepoint=32, max_codepoint=400), max_size=300)
+user_key = st.sampled_from(["a", "x-opt-qd", "x-opt-other", "X-OPT-QD.to"]).map(Symbol)
+user_pair = st.tuples(user_key, st.one_of(text, st.integers(0, 1 << 40), st.just([1, "x"]), st.none()))
+router_pair = st.one_of(
+    st.tuples(st.just(Symbol("x-opt-qd.to")), text),
+    st.tuples(st.just(Symbol("x-opt-qd.ingress")), text),
+    st.tuples(st.just(Symbol("x-opt-qd.trace")), st.lists(text, max_size=5)),
+    st.tuples(st.just(Symbol("x-opt-qd.phase")), st.integers(0, 9)),
+)
+pairs = st.lists(st.one_of(user_pair, router_pair), max_size=8)
+header = st.one_of(st.none(), st.lists(st.one_of(st.none(), st.booleans()), max_size=1), st.just([True, UByte(7)]))
+
+
+def made(head, delivery, annotations, properties, body):
+    octets = b"" if head is None else encode(Described(ULong(0x70), head))
+    octets += encode(Described(ULong(0x71), {Symbol("d"): delivery})) if delivery is not None else b""
+    octets += encode(Described(ULong(0x72), Map(annotations))) if annotations is not None else b""
+    octets += encode(Described(ULong(0x73), properties)) if properties is not None else b""
+    return octets + encode(Described(ULong(0x75), body))
+
+
+def kept(annotations):
+    """The pairs of users, in their order."""
+    return [(key, value) for key, value in annotations or [] if not key.startswith(ROUTER)]
+
+
+messages = st.tuples(
+    header,
+    st.one_of(st.none(), text),
+    st.one_of(st.none(), pairs),
+    st.one_of(
+        st.none(), st.tuples(st.none(), st.none(), st.one_of(st.none(), text), st.one_of(st.none(), text)).map(list)
+    ),
+    st.binary(max_size=100),
+)
+
+
+@given(messages)
+def test_what_scan_finds(parts):
+    head, _, annotations, properties, _ = parts
+    result, found = scan_dict(made(*parts))
+    assert result == 0
+    assert found["priority"] == (
+        7 if head == [True, UByte(7)] else -1 if head is None or len(head) < 2 else found["priority"]
+    )
+    for index, name in ((2, "to"), (3, "subject")):
+        expected = properties[index].encode() if properties is not None and properties[index] is not None else None
+        assert found[name] == expected
+    assert found["pairs"] == len(kept(annotations))
+    assert found["router"] == any(key.startswith(ROUTER) for key, _ in annotations or [])
+    last = {str(key): value for key, value in annotations or []}
+    assert found["phase"] == last.get("x-opt-qd.phase", 0)
+    trace = last.get("x-opt-qd.trace")
+    assert found["trace"] == (encode(trace) if trace is not None else None)
+
+
+@given(messages)
+def test_stripped(parts):
+    head, delivery, annotations, properties, body = parts
+    users = kept(annotations)
+    assert rewritten(made(*parts)) == made(head, delivery, users or None, properties, body)
+
+
+@given(messages, text, st.integers(0, 9))
+def test_annotated(parts, to, phase):
+    head, delivery, annotations, properties, body = parts
+    out = sections(rewritten(made(*parts), router=True, honour=True, to=encode(to), phase=phase))
+    written = next(value for code, value in out if code == 0x72)
+    items = list(written.pairs)
+    users = kept(annotations)
+    assert [encode(part) for pair in items[: len(users)] for part in pair] == [
+        encode(part) for pair in users for part in pair
+    ]
+    added = dict(items[len(users) :])
+    last = {str(key): value for key, value in annotations or []}
+    assert added["x-opt-qd.to"] == to
+    assert added.get("x-opt-qd.phase", 0) == phase
+    assert added["x-opt-qd.ingress"] == last.get("x-opt-qd.ingress", added["x-opt-qd.ingress"])
+    assert list(added["x-opt-qd.trace"])[:-1] == last.get("x-opt-qd.trace", [])
+    assert [(code, value) for code, value in out if code != 0x72] == sections(
+        made(head, delivery, None, properties, body)
+    )
+
+
+@given(messages, st.data())
+def test_a_message_that_is_cut_is_never_taken_for_whole_sections(parts, data):
+    octets = made(*parts)
+    whole = scan_dict(octets)[1]
+    end = data.draw(st.integers(0, len(octets)))
+    result, found = scan_dict(octets[:end])
+    if result == 0:
+        assert found == whole

@@ -1,0 +1,26 @@
+"""Vhosts for tests."""
+
+import json
+from typing import Any
+
+from router.config.entities import Configuration
+from router.config.load import load_text
+from router.policy.rules import VhostRules, Vhosts
+
+
+def configuration(*vhosts: dict[str, Any], **policy: Any) -> Configuration:
+    """A configuration with vhosts of these attributes."""
+    sections = [["policy", {"enableVhostPolicy": True, **policy}], *(["vhost", vhost] for vhost in vhosts)]
+    return load_text("x.json", json.dumps(sections))
+
+
+def vhosts(*attributes: dict[str, Any], **policy: Any) -> Vhosts:
+    """The rules of vhosts."""
+    found = configuration(*attributes, **policy)
+    return Vhosts(found.policy, found.vhosts)
+
+
+def vhost(groups: dict[str, Any], **attributes: Any) -> VhostRules:
+    """The rules of one vhost, `v`."""
+    (found,) = vhosts({"hostname": "v", "groups": groups, **attributes})
+    return found

@@ -1,0 +1,140 @@
+"""`sluice policy explain`: allowed or denied, and by which line of which file."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from router.cli.policy import DENIED, main
+
+FILE = """policy {
+    enableVhostPolicy: yes
+    policyDir: DIRECTORY
+}
+listener {
+    port: amqp
+    name: tenants
+    policyVhost: shop
+}
+vhost {
+    hostname: shop
+    aliases: store
+    allowUnknownUser: yes
+    groups: {
+        admins: {
+            users: alice
+            remoteHosts: 10.0.0.1-10.0.0.9, 127.0.0.1
+            sources: *
+            targets: orders*, all-${user}
+            allowAnonymousSender: true
+        },
+        $default: {
+            remoteHosts: *
+            sourcePattern: ${user}.#
+        }
+    }
+}
+vhost {
+    hostname: closed
+    allowUnknownUser: no
+}
+"""
+OTHER = '[["vhost", {"hostname": "other",\n "groups": {\n  "all": {"users": "*",\n   "targets": "a"}}}]]'
+
+
+@pytest.fixture
+def ask(tmp_path, capsys):
+    """Asks; the answers as (allowed, why, file, line), and the exit code."""
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "other.json").write_text(OTHER)
+    path = tmp_path / "x.conf"
+    path.write_text(FILE.replace("DIRECTORY", str(tmp_path / "policies")))
+
+    def asked(*words: str) -> tuple[list[tuple[bool, str, str, int]], int]:
+        code = main(["explain", "-c", str(path), "--json", *words])
+        found = json.loads(capsys.readouterr().out)
+        return [(each["allowed"], each["why"], Path(each["file"]).name, each["line"]) for each in found], code
+
+    return asked
+
+
+def test_a_group_that_the_token_names(ask):
+    found, code = ask("--user", "carol", "--vhost", "shop", "--group", "admins", "--send", "orders")
+    assert found[0][:2] == (True, "vhost 'shop', group 'admins' by the token: remoteHosts '127.0.0.1'")
+    assert (found[1][1], code) == ("group 'admins': targets has 'orders*'", 0)
+
+
+def test_what_is_allowed(ask):
+    words = ("--user", "alice", "--vhost", "store", "--host", "10.0.0.5")
+    found, code = ask(*words, "--send", "orders-1", "--send", "all-alice", "--receive", "x", "--anonymous")
+    opened = "vhost 'shop' by its alias 'store', group 'admins' by its users: remoteHosts '10.0.0.1-10.0.0.9'"
+    assert found == [
+        (True, opened, "x.conf", 17),
+        (True, "group 'admins': targets has 'orders*'", "x.conf", 19),
+        (True, "group 'admins': targets has 'all-${user}'", "x.conf", 19),
+        (True, "group 'admins': sources has '*'", "x.conf", 18),
+        (True, "group 'admins': allowAnonymousSender is set", "x.conf", 20),
+    ]
+    assert code == 0
+
+
+def test_what_is_denied(ask):
+    found, code = ask("--user", "bob", "--vhost", "shop", "--send", "x", "--receive", "bob", "--receive", "y",
+                      "--anonymous", "--dynamic")  # fmt: skip
+    assert found == [
+        (True, "vhost 'shop', group '$default' by allowUnknownUser: remoteHosts '*'", "x.conf", 23),
+        (False, "group '$default': targets is not set", "x.conf", 22),
+        (True, "group '$default': sourcePattern has '${user}.#'", "x.conf", 24),
+        (False, "group '$default': sourcePattern has nothing that allows it", "x.conf", 24),
+        (False, "group '$default': allowAnonymousSender is not set", "x.conf", 22),
+        (False, "group '$default': allowDynamicSource is not set", "x.conf", 22),
+    ]
+    assert code == DENIED
+
+
+@pytest.mark.parametrize(
+    ("words", "why", "file", "line"),
+    [
+        (["--vhost", "none"], "no vhost has this name or alias, and there is no default vhost '$default'", "x.conf", 1),
+        (["--vhost", "closed"], "vhost 'closed': the user is in none of its groups, and allowUnknownUser is not set",
+         "x.conf", 30),
+        (["--vhost", "shop", "--user", "alice", "--host", "10.0.1.1"],
+         "vhost 'shop', group 'admins' by its users: remoteHosts (10.0.0.1-10.0.0.9, 127.0.0.1) does not contain "
+         "10.0.1.1", "x.conf", 17),
+        (["--vhost", "other", "--no-user"], "vhost 'other', group 'all' of everybody: remoteHosts is not set",
+         "other.json", 3),
+    ],
+)  # fmt: skip
+def test_connections_that_are_denied(ask, words, why, file, line):
+    """Nothing is said about the links of a connection that there cannot be."""
+    assert ask(*words, "--send", "a") == ([(False, why, file, line)], DENIED)
+
+
+def test_the_vhost_of_a_listener(ask):
+    found, _ = ask("--listener", "tenants", "--vhost", "none", "--user", "alice")
+    assert found[0][0] is True
+
+
+def test_without_vhost_policy_everything_is_allowed(tmp_path, capsys):
+    path = tmp_path / "x.conf"
+    path.write_text("policy {\n    maxConnections: 3\n}\n")
+    assert main(["explain", "-c", str(path), "--send", "a"]) == 0
+    assert capsys.readouterr().out == (
+        "allowed: a connection of user 'anonymous' from 127.0.0.1 to vhost ''\n"
+        f"  enableVhostPolicy is not set: vhosts are not looked at, and everything is allowed ({path}:1)\n"
+    )
+
+
+def test_a_file_that_cannot_be_used(tmp_path, capsys):
+    path = tmp_path / "x.conf"
+    path.write_text("vhost {\n    hostname: v\n    maxConnections: -1\n}\n")
+    assert main(["explain", "-c", str(path)]) == 1
+    assert capsys.readouterr().err.startswith(f"{path}:3: Policy 'v' is invalid: ")
+    assert main(["explain", "-c", str(path / "none")]) == 1
+
+
+def test_a_listener_that_does_not_exist(tmp_path, capsys):
+    path = tmp_path / "x.conf"
+    path.write_text("router {\n}\n")
+    assert main(["explain", "-c", str(path), "--listener", "x"]) == 1
+    assert "there is no listener with the name 'x'" in capsys.readouterr().err

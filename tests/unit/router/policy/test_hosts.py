@@ -1,0 +1,78 @@
+"""Remote hosts: what a group's users may connect from (security.md P-14)."""
+
+import ipaddress
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.policy.hosts import HostError, HostRules, ask, known, names
+
+
+def rules(*specifications: str, **addresses: str) -> HostRules:
+    return HostRules(specifications, known(addresses))
+
+
+def test_any_host():
+    assert rules("*").allows("10.1.2.3")
+    assert rules("*").allows("::1")
+
+
+def test_no_host():
+    assert not rules().allows("10.1.2.3")
+
+
+def test_addresses_and_ranges():
+    found = rules("10.0.0.5", "10.0.0.10-10.0.1.3", "fe80::1-fe80::ff", "::1")
+    allowed = ["10.0.0.5", "10.0.0.10", "10.0.0.255", "10.0.1.3", "fe80::1", "fe80::80", "fe80::80%eth0", "::1"]
+    refused = ["10.0.0.4", "10.0.0.6", "10.0.0.9", "10.0.1.4", "fe80::", "fe80::100", "::2", "", "here"]
+    assert [host for host in allowed + refused if found.allows(host)] == allowed
+
+
+def test_families_never_match_each_other():
+    found = rules("here", here="127.0.0.1")
+    assert found.allows("127.0.0.1")
+    assert not found.allows("::1")
+    assert not found.allows("::7f00:1")
+
+
+@pytest.mark.parametrize(
+    ("specification", "text"),
+    [
+        ("10.0.0.2-10.0.0.1", "host specs in range must have lower numeric address first"),
+        ("10.0.0.2-::1", "mixed IPv4 and IPv6 host specs in range not allowed"),
+        ("10.0.0.2-10.0.0.3-10.0.0.4", "hostspec must contain 1 or 2 host names"),
+        ("", "HostStruct: '' is no host"),
+        ("10.0.0.2-", "HostStruct: '' is no host"),
+        ("nowhere", "HostStruct: 'nowhere' failed to resolve: 'unknown'"),
+    ],
+)
+def test_faults(specification, text):
+    with pytest.raises(HostError, match=f"^{text}"):
+        rules(specification)
+
+
+def test_names_to_be_resolved():
+    assert [*names(["*", "10.0.0.1", "a", "::1-b", "c - d"])] == ["a", "b", "c", "d"]
+
+
+def test_a_name_that_stands_for_several_addresses(monkeypatch):
+    answer = [(socket.AF_INET, 1, 6, "", ("10.0.0.1", 0)), (socket.AF_INET6, 1, 6, "", ("::1", 0, 0, 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answer)
+    with pytest.raises(HostError, match="'x' resolves to multiple IP addresses"):
+        ask("x")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answer[:1] * 3)
+    assert ask("x") == "10.0.0.1"
+
+
+NUMBERS = st.integers(0, 300)
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS)), NUMBERS)
+def test_ranges_are_the_sum_of_all(pairs, number):
+    def address(at: int) -> str:
+        return str(ipaddress.IPv4Address(at))
+
+    found = rules(*(f"{address(min(pair))}-{address(max(pair))}" for pair in pairs))
+    assert found.allows(address(number)) == any(min(pair) <= number <= max(pair) for pair in pairs)

@@ -1,0 +1,139 @@
+"""Sums over many slots: equal to what the accessors of single slots say."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+import pytest
+
+from router.interworker.region import Region
+from router.stats.sums import ADDRESS_SUMS, LINK_SUMS, AddressCounters, add_links
+from router.testing.interworker import claim_link, free_link, set_address
+
+WORKERS, LINKS, ADDRESSES = 3, 50, 20
+
+
+@pytest.fixture
+def region() -> Iterator[Region]:
+    made = Region.create(WORKERS, LINKS, ADDRESSES, 4096)
+    yield made
+    made.close()
+
+
+def count(region: Region, address: int, worker: int, start: int) -> None:
+    """Give the counters of an address in a worker the values start, start + 1 and so on."""
+    set_address(region, worker, address, **{name: start + number for number, name in enumerate(ADDRESS_SUMS)})
+
+
+def test_an_address_is_summed_over_the_workers(region: Region) -> None:
+    for worker in range(WORKERS):
+        count(region, 7, worker, 100**worker)
+    totals = region.address_totals(7)
+    assert AddressCounters(region).of(7) == [totals[name] for name in ADDRESS_SUMS]
+
+
+def test_ranges_of_addresses_add_up(region: Region) -> None:
+    for address in range(1, ADDRESSES):
+        count(region, address, address % WORKERS, 10 * address)
+    counters = AddressCounters(region)
+    whole, pieces = array("Q", [0] * len(ADDRESS_SUMS)), array("Q", [0] * len(ADDRESS_SUMS))
+    traffic, piecewise = (array("Q", [99] * ADDRESSES) for _ in range(2))
+    counters.add(0, ADDRESSES, whole, traffic)
+    for start in range(0, ADDRESSES, 3):
+        counters.add(start, min(start + 3, ADDRESSES), pieces, piecewise)
+    assert whole == pieces
+    assert traffic == piecewise
+    everyone = [region.address_totals(address) for address in range(ADDRESSES)]
+    assert list(whole) == [sum(one[name] for one in everyone) for name in ADDRESS_SUMS]
+    assert list(traffic) == [sum(one[name] for name in ADDRESS_SUMS[:-1]) for one in everyone]
+
+
+def test_what_a_reset_address_has_counted_is_kept(region: Region) -> None:
+    counters = AddressCounters(region)
+    for worker in range(WORKERS):
+        count(region, 3, worker, 1)
+    before = counters.of(3)
+    counters.reset(3)
+    assert counters.of_gone() == before
+    assert counters.of(3) == [0] * len(ADDRESS_SUMS)
+    count(region, 3, 0, 5)
+    counters.reset(3)
+    assert counters.of_gone() == [old + 5 + number for number, old in enumerate(before)]
+
+
+@pytest.mark.parametrize("address", [-1, ADDRESSES])
+def test_addresses_out_of_range(region: Region, address: int) -> None:
+    counters = AddressCounters(region)
+    for use in (counters.of, counters.reset):
+        with pytest.raises(IndexError):
+            use(address)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "fields", "room"),
+    [(-1, 2, 6, 20), (3, 2, 6, 20), (0, 21, 6, 30), (0, 10, 6, 9), (0, 10, 5, 20)],
+)
+def test_ranges_that_cannot_be(region: Region, start: int, stop: int, fields: int, room: int) -> None:
+    with pytest.raises(IndexError):
+        AddressCounters(region).add(start, stop, array("Q", [0] * fields), array("Q", [0] * room))
+
+
+def numbers(*values: int) -> array[int]:
+    return array("I", values)
+
+
+def test_links_are_summed_by_group_and_address(region: Region) -> None:
+    claim_link(region, 1, 0, 9, direction=1, credit=5, undelivered=1, unsettled=2)
+    claim_link(region, 1, 1, 9, direction=2, credit=0, undelivered=10, unsettled=20)
+    claim_link(region, 1, 2, 9, direction=2, credit=-1, undelivered=100, unsettled=200, blocked=1, stuck=9)
+    claim_link(region, 1, 3, 9, direction=2, credit=1, undelivered=1000)
+    free_link(region, 1, 3)
+    sums, undelivered = array("Q", [0] * 2 * len(LINK_SUMS)), array("Q", [0] * ADDRESSES)
+    # The slots 3 and 40 are free, the latter was never used.
+    add_links(region, 1, numbers(0, 1, 2, 3, 40), numbers(0, 1, 1, 1, 1), numbers(0, 7, 7, 7, 7), sums, undelivered)
+    assert dict(zip(LINK_SUMS, sums[: len(LINK_SUMS)], strict=True)) == {
+        "links": 1,
+        "without_credit": 0,
+        "blocked": 0,
+        "undelivered": 1,
+        "unsettled": 2,
+        "stuck": 0,
+    }
+    assert list(sums[len(LINK_SUMS) :]) == [2, 2, 1, 110, 220, 9]
+    assert undelivered[7] == 110
+
+
+@pytest.mark.parametrize(
+    ("worker", "slots", "groups", "addresses"),
+    [
+        (WORKERS, [0], [0], [0]),
+        (-1, [0], [0], [0]),
+        (0, [LINKS], [0], [0]),
+        (0, [0, 0], [0, 1], [0, 0]),
+        (0, [0], [0], [ADDRESSES]),
+        (0, [0], [], [0]),
+        (0, [0], [0], []),
+        (0, [0], [0x40000000], [0]),
+    ],
+)
+def test_links_that_cannot_be(
+    region: Region, worker: int, slots: list[int], groups: list[int], addresses: list[int]
+) -> None:
+    claim_link(region, 0, 0, 9, undelivered=1)
+    sums, undelivered = array("Q", [0] * len(LINK_SUMS)), array("Q", [0] * ADDRESSES)
+    with pytest.raises(IndexError):
+        add_links(region, worker, numbers(*slots), numbers(*groups), numbers(*addresses), sums, undelivered)
+    assert sum(sums) == sum(undelivered) == 0
+
+
+def test_a_closed_region(region: Region) -> None:
+    region.close()
+    sums, undelivered = array("Q", [0] * len(LINK_SUMS)), array("Q", [0] * ADDRESSES)
+    with pytest.raises(ValueError, match="closed"):
+        add_links(region, 0, numbers(0), numbers(0), numbers(0), sums, undelivered)
+    for use in (AddressCounters(region).of, AddressCounters(region).reset):
+        with pytest.raises(ValueError, match="closed"):
+            use(1)
+    with pytest.raises(ValueError, match="closed"):
+        AddressCounters(region).add(0, 1, array("Q", [0] * 6), array("Q", [0]))

@@ -1,0 +1,132 @@
+"""Files of telemetry: whole or not there, kept to a quota, none twice."""
+
+import json
+
+import pytest
+
+from router.telemetry.schema import TABLES, time_column
+from router.telemetry.writer import Writer
+
+US = 1_000_000
+HOUR = 3600
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1_772_323_200.0  # 2026-03-01
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def writer(path, clock, **more):
+    given = {"max_megabytes": 1, "keep_hours": 1, "encode": None, "clock": clock, **more}
+    return Writer(path, "a/b", "boot", **given)
+
+
+def row(clock, ingress=1):
+    return {"interval_start": round(clock() * US), "interval_ms": 1000, "worker": 0, "ingress": ingress}
+
+
+def files(path):
+    return sorted(found for found in path.rglob("*.jsonl"))
+
+
+def test_a_file_is_where_spark_finds_it(tmp_path, clock):
+    made = writer(tmp_path, clock)
+    made.add("fact_worker", [row(clock, 7)])
+    made.publish(1)
+    (file,) = files(tmp_path)
+    assert file == tmp_path / "v1/fact_worker/router=a%2Fb/date=2026-03-01/hour=00/000000-boot-000001.jsonl"
+    (found,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert (found["ingress"], found["interval_start"]) == (7, "2026-03-01T00:00:00.000000+00:00")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_as_parquet(tmp_path, clock, table):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from router.telemetry.parquet import encode
+
+    made = writer(tmp_path, clock, encode=encode)
+    made.add(table, [{time_column(table): round(clock() * US), "settle_hist": {3: 4}, "detail": {"a": "b"}}])
+    made.publish(1)
+    (file,) = tmp_path.rglob("*.parquet")
+    found = parquet.ParquetFile(file).read()
+    assert found.column_names == list(TABLES[table])
+    if table == "fact_link":
+        assert found.column("settle_hist").to_pylist() == [[(3, 4)]]
+
+
+def test_rows_wait_while_the_disk_takes_none(tmp_path, clock):
+    path = tmp_path / "telemetry"
+    path.write_text("no folder")
+    made = writer(path, clock)
+    made.add("fact_worker", [row(clock)])
+    with pytest.raises(OSError):
+        made.publish(1)
+    path.unlink()
+    made.add("fact_worker", [row(clock)])
+    made.publish(1)
+    (file,) = files(path)
+    assert len(file.read_text().splitlines()) == 2
+    assert made.waiting == 0
+
+
+def test_nothing_is_left_of_a_set_that_could_not_be_written(tmp_path, clock):
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "v1/fact_worker").write_text("no folder")
+    made = writer(tmp_path, clock)
+    made.add("event", [{"ts": round(clock() * US), "kind": "reload"}])
+    made.add("fact_worker", [row(clock)])
+    with pytest.raises(OSError):
+        made.publish(1)
+    assert files(tmp_path) == []
+    assert made.waiting == 2
+
+
+def test_old_files_are_deleted_with_their_folders(tmp_path, clock):
+    made = writer(tmp_path, clock)
+    for number in range(1, 31):
+        made.add("fact_worker", [row(clock)])
+        made.publish(number)
+        made.clean()
+        clock.now += HOUR / 2
+    left = files(tmp_path)
+    assert len(left) == len(TABLES)
+    assert left[-1].name.endswith("000030.jsonl")
+    assert len(list((tmp_path / "v1/fact_worker/router=a%2Fb/date=2026-03-01").iterdir())) <= len(TABLES)
+
+
+def test_files_keep_to_a_quota_with_those_of_an_earlier_process(tmp_path, clock):
+    first = writer(tmp_path, clock, keep_hours=1000)
+    for number in range(1, 15):
+        rows = [row(clock) for _ in range(800)]
+        first.add("fact_worker", rows)
+        first.publish(number)
+        clock.now += 60
+    clock.now += HOUR
+    second = writer(tmp_path, clock, keep_hours=1000)
+    second.add("fact_worker", [row(clock)])
+    second.publish(15)
+    second.clean()
+    left = files(tmp_path)
+    assert sum(file.stat().st_size for file in left) <= 1 << 20
+    assert len(TABLES) <= len(left) < 15
+    assert left[-1].name.endswith("000015.jsonl")
+
+
+def test_files_that_were_not_noted_are_forgotten(tmp_path, clock):
+    made = writer(tmp_path, clock)
+    for number in (1, 2, 3):
+        made.add("fact_worker", [row(clock)])
+        made.publish(number)
+    made.save(b"state")
+    again = writer(tmp_path, clock)
+    assert again.load() == b"state"
+    again.forget_after(2)
+    assert [file.name[-12:] for file in files(tmp_path)] == ["000001.jsonl", "000002.jsonl"]

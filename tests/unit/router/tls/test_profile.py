@@ -1,0 +1,221 @@
+"""The files of an sslProfile: what they hold, and what is wrong with them (security.md T-1, T-2, T-11, T-12, T-25)."""
+
+import json
+import time
+
+import pytest
+from router.tls.context import SERVER_CIPHERS, default_ciphers
+
+from router.config.load import load_text
+from router.tls.profile import Use, files_of, read_profile, uses_of
+from tests.peer.pki import KEY_PASSWORD, pki
+
+SERVER = Use(server=True, verify_peer=False)
+STRICT = Use(server=True, verify_peer=True)
+CLIENT = Use(server=False, verify_peer=True)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    found = pki(tmp_path_factory.getbasetemp())
+    found.locked_key()  # no test starts a process
+    return found
+
+
+@pytest.fixture(scope="module")
+def revoked(made):
+    return made.revocations().decode()
+
+
+def profile(**attributes):
+    lines = "".join(f"{name}: {value}\n" for name, value in attributes.items())
+    return load_text("x.conf", f"sslProfile {{\nname: p\n{lines}}}\n").ssl_profiles[0]
+
+
+def server(made, **attributes):
+    return profile(**{"certFile": made.server.certificate, "privateKeyFile": made.server.key, **attributes})
+
+
+def faults(config, *uses):
+    return [str(fault) for fault in read_profile(config, uses).faults]
+
+
+def test_all_is_well(made):
+    found = read_profile(server(made, caCertFile=made.trusted), [SERVER, STRICT, CLIENT])
+    assert (found.faults, found.names, found.names_fault, found.remarks) == ([], None, None, [])
+    assert found.credentials.certificates == made.server.certificate.read_text()
+    assert found.credentials.key == made.server.key.read_text()
+    assert found.credentials.trusted == made.trusted.read_text()
+    assert found.expires is not None
+    assert abs(found.expires - time.time() - 365 * 86400) < 86400
+    assert "PRIVATE" not in repr(found)
+
+
+def test_the_digest_is_that_of_the_contents(made, tmp_path):
+    copy = tmp_path / "copy.pem"
+    copy.write_bytes(made.server.certificate.read_bytes())
+    digests = [
+        read_profile(config, [SERVER]).digest
+        for config in (server(made), server(made, certFile=copy), server(made, ciphers="ECDHE-ECDSA-AES128-GCM-SHA256"))
+    ]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_certificate_and_its_key_in_one_file(made, tmp_path):
+    both = tmp_path / "both.pem"
+    both.write_bytes(made.server.certificate.read_bytes() + made.server.key.read_bytes())
+    both.chmod(0o600)
+    assert faults(profile(certFile=both), SERVER) == []
+
+
+@pytest.mark.parametrize(
+    ("attributes", "fault"),
+    [
+        ({"certFile": "/none"}, "certFile /none: No such file or directory"),
+        ({"privateKeyFile": "/none"}, "privateKeyFile /none: No such file or directory"),
+        ({"caCertFile": "/none"}, "caCertFile /none: No such file or directory"),
+        ({"certFile": "/dev/null"}, "certFile /dev/null: Not a regular file"),
+        ({"ciphers": "nonsense"}, "ciphers nonsense: no cipher match"),
+        ({"protocols": "TLSv1.2 SSLv9"}, "protocols TLSv1.2 SSLv9: 'SSLv9' is none of "),
+    ],
+)
+def test_faults(made, attributes, fault):
+    for use in (SERVER, CLIENT):
+        (found,) = faults(server(made, **attributes), use)
+        assert found.startswith(fault)
+
+
+def test_a_key_of_another_certificate(made):
+    (fault,) = faults(server(made, privateKeyFile=made.client.key), SERVER)
+    assert fault == f"privateKeyFile {made.client.key}: key values mismatch"
+
+
+def test_damaged_parts_behind_good_ones(made, revoked, tmp_path):
+    """A revocation list that cannot be read must not count as none."""
+    good, path = made.trusted.read_text(), tmp_path / "trusted.pem"
+    for text in (
+        good + revoked[: len(revoked) // 2],
+        good + revoked.replace(revoked.splitlines()[3][:8], "!!!!!!!!"),
+        good + revoked.replace(revoked.splitlines()[1], "AAAA" * 16),
+        good + good.replace("-----END CERTIFICATE", "-----END CRTIFICATE"),
+    ):
+        path.write_text(text)
+        for use in (SERVER, CLIENT):
+            (fault,) = faults(server(made, caCertFile=path), use)
+            assert fault.startswith(f"caCertFile {path}: ")
+    path.write_text(good + revoked + "and a remark\n")
+    assert faults(server(made, caCertFile=path), SERVER, STRICT, CLIENT) == []
+    path.write_text(made.server.certificate.read_text() + good[:200])
+    (fault,) = faults(server(made, certFile=path), SERVER)
+    assert fault.startswith(f"certFile {path}: ")
+
+
+def test_a_letter_without_meaning(made):
+    """It is no fault: users have the whole name (security.md T-21)."""
+    found = read_profile(server(made, uidFormat="on,"), [SERVER])
+    assert found.faults == []
+    assert found.remarks == [
+        ("CONN_MGR", "warning", "sslProfile 'p': Unrecognized component ',' in uidFormat: users have the whole name")
+    ]
+    assert read_profile(server(made, uidFormat="csloun125"), [SERVER]).remarks == []
+
+
+def test_a_file_without_a_key(made):
+    (fault,) = faults(profile(certFile=made.server.certificate), SERVER)
+    assert fault == f"privateKeyFile {made.server.certificate}: there is no private key"
+
+
+def test_what_a_server_needs(made):
+    assert faults(profile(), CLIENT) == []
+    assert faults(profile(), SERVER) == ["certFile: there is no certificate"]
+    (fault,) = faults(server(made), SERVER, STRICT)
+    assert fault.startswith("caCertFile: ")
+
+
+def test_old_names(made):
+    config = server(made)
+    old = profile(certDb=made.trusted, keyFile=made.server.key, displayNameFile="/names")
+    assert (old.key_file, old.trusted_file, old.uid_mapping_file) == (config.key_file, str(made.trusted), "/names")
+
+
+@pytest.mark.parametrize("form", ["{}", "pass:{}", "literal:{}", "env:SLUICE_TEST_KEY", "file:/password"])
+def test_passwords(made, tmp_path, monkeypatch, form):
+    monkeypatch.setenv("SLUICE_TEST_KEY", KEY_PASSWORD)
+    (tmp_path / "password").write_text(KEY_PASSWORD + "\nnot this\n")
+    text = form.format(KEY_PASSWORD).replace("file:", f"file:{tmp_path}")
+    config = server(made, privateKeyFile=made.locked_key(), password=text)
+    assert faults(config, SERVER) == []
+    unsafe = "It is unsafe to provide plain text passwords in the config file"
+    remarks = [text for _, _, text in read_profile(config, [SERVER]).remarks]
+    assert remarks == ([] if form.startswith(("env", "file")) else [unsafe])
+    assert KEY_PASSWORD not in repr(config) or form.startswith("env")
+
+
+def test_a_key_without_its_password(made):
+    (fault,) = faults(server(made, privateKeyFile=made.locked_key()), SERVER)
+    assert fault == f"privateKeyFile {made.locked_key()}: it has a password, and none is given"
+
+
+def test_a_wrong_password(made):
+    # As many as it takes for one to decrypt the key to something that only looks right.
+    key = made.locked_key()
+    said = {tuple(faults(server(made, privateKeyFile=key, password=f"wrong{i}"), SERVER)) for i in range(700)}
+    assert said == {(f"privateKeyFile {key}: the password given does not open it",)}
+
+
+def test_a_password_file(made, tmp_path):
+    path = tmp_path / "password"
+    path.write_text(KEY_PASSWORD)
+    config = server(made, privateKeyFile=made.locked_key(), passwordFile=path)
+    assert faults(config, SERVER) == []
+    assert str(path) in files_of(config)
+
+
+def test_a_password_file_that_is_not_there(made):
+    found = read_profile(server(made, password="file:/none"), [SERVER])
+    text = "Unable to open password file /none, error: No such file or directory"
+    assert (found.remarks, found.faults) == ([("CONN_MGR", "error", text)], []), "the key needs none"
+
+
+def test_a_key_that_others_can_read(made, tmp_path):
+    key = tmp_path / "key"
+    key.write_bytes(made.server.key.read_bytes())
+    key.chmod(0o640)
+    (remark,) = read_profile(server(made, privateKeyFile=key), [SERVER]).remarks
+    assert remark == ("CONN_MGR", "warning", f"Private key {key} can be read by others (mode 0640)")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [('{"a": "alice"}', {"a": "alice"}), ("[]", None), ('{"a": 1}', None), ("{", None), ("[" * 100_000, None)],
+)
+def test_names(tmp_path, text, names):
+    path = tmp_path / "names.json"
+    path.write_text(text)
+    found = read_profile(profile(uidFormat="n", uidNameMappingFile=path), [CLIENT])
+    assert found.names == names
+    assert (found.names_fault is None) == (names is not None)
+
+
+def test_uses():
+    text = (
+        "sslProfile {\nname: p\n}\nlistener {\nport: 1\nsslProfile: p\nsaslMechanisms: EXTERNAL ANONYMOUS\n}\n"
+        "listener {\nport: 2\nsslProfile: p\n}\nlistener {\nport: 3\n}\nconnector {\nsslProfile: q\n}\n"
+    )
+    assert uses_of(load_text("x.conf", text)) == {"p": {SERVER, STRICT}, "q": {CLIENT}}
+
+
+def test_a_password_that_is_not_in_the_environment(monkeypatch):
+    monkeypatch.delenv("SLUICE_TEST_KEY", raising=False)
+    with pytest.raises(Exception, match="x.conf:3: Failed to find a password in the environment variable"):
+        profile(password="env:SLUICE_TEST_KEY")
+
+
+def test_the_contents_do_not_show_in_json(made):
+    assert json.dumps(KEY_PASSWORD) not in repr(read_profile(server(made, password=KEY_PASSWORD), [SERVER]))
+
+
+def test_ciphers_that_nobody_has_named():
+    """The versions that only others than the usual ciphers go with have what OpenSSL says."""
+    assert default_ciphers([]) == default_ciphers(["TLSv1.2"]) == SERVER_CIPHERS
+    assert default_ciphers(["TLSv1.2", "TLSv1.1"]) is default_ciphers(["TLSv1"]) is None

@@ -1,0 +1,97 @@
+"""WebSocket frames: what is refused and why, payload however it is cut, what the router makes."""
+
+import pytest
+
+from router.testing.websocket import Reader, frame
+from tests.peer import websocket as peer
+from tests.peer.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, closing
+
+MASK = b"\x11\x22\x33\x44"
+
+
+def made(opcode, payload=b"", **more):
+    return peer.frame(opcode, payload, **{"mask": MASK, **more})
+
+
+def length(octets):
+    """A binary frame of a client with these octets as its length."""
+    return b"\x82" + bytes((0x80 | octets[0],)) + octets[1:] + MASK
+
+
+@pytest.mark.parametrize(
+    ("octets", "fault"),
+    [
+        pytest.param(made(BINARY, b"x", mask=None), 1002, id="not masked"),
+        pytest.param(made(TEXT, b"x"), 1003, id="text"),
+        pytest.param(made(BINARY, b"x", final=False) + made(BINARY, b"x"), 1002, id="message in a message"),
+        pytest.param(made(CONTINUATION, b"x"), 1002, id="continuation of nothing"),
+        pytest.param(made(PING, b"x", final=False), 1002, id="fragment of a ping"),
+        pytest.param(b"\x89\xfe", 1002, id="long ping"),
+        pytest.param(made(3), 1002, id="unknown opcode"),
+        pytest.param(made(11), 1002, id="unknown control opcode"),
+        pytest.param(b"\xc2\x80", 1002, id="compressed"),
+        pytest.param(b"\xa2\x80", 1002, id="reserved 2"),
+        pytest.param(b"\x92\x80", 1002, id="reserved 3"),
+        pytest.param(length(b"\x7e\x00\x7d"), 1002, id="125 in two octets"),
+        pytest.param(length(b"\x7f" + (65535).to_bytes(8, "big")), 1002, id="65535 in eight octets"),
+        pytest.param(length(b"\x7f" + (1 << 63).to_bytes(8, "big")), 1002, id="2^63"),
+        pytest.param(length(b"\x7f" + ((1 << 64) - 1).to_bytes(8, "big")), 1002, id="2^64 - 1"),
+        pytest.param(length(b"\x7f" + (1 << 32).to_bytes(8, "big")), 1009, id="2^32"),
+        pytest.param(made(CLOSE, b"\x03"), 1002, id="half a close code"),
+        *(pytest.param(made(CLOSE, closing(code)), 1002, id=f"close {code}") for code in (0, 999, 1004, 1005, 1006)),
+        *(pytest.param(made(CLOSE, closing(code)), 1002, id=f"close {code}") for code in (1015, 2999, 5000)),
+        pytest.param(made(CLOSE, closing(1000, b"\xc3\x28")), 1007, id="close reason"),
+    ],
+)
+def test_faults(octets, fault):
+    """With AMQP before, which counts, and behind, which does not; whole, and octet by octet."""
+    before, behind = made(BINARY, b"AMQP"), made(BINARY, b"more")
+    whole = Reader(True)
+    found = whole.feed(before + octets + behind)
+    assert found[:4] == b"AMQP"
+    assert b"more" not in found
+    assert (whole.fault, whole.closed) == (fault, 0)
+    single = Reader(True)
+    assert b"".join(single.feed(bytes((octet,))) for octet in before + octets + behind) == found
+    assert single.fault == fault
+    assert single.feed(behind) == b""
+
+
+def test_servers_do_not_mask():
+    reader = Reader(False)
+    assert reader.feed(made(BINARY, b"plain", mask=None)) == b"plain"
+    reader.feed(made(BINARY, b"masked"))
+    assert reader.fault == 1002
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, 100_000])
+@pytest.mark.parametrize("piece", [1, 3, 8191])
+def test_lengths(size, piece):
+    payload = bytes(at % 251 for at in range(size))
+    octets = made(BINARY, payload) + made(BINARY, b"next")
+    reader = Reader(True)
+    assert b"".join(reader.feed(octets[at : at + piece]) for at in range(0, len(octets), piece)) == payload + b"next"
+    assert reader.fault == 0
+
+
+def test_fragments_and_control_frames_between():
+    reader = Reader(True)
+    octets = made(BINARY, b"one", final=False) + made(PING, b"first") + made(CONTINUATION, b"two", final=False)
+    octets += made(PING, b"second") + made(PONG, b"unasked") + made(CONTINUATION, b"three") + made(BINARY, b"four")
+    assert reader.feed(octets) == b"onetwothreefour"
+    assert reader.take_ping() == b"second"
+    assert reader.take_ping() is None
+
+
+@pytest.mark.parametrize(("payload", "code"), [(b"", 1005), (closing(1000), 1000), (closing(4999, b"bye"), 4999)])
+def test_close(payload, code):
+    reader = Reader(True)
+    assert reader.feed(made(BINARY, b"last") + made(CLOSE, payload) + made(BINARY, b"lost")) == b"last"
+    assert (reader.closed, reader.fault) == (code, 0)
+
+
+@pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536])
+def test_frames_that_the_router_makes(size):
+    payload = bytes(size)
+    assert frame(BINARY, payload) == peer.frame(BINARY, payload, mask=None)
+    assert frame(BINARY, payload, MASK) == peer.frame(BINARY, payload, mask=MASK)

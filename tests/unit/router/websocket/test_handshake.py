@@ -1,0 +1,105 @@
+"""The handshake of WebSocket as text: RFC 6455's own example, shapes of smuggling, the client's side."""
+
+import pytest
+
+from router.websocket.handshake import accept_of, answer, asks, check, make_key, request
+from router.websocket.http import HeadError, parse, parse_request
+from tests.peer import websocket as peer
+from tests.peer.websocket import ACCEPT, KEY
+
+GOOD = (
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: keep-alive, Upgrade\r\n"
+    b"Sec-WebSocket-Protocol: amqp\r\nSec-WebSocket-Accept: " + ACCEPT.encode() + b"\r\n\r\n"
+)
+
+
+def test_the_example_of_the_standard():
+    assert accept_of("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken"), [("amqp", "amqp"), ("binary", "binary"), ("mqtt, binary, amqp", "binary"), ("x,amqp", "amqp")]
+)
+def test_sub_protocols(asked, taken):
+    found = answer(peer.request(protocol=asked))
+    assert found.accepted
+    assert parse(found.octets).one("sec-websocket-protocol") == taken
+    assert b"Extensions" not in answer(peer.request(Sec_WebSocket_Extensions="permessage-deflate")).octets
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "accepted"),
+    [
+        ("localhost:8672", "http://localhost:8672", True),
+        ("127.0.0.1:8672", "http://localhost:3000", True),
+        ("[::1]:8672", "https://app.localhost", True),
+        ("router.example", "https://app.example", True),
+        ("localhost:8672", "https://evil.example", False),
+        ("LOCALHOST", "http://localhost.evil.example", False),
+        ("127.0.0.1:8672", "http://127.0.0.1.evil.example", False),
+        ("[::1]:8672", "null", False),
+        ("127.8.9.1", "http://[", False),
+    ],
+)
+def test_pages_of_other_sites_do_not_use_listeners_of_this_machine(host, origin, accepted):
+    """Where the network is what lets a client in, any page that the browser shows would be in."""
+    found = answer(peer.request(Host=host, Origin=origin))
+    assert found.accepted is accepted
+    assert found.octets.startswith(b"HTTP/1.1 101" if accepted else b"HTTP/1.1 403")
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\n Folded: x\r\n\r\n", id="folded"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", id="blank before the colon"),
+        pytest.param(b"GET / HTTP/1.1\nHost: a\r\n\r\n", id="bare line feed"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n", id="bare carriage return"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: a\0b\r\n\r\n", id="NUL"),
+        pytest.param(b"GET / HTTP/1.1\r\nnothing\r\n\r\n", id="no colon"),
+        pytest.param(b"GET / HTTP/1.1\r\n: x\r\n\r\n", id="no name"),
+        pytest.param(b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", id="blank in the target"),
+        pytest.param(b"GET / HTTP/2.0\r\nHost: a\r\n\r\n", id="version"),
+        pytest.param(b"GET / HTTP/1.1\r\nX: " + b"y" * 20_000 + b"\r\n\r\n", id="long"),
+    ],
+)
+def test_heads_that_two_parsers_could_understand_differently(octets):
+    with pytest.raises(HeadError):
+        parse_request(octets)
+
+
+@pytest.mark.parametrize("name", ["Host", "Sec-WebSocket-Key", "Sec-WebSocket-Version", "Content-Length"])
+def test_headers_that_come_twice(name):
+    octets = peer.request(Content_Length="0").replace(
+        b"Upgrade: websocket", f"{name}: 0\r\nUpgrade: websocket".encode()
+    )
+    assert asks(octets)
+    assert answer(octets).octets.startswith(b"HTTP/1.1 400 ")
+
+
+def test_our_request_is_answered():
+    key = make_key()
+    octets = request("::1", "443", "/amqp?x", key)
+    assert octets.startswith(b"GET /amqp?x HTTP/1.1\r\nHost: [::1]:443\r\n")
+    found = answer(octets)
+    assert found.accepted
+    check(found.octets, key)
+    assert make_key() != key
+
+
+@pytest.mark.parametrize(
+    ("octets", "reason"),
+    [
+        (GOOD.replace(b"101 Switching Protocols", b"403 Forbidden"), "the server answers 403 Forbidden"),
+        (GOOD.replace(ACCEPT.encode(), b"x"), "Sec-WebSocket-Accept does not fit the key"),
+        (GOOD.replace(b": amqp", b": binary"), "the server does not take sub-protocol amqp"),
+        (GOOD.replace(b"Upgrade: WebSocket\r\n", b""), "the server does not upgrade"),
+        (GOOD[:-2] + b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n", "an extension that was not asked for"),
+        (GOOD[:-2] + b"Sec-WebSocket-Accept: " + ACCEPT.encode() + b"\r\n\r\n", "sec-websocket-accept comes 2 times"),
+        (b"AMQP\x03\x01\x00\x00\r\n\r\n", "the status line is malformed"),
+    ],
+)
+def test_answers_that_a_client_refuses(octets, reason):
+    check(GOOD, KEY)
+    with pytest.raises(HeadError, match=reason):
+        check(octets, KEY)

@@ -1,0 +1,257 @@
+"""The router itself as a receiver and sender of messages: whose turn it is, what waits, which worker is chosen."""
+
+import pytest
+
+from router.control.messages import Local, Send, Taken
+from router.control.ops import AddressOp
+from router.log import Log, LogSettings, ModuleSettings
+from supervisor.addresses.inprocess import (
+    MESSAGES_A_TURN,
+    UNCONFIRMED_MOST,
+    UNCONFIRMED_OCTETS,
+    InProcess,
+    LocalMessage,
+)
+from supervisor.addresses.table import Table
+from supervisor.addresses.testhooks import echo
+from supervisor.processes.worker import Stage, Worker
+from tests.peer import message
+
+KEY = "M0inner"
+QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
+
+
+class Inner:
+    """The object with workers that are played; what its handler got is in `taken`."""
+
+    def __init__(self, workers=3):
+        self.table = Table(100)
+        self.workers = {index: Worker(index, 1) for index in range(workers)}
+        for worker in self.workers.values():
+            worker.stage = Stage.SERVING
+        self.changes = 0
+        self.process = InProcess(self.table, self.workers, self.table.records.get, Log(QUIET), self.change)
+        self.taken: list[LocalMessage] = []
+        self.process.serve(KEY, self.taken.append)
+
+    def change(self):
+        self.changes += 1
+
+    def comes(self, worker, connection, octets, record_key=KEY):
+        self.process.receive(self.workers[worker], Local(record_key, connection), octets)
+
+    def work(self):
+        while self.process.work():
+            pass
+
+    def consumer(self, record_key, worker, link=1):
+        record = self.table.records.get(record_key) or self.table.create(record_key, "balanced", None, "throttle")
+        self.table.add_consumer(record, worker, link, 1, 250)
+        return record
+
+    def sent(self, worker):
+        return [(order.key, octets) for order, octets in self.workers[worker].sends if isinstance(order, Send)]
+
+
+@pytest.fixture
+def inner():
+    return Inner()
+
+
+def test_a_served_address_takes_messages_from_now_on(inner):
+    delta = inner.table.take_delta()
+    assert [op.key for op in delta[1] if isinstance(op, AddressOp) and op.attributes.inproc] == [KEY]
+    inner.process.serve(KEY, print)
+    assert inner.table.take_delta() is None
+    assert inner.table.records[KEY].holders == 1
+
+
+def test_an_address_that_clients_use_already_becomes_one_of_the_router(inner):
+    record = inner.consumer("M0other", 1)
+    inner.table.take_delta()
+    inner.process.serve("M0other", inner.taken.append)
+    assert inner.table.take_delta()[1] == [record.op()]
+    assert record.inproc
+
+
+def test_each_connection_has_its_turn(inner):
+    for n in range(20):
+        inner.comes(0, 1, b"%d" % n)
+    inner.comes(0, 2, b"second")
+    inner.comes(1, 1, b"other worker's")
+    assert inner.process.work()
+    assert inner.taken[:3] == [
+        LocalMessage(0, 1, b"0"),
+        LocalMessage(0, 2, b"second"),
+        LocalMessage(1, 1, b"other worker's"),
+    ]
+    assert len(inner.taken) == MESSAGES_A_TURN
+    assert inner.workers[0].outbox == [Taken([(1, MESSAGES_A_TURN - 2, 6), (2, 1, 6)])]
+    assert inner.workers[1].outbox == [Taken([(1, 1, 14)])]
+    inner.work()
+    assert [taken.octets for taken in inner.taken if taken[:2] == (0, 1)] == [b"%d" % n for n in range(20)]
+    assert not inner.process.work()
+
+
+def test_messages_wait_for_a_handler_that_is_busy(inner):
+    """Those for others do not."""
+    busy: list[LocalMessage] = []
+    inner.process.serve("M0slow", busy.append, lambda connection: len(busy) < 2)
+    for connection in (1, 2, 3):
+        for n in range(3):
+            inner.comes(0, connection, b"%d" % n, "M0slow")
+    inner.comes(0, 4, b"x")
+    inner.process.go_on()
+    assert inner.changes == 1
+    assert not inner.process.work()
+    assert [(taken.connection_number, taken.octets) for taken in busy] == [(1, b"0"), (2, b"0")]
+    assert len(inner.taken) == 1
+    assert inner.workers[0].outbox == [Taken([(1, 1, 1), (2, 1, 1), (4, 1, 1)])]
+    busy.clear()
+    assert not inner.process.work()
+    assert [(taken.connection_number, taken.octets) for taken in busy] == [(3, b"0"), (1, b"1")]
+    for _ in range(4):
+        busy.clear()
+        inner.process.work()
+    inner.process.go_on()
+    assert inner.changes == 1
+
+
+def test_what_nobody_serves_is_taken_all_the_same(inner):
+    inner.process.open("M0silent")
+    inner.comes(0, 1, b"x", "M0silent")
+    inner.work()
+    assert inner.workers[0].outbox == [Taken([(1, 1, 1)])]
+
+
+def test_a_handler_that_fails_holds_nothing_up(inner):
+    def fail(taken):
+        raise KeyError(taken.octets)
+
+    inner.process.serve("M0bad", fail)
+    inner.comes(0, 1, b"x", "M0bad")
+    inner.comes(0, 1, b"y")
+    with pytest.raises(KeyError):
+        inner.process.work()
+    assert inner.workers[0].outbox == [Taken([(1, 1, 1)])]
+    inner.work()
+    assert [taken.octets for taken in inner.taken] == [b"y"]
+
+
+def test_messages_of_a_worker_that_died_are_handled_and_not_told(inner):
+    """They were accepted. The worker that follows has nothing to do with them."""
+    dead = inner.workers[0]
+    inner.comes(0, 1, b"x")
+    dead.stage = Stage.DEAD
+    inner.workers[0] = Worker(0, 2)
+    inner.work()
+    assert [taken.octets for taken in inner.taken] == [b"x"]
+    assert dead.outbox == inner.workers[0].outbox == []
+
+
+@pytest.mark.parametrize(("near", "chosen"), [(None, 1), (0, 1), (1, 1), (2, 2), (7, 1)])
+def test_a_worker_that_has_a_consumer_sends(inner, near, chosen):
+    inner.consumer("M0temp", 1)
+    inner.consumer("M0temp", 2)
+    assert inner.process.send("M0temp", b"x", near)
+    assert [index for index in inner.workers if inner.sent(index)] == [chosen]
+    order, octets = inner.workers[chosen].sends[0]
+    assert order == Send("M0temp", inner.table.pending_epoch)
+    assert octets == b"x"
+    assert inner.changes == 1
+
+
+@pytest.mark.parametrize("stage", [Stage.DEAD, Stage.STARTING, Stage.FORKING])
+def test_only_a_live_worker_sends(inner, stage):
+    inner.consumer("M0temp", 1)
+    inner.workers[1].stage = stage
+    assert not inner.process.send("M0temp", b"x", 1)
+    inner.consumer("M0temp", 2)
+    assert inner.process.send("M0temp", b"x", 1)
+    assert inner.sent(2) == [("M0temp", b"x")]
+
+
+def test_nobody_is_there(inner):
+    record = inner.table.create("M0lonely", "balanced", None, "throttle")
+    inner.table.add_producer(record)
+    for text in ("M0lonely", "M0unknown", KEY):
+        assert not inner.process.send(text, b"x", 0)
+    assert not any(inner.sent(index) for index in inner.workers)
+
+
+def test_the_router_never_hears_itself(inner):
+    """Whatever the reply-to of a message: also when clients consume that address."""
+    inner.process.serve(KEY, lambda taken: inner.process.send(KEY, taken.octets))
+    inner.consumer(KEY, 0)
+    inner.comes(0, 1, b"x")
+    inner.work()
+    assert not any(inner.sent(index) for index in inner.workers)
+
+
+def test_a_fallback_and_an_exchange_are_reached(inner):
+    record = inner.consumer("M0plain", 0)
+    inner.table.remove_consumer(record, 0, 1, 1)
+    record.fallback = inner.consumer("MFplain", 2)
+    assert inner.process.send("M0plain", b"x", 0)
+    assert inner.sent(2) == [("M0plain", b"x")]
+    inner.table.create("M0exchange", "balanced", None, "throttle").exchange = 1
+    assert inner.process.send("M0exchange", b"y", 1)
+    assert inner.sent(1) == [("M0exchange", b"y")]
+
+
+def test_a_worker_that_does_not_forward_is_given_only_so_much(inner):
+    inner.consumer("M0temp", 0)
+    large = bytes(UNCONFIRMED_MOST + 1)
+    assert inner.process.send("M0temp", large)  # alone it may be as large as it is
+    assert not inner.process.send("M0temp", b"x")
+    inner.workers[0].unconfirmed = 0
+    piece = bytes(UNCONFIRMED_MOST // 4)
+    assert [inner.process.send("M0temp", piece) for _ in range(5)] == [True] * 4 + [False]
+
+
+def test_requests_wait_while_answers_do(inner):
+    inner.consumer("M0temp", 0)
+    inner.process.serve(KEY, lambda taken: inner.process.send("M0temp", bytes(UNCONFIRMED_OCTETS), 0))
+    for n in range(5):
+        inner.comes(0, n, b"x")
+    inner.comes(1, 9, b"x")
+    assert not inner.process.work()
+    assert len(inner.sent(0)) == 2  # one for its own client, one for the client of the other worker
+    inner.workers[0].unconfirmed = 0
+    assert not inner.process.work()
+    assert len(inner.sent(0)) == 3
+
+
+# -- the echo of option -T
+
+
+def test_echo():
+    sections = message.header(durable=True) + message.annotations({"x": 1})
+    properties = {"message_id": 1, "subject": "s", "correlation_id": "c"}
+    body = message.application_properties({"a": 1}) + message.value("body")
+    sent = sections + message.properties(**properties, to="echo", reply_to="r") + body
+    found = echo(sent)
+    assert found is not None
+    reply_to, octets = found
+    assert reply_to == "r"
+    wanted = message.properties(**properties, to="r")
+    assert message.sections(octets) == message.sections(sections + wanted + body)
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"",
+        b"\x00",
+        b"x",
+        b"\x00\x53\x73\x45",
+        b"\x00\x53\x73\x40",
+        b"\x40",
+        message.value("x"),
+        message.properties(to="x"),
+        message.properties(reply_to=7),
+        message.properties(reply_to="r")[:-1],
+    ],
+)
+def test_what_has_no_reply_to_is_not_echoed(octets):
+    assert echo(octets) is None

@@ -1,0 +1,266 @@
+"""Address settings that change: what records become, and what workers hear and when."""
+
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.addressing.address import MOBILE, key
+from router.addressing.settings import AddressSettings, Setting
+from supervisor.addresses.settings import OPS_AN_EPOCH, Settings
+from supervisor.addresses.table import Table
+from supervisor.processes.epochs import Epochs
+from tests.unit.engine.ops import wire
+
+
+class Setup:
+    """Settings with one worker, which acknowledges when it is told to."""
+
+    def __init__(self, entries=None, default="balanced"):
+        self.table = Table(100_000)
+        self.epochs: Epochs[None] = Epochs()
+        self.settings = Settings(self.table, self.epochs, entries or {}, default)
+        self.epochs.join(0, 0)
+        self.heard = []  # ops by epoch
+
+    def use(self, name, phase=0, fixed=False):
+        record = self.table.open_mobile(name, phase, self.settings.current.lookup(name))
+        record.fixed = fixed
+        self.table.hold(record)
+        return record
+
+    def settle(self, acknowledge=True):
+        """Let everything happen; the ops that the worker has heard since the last call."""
+        self.heard = []
+        while True:
+            self.settings.step()
+            delta = self.table.take_delta()
+            if delta is not None:
+                self.heard.append(wire(delta[1]))
+                if acknowledge:
+                    self.epochs.acknowledge(0, delta[0])
+            elif not self.settings.waiting:
+                return [op for ops in self.heard for op in ops]
+
+    def replace(self, entries, default="balanced"):
+        before = {pattern: self.settings.get(pattern) for pattern in self.patterns()}
+        changed = [pattern for pattern in {**before, **entries} if before.get(pattern) != entries.get(pattern)]
+        self.settings.replace(entries, AddressSettings(entries.items(), default), changed)
+
+    def patterns(self):
+        return list(self.settings.patterns())
+
+
+def to(distribution, **more):
+    return Setting(distribution, **more)
+
+
+def treatments(ops):
+    return {op[2]: op[3]["treatment"] for op in ops if op[0] == "addr"}
+
+
+def test_a_record_follows_its_pattern():
+    setup = Setup({"a/#": to("closest")})
+    record, other = setup.use("a/x"), setup.use("b")
+    setup.settle()
+    setup.settings.put("a/#", to("multicast", priority=3, overflow="block"))
+    ops = setup.settle()
+    assert [op[0] for op in ops] == ["setting", "addr"]
+    assert ops[0] == ["setting", "a/#", to("multicast", priority=3, overflow="block")]
+    assert (record.treatment, record.priority, record.overflow) == ("multicast", 3, "block")
+    assert other.treatment == "balanced"
+    setup.settings.drop("a/#")
+    ops = setup.settle()
+    assert ops[0] == ["setting", "a/#", None]
+    assert treatments(ops) == {"M0a/x": "balanced"}
+    assert setup.settle() == []
+
+
+def test_a_better_pattern_takes_addresses_over():
+    setup = Setup({"#": to("closest")})
+    records = [setup.use(name) for name in ("a/b", "a/c")]
+    setup.settle()
+    setup.settings.put("a/b", to("multicast"))
+    assert treatments(setup.settle()) == {"M0a/b": "multicast"}
+    setup.settings.put("a/*", to("unavailable"))
+    assert treatments(setup.settle()) == {"M0a/c": "unavailable"}
+    assert [record.treatment for record in records] == ["multicast", "unavailable"]
+
+
+def test_the_default_changes():
+    setup = Setup({"a": to("closest")})
+    local = setup.table.create(key("L", "x"), "balanced", None, "throttle")
+    setup.table.hold(local)
+    setup.use("a")
+    setup.use("b")
+    dynamic = setup.use("c", fixed=True)
+    setup.settle()
+    setup.settings.set_default("multicast")
+    ops = setup.settle()
+    assert ops[0] == ["default", "multicast"]
+    assert treatments(ops) == {"Lx": "multicast", "M0b": "multicast"}
+    assert dynamic.treatment == "balanced"
+
+
+def test_fallbacks_come_and_go():
+    setup = Setup()
+    primary = setup.use("a")
+    setup.settle()
+    setup.settings.put("a", to("closest", fallback=True))
+    ops = setup.settle()
+    assert primary.fallback is not None
+    assert primary.fallback.treatment == "balanced"
+    assert [op[2] for op in ops if op[0] == "addr"] == ["MFa", "M0a"]
+    assert ops[-1][3]["fallback"] == primary.fallback.id
+    setup.settings.drop("a")
+    ops = setup.settle()
+    assert [op[0] for op in ops] == ["setting", "addr", "-addr"]
+    assert primary.fallback is None
+    assert key(MOBILE, "a", "F") not in setup.table.records
+
+
+def test_many_changes_come_in_portions_that_are_acknowledged():
+    names = [f"a{number}" for number in range(250)]
+    setup = Setup()
+    for name in names:
+        setup.use(name)
+    setup.settle()
+    setup.replace({name: to("multicast") for name in names})
+    setup.settle(acknowledge=False)
+    assert len(setup.heard) == 1, "the next portion waits for the worker"
+    setup.epochs.acknowledge(0, setup.table.epoch)
+    setup.settle()
+    assert [len(ops) for ops in setup.heard] == [OPS_AN_EPOCH] * 4
+    for ops in setup.heard:  # a pattern and its address are in the same epoch
+        assert {op[1] for op in ops if op[0] == "setting"} == {op[2][2:] for op in ops if op[0] == "addr"}
+    assert setup.settings.settled
+
+
+def test_a_pattern_of_many_addresses_is_spread():
+    setup = Setup({"a/#": to("closest")})
+    for number in range(250):
+        setup.use(f"a/{number}")
+    setup.settle()
+    setup.settings.put("a/#", to("multicast"))
+    ops = setup.settle()
+    assert [len(ops) for ops in setup.heard] == [100, 100, 51]
+    assert set(treatments(ops).values()) == {"multicast"}
+
+
+def test_what_changes_again_while_it_is_announced():
+    names = [f"a{number}" for number in range(300)]
+    setup = Setup()
+    records = [setup.use(name) for name in names]
+    setup.settle()
+    setup.replace({name: to("multicast") for name in names})
+    setup.settle(acknowledge=False)
+    setup.replace({name: to("closest") for name in names[:150]})
+    setup.epochs.acknowledge(0, setup.table.epoch)
+    setup.settle()
+    assert [record.treatment for record in records] == ["closest"] * 150 + ["balanced"] * 150
+
+
+def test_a_pattern_that_did_not_fit_is_announced_after_a_further_change():
+    setup = Setup()
+    for name in ("a", "b"):
+        for number in range(60):
+            setup.use(f"{name}/{number}")
+    setup.settle()
+    setup.settings.put("a/#", to("multicast"))
+    setup.settings.put("b/#", to("closest"))
+    setup.settings.set_default("unavailable")
+    setup.settle(acknowledge=False)  # the first with its addresses; the second waits for the worker
+    setup.settings.put("c", to("closest"))
+    setup.epochs.acknowledge(0, setup.table.epoch)
+    ops = setup.settle()
+    assert [op[1] for op in ops if op[0] in ("setting", "default")] == ["b/#", "unavailable", "c"]
+    assert {name for name in treatments(ops) if name.startswith("M0b/")} == {f"M0b/{number}" for number in range(60)}
+
+
+def test_changes_that_do_not_stop_are_announced():
+    setup = Setup()
+    for number in range(1000):
+        setup.use(f"x/{number}")
+    setup.settle()
+    in_force: list[int] = []
+    for number in range(40):  # a change in each turn; a look takes five
+        setup.settings.put(f"a{number}", to("multicast"))
+        setup.settings.when_in_force(partial(in_force.append, number))
+        setup.settings.step()
+        delta = setup.table.take_delta()
+        if delta is not None:
+            setup.heard += wire(delta[1])
+            setup.epochs.acknowledge(0, delta[0])
+        setup.epochs.run_actions(setup.table.epoch)
+    told = [op[1] for op in setup.heard if op[0] == "setting"]
+    assert told == [f"a{number}" for number in range(len(told))]
+    assert len(told) >= 25
+    assert 0 < len(in_force) <= len(told), "who waits is called when its own change is on its way, and not before"
+    assert in_force == sorted(in_force)
+
+
+def test_a_pattern_that_changes_while_it_is_looked_for():
+    setup = Setup()
+    records = [setup.use(f"a/{number}") for number in range(600)]
+    setup.settle()
+    setup.settings.put("a/#", to("multicast"))
+    setup.settings.step()  # a part of the records is looked at
+    setup.settings.put("a/#", to("closest"))
+    setup.settings.step()
+    setup.settings.drop("a/#")
+    setup.settings.put("a/1", to("closest"))
+    setup.settle()
+    assert [record.treatment for record in records] == ["balanced", "closest"] + ["balanced"] * 598
+
+
+def test_a_record_that_goes_is_not_announced():
+    setup = Setup()
+    record = setup.use("a")
+    setup.settle()
+    setup.settings.put("a", to("multicast"))
+    setup.table.release(record)
+    setup.table.take_delta()
+    assert [op[0] for op in setup.settle()] == ["setting"]
+
+
+PATTERNS = ["a", "a/#", "a/*", "#", "*/b", "a/b", "a/b/#", "b"]
+NAMES = ["a", "b", "a/b", "a/c", "a/b/c", "c/b", "a.d", ".a/e", "ab", "/b"]
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(PATTERNS), st.sampled_from(["balanced", "closest", "multicast"]), max_size=5),
+        min_size=1,
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_workers_end_where_a_restart_would(steps, in_between):
+    setup = Setup()
+    for name in NAMES:
+        setup.use(name)
+    worker = AddressSettings()
+    heard = {}
+    ops = setup.settle()
+    for step in steps:
+        setup.replace({pattern: to(distribution) for pattern, distribution in step.items()})
+        if in_between:
+            ops += setup.settle()
+    ops += setup.settle()
+    for op in ops:
+        if op[0] == "setting" and op[2] is None:
+            worker.drop(op[1])
+        elif op[0] == "setting":
+            worker.put(op[1], Setting(*op[2]))
+        elif op[0] == "addr":
+            heard[op[2]] = op[3]["treatment"]
+    fresh = AddressSettings([(pattern, to(distribution)) for pattern, distribution in steps[-1].items()])
+    for name in NAMES:
+        assert heard[f"M0{name}"] == fresh.lookup(name).distribution
+        assert worker.lookup(name).distribution == fresh.lookup(name).distribution
+
+
+def test_unknown_patterns_cannot_be_dropped():
+    with pytest.raises(KeyError):
+        Setup().settings.drop("a")

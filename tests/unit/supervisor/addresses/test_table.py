@@ -1,0 +1,191 @@
+"""Address records: creation, users, removal, ids, deltas."""
+
+import pytest
+
+from router.addressing.settings import Setting
+from router.control.ops import AddressAttributes, AddressOp, ConsumerOp
+from supervisor.addresses.table import Table, TableFullError
+from tests.unit.engine.ops import wire
+
+PLAIN = Setting("multicast", priority=3, overflow="block")
+FALLBACK = Setting("closest", fallback=True)
+
+
+def ops(table):
+    """The ops of all deltas that are due."""
+    result = []
+    while (delta := table.take_delta()) is not None:
+        result += wire(delta[1])
+    return result
+
+
+def reclaimed(table, settled):
+    reset: list[int] = []
+    table.reclaim(settled, reset.append)
+    return reset
+
+
+def test_a_record_is_announced_with_its_first_consumer():
+    table = Table(100)
+    record = table.open_mobile("a", 0, PLAIN)
+    assert table.add_consumer(record, 3, 70000, (5 << 20) + 9, 250) == record.epoch == 1
+    announced = AddressOp(record.id, "M0a", AddressAttributes("multicast", priority=3, overflow="block"))
+    consumer = ConsumerOp(record.id, 3, 70000, (5 << 20) + 9, 250)
+    assert table.take_delta() == (1, [announced, consumer])
+    assert table.take_delta() is None
+    assert list(table.consumer_ops()) == [consumer]
+
+
+def test_a_record_goes_with_its_last_user():
+    table = Table(100)
+    record = table.open_mobile("a", 0, PLAIN)
+    table.add_consumer(record, 0, 1, 1, 250)
+    table.add_producer(record)
+    table.hold(record)
+    ops(table)
+    table.remove_consumer(record, 0, 1, 1)
+    table.remove_producer(record)
+    assert ops(table) == [["-c", record.id, 0, 1, 1]]
+    table.release(record)
+    assert ops(table) == [["-addr", record.id]]
+    assert not table.records
+
+
+def test_a_record_that_nobody_came_to_use_goes_at_once():
+    table = Table(100)
+    record = table.open_mobile("a", 0, PLAIN)
+    assert [op[0] for op in ops(table)] == ["addr", "-addr"]
+    assert record.key not in table.records
+
+
+def test_a_user_that_comes_before_the_delta_keeps_the_record():
+    table = Table(100)
+    record = table.open_mobile("a", 0, PLAIN)
+    table.add_producer(record)
+    ops(table)
+    table.remove_producer(record)
+    assert table.open_mobile("a", 0, PLAIN) is record
+    table.add_producer(record)
+    assert ops(table) == []
+
+
+def test_ids_are_used_again_only_when_their_removal_is_settled():
+    table = Table(4)
+    first = [table.open_mobile(name, 0, PLAIN) for name in "abc"]
+    assert [record.id for record in first] == [1, 2, 3]
+    with pytest.raises(TableFullError):
+        table.open_mobile("d", 0, PLAIN)
+    for record in first[:2]:
+        table.add_producer(record)
+    ops(table)  # c has no user
+    assert reclaimed(table, table.epoch - 1) == []
+    with pytest.raises(TableFullError):
+        table.open_mobile("d", 0, PLAIN)
+    assert reclaimed(table, table.epoch) == [3]
+    assert table.open_mobile("d", 0, PLAIN).id == 3
+
+
+@pytest.mark.parametrize("phase", [0, "F"])
+def test_fallback_instances_come_and_go_in_pairs(phase):
+    table = Table(100)
+    used = table.open_mobile("a", phase, FALLBACK)
+    table.add_producer(used)
+    primary, fallback = table.records["M0a"], table.records["MFa"]
+    assert used is (primary if phase == 0 else fallback)
+    assert (primary.fallback, primary.treatment, fallback.treatment) == (fallback, "closest", "balanced")
+    announced = [(op[1], op[3].get("fallback")) for op in ops(table)]
+    assert announced == [(fallback.id, None), (primary.id, fallback.id)]
+    other = table.open_mobile("a", 0 if phase else "F", FALLBACK)
+    assert {used, other} == {primary, fallback}
+    table.add_consumer(other, 0, 1, 1, 250)
+    table.remove_producer(used)
+    assert [op[0] for op in ops(table)] == ["+c"]
+    table.remove_consumer(other, 0, 1, 1)
+    assert sorted(op[1] for op in ops(table) if op[0] == "-addr") == sorted((primary.id, fallback.id))
+    assert not table.records
+
+
+def test_a_fallback_consumer_without_the_setting_is_alone():
+    table = Table(100)
+    table.add_producer(table.open_mobile("a", "F", PLAIN))
+    assert list(table.records) == ["MFa"]
+    primary = table.open_mobile("a", 0, PLAIN)
+    assert primary.fallback is None
+
+
+def test_phases_are_instances():
+    table = Table(100)
+    assert table.open_mobile("a", 0, PLAIN) is not table.open_mobile("a", 1, PLAIN)
+    assert sorted(table.records) == ["M0a", "M1a"]
+
+
+def test_a_snapshot_names_fallback_instances_before_their_users():
+    table = Table(100)
+    for name in "ab":
+        table.hold(table.open_mobile(name, 0, FALLBACK))
+    known: set[int] = set()
+    for op in table.snapshot_ops():
+        assert op.attributes.fallback in (None, *known)
+        known.add(op.id)
+    assert len(known) == 4
+
+
+def test_consumers_keep_their_order():
+    table = Table(100)
+    record = table.open_mobile("a", 0, PLAIN)
+    for slot in (5, 3, 9, 1):
+        table.add_consumer(record, slot % 2, slot, slot, 250)
+    table.remove_consumer(record, 1, 3, 3)
+    assert [op.slot for op in record.consumer_ops()] == [5, 9, 1]
+    with pytest.raises(KeyError):
+        table.remove_consumer(record, 1, 3, 3)
+
+
+# Destinations at other routers
+
+
+def test_a_router_with_destinations_keeps_a_record():
+    table = Table(100)
+    record = table.open_mobile("a", 0, PLAIN)
+    table.add_remote(record, 7)
+    counters = (record.remotes or {})[7]
+    assert counters not in (0, record.id)
+    assert ops(table)[1:] == [["+r", record.id, 7, counters]]
+    assert wire(table.consumer_ops()) == [["+r", record.id, 7, counters]]
+    assert not record.unused()
+    assert not record.local
+    table.remove_remote(record, 7)
+    assert ops(table) == [["-r", record.id, 7], ["-addr", record.id]]
+    assert sorted(reclaimed(table, table.epoch)) == sorted([record.id, counters])
+
+
+def test_a_router_that_has_no_destinations_cannot_lose_them():
+    table = Table(100)
+    record = table.open_mobile("a", 0, PLAIN)
+    with pytest.raises(KeyError):
+        table.remove_remote(record, 7)
+    table.add_remote(record, 7)
+    with pytest.raises(KeyError):
+        table.remove_remote(record, 8)
+
+
+def test_without_an_id_for_counters_nothing_changes():
+    table = Table(2)
+    record = table.open_mobile("a", 0, PLAIN)
+    with pytest.raises(TableFullError):
+        table.add_remote(record, 1)
+    assert record.unused()
+    assert [op[0] for op in ops(table)] == ["addr", "-addr"]
+
+
+def test_who_asked_hears_of_the_first_consumer_and_the_last():
+    table = Table(100)
+    heard: list[tuple[str, bool]] = []
+    table.watch_local(lambda record: heard.append((record.key, record.local)))
+    record = table.open_mobile("a", 0, PLAIN)
+    table.add_consumer(record, 0, 1, 1, 250)
+    table.add_consumer(record, 0, 2, 1, 250)
+    assert heard == [("M0a", True)]
+    table.remove_consumer(record, 0, 1, 1)
+    table.remove_consumer(record, 0, 2, 1)
+    assert heard == [("M0a", True), ("M0a", False)]

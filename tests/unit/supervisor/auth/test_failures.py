@@ -1,0 +1,22 @@
+"""Counters of failed logins: what clients send makes no more of them."""
+
+from supervisor.auth.failures import MOST_HOSTS, MOST_WAYS, OTHER, FailedLogins, Way
+
+
+def test_hosts_that_failed_last_have_counters() -> None:
+    logins = FailedLogins()
+    for number in range(MOST_HOSTS):
+        logins.add("l", "PLAIN", f"h{number}")
+    logins.add("l", "PLAIN", "h0")
+    logins.add("l", "PLAIN", "new")
+    assert (len(logins.by_host), logins.by_host["h0"], logins.by_other_hosts) == (MOST_HOSTS, 2, 1)
+    assert "h1" not in logins.by_host
+    assert logins.by_way == {Way("l", "PLAIN"): MOST_HOSTS + 2}
+
+
+def test_listeners_that_come_and_go_are_counted_together_at_last() -> None:
+    logins = FailedLogins()
+    for number in range(MOST_WAYS + 2):
+        logins.add(f"l{number}", None, "h")
+    assert (len(logins.by_way), logins.by_way[Way(OTHER, OTHER)]) == (MOST_WAYS + 1, 2)
+    assert logins.by_host == {"h": MOST_WAYS + 2}

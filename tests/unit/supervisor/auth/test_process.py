@@ -1,0 +1,356 @@
+"""The authentication process, started for real, and the supervisor's end of it."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.log import Log, LogSettings, ModuleSettings
+from router.sasl.scram import ScramClient
+from router.sasl.users import Users
+from router.sasl.verifiers import make
+from supervisor.auth.client import AuthenticationProcess
+from supervisor.auth.messages import (
+    Accepted,
+    Challenge,
+    Configure,
+    Context,
+    Library,
+    Offer,
+    Refused,
+    TokenIssuer,
+    UsersFile,
+)
+from tests import sasldb
+from tests.unit.supervisor.auth.waiting import soon
+
+pytestmark = pytest.mark.starts
+
+# An authentication process that answers each question but the second.
+DEAF_TO_THE_SECOND = """
+import socket, sys
+from supervisor.auth.messages import Begin, Offer, Reader, decode_request, encode
+
+ours = socket.socket(fileno=int(sys.argv[1]))
+reader = Reader()
+while octets := ours.recv(65536):
+    for each in map(decode_request, reader.feed(octets)):
+        if isinstance(each, Begin) and each.exchange != 2:
+            ours.sendall(encode(Offer(each.exchange, ["PLAIN"])))
+"""
+
+QUIET = LogSettings(modules={"DEFAULT": ModuleSettings(mask=0)})
+
+
+@pytest.fixture
+def users(tmp_path):
+    path = tmp_path / "users"
+    verifiers = [make(name, "secret", 4096) for name in ("SCRAM-SHA-256", "SCRAM-SHA-1")]
+    path.write_text(Users({}).with_user("guest", verifiers).text())
+    return path
+
+
+class Client:
+    """The supervisor, as far as it is needed."""
+
+    def __init__(self, configuration, command=None):
+        self.log = Log(QUIET)
+        self.configured: list[Any] = []
+        loop = asyncio.get_running_loop()
+        self.process = AuthenticationProcess(loop, "sluice", self.log, self.configured.append, command)
+        self.process.configure(configuration)
+
+    async def ask(self, call, replies):
+        count = len(replies)
+        call()
+        await soon(lambda: len(replies) > count)
+        return replies[-1]
+
+    async def begin(self, **options):
+        replies: list[Any] = []
+        number = self.process.begin(Context(**{"connection": 1, "host": "h", "users": "u", **options}), replies.append)
+        await soon(lambda: replies)
+        return number, replies
+
+    async def plain(self, user, password, **options):
+        number, replies = await self.begin(**options)
+        response = f"\0{user}\0{password}".encode()
+        return await self.ask(lambda: self.process.init(number, "PLAIN", response), replies)
+
+
+def run(test, configuration, **options):
+    async def body():
+        client = Client(configuration, **options)
+        try:
+            await test(client)
+        finally:
+            client.process.stop()
+        assert client.process.pid is None
+
+    asyncio.run(body())
+
+
+def configuration(users, serial=1, **options):
+    return Configure(serial=serial, users=[UsersFile("u", str(users))], **options)
+
+
+def test_logins(users):
+    async def test(client):
+        number, replies = await client.begin()
+        assert replies[0] == Offer(number, ["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN", "ANONYMOUS"])
+        scram = ScramClient("SCRAM-SHA-256", "guest", "secret")
+        answer = await client.ask(lambda: client.process.init(number, "SCRAM-SHA-256", scram.response), replies)
+        assert isinstance(answer, Challenge)
+        last = await client.ask(lambda: client.process.step(number, scram.step(answer.octets)), replies)
+        assert isinstance(last, Accepted)
+        assert last.user == "guest"
+        scram.finish(last.additional)
+        assert isinstance(await client.plain("guest", "wrong"), Refused)
+        assert client.process.exchanges == 0
+        assert [(each.serial, each.problems) for each in client.configured] == [(1, [])]
+
+    run(test, configuration(users))
+
+
+def test_the_process_has_nothing_of_the_supervisor(users):
+    async def test(client):
+        await client.begin()
+        process = Path(f"/proc/{client.process.pid}")
+        assert b"sluice: authentication" in process.joinpath("cmdline").read_bytes()
+        assert process.joinpath("comm").read_text() == "sluice-auth\n"
+        assert os.getpriority(os.PRIO_PROCESS, client.process.pid) > os.getpriority(os.PRIO_PROCESS, os.getpid())
+        limits = process.joinpath("limits").read_text()
+        assert ["Max", "core", "file", "size", "0", "0"] in [line.split()[:6] for line in limits.splitlines()]
+
+    run(test, configuration(users))
+
+
+def test_a_changed_file_counts(users):
+    async def test(client):
+        assert isinstance(await client.plain("guest", "secret"), Accepted)
+        users.write_text(Users({}).with_user("other", [make("SCRAM-SHA-256", "new", 4096)]).text())
+        while not isinstance(await client.plain("other", "new", host="another"), Accepted):
+            pass
+        assert isinstance(await client.plain("guest", "secret"), Refused)
+
+    run(test, configuration(users))
+
+
+def test_problems_are_told(users, tmp_path):
+    async def test(client):
+        await soon(lambda: client.configured)
+        assert client.configured[0].problems == [("saslUsers", "u", f"{users}: line 1: the user has no verifier")]
+        users.write_text("")
+        client.process.configure(configuration(users, 2))
+        await soon(lambda: len(client.configured) == 2)
+        assert client.configured[1].problems == []
+
+    users.write_text("guest\n")
+    run(test, configuration(users))
+
+
+def test_states_are_told(users, tmp_path):
+    """What is wrong with providers, as it changes."""
+
+    def states(client):
+        return [(each.kind, each.name, each.usable, each.text) for each in client.process.states]
+
+    async def test(client):
+        missing = f"{keys}: No such file or directory"
+        fine = [("saslUsers", "u", True, "in use"), ("tokenIssuer", "i", False, missing)]
+        await soon(lambda: states(client) == fine)
+        users.write_text("guest\n")
+        text = f"{users}: line 1: the user has no verifier; what was read before stays in force"
+        await soon(lambda: states(client)[0] == ("saslUsers", "u", True, text))
+        client.process.configure(configuration(users, 2))
+        await soon(lambda: [each[0] for each in states(client)] == ["saslUsers"])
+        client.process.stop()
+        assert states(client) == []
+
+    keys = tmp_path / "keys.json"
+    issuer = TokenIssuer(name="i", issuer="https://i", audiences=("a",), algorithms=("ES256",), jwks_file=str(keys))
+    run(test, configuration(users, issuers=[issuer]))
+
+
+def test_a_process_that_dies_is_started_again(users):
+    async def test(client):
+        _, replies = await client.begin()
+        first = client.process.pid
+        os.kill(first, signal.SIGKILL)
+        await soon(lambda: len(replies) == 2)
+        assert replies[1].text == "the authentication process is gone: it died"
+        await soon(lambda: client.process.pid not in (None, first))
+        assert isinstance(await client.plain("guest", "secret"), Accepted)
+        assert client.process.exchanges == 0
+
+    run(test, configuration(users))
+
+
+def test_while_there_is_none_clients_are_refused(users):
+    async def test(client):
+        _, replies = await client.begin()
+        assert isinstance(replies[0], Refused)
+
+    def command(descriptor):
+        return [sys.executable, "-c", "raise SystemExit(3)"]
+
+    run(test, configuration(users), command=command)
+
+
+def test_a_process_that_cannot_be_started(users, tmp_path):
+    async def test(client):
+        number, replies = await client.begin()
+        assert replies == [Refused(number, "the authentication process is not there")]
+
+    run(test, configuration(users), command=lambda descriptor: [str(tmp_path / "nothing")])
+
+
+def test_a_process_that_talks_nonsense_is_ended(users):
+    async def test(client):
+        first = client.process.pid
+        await soon(lambda: client.process.pid not in (None, first))
+
+    def command(descriptor):
+        return [sys.executable, "-c", f"import os, time; os.write({descriptor}, b'\\xff' * 8); time.sleep(600)"]
+
+    run(test, configuration(users), command=command)
+
+
+def test_a_process_that_does_not_answer_is_ended(users, monkeypatch):
+    monkeypatch.setattr("supervisor.auth.client.ANSWER_SECONDS", 0.2)
+
+    async def test(client):
+        _, replies = await client.begin()
+        assert replies[0].text == "the authentication process is gone: it does not answer"
+
+    run(test, configuration(users), command=lambda descriptor: [sys.executable, "-c", "import time; time.sleep(600)"])
+
+
+def test_one_question_without_an_answer_is_noticed_among_many_with_one(users, monkeypatch, tmp_path):
+    """The process answers all but one: it is ended for that, also while others have their answers."""
+    monkeypatch.setattr("supervisor.auth.client.ANSWER_SECONDS", 0.2)
+    program = tmp_path / "deaf.py"
+    program.write_text(DEAF_TO_THE_SECOND)
+
+    async def test(client):
+        replies: list[Any] = []
+        lost: list[Any] = []
+        first = client.process.pid
+        client.process.begin(Context(connection=1, host="a", users="u"), replies.append)
+        client.process.begin(Context(connection=2, host="a", users="u"), lost.append)
+        while not lost:
+            client.process.begin(Context(connection=3, host="a", users="u"), replies.append)
+            await asyncio.sleep(0.02)
+        assert isinstance(replies[0], Offer)
+        assert lost[0].text == "the authentication process is gone: it does not answer"
+        assert client.process.pid != first
+
+    run(test, configuration(users), command=lambda descriptor: [sys.executable, str(program), str(descriptor)])
+
+
+def test_many_at_once(users):
+    """More than the socket holds: nothing is lost, and the caller never waits."""
+
+    async def test(client):
+        replies: list[Any] = []
+        numbers = [
+            client.process.begin(Context(connection=1, host=f"h{index}", users="u"), replies.append)
+            for index in range(1000)
+        ]
+        await soon(lambda: len(replies) == 1000)
+        assert sorted(each.exchange for each in replies) == numbers
+        for number in numbers:
+            client.process.init(number, "PLAIN", b"\0guest\0" + b"p" * 900)
+        await soon(lambda: len(replies) == 2000)
+        assert all(isinstance(each, Refused) for each in replies[1000:])
+
+    run(test, configuration(users))
+
+
+def test_without_configuration_nobody_logs_in(users):
+    async def test(client):
+        client.process.configure(None)
+        _, replies = await client.begin()
+        assert replies[0].text == "nobody can authenticate here"
+
+    run(test, configuration(users))
+
+
+@sasldb.needed()
+class TestLibrary:
+    """libsasl2 with a sasldb of its own."""
+
+    def log_in(self, tmp_path, test, **options):
+        sasldb.make(tmp_path, {"guest": "secret"}, **options)
+        sasldb.make(tmp_path, {"test": "password"}, realm="domain.com", **options)
+        run(test, Configure(serial=1, library=Library(name="qdrouterd", folder=str(tmp_path))))
+
+    def test_plain(self, tmp_path):
+        """security.md S-3, S-6, S-8."""
+
+        async def test(client):
+            options = {"users": None, "library": True}
+            answer = await client.plain("guest", "secret", **options)
+            assert isinstance(answer, Accepted)
+            assert answer.user == "guest"
+            answer = await client.plain("test@domain.com", "password", **options)
+            assert answer.user == "test@domain.com"
+            answer = await client.plain("guest", "wrong", **options)
+            assert answer.text == "SASL(-13): authentication failure: Password verification failed"
+            answer = await client.plain("test", "password", **options)  # of another realm
+            assert isinstance(answer, Refused)
+
+        self.log_in(tmp_path, test)
+
+    def test_the_offer(self, tmp_path):
+        """security.md S-4: limited by mech_list, then by the listener."""
+
+        async def test(client):
+            options = {"users": None, "library": True}
+            _, replies = await client.begin(**options)
+            assert sorted(replies[0].mechanisms) == ["ANONYMOUS", "PLAIN", "SCRAM-SHA-1"]
+            _, replies = await client.begin(**options, anonymous=False, mechanisms=["ANONYMOUS", "PLAIN"])
+            assert replies[0].mechanisms == ["PLAIN"]
+            _, replies = await client.begin(**options, external="CN=a")
+            assert "EXTERNAL" in replies[0].mechanisms
+
+        self.log_in(tmp_path, test, mechanisms="ANONYMOUS PLAIN EXTERNAL SCRAM-SHA-1")
+
+    def test_scram(self, tmp_path):
+        async def test(client):
+            number, replies = await client.begin(users=None, library=True)
+            scram = ScramClient("SCRAM-SHA-1", "test@domain.com", "password")
+            answer = await client.ask(lambda: client.process.init(number, "SCRAM-SHA-1", scram.response), replies)
+            answer = await client.ask(lambda: client.process.step(number, scram.step(answer.octets)), replies)
+            answer = await client.ask(lambda: client.process.step(number, scram.step(answer.octets)), replies)
+            assert isinstance(answer, Accepted)
+            assert answer.user == "test@domain.com"
+            scram.finish(None)
+
+        self.log_in(tmp_path, test)
+
+    def test_many_at_once(self, tmp_path):
+        """Its locks are ours: several threads work with it."""
+
+        async def test(client):
+            options = {"users": None, "library": True}
+            passwords = ["secret" if index % 2 else "wrong" for index in range(40)]
+            logins = [client.plain("guest", each, host=str(at), **options) for at, each in enumerate(passwords)]
+            answers = await asyncio.gather(*logins)
+            assert [isinstance(each, Accepted) for each in answers] == [bool(index % 2) for index in range(40)]
+
+        self.log_in(tmp_path, test)
+
+    def test_other_settings_need_another_process(self, tmp_path):
+        async def test(client):
+            await soon(lambda: client.configured)
+            first = client.process.pid
+            client.process.configure(Configure(serial=2, library=Library(name="other", folder=str(tmp_path))))
+            await soon(lambda: len(client.configured) == 2)
+            assert client.process.pid != first
+
+        self.log_in(tmp_path, test)

@@ -1,0 +1,312 @@
+"""Tokens: signatures, keys, claims, and every token that must be refused."""
+
+import base64
+import json
+import threading
+import time
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+from router.sasl.mechanism import Failure, Success
+from supervisor.auth.messages import TokenIssuer
+from supervisor.auth.tokens import (
+    ALL_ALGORITHMS,
+    FileKeys,
+    Issuer,
+    KeysError,
+    UrlKeys,
+    check_token,
+    fetch_https,
+    parse_keys,
+)
+from tests.unit.supervisor.auth.waiting import until
+
+ISSUER, AUDIENCE = "https://id.example", "sluice"
+RSA = rsa.generate_private_key(65537, 2048)
+SMALL = rsa.generate_private_key(65537, 1024)
+EC = ec.generate_private_key(ec.SECP256R1())
+ED = ed25519.Ed25519PrivateKey.generate()
+
+
+def jwk(private, kid, **extra):
+    algorithms: dict[str, Any] = {"rsa": RSAAlgorithm, "ec": ECAlgorithm, "ed": OKPAlgorithm}
+    algorithm = algorithms.get(kid, RSAAlgorithm)
+    return {**json.loads(algorithm.to_jwk(private.public_key())), "kid": kid, **extra}
+
+
+KEYS = [jwk(RSA, "rsa"), jwk(EC, "ec"), jwk(ED, "ed")]
+
+
+def jwks(*keys):
+    return json.dumps({"keys": list(keys or KEYS)})
+
+
+def issuer(keys=None, **options):
+    config = TokenIssuer(
+        **{"name": "id", "issuer": ISSUER, "audiences": (AUDIENCE,), "algorithms": ALL_ALGORITHMS, **options}
+    )
+    found = parse_keys(keys or jwks())
+    return Issuer(config, FileKeys(lambda: found, lambda: None))
+
+
+def claims(**changes):
+    now = int(time.time())
+    made = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": now + 600, "iat": now, **changes}
+    return {name: value for name, value in made.items() if value is not None}
+
+
+def token(key=RSA, algorithm="RS256", kid="rsa", headers=None, **changes):
+    payload = json.dumps(claims(**changes)).encode()
+    return jwt.PyJWS().encode(payload, key, algorithm, headers={"kid": kid, **(headers or {})})
+
+
+def raw(header, payload, signature=b""):
+    parts = [json.dumps(each).encode() if isinstance(each, dict) else each for each in (header, payload)]
+    return ".".join(base64.urlsafe_b64encode(each).rstrip(b"=").decode() for each in (*parts, signature))
+
+
+def check(text, made=None):
+    return check_token([made or issuer()], text)
+
+
+def refused(text, made=None):
+    answer = check(text, made)
+    assert isinstance(answer, Failure), answer
+    return answer.text
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm", "kid"),
+    [(RSA, "RS256", "rsa"), (RSA, "PS512", "rsa"), (EC, "ES256", "ec"), (ED, "EdDSA", "ed"), (RSA, "RS256", None)],
+)
+def test_a_good_token(key, algorithm, kid):
+    text = jwt.encode(claims(), key, algorithm, headers={"kid": kid} if kid else None)
+    answer = check(text)
+    assert isinstance(answer, Success)
+    assert answer.user == "alice"
+    assert answer.facts["facts"].expires > time.time()
+
+
+def test_claims_are_mapped():
+    made = issuer(user_claim="email", group_claim="realm.roles")
+    answer = check(token(email="a@b", realm={"roles": ["admins", 7, "users", ""]}), made)
+    assert isinstance(answer, Success)
+    assert (answer.user, answer.facts["facts"].groups) == ("a@b", ["admins", "users"])
+    one = check(token(email="a@b", realm={"roles": "admins"}), made)
+    assert isinstance(one, Success)
+    assert one.facts["facts"].groups == ["admins"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"exp": 1}, "expired"),
+        ({"exp": None}, 'missing the "exp" claim'),
+        ({"exp": "soon"}, "refused"),
+        ({"nbf": 99999999999}, "not yet valid"),
+        ({"iat": 99999999999}, "not yet valid"),
+        ({"aud": "other"}, "Audience"),
+        ({"aud": None}, 'missing the "aud" claim'),
+        ({"iss": "https://evil.example"}, "issuer of the token is not known"),
+        ({"iss": None}, "issuer of the token is not known"),
+        ({"iss": ["https://id.example"]}, "issuer of the token is not known"),
+        ({"sub": None}, "no claim 'sub'"),
+        ({"sub": ""}, "no claim 'sub'"),
+        ({"sub": "a\nb"}, "no name of a user"),
+        ({"sub": "u" * 2000}, "no name of a user"),
+    ],
+)
+def test_claims_that_are_refused(changes, text):
+    assert text in refused(token(**changes))
+
+
+def test_the_leeway_counts():
+    late = token(exp=int(time.time()) - 20)
+    assert isinstance(check(late), Success)
+    assert "expired" in refused(late, issuer(leeway_seconds=5))
+
+
+def test_a_token_without_signature_is_refused():
+    for name in ("none", "None", "NONE", "nOnE", ""):
+        assert "algorithm" in refused(raw({"alg": name, "kid": "rsa"}, claims()))
+        assert "algorithm" in refused(raw({"alg": name}, claims()))
+    assert "algorithm" in refused(raw({"typ": "JWT"}, claims())) or "malformed" in refused(
+        raw({"typ": "JWT"}, claims())
+    )
+
+
+def test_a_public_key_is_no_secret_of_an_hmac():
+    """Key confusion: the public key, which everybody has, as the secret of HS256."""
+    import hashlib
+    import hmac
+
+    pem = RSA.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    unsigned = raw({"alg": "HS256", "kid": "rsa"}, claims()).rpartition(".")[0]
+    text = f"{unsigned}." + base64.urlsafe_b64encode(
+        hmac.digest(pem, unsigned.encode(), hashlib.sha256)
+    ).decode().rstrip("=")
+    assert "algorithm" in refused(text)
+    assert "algorithm" in refused(text, issuer(algorithms=("RS256", "HS256")))
+
+
+def test_a_symmetric_key_of_the_issuer_is_not_used():
+    with pytest.raises(KeysError, match="no key"):
+        parse_keys(jwks({"kty": "oct", "k": "c2VjcmV0", "kid": "oct"}))
+
+
+def test_algorithms_that_are_not_allowed():
+    assert "algorithm" in refused(token(), issuer(algorithms=("ES256",)))
+
+
+def test_a_key_is_used_with_its_own_algorithms_only():
+    assert "no key" in refused(token(kid="ec"))  # RS256 with the name of the EC key
+    assert "no key" in refused(token(algorithm="RS512"), issuer(jwks(jwk(RSA, "rsa", alg="RS256"))))
+
+
+def test_keys_that_are_not_for_signatures():
+    assert len(parse_keys(jwks(*KEYS, jwk(RSA, "x", use="enc"), jwk(RSA, "y", key_ops=["encrypt"]), 7, {}))) == 3
+    with pytest.raises(KeysError, match="no key"):
+        parse_keys(jwks(jwk(SMALL, "small")))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": 7}', "\xff", '{"keys": []}', "[" * 100_000])
+def test_documents_that_are_no_keys(text):
+    with pytest.raises(KeysError):
+        parse_keys(text)
+
+
+def test_a_signature_of_somebody_else():
+    other = rsa.generate_private_key(65537, 2048)
+    assert "signature" in refused(token(other))
+    assert "no key" in refused(token(kid="unknown"))
+
+
+def test_headers_that_point_to_keys_are_not_looked_at():
+    other = rsa.generate_private_key(65537, 2048)
+    forged = token(other, headers={"jwk": jwk(other, "rsa"), "jku": "https://evil.example/keys"})
+    assert "signature" in refused(forged)
+
+
+@pytest.mark.parametrize("headers", [{"crit": ["exp"]}, {"b64": False, "crit": ["b64"]}])
+def test_headers_that_demand_something(headers):
+    assert refused(token(headers=headers))
+
+
+def test_what_is_no_token():
+    good = token()
+    headers = [{"alg": 7}, {"alg": ["RS256"]}, {"alg": "RS256", "kid": 7}, {"alg": "RS256", "kid": ["rsa"]}]
+    texts = ["", ".", "..", "a.b.c", good[:-40], good + "x", good.replace(".", ""), "x" * 40_000]
+    texts += [raw(b"\xff", b"{}"), raw({"alg": "RS256"}, b"[]"), raw(b"[" * 5000, b"{}")]
+    for text in texts + [raw(header, claims()) for header in headers]:
+        assert refused(text)
+        assert good not in refused(text)
+
+
+def test_several_issuers():
+    other = issuer(issuer="https://other.example")
+    assert isinstance(check_token([other, issuer()], token()), Success)
+    assert isinstance(check_token([other], token()), Failure)
+    same = issuer(audiences=("other",))
+    assert isinstance(check_token([same, issuer()], token()), Success)
+
+
+# Keys from a URL
+
+
+class Fetch:
+    """Answers of a server, the last one again and again."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.calls = 0
+
+    def __call__(self, url, ca_file):
+        self.calls += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def url_keys():
+    made = []
+
+    def make(*answers, every=600.0):
+        lines: list[str] = []
+        fetch = Fetch(*answers)
+        keys = UrlKeys("https://id.example/keys", None, every, lambda level, text: lines.append(text), fetch)
+        made.append(keys)
+        keys.start()
+        return keys, fetch, lines
+
+    yield make
+    for keys in made:
+        keys.stop()
+
+
+def test_keys_of_a_url_are_cached(url_keys):
+    keys, fetch, lines = url_keys(jwks().encode())
+    for _ in range(5):
+        assert len(keys.keys()) == 3
+    assert (fetch.calls, lines) == (1, [])
+
+
+def test_keys_of_a_url_are_refreshed(url_keys):
+    keys, fetch, _ = url_keys(jwks().encode(), jwks(KEYS[0]).encode(), every=0.01)
+    until(lambda: len(keys.keys()) == 1)
+    assert fetch.calls >= 2
+
+
+def test_old_keys_stay_while_the_server_is_away(url_keys):
+    keys, _, lines = url_keys(jwks().encode(), OSError("gone"), every=0.01)
+    until(lambda: keys.problem == "gone")
+    assert len(keys.keys()) == 3
+    assert ["keys that were read before stay" in line for line in lines] == [True]
+
+
+def test_keys_that_never_came(url_keys):
+    keys, _, lines = url_keys(OSError("gone"))
+    with pytest.raises(KeysError, match="gone"):
+        keys.keys()
+    made = Issuer(issuer().config, keys)
+    assert "keys of tokens cannot be had: gone" in refused(token(), made)
+    assert len(lines) == 1
+
+
+def test_an_unknown_key_makes_it_look_again_but_not_each_time(url_keys, monkeypatch):
+    monkeypatch.setattr("supervisor.auth.tokens.REFRESH_AT_LEAST", 0.0)
+    keys, fetch, _ = url_keys(jwks(KEYS[1]).encode(), jwks().encode())
+    made = Issuer(issuer().config, keys)
+    assert isinstance(check(token(), made), Success)
+    assert fetch.calls == 2
+    monkeypatch.setattr("supervisor.auth.tokens.REFRESH_AT_LEAST", 600.0)
+    assert "no key" in refused(token(kid="unknown"), made)
+    assert fetch.calls == 2
+
+
+def test_a_server_that_hangs_is_waited_for_a_while_only(monkeypatch):
+    monkeypatch.setattr("supervisor.auth.tokens.FETCH_SECONDS", 0.05)
+    hanging = threading.Event()
+
+    def fetch(url, ca_file):
+        hanging.wait()
+        return b""
+
+    keys = UrlKeys("https://x/", None, 600, lambda level, text: None, fetch)
+    keys.start()
+    with pytest.raises(KeysError, match="not read yet"):
+        keys.keys()
+    keys.stop()
+    hanging.set()
+
+
+@pytest.mark.parametrize("url", ["http://id.example/keys", "file:///etc/passwd", "https:///keys", "ftp://x"])
+def test_only_https_is_fetched(url):
+    with pytest.raises(KeysError, match="https"):
+        fetch_https(url, None)

@@ -1,0 +1,90 @@
+"""Files that change while they are watched."""
+
+import os
+
+import pytest
+
+from supervisor.auth.watched import Watched, Watcher
+from tests.unit.supervisor.auth.waiting import until
+
+
+def read(path):
+    with open(path) as file:
+        text = file.read()
+    if "bad" in text:
+        raise ValueError("line 1: bad")
+    return text
+
+
+@pytest.fixture
+def watched(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("one")
+    lines: list[tuple[str, str]] = []
+    made = Watched(str(path), read, lambda *line: lines.append(line), "saslUsers u")
+    made.look()
+    return made, path, lines
+
+
+def test_a_changed_file_is_read_again(watched):
+    made, path, lines = watched
+    assert (made.value, lines) == ("one", [])
+    made.look()
+    path.write_text("three")
+    made.look()
+    assert made.value == "three"
+    assert lines == [("info", f"saslUsers u: read {path} again")]
+
+
+def test_a_swapped_link_is_noticed(watched, tmp_path):
+    """As Kubernetes does: the link to the folder is another one."""
+    first, second = tmp_path / "..1", tmp_path / "..2"
+    for folder, text in ((first, "1"), (second, "2")):
+        folder.mkdir()
+        (folder / "file").write_text(text)
+    (tmp_path / "..data").symlink_to(first)
+    made = Watched(str(tmp_path / "..data" / "file"), read, lambda *_: None, "u")
+    made.look()
+    assert made.value == "1"
+    (tmp_path / "new").symlink_to(second)
+    os.replace(tmp_path / "new", tmp_path / "..data")
+    made.look()
+    assert made.value == "2"
+
+
+def test_a_broken_file_leaves_what_was_read_in_force(watched):
+    made, path, lines = watched
+    path.write_text("bad")
+    for _ in range(3):
+        made.look()
+    assert made.value == "one"
+    assert made.problem == f"{path}: line 1: bad"
+    assert [level for level, _ in lines] == ["error"]
+    assert lines[0][1].endswith("what was read before stays in force")
+    path.unlink()
+    made.look()
+    made.look()
+    assert made.problem == f"{path}: No such file or directory"
+    path.write_text("two")
+    made.look()
+    assert (made.value, made.problem, len(lines)) == ("two", None, 3)
+
+
+def test_a_file_that_is_not_there_yet(tmp_path):
+    made = Watched(str(tmp_path / "file"), read, lambda *_: None, "u")
+    made.look()
+    assert made.get() is None
+    assert made.problem
+    (tmp_path / "file").write_text("now")
+    made.look()
+    assert made.get() == "now"
+
+
+def test_the_watcher_looks(watched):
+    made, path, _ = watched
+    watcher = Watcher(every=0.01)
+    watcher.watch([made])
+    path.write_text("two")
+    until(lambda: made.value == "two")
+    watcher.watch([])
+    watcher.stop()

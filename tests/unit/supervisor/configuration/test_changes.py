@@ -1,0 +1,401 @@
+"""Changes of a running configuration: all or nothing, in force at last, and nobody waits in the event loop."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.config.diff import Plan
+from router.config.entities import ListenerConfig
+from router.config.load import load
+from router.log import ERROR, open_outputs
+from supervisor.configuration.errors import ChangeError
+from supervisor.configuration.live import LiveConfiguration
+from supervisor.configuration.prepare import prepare
+from supervisor.configuration.reloads import Reloads
+from supervisor.runtime.host_names import look_up
+from tests.unit.supervisor.harness import configuration_text
+from tests.unit.supervisor.listeners.test_acceptor import Setup, until
+
+ADDRESS = "router.config.address"
+BASE = (
+    configuration_text()
+    + """
+log {
+    module: DEFAULT
+    outputFile: /dev/null
+}
+"""
+)
+MORE = """
+address {
+    prefix: more
+    distribution: multicast
+}
+linkRoute {
+    prefix: lr
+    direction: in
+    containerId: c
+}
+autoLink {
+    address: al
+    direction: in
+    containerId: c
+}
+exchange {
+    name: E
+    address: ex
+}
+binding {
+    exchangeName: E
+    bindingKey: a.b
+    nextHopAddress: hop
+}
+connector {
+    name: c
+    host: 127.0.0.1
+    port: 1
+}
+listener {
+    name: further
+    host: 127.0.0.1
+    port: 0
+}
+log {
+    module: AGENT
+    enable: trace+
+    outputFile: agent.log
+}
+"""
+
+
+class World(Setup):
+    """A live configuration over a real acceptor, with a file that it came from."""
+
+    def __init__(self, folder):
+        self.path = folder / "router.conf"
+        self.path.write_text(BASE)
+        configuration = load(str(self.path))
+        super().__init__(workers=1, configuration=configuration)
+        self.log.apply(configuration.log_settings())
+        core = self.core
+        core.waker.connect(self.loop, self.changed)
+        self.listening, self.connectors, self.autolinks = (
+            self.services.listening,
+            self.services.connectors,
+            core.auto_links,
+        )
+        settings = core.settings
+        self.live = LiveConfiguration(self.loop, configuration, settings.current, core.events, core.waker, self.log)
+        self.reloads = Reloads(self.loop, self.live, settings.when_in_force, core.waker, self.log)
+        core.start(configuration)
+        self.reloads.start()
+
+    def changed(self):
+        self.loop.call_soon(self.settle)
+
+    def settle(self):
+        while self.core.take_delta() is not None or self.core.busy:
+            pass
+
+    async def change(self, steps):
+        """Go through the steps of a change as the agent does."""
+        while True:
+            try:
+                awaited = next(steps)
+            except StopIteration as stop:
+                return stop.value
+            if awaited is not None:
+                await asyncio.wait([awaited])
+
+    async def create(self, kind, name=None, **attributes):
+        return await self.change(self.live.create(kind, name, attributes))
+
+    async def refused(self, asked):
+        result = await asked
+        assert isinstance(result, ChangeError)
+        return result
+
+    async def reload(self, text=None):
+        if text is not None:
+            self.path.write_text(text)
+        result = await self.reloads.ask()
+        assert isinstance(result, Plan), result
+        return result
+
+    def lines(self, level="error"):
+        return [entry.text for entry in self.log.recent() if entry.level == level]
+
+    def ports(self):
+        return [listener.port for listener in self.acceptor.listeners]
+
+    def state(self):
+        """What is in force, as far as it can be seen from outside."""
+        return {
+            "configuration": self.live.configuration,
+            "settings": sorted(self.core.settings.patterns()),
+            "link routes": [route.config.identity for route in self.core.link_routes],
+            "auto links": (len(self.core.auto_links), sorted(self.core.table.records)),
+            "exchanges": self.core.exchanges.snapshot_ops(),
+            "connectors": sorted(self.connectors._running),
+            "listeners": [listener.config for listener in self.acceptor.listeners],
+            "log": self.log.settings,
+        }
+
+    def close(self):
+        self.core.stop()
+        super().close()
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def go(scenario):
+        async def body():
+            world = World(tmp_path)
+            try:
+                await scenario(world)
+            finally:
+                world.close()
+
+        asyncio.run(body())
+
+    return go
+
+
+def failing(function, faults):
+    """`function`, failing as often as there are faults."""
+
+    def fail(*arguments):
+        if faults:
+            function(*arguments)
+            raise faults.pop()
+        return function(*arguments)
+
+    return fail
+
+
+PARTS = {
+    "settings": lambda world: (world.core.settings, "replace"),
+    "exchanges": lambda world: (world.core.exchanges, "replace"),
+    "link routes": lambda world: (world.core.link_routes, "replace"),
+    "auto links": lambda world: (world.autolinks, "replace"),
+    "connectors": lambda world: (world.connectors, "replace"),
+    "listeners": lambda world: (world.listening, "commit"),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_fault_in_the_middle_of_a_reload_is_undone(run, part, monkeypatch):
+    async def scenario(world):
+        before = world.state()
+        owner, name = PARTS[part](world)
+        fails = failing(getattr(owner, name), [RuntimeError("bad luck")])
+        monkeypatch.setattr(type(owner), name, property(lambda own: fails))
+        world.path.write_text(BASE + MORE)
+        error = await world.refused(world.reloads.ask())
+        assert error.status == 500
+        assert "bad luck" in error.text
+        assert any("bad luck" in line for line in world.lines("critical"))
+        world.settle()
+        assert world.state() == before
+        assert len((await world.reload()).changes) == 8
+        assert world.state()["settings"] == ["fallback/#", "more/#"]
+
+    run(scenario)
+
+
+def test_a_fault_in_a_single_change_is_undone(run):
+    async def scenario(world):
+        before = world.state()
+        add, world.autolinks.add = world.autolinks.add, failing(world.autolinks.add, [RuntimeError("bad luck")])
+        with pytest.raises(ChangeError, match="bad luck") as caught:
+            await world.create("router.config.autoLink", address="al", direction="in", containerId="c")
+        assert caught.value.status == 500
+        world.settle()
+        assert world.state() == before
+        world.autolinks.add = add
+        await world.create("router.config.autoLink", address="al", direction="in", containerId="c")
+        assert len(world.core.auto_links) == 1
+
+    run(scenario)
+
+
+def test_a_reload_that_fails_by_a_fault_is_answered(run, monkeypatch):
+    async def scenario(world):
+        monkeypatch.setattr("supervisor.configuration.reloads.prepare", failing(prepare, [OSError(5)]))
+        assert (await world.refused(world.reloads.ask())).status == 500
+        assert len((await world.reload(BASE + MORE)).changes) == 8
+
+    run(scenario)
+
+
+def test_one_reload_answers_all_who_asked_before_it_began(run, monkeypatch):
+    async def scenario(world):
+        made = []
+
+        def counted(*given):
+            made.append(given)
+            return prepare(*given)
+
+        monkeypatch.setattr("supervisor.configuration.reloads.prepare", counted)
+        first = world.reloads.ask()
+        others = [world.reloads.ask() for _ in range(100)]
+        plan = world.reloads.ask(plan_only=True)
+        undo = world.reloads.ask(undo=True)
+        again = world.reloads.ask()
+        assert len(set(map(id, others))) == 1
+        await asyncio.wait([first, *others, plan, undo, again])
+        assert len(made) == 4, "there is nothing to undo"
+
+    run(scenario)
+
+
+def test_a_reload_ends_while_somebody_goes_on_changing_things(run, monkeypatch):
+    async def scenario(world):
+        changes: list[asyncio.Task[Any]] = []
+
+        def change():
+            task = world.loop.create_task(world.create(ADDRESS, prefix=f"x{len(changes)}"))
+            changes.append(task)
+
+        def prepare_and_change(*given):
+            world.loop.call_soon_threadsafe(change)
+            prepared = prepare(*given)
+            world.loop.call_soon_threadsafe(lambda: None)
+            return prepared
+
+        monkeypatch.setattr("supervisor.configuration.reloads.prepare", prepare_and_change)
+        async with asyncio.timeout(15):
+            plan = await world.reload(BASE + MORE)
+            await asyncio.wait(changes)
+        assert 2 <= len(changes) <= 3
+        assert any(change.kind == "delete" for change in plan.changes), "what came before it is over"
+        prefixes = [address.prefix for address in world.live.configuration.addresses]
+        assert prefixes == ["fallback", "more"] + [f"x{number}" for number in range(2, len(changes))]
+        await world.create(ADDRESS, prefix="after")
+
+    run(scenario)
+
+
+def listener(world, name):
+    return next((each for each in world.acceptor.listeners if each.config.name == name), None)
+
+
+def test_a_name_server_that_does_not_answer_holds_up_only_who_asks_it(run, monkeypatch):
+    monkeypatch.setattr("supervisor.runtime.host_names.RESOLVE_SECONDS", 0.2)
+    monkeypatch.setattr("supervisor.listeners.listening.RETRY_AFTER", 0.01)
+    reader, writer = os.pipe()
+    answers: list[bool] = []
+
+    def ask(config):
+        if not answers:
+            os.read(reader, 1)
+        return look_up(config)
+
+    monkeypatch.setattr("supervisor.runtime.host_names.look_up", ask)
+
+    async def scenario(world):
+        creating = world.loop.create_task(world.create("listener", "named", host="localhost", port="0"))
+        for number in range(20):
+            await world.create(ADDRESS, prefix=f"x{number}")
+        assert not creating.done(), "other changes do not wait for it"
+        assert isinstance(await creating, ListenerConfig)
+        assert [line for line in world.lines() if "Listener error" in line] == [
+            "Listener error on localhost:0: Connection timed out"
+        ]
+        answers.append(True)
+        os.write(writer, bytes(100))
+        await until(lambda: listener(world, "named") is not None)
+
+    run(scenario)
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_listener_that_could_not_be_opened_is_tried_again(run, monkeypatch):
+    monkeypatch.setattr("supervisor.listeners.listening.RETRY_AFTER", 0.01)
+
+    async def scenario(world):
+        tries = []
+        binding = world.listening._bind
+
+        def counted(*given, **more):
+            tries.append(1)
+            return binding(*given, **more)
+
+        world.listening._bind = counted
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            await world.create("listener", "taken", host="127.0.0.1", port=port)
+            count = len(tries)
+            for number in range(5):
+                await world.create(ADDRESS, prefix=f"x{number}")
+            assert len(tries) == count, "changes of other things do not try it"
+            await until(lambda: len(tries) > count + 2)
+            assert len(world.lines()) == 1, "it is said once"
+        await until(lambda: listener(world, "taken") is not None)
+        count = len(tries)
+        await asyncio.sleep(0.05)
+        assert len(tries) == count, "nothing is missing any more"
+
+    run(scenario)
+
+
+def test_a_configuration_file_that_does_not_answer(run, monkeypatch):
+    monkeypatch.setattr("supervisor.configuration.reloads.READ_SECONDS", 0.05)
+
+    async def scenario(world):
+        fifo = Path("fifo").absolute()
+        os.mkfifo(fifo)
+        asked = world.reloads.ask(str(fifo))
+        await world.create(ADDRESS, prefix="x")
+        error = await world.refused(asked)
+        assert "cannot be read: Connection timed out" in error.text
+        assert (await world.reload()).changes[0].kind == "delete"
+
+    run(scenario)
+
+
+def test_log_files_are_opened_beside_the_event_loop(run, monkeypatch):
+    monkeypatch.setattr("supervisor.telemetry.logging.LOG_SECONDS", 0.05)
+    reader, writer = os.pipe()
+
+    def slow(names):
+        os.read(reader, 1)
+        return open_outputs(names)
+
+    monkeypatch.setattr("supervisor.telemetry.logging.open_outputs", slow)
+
+    async def scenario(world):
+        module = next(each for each in world.live.configuration.logs if each.module == "AGENT")
+        before = world.state()
+        with pytest.raises(ChangeError, match="Failed to open log files: Connection timed out"):
+            await world.change(world.live.update(module, {"outputFile": "slow.log"}))
+        assert world.state() == before
+        os.write(writer, bytes(2))
+        changed = await world.change(world.live.update(module, {"outputFile": "other.log"}))
+        world.log.write(ERROR, "AGENT", "there")
+        assert "there" in Path("other.log").read_text()
+        assert world.live.find(None, changed.identity) == [changed]
+
+    run(scenario)
+    os.close(reader)
+    os.close(writer)
+
+
+def test_changes_wait_while_they_are_held(run):
+    async def scenario(world):
+        world.live.hold()
+        creating = world.loop.create_task(world.create(ADDRESS, "mine", prefix="x"))
+        await asyncio.sleep(0)
+        assert world.live.find("mine", None) == []
+        world.live.release()
+        made = await creating
+        assert world.live.find("mine", None) == [made]
+
+    run(scenario)

@@ -1,0 +1,132 @@
+"""Messages between edge and interior routers, octet for octet (inter-router.md 16.11), and bad ones."""
+
+import pytest
+
+from supervisor.edge import messages
+from supervisor.edge.messages import Lookup, LookupAnswer, ManagementAnswer, Precedence, Taken, Tracking
+from supervisor.management.response import Response, encode
+
+HEADER = "005370d0000000050000000142"
+REPLY_TO = "amqp:/_topo/0/A/temp.hZYFmHxkkk7uCac"
+CORRELATION = "client-000000006b00e7d44302b641"
+PROPERTIES = (
+    "005373d00000004f0000000640404040a124616d71703a2f5f746f706f2f302f412f74656d702e685a59466d48786b6b6b3775436163a11f63"
+    "6c69656e742d30303030303030303662303065376434343330326236"
+)
+
+
+def octets(*parts: str) -> bytes:
+    return bytes.fromhex("".join(parts))
+
+
+TRACKING = octets(HEADER, "005377d00000000e00000002a1074d3062616c2e3341")
+LOOKUP = octets(
+    HEADER,
+    PROPERTIES,
+    "3431005374d10000001900000004a10776657273696f6e5201a1066f70636f64655201005377d00000000c00000002a10562616c2e3242",
+)
+ANSWER = octets(
+    HEADER,
+    "005373d00000004f000000064040a124616d71703a2f5f746f706f2f302f412f74656d702e685a59466d48786b6b6b37754361634040a11f63"
+    "6c69656e742d303030303030303036623030653764343433303262363431",
+    "005374d10000002300000006a10776657273696f6e5201a1066f70636f64655201a1067374617475735203",
+    "005377d000000006000000024242",
+)
+CREATE = octets(
+    HEADER,
+    "005373d00000004f0000000640404040a124616d71703a2f5f746f706f2f302f412f74656d702e455143426c323473432b7862566256a11f63"
+    "6c69656e742d303030303030303036623030653830303330613032306565",
+    "005374d10000007000000006a1096f7065726174696f6ea106435245415445a10474797065a1346f72672e6170616368652e717069642e6469"
+    "7370617463682e726f757465722e636f6e6e656374696f6e2e6c696e6b526f757465a1046e616d65a115452f70726f78794c696e6b526f7574"
+    "652f43656c72",
+    "005377d10000007c00000008a10474797065a1346f72672e6170616368652e717069642e64697370617463682e726f757465722e636f6e6e65"
+    "6374696f6e2e6c696e6b526f757465a1077061747465726ea105656c722f23a109646972656374696f6ea102696ea1046e616d65a115452f70"
+    "726f78794c696e6b526f7574652f43656c72",
+)
+
+
+def test_tracking():
+    assert messages.tracking("M0bal.3", True) == TRACKING
+    assert messages.read_tracking(TRACKING) == Tracking("M0bal.3", True)
+    assert messages.read_tracking(messages.tracking("MFx", False)) == Tracking("MFx", False)
+
+
+PRECEDENCE = octets(HEADER, "005377d000000016000000035207d00000000a00000002a10141a1014242")
+TAKEN = octets(HEADER, "005377d00000000700000002520741")
+
+
+def test_the_precedence_of_several_uplinks():
+    said = Precedence(7, ("A", "B"), complete=False)
+    assert messages.precedence(said) == PRECEDENCE
+    assert messages.read_precedence(PRECEDENCE) == said
+    assert messages.taken(7, True) == TAKEN
+    assert messages.read_taken(TAKEN) == Taken(7, True)
+    assert messages.read_taken(TRACKING) is None, "one link has both"
+    assert messages.read_tracking(TAKEN) is None
+
+
+def test_a_lookup():
+    assert messages.lookup("bal.2", False, REPLY_TO, CORRELATION) == LOOKUP
+    correlation_id = b"\xa1\x1f" + CORRELATION.encode()
+    assert messages.read_lookup(LOOKUP) == Lookup(REPLY_TO, correlation_id, "bal.2", False, None)
+
+
+def test_the_answer_to_a_lookup():
+    correlation_id = b"\xa1\x1f" + CORRELATION.encode()
+    assert messages.lookup_answer(REPLY_TO, correlation_id, messages.NOT_FOUND, False, False) == ANSWER
+    assert messages.read_answer(ANSWER) == LookupAnswer(CORRELATION, 3, False, False)
+
+
+def test_requests_about_link_routes():
+    made = messages.create_link_route(
+        "E/proxyLinkRoute/Celr",
+        "elr/#",
+        "in",
+        "amqp:/_topo/0/A/temp.EQCBl24sC+xbVbV",
+        "client-000000006b00e80030a020ee",
+    )
+    assert made == CREATE
+    removal = messages.delete_link_route("E/proxyLinkRoute/Celr", "37", REPLY_TO, CORRELATION)
+    assert removal.endswith(octets("005377d10000000400000000"))
+
+
+def test_the_answer_of_management():
+    answer = encode(Response.of(201, {"identity": "37"}), REPLY_TO, b"\xa1\x01c")
+    assert messages.read_answer(answer) == ManagementAnswer("c", 201, "37")
+
+
+BAD = [
+    b"",
+    b"\x00",
+    b"\x00\x53\x77",
+    b"\xff" * 40,
+    octets("00537740"),
+    octets("005377d00000000400000000"),
+    octets("005377d000000006000000024242"),
+    octets("005377d00000ffff00000002a101"),
+    octets("005377a10161"),
+    octets("005374a10161", "00537740"),
+    octets("005373a10161", "005374d10000000400000000", "00537740"),
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=[each.hex() or "nothing" for each in BAD])
+def test_bad_messages_are_nothing(bad):
+    assert messages.read_tracking(bad) is None
+    assert messages.read_precedence(bad) is None
+    assert messages.read_taken(bad) is None
+    assert messages.read_answer(bad) is None
+    assert messages.read_lookup(bad).reply_to is None
+    assert messages.read_lookup(bad).fault is not None
+
+
+@pytest.mark.parametrize("size", range(len(LOOKUP)))
+def test_a_lookup_that_is_cut_off(size):
+    assert messages.read_lookup(LOOKUP[:size]).fault is not None
+
+
+def test_lookups_of_other_versions():
+    other = LOOKUP.replace(b"version\x52\x01", b"version\x52\x02")
+    assert messages.read_lookup(other).fault == messages.BAD_VERSION
+    other = LOOKUP.replace(b"opcode\x52\x01", b"opcode\x52\x02")
+    assert messages.read_lookup(other).fault == messages.BAD_OPCODE

@@ -1,0 +1,248 @@
+"""The uplink of an edge router: what it counts, and connections that come and go in quick succession."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from supervisor.connections.connections import Connection
+from supervisor.edge.attachment import PATIENCE
+from supervisor.edge.bundles import PROPERTY, VERSION
+from tests.unit.supervisor.edge.world import EdgeRouter, connector
+
+
+@pytest.fixture
+def edge() -> EdgeRouter:
+    return EdgeRouter(connector("up"), connector("other"))
+
+
+def test_the_first_connection_is_the_uplink_and_others_wait(edge: EdgeRouter) -> None:
+    client = edge.client()
+    edge.attach(client, "out", "a")
+    edge.attach(client, "in", "b")
+    first, second = edge.interior("A"), edge.interior("B", "other")
+    assert edge.uplink.states() == {"active": 1, "waiting": 1}
+    assert (edge.proxies(first, "in"), edge.proxies(first, "out")) == (["a"], ["b"])
+    assert edge.proxies(second, "in") == edge.proxies(second, "out") == []
+    edge.close(first)
+    assert (edge.proxies(second, "in"), edge.proxies(second, "out")) == (["a"], ["b"])
+    assert (edge.uplink.activated, edge.uplink.lost) == (2, 1)
+    assert edge.uplink.states() == {"active": 1, "waiting": 0}
+
+
+def test_connections_that_flap_leave_nothing_behind(edge: EdgeRouter) -> None:
+    client = edge.client()
+    consumer = edge.attach(client, "out", "a")
+    producer = edge.attach(client, "in", "b")
+    waiting = None
+    for round_ in range(50):
+        active = waiting or edge.interior("A")
+        edge.track(active, "M0b", True)
+        assert edge.destinations("M0b") == [active.number]
+        waiting = edge.interior("B", "other") if round_ % 3 else None
+        edge.close(active)
+        assert edge.record("M0b").consumers is None
+    if waiting is not None:
+        edge.close(waiting)
+    assert edge.links == {}
+    assert edge.uplink.states() == {"active": 0, "waiting": 0}
+    assert edge.uplink.activated == edge.uplink.lost
+    edge.detach(client, consumer)
+    edge.detach(client, producer)
+    assert not {"M0a", "M0b"} & edge.core.table.records.keys()
+    assert edge.record("L_edge").consumers is None
+
+
+def test_tracking_of_a_connection_that_is_not_the_uplink_says_nothing(edge: EdgeRouter) -> None:
+    edge.attach(edge.client(), "in", "b")
+    edge.interior("A")
+    other = edge.interior("B", "other")
+    edge.track(other, "M0b", True)
+    assert edge.record("M0b").consumers is None
+
+
+# Bundles
+
+
+OURS: dict[str, Any] = {PROPERTY: VERSION}
+
+
+@pytest.fixture
+def bundle() -> EdgeRouter:
+    return EdgeRouter(connector("up", parallelConnections=3), connector("other"))
+
+
+def test_addresses_are_shared_out_among_a_bundle(bundle: EdgeRouter) -> None:
+    client = bundle.client()
+    for number in range(6):
+        bundle.attach(client, "out", f"a{number}")
+    members = [bundle.interior("A", **OURS) for _ in range(3)]
+    assert [len(bundle.proxies(each, "in")) for each in members] == [2, 2, 2]
+    assert sorted(name for each in members for name in bundle.proxies(each, "in")) == [f"a{n}" for n in range(6)]
+    assert bundle.uplink.states() == {"active": 3, "waiting": 0}
+    services = [link.conn for link in bundle.links.values() if link.second]
+    assert services == [members[0].number] * len(services), "the links between the routers are on the first"
+
+
+def test_a_bundle_waits_a_moment_for_all_its_connections(bundle: EdgeRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle.attach(bundle.client(), "out", "a")
+    first = bundle.interior("A", **OURS)
+    assert bundle.proxies(first, "in") == []
+    now = bundle.core.deadline
+    assert now < float("inf")
+    monkeypatch.setattr("supervisor.edge.proxies.time.monotonic", lambda: now)
+    bundle.settle()
+    assert bundle.proxies(first, "in") == ["a"]
+
+
+def test_a_member_that_is_lost_takes_only_its_own_addresses_along(bundle: EdgeRouter) -> None:
+    client = bundle.client()
+    for number in range(6):
+        bundle.attach(client, "in", f"a{number}")
+    members = [bundle.interior("A", **OURS) for _ in range(3)]
+    stay = {each.number: bundle.proxies(each, "out") for each in members}
+    for number in range(6):
+        bundle.track(members[0], f"M0a{number}", True)
+    bundle.close(members[2])
+    for each in members[:2]:
+        assert set(stay[each.number]) < set(bundle.proxies(each, "out"))
+    names = [name for each in members[:2] for name in bundle.proxies(each, "out")]
+    assert sorted(names) == [f"a{number}" for number in range(6)]
+    bundle.close(members[0])
+    assert bundle.proxies(members[1], "out") == [f"a{number}" for number in range(6)]
+    assert bundle.uplink.connection is members[1]
+    for number in range(6):
+        bundle.track(members[1], f"M0a{number}", True)
+        assert bundle.destinations(f"M0a{number}") == [members[1].number]
+
+
+@pytest.mark.parametrize("properties", [{}, {PROPERTY: "text"}, {PROPERTY: True}], ids=["dispatch", "text", "flag"])
+def test_others_get_no_bundle(bundle: EdgeRouter, properties: dict[str, Any]) -> None:
+    bundle.attach(bundle.client(), "out", "a")
+    first, second = (bundle.interior("A", **properties) for _ in range(2))
+    assert bundle.proxies(first, "in") == ["a"]
+    assert bundle.uplink.states() == {"active": 1, "waiting": 1}
+    bundle.close(first)
+    assert bundle.proxies(second, "in") == ["a"]
+
+
+def test_another_interior_router_is_no_member(bundle: EdgeRouter) -> None:
+    bundle.interior("A", **OURS)
+    other = bundle.interior("B", "other", **OURS)
+    assert not bundle.uplink.uses(other)
+    assert other.edge == bundle.interior("A", **OURS).edge, "what came by one uplink does not go by another"
+
+
+# Several uplinks at work
+
+
+ANYCAST, MULTICAST = "M0a", "M0multicast/m"
+SETTINGS = """
+address {
+    prefix: multicast
+    distribution: multicast
+}
+"""
+
+
+@pytest.fixture
+def several() -> EdgeRouter:
+    made = EdgeRouter(connector("dear", cost=2), connector("cheap"), SETTINGS, uplinks="all")
+    client = made.client()
+    for name in (ANYCAST, MULTICAST):
+        made.attach(client, "in", name[2:])
+    made.attach(client, "out", "c")
+    return made
+
+
+def uplink(several: EdgeRouter, name: str, connector_name: str) -> Connection:
+    """An interior router that has destinations for all that is sent to."""
+    made = several.interior(name, connector_name, **OURS)
+    for key in (ANYCAST, MULTICAST):
+        several.track(made, key, True)
+    return made
+
+
+def said(several: EdgeRouter, connection: Connection) -> list[tuple[str, bool]]:
+    """What an interior router was told: the ids, and whether all have given up."""
+    return [("".join(each.routers), each.complete) for each in several.told.get(connection.number, [])]
+
+
+def destinations(several: EdgeRouter) -> tuple[list[int], list[int]]:
+    return several.destinations(ANYCAST), several.destinations(MULTICAST)
+
+
+def test_a_better_one_takes_over_step_by_step(several: EdgeRouter) -> None:
+    b = uplink(several, "B", "dear")
+    assert said(several, b) == [("B", True)]
+    several.agree(b)
+    a = uplink(several, "A", "cheap")
+    assert several.uplink.states() == {"active": 2, "waiting": 0}
+    assert several.proxies(a, "in") == several.proxies(b, "in") == ["c"]
+    assert (said(several, a), said(several, b)) == ([("AB", False)], [("B", True)])
+    assert destinations(several) == ([b.number], [b.number]), "until it has said that it does"
+    several.agree(a)
+    assert destinations(several) == ([a.number], []), "no copy may come back by the other one"
+    assert said(several, b) == [("B", True), ("AB", True)], "when no worker sends there any more"
+    several.agree(b)
+    assert destinations(several) == ([a.number], [a.number])
+    assert said(several, a) == [("AB", False), ("AB", True)]
+    assert several.uplink.connection is a
+
+
+def test_the_other_one_takes_over_at_once(several: EdgeRouter) -> None:
+    a = uplink(several, "A", "cheap")
+    b = uplink(several, "B", "dear")
+    assert (said(several, a), said(several, b)) == ([("A", True), ("AB", True)], [("AB", True)])
+    several.close(a)
+    assert said(several, b)[-1] == ("B", True)
+    assert destinations(several) == ([b.number], [b.number])
+    assert several.record("L_edge").consumers is not None
+
+
+def test_a_better_one_has_most_answers_before_it_takes_over(
+    several: EdgeRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = uplink(several, "B", "dear")
+    several.agree(b)
+    several.unanswered.add("c")
+    a = uplink(several, "A", "cheap")
+    assert said(several, a) == []
+    assert destinations(several) == ([b.number], [b.number])
+    later = time.monotonic() + PATIENCE
+    monkeypatch.setattr("supervisor.edge.attachment.time.monotonic", lambda: later)
+    several.attach(several.client(), "out", "d")
+    assert said(several, a) == [("AB", False)], "some are always new"
+
+
+@pytest.mark.parametrize("agreed", range(3))
+@pytest.mark.parametrize("lost", ["A", "B"])
+def test_either_is_lost_in_the_middle_of_a_move(several: EdgeRouter, agreed: int, lost: str) -> None:
+    b = uplink(several, "B", "dear")
+    several.agree(b)
+    a = uplink(several, "A", "cheap")
+    for connection in (a, b)[:agreed]:
+        several.agree(connection)
+    gone, left = (a, b) if lost == "A" else (b, a)
+    several.close(gone)
+    assert said(several, left)[-1] == (left.container, True)
+    assert destinations(several) == ([left.number], [left.number])
+    assert several.uplink.connection is left
+
+
+def test_one_that_cannot_be_one_of_several_waits(several: EdgeRouter) -> None:
+    b = uplink(several, "B", "dear")
+    old = several.interior("OLD", "cheap", **{PROPERTY: 1})
+    assert several.uplink.states() == {"active": 1, "waiting": 1}
+    several.close(b)
+    assert several.uplink.connection is old
+    again = several.interior("B", "dear", **OURS)
+    assert several.uplink.states() == {"active": 1, "waiting": 1}
+    third = several.interior("A", "dear", **OURS)
+    several.close(old)
+    assert several.uplink.states() == {"active": 2, "waiting": 0}
+    assert {each.number for each in (again, third)} == {
+        connection for connection in several.told if connection != b.number
+    }

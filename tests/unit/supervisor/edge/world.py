@@ -1,0 +1,204 @@
+"""An edge router's core with one worker that the test plays: connections to interior routers, their links, clients."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from router.config.entities import ConnectorConfig
+from router.config.load import load_text
+from router.control import messages
+from router.control.handover import Initiate
+from router.log import Log, LogSettings, ModuleSettings
+from supervisor.addresses.inprocess import LocalMessage
+from supervisor.addresses.record import Record
+from supervisor.composition import RouterCore
+from supervisor.connections.connections import Connection, Ending
+from supervisor.edge.messages import Precedence, read_precedence, taken, tracking
+from supervisor.processes.worker import Stage, Worker
+from tests.unit.supervisor.harness import attach
+
+QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
+CONFIGURATION = """
+router {
+    id: E
+    mode: edge
+    uplinks: one
+}
+listener {
+    name: main
+    port: 0
+}
+"""
+CONNECTOR = """
+connector {
+    name: %(name)s
+    host: 127.0.0.1
+    port: 1
+    role: edge
+%(more)s
+}
+"""
+
+
+def connector(name: str, **more: Any) -> str:
+    """The section of a connector to interior routers."""
+    return CONNECTOR % {"name": name, "more": "".join(f"    {key}: {value}\n" for key, value in more.items())}
+
+
+class _Nobody:
+    """The connector of a connection that the test opens."""
+
+    def opened(self, connection: Connection) -> None:
+        """See Initiator."""
+
+    def ended(self, connection: Connection, ending: Ending, text: str) -> None:
+        """See Initiator."""
+
+
+def open_interior(
+    core: RouterCore, worker: Worker, config: ConnectorConfig, name: str, **properties: Any
+) -> Connection:
+    """A connection to an interior router opens."""
+    profile, _ = core.profiles.add(config)
+    number = core.connections.take_number()
+    made = core.connections.initiate(number, config, profile, _Nobody(), Initiate("", None))
+    core.connections.move(made, worker)
+    said: dict[str, Any] = {"container": name, "hostname": None, "user": None, "mechanism": None, "tls": None}
+    core.receive(worker, messages.Opened(conn=number, properties=properties, **said))
+    return made
+
+
+class EdgeRouter:
+    """The core, and what its worker has been told."""
+
+    def __init__(self, *sections: str, uplinks: str = "one") -> None:
+        self.configuration = load_text("router.conf", CONFIGURATION.replace("one", uplinks) + "".join(sections))
+        self.unanswered: set[str] = set()  # addresses that interior routers do not answer about
+        self.told: dict[int, list[Precedence]] = {}  # what interior routers have been told, by connection
+        self.core = RouterCore(self.configuration, Log(QUIET), 4000, lambda number: None)
+        self.worker = Worker(0, 1)
+        self.worker.stage = Stage.STARTING
+        self.core.workers[0] = self.worker
+        self.core.receive(self.worker, messages.Ready(0))
+        assert self.core.uplink is not None
+        self.uplink = self.core.uplink
+        self.links: dict[int, messages.Link] = {}  # attached at interior routers, by reference
+        self._numbers: dict[int, int] = {}  # the worker's number of a link, by reference
+        self._next = itertools.count(1)
+        self.settle()
+
+    def settle(self) -> None:
+        """Do what the supervisor has ordered, and acknowledge its changes, until there is nothing left."""
+        while True:
+            self.core.work()
+            delta = self.core.take_delta()
+            if delta is not None:
+                self.core.epochs.acknowledge(0, delta[0])
+                continue
+            self._take_sends()
+            orders, self.worker.outbox[:] = list(self.worker.outbox), []
+            links = [order for order in orders if isinstance(order, messages.Link | messages.Unlink)]
+            if not links:
+                return
+            for order in links:
+                if isinstance(order, messages.Link):
+                    self._attach(order)
+                else:
+                    self._detach(order)
+
+    def _take_sends(self) -> None:
+        sends = list(self.worker.sends)
+        self.worker.sends.clear()
+        for order, octets in sends:
+            said = read_precedence(octets)
+            if isinstance(order, messages.Control) and said is not None:
+                self.told.setdefault(order.conn, []).append(said)
+
+    def agree(self, connection: Connection) -> None:
+        """An interior router does as it has been told last."""
+        octets = taken(self.told[connection.number][-1].number, True)
+        self.core.uplink._tracking(  # type: ignore[union-attr]
+            LocalMessage(0, connection.number, octets)
+        )
+        self.settle()
+
+    def _attach(self, order: messages.Link) -> None:
+        """The interior accepts every link."""
+        number = self._numbers[order.ref] = next(self._next)
+        self.links[order.ref] = order
+        begun = messages.Initiated(
+            conn=order.conn,
+            ref=order.ref,
+            dir=order.dir,
+            name=order.name,
+            link=number,
+            slot=number,
+            gen=number,
+            text="",
+        )
+        self.core.receive(self.worker, begun)
+        if order.address in self.unanswered:
+            return
+        made = f"amqp:/_topo/0/A/temp.{number}" if order.dynamic else None
+        self.core.receive(self.worker, messages.Linked(order.conn, number, True, made))
+
+    def _detach(self, order: messages.Unlink) -> None:
+        if self.links.pop(order.ref, None) is not None:
+            self.core.receive(self.worker, messages.Detach(conn=order.conn, link=self._numbers.pop(order.ref)))
+
+    # Interior routers
+
+    def interior(self, name: str, connector: str = "up", **properties: Any) -> Connection:
+        """A connection to an interior router opens."""
+        (config,) = [each for each in self.configuration.connectors if each.name == connector]
+        made = open_interior(self.core, self.worker, config, name, **properties)
+        self.settle()
+        return made
+
+    def close(self, connection: Connection) -> None:
+        """A connection is lost."""
+        self.links = {ref: link for ref, link in self.links.items() if link.conn != connection.number}
+        self.core.receive(self.worker, messages.Closed(conn=connection.number, error=None))
+        self.settle()
+
+    def track(self, connection: Connection, key: str, reachable: bool) -> None:
+        """An interior router says whether there are destinations."""
+        self.core.uplink._tracking(  # type: ignore[union-attr]
+            LocalMessage(0, connection.number, tracking(key, reachable))
+        )
+        self.settle()
+
+    def proxies(self, connection: Connection, direction: str) -> list[str]:
+        """The addresses with a link on a connection; direction: "in", the interior sends."""
+        services = {*("$management", "E"), *(link.address for link in self.links.values() if link.second)}
+        found = [link for link in self.links.values() if link.conn == connection.number and link.dir == direction]
+        return sorted(link.address for link in found if link.address is not None and link.address not in services)
+
+    # Clients
+
+    def client(self) -> Connection:
+        made = self.core.connections.adopt(self.worker, self.configuration.listeners[0], "127.0.0.1:1", "127.0.0.1:2")
+        self.settle()
+        return made
+
+    def attach(self, client: Connection, direction: str, address: str) -> int:
+        """A client attaches a link, without waiting for look-ups; gives its number."""
+        number = next(self._next)
+        self.core.receive(self.worker, attach(number, direction, address, conn=client.number))
+        self.core.uplink.lookups.give_up()  # type: ignore[union-attr]
+        self.settle()
+        return number
+
+    def detach(self, client: Connection, number: int) -> None:
+        self.core.receive(self.worker, messages.Detach(conn=client.number, link=number))
+        self.settle()
+
+    def record(self, key: str) -> Record:
+        return self.core.table.records[key]
+
+    def destinations(self, key: str) -> list[int]:
+        """The numbers of the connections to interior routers that messages for an address go to."""
+        record = self.record(key)
+        links = (link for link in self.core.links.by_identity.values() if link.consumer and link.record is record)
+        return [link.connection.number for link in links if link.connection.edge]

@@ -1,0 +1,223 @@
+"""The decision sequence (routing-semantics.md 4.2 to 4.5, section 12)."""
+
+import re
+
+import pytest
+
+from router.addressing.settings import AddressSettings, Setting
+from supervisor.addresses.table import Table
+from supervisor.links.attach import (
+    FORBIDDEN,
+    NO_COORDINATOR,
+    NO_ROUTE,
+    NOT_FOUND,
+    TABLE_FULL,
+    WRONG_ROLE,
+    Accepted,
+    Attaching,
+)
+from tests.unit.supervisor.harness import attach
+
+SETTINGS = [
+    ("closest/#", Setting("closest")),
+    ("multicast/#", Setting("multicast")),
+    ("unavailable/#", Setting("unavailable")),
+    ("way/#", Setting(ingress_phase=0, egress_phase=1)),
+    ("back/#", Setting(fallback=True, priority=7)),
+    ("acme.com/closest/#", Setting("closest")),
+]
+
+
+class Router:
+    def __init__(self, mode="standalone", default="balanced", limit=1000):
+        self.table = Table(limit)
+        self.attaching = Attaching("QDR", mode, AddressSettings(SETTINGS, default), self.table)
+
+    def decide(self, direction, address, role="normal", **more):
+        return self.attaching.decide(attach(1, direction, address, **more), role)
+
+    def key(self, direction, address, **more):
+        decision = self.decide(direction, address, **more)
+        assert isinstance(decision, Accepted), decision
+        assert decision.record is not None
+        return decision.record.key
+
+
+@pytest.fixture
+def router():
+    return Router()
+
+
+def caps(*symbols, array=False):
+    return [list(symbols), array]
+
+
+@pytest.mark.parametrize("address", [None, ""])
+def test_no_address(router, address):
+    assert router.decide("in", address) == Accepted(None)
+    assert router.decide("out", address) is NO_ROUTE
+
+
+@pytest.mark.parametrize("direction", ["in", "out"])
+@pytest.mark.parametrize("capability", ["qd.router", "qd.router-data"])
+def test_router_capabilities_are_forbidden(router, direction, capability):
+    assert router.decide(direction, "a", caps=caps(capability)) is FORBIDDEN
+    assert router.decide(direction, None, caps=caps(capability)) is FORBIDDEN
+    assert isinstance(router.decide(direction, "a", caps=caps(capability, array=True)), Accepted)
+    assert FORBIDDEN == ("qd:forbidden", "Connectivity to the node is forbidden")
+
+
+def test_clients_of_a_router_listener(router):
+    assert router.decide("in", None, role="inter-router") is WRONG_ROLE
+    assert router.decide("out", "a", role="inter-router") is WRONG_ROLE
+    assert isinstance(router.decide("out", "a", role="edge"), Accepted)
+
+
+def test_coordinator():
+    for default in ("balanced", "unavailable"):
+        assert Router(default=default).decide("in", None, coordinator=True) is NO_COORDINATOR
+    assert NO_COORDINATOR.condition == "amqp:precondition-failed"
+
+
+@pytest.mark.parametrize(
+    ("mode", "direction", "pattern", "prefix"),
+    [
+        ("standalone", "out", r"amqp:/_topo/0/QDR/temp\.[a-zA-Z0-9+_]{15}", "Ltemp."),
+        ("interior", "out", r"amqp:/_topo/0/QDR/temp\.[a-zA-Z0-9+_]{15}", "Ltemp."),
+        ("edge", "out", r"amqp:/_edge/QDR/temp\.[a-zA-Z0-9+_]{15}", "Ltemp."),
+        ("edge", "in", r"amqp:/_\$temp\.[a-zA-Z0-9+_]{15}", "M0_$temp."),
+        ("standalone", "in", r"amqp:/_\$temp\.[a-zA-Z0-9+_]{15}", "M0_$temp."),
+    ],
+)
+@pytest.mark.parametrize("tenant", [None, "acme.com/"])
+def test_dynamic(mode, direction, pattern, prefix, tenant):
+    router = Router(mode, default="unavailable")
+    decision = router.decide(direction, "ignored", dynamic=True, tenant=tenant)
+    assert re.fullmatch(pattern, decision.generated)
+    assert decision.record.key.startswith(prefix)
+    assert decision.record.treatment == "balanced"
+    assert decision.to == (decision.generated if direction == "in" else None)
+    assert router.key("in", decision.generated) == decision.record.key
+    assert router.decide(direction, None, dynamic=True).record is not decision.record
+
+
+def test_dynamic_with_an_address_property_needs_a_link_route(router):
+    assert router.decide("out", None, dynamic=True, dynamic_address="a") is NO_ROUTE
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("a", "M0a"),
+        ("/a/", "M0a"),
+        ("amqp://host:1/a", "M0a"),
+        ("_local/zz", "Lzz"),
+        ("_topo/0/QDR/zz", "Lzz"),
+        ("_edge/QDR/zz", "Lzz"),
+        ("$management", "M0$management"),
+    ],
+)
+def test_one_address_under_many_names(router, text, key):
+    assert router.key("out", text) == key
+    decision = router.decide("in", text)
+    assert decision.record.key == key
+    assert decision.to == text  # as the client wrote it
+
+
+@pytest.mark.parametrize("text", ["_topo/0/OTHER/x", "_topo/all/X", "_topo/1/x", "_edge/E/x"])
+@pytest.mark.parametrize("default", ["balanced", "unavailable"])
+def test_addresses_of_other_routers(text, default):
+    router = Router("interior", default)
+    assert router.decide("out", text) is NO_ROUTE
+    assert router.decide("in", text).record.treatment == "closest"
+
+
+def test_beyond_the_uplink():
+    router = Router("edge")
+    assert router.key("in", "_topo/0/OTHER/x") == "L_edge"
+    assert router.decide("out", "_topo/0/OTHER/x") is NO_ROUTE
+    assert router.decide("out", "_local/_edge") is NO_ROUTE
+    assert Router().key("out", "_local/_edge") == "L_edge"
+
+
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_unavailable(router, direction):
+    assert router.decide(direction, "unavailable.x") is NOT_FOUND
+    assert NOT_FOUND == ("amqp:not-found", "Node not found")
+    assert not router.table.records
+    everything = Router(default="unavailable")
+    assert everything.decide(direction, "a") is NOT_FOUND
+    assert everything.decide(direction, "_local/a") is NOT_FOUND
+    assert isinstance(everything.decide(direction, "closest/a"), Accepted)
+
+
+def test_a_known_address_is_bound_whatever_the_settings_say(router):
+    record = router.table.create("M0unavailable/x", "closest", None, "throttle")
+    assert router.decide("in", "unavailable/x").record is record
+    assert record.treatment == "closest"
+
+
+def test_settings(router):
+    assert router.decide("in", "closest/a").record.treatment == "closest"
+    assert router.decide("in", "multicast.a").record.treatment == "multicast"
+    assert router.decide("in", "other").record.treatment == "balanced"
+    assert router.decide("in", "_local/multicast/a").record.treatment == "balanced"
+    assert router.decide("in", "back/a").record.priority == 7
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "producer", "consumer"),
+    [
+        (caps(), 0, 0),
+        (caps("qd.waypoint"), 1, 0),
+        (caps("qd.waypoint_1"), 1, 0),
+        (caps("qd.waypoint.3"), 3, 2),
+        (caps("qd.waypoint_9"), 9, 8),
+        (caps("qd.waypoint_0"), 0, 0),
+        (caps("qd.waypoint_10"), 0, 0),
+        (caps("qd.waypoint4"), 0, 0),
+        (caps("other", "qd.waypoint_4", array=True), 4, 3),
+    ],
+)
+def test_waypoints(router, capabilities, producer, consumer):
+    for direction, phase in (("in", producer), ("out", consumer)):
+        decision = router.decide(direction, "a", caps=capabilities)
+        assert (decision.record.key, decision.phase) == (f"M{phase}a", phase)
+
+
+def test_configured_phases(router):
+    assert router.key("in", "way/1") == "M0way/1"
+    assert router.key("out", "way/1") == "M1way/1"
+    assert router.key("out", "way/1", caps=caps("qd.waypoint")) == "M0way/1"
+    assert router.decide("out", "way/1").phase == 1
+
+
+@pytest.mark.parametrize("array", [False, True])
+def test_fallback_capability(router, array):
+    capability = caps("qd.fallback", array=array)
+    consumer = router.decide("out", "back/a", caps=capability)
+    assert (consumer.record.key, consumer.phase) == ("MFback/a", 22)
+    assert "M0back/a" in router.table.records
+    producer = router.decide("in", "back/a", caps=capability)
+    assert (producer.record.key, producer.phase, producer.fallback) == ("M0back/a", 0, False)
+    assert router.decide("in", "back/a").fallback
+
+
+def test_tenants(router):
+    decision = router.decide("in", "/closest/a", tenant="acme.com/")
+    assert (decision.record.key, decision.to) == ("M0acme.com/closest/a", "acme.com/closest/a")
+    assert decision.record.treatment == "closest"
+    assert router.decide("in", "multicast/a", tenant="acme.com/").record.treatment == "balanced"
+    assert router.key("out", "acme.com/closest/a") == "M0acme.com/closest/a"
+    assert router.key("out", "$management", tenant="acme.com/") == "M0acme.com/$management"
+    assert router.key("out", "_local/a", tenant="acme.com/") == "La"
+    assert router.key("out", "a", tenant="/") == "M0/a"
+
+
+def test_a_full_table():
+    router = Router(limit=3)
+    for name in "ab":
+        assert isinstance(router.decide("in", name), Accepted)
+    assert router.decide("in", "c") is TABLE_FULL
+    assert router.decide("out", None, dynamic=True) is TABLE_FULL
+    assert isinstance(router.decide("in", "a"), Accepted)

@@ -1,0 +1,410 @@
+"""Listening sockets and hand-over, with real sockets and workers that are only the other end of a socket pair."""
+
+import asyncio
+import errno
+import os
+import socket
+from dataclasses import replace
+from typing import NoReturn
+
+import pytest
+
+from router.config.load import load_text
+from router.control import messages
+from router.control.codec import decode_handover
+from router.control.handover import MOST_READ_BEFORE, Handover, Initiate
+from router.log import Log, LogSettings, ModuleSettings
+from supervisor.composition import RouterCore, add_services
+from supervisor.connections.connections import Ending
+from supervisor.listeners.acceptor import Listener, ListenError
+from supervisor.processes.worker import Stage, Worker
+from supervisor.runtime.host_names import Resolver, look_up
+from tests.unit.supervisor.harness import PATIENCE, configuration_text
+
+CONFIGURATION = load_text("router.conf", configuration_text())
+LISTENER = CONFIGURATION.listeners[0]
+MAX_MESSAGE = 65536
+
+
+def no_http(acceptor: object) -> NoReturn:
+    """In the place of what makes the HTTP service."""
+    raise AssertionError("there are no HTTP listeners here")
+
+
+class Setup:
+    """An acceptor on an ephemeral port, and workers."""
+
+    def __init__(self, workers=2, configuration=CONFIGURATION, heard=False):
+        self.loop = asyncio.get_running_loop()
+        self.log = Log(LogSettings({"DEFAULT": ModuleSettings(mask=0, output=os.devnull)}))
+        self.core = RouterCore(configuration, self.log, 1000, lambda number: None)
+        self.far = {}
+        self.clients = []
+        for index in range(workers):
+            self.worker(index)
+        self.services = add_services(
+            self.core,
+            self.loop,
+            Resolver(self.loop),
+            configuration,
+            no_http,
+            lambda listener: None,
+            lambda: heard,
+            self.log,
+        )
+        self.acceptor = self.services.acceptor
+        self.acceptor.bind(configuration.listeners)
+        self.acceptor.open(lambda listener: None)
+        self.port = self.acceptor.listeners[0].sockets[0].getsockname()[1]
+
+    def worker(self, index):
+        worker = Worker(index, 1)
+        worker.stage = Stage.SERVING
+        worker.handover, self.far[index] = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        worker.handover.setblocking(False)
+        self.far[index].setblocking(False)
+        self.core.workers[index] = worker
+        return worker
+
+    def close_handover(self, worker):
+        """Do with a dead worker's socket what the pool does."""
+        self.loop.remove_writer(worker.handover)
+        worker.handover.close()
+        worker.handover = None
+
+    async def connect(self):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.clients.append(writer)
+        return reader, writer
+
+    async def receive(self, index):
+        """What the worker is given next: message and socket."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                try:
+                    data, fds, _, _ = socket.recv_fds(self.far[index], MAX_MESSAGE, 1)
+                    return decode_handover(data), socket.socket(fileno=fds[0])
+                except BlockingIOError:
+                    ready = asyncio.Event()
+                    self.loop.add_reader(self.far[index], ready.set)
+                    await ready.wait()
+                    self.loop.remove_reader(self.far[index])
+
+    def close(self):
+        self.acceptor.close()
+        for writer in self.clients:
+            writer.close()
+        for worker in self.core.workers.values():
+            if worker.handover is not None:
+                self.close_handover(worker)
+        for far in self.far.values():
+            far.close()
+        self.log.close()
+
+
+def run(scenario, **arguments):
+    async def body():
+        setup = Setup(**arguments)
+        try:
+            await scenario(setup)
+        finally:
+            setup.close()
+
+    asyncio.run(body())
+
+
+async def until(condition):
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def test_a_connection_goes_to_a_worker_as_it_came():
+    async def scenario(setup):
+        _, writer = await setup.connect()
+        message, given = await setup.receive(0)
+        host, port = writer.get_extra_info("sockname")
+        assert message == Handover(1, "main", f"{host}:{port}")
+        with given:
+            assert given.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+            assert not os.get_blocking(given.fileno())
+            writer.write(b"AMQP")
+            await until(lambda: given.recv(4, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b"AMQP" if _readable(given)
+                        else False)  # fmt: skip
+
+    run(scenario)
+
+
+def _readable(given):
+    try:
+        return bool(given.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return False
+
+
+def upgraded(setup, octets):
+    """A connection that the supervisor has read from; its client's end."""
+    client, accepted = socket.socketpair()
+    (listener,) = setup.acceptor.listeners
+    setup.acceptor.upgrade(listener, accepted, "127.0.0.1:9", octets)
+    return client
+
+
+def test_octets_that_were_read_go_with_the_connection():
+    async def scenario(setup):
+        with upgraded(setup, b"AMQP\x00") as client:
+            client.send(b"more")
+            message, given = await setup.receive(0)
+            with given:
+                assert message == Handover(1, "main", "127.0.0.1:9", octets=b"AMQP\x00")
+                assert given.recv(100) == b"more", "the socket has what comes behind them"
+
+    run(scenario)
+
+
+def test_octets_that_were_read_go_to_another_worker_when_the_first_one_has_not_taken_them():
+    async def scenario(setup):
+        with upgraded(setup, b"AMQP\x00"):
+            first = setup.core.workers[0]
+            assert list(first.connections) == [1]
+            first.untaken = setup.far[0].dup()
+            first.silent = 1.0
+            setup.acceptor.withdraw(first)
+            first.untaken.close()
+            message, given = await setup.receive(1)
+            given.close()
+            assert message.octets == b"AMQP\x00"
+
+    run(scenario)
+
+
+def test_more_octets_than_a_hand_over_may_carry_end_the_connection():
+    async def scenario(setup):
+        with upgraded(setup, bytes(MOST_READ_BEFORE + 1)) as client:
+            assert client.recv(1) == b""
+        with upgraded(setup, bytes(MOST_READ_BEFORE)):
+            message, given = await setup.receive(0)
+            given.close()
+            assert len(message.octets) == MOST_READ_BEFORE
+
+    run(scenario)
+
+
+class Opener:
+    """Who has opened a connection."""
+
+    def __init__(self):
+        self.endings = []
+
+    def ended(self, connection, ending, text):
+        self.endings.append((connection.number, ending, text))
+
+
+def test_a_connection_that_cannot_be_handed_over_ends():
+    async def scenario(setup):
+        connector = load_text("router.conf", configuration_text() + "connector {\n name: c\n}\n").connectors[0]
+        opener = Opener()
+        profile, _ = setup.core.profiles.add(connector)
+        # More than the kernel takes as one datagram.
+        for number, user in ((10, "u" * 4_000_000), (11, "v" * 4_000_000)):
+            opened, peer = socket.socketpair()
+            with peer:
+                connection = setup.core.connections.initiate(number, connector, profile, opener, Initiate("h", user))
+                setup.acceptor.give(connection, opened)
+                assert peer.recv(1) == b""
+        assert [(number, ending) for number, ending, _ in opener.endings] == [(10, Ending.FAILED), (11, Ending.FAILED)]
+        assert "Message too long" in opener.endings[0][2]
+        assert all(not worker.connections for worker in setup.core.workers.values())
+        assert setup.core.connections.count == 0
+        await setup.connect()
+        message, given = await setup.receive(0)
+        given.close()
+        assert message.profile == "main"
+
+    run(scenario)
+
+
+def test_the_worker_with_the_fewest_is_chosen():
+    async def scenario(setup):
+        for index in (0, 1, 0, 1):
+            await setup.connect()
+            (await setup.receive(index))[1].close()
+        first = setup.core.workers[1].connections
+        for number in list(first):
+            setup.core.receive(setup.core.workers[1], messages.Closed(conn=number, error=None))
+        for _ in range(2):
+            await setup.connect()
+            (await setup.receive(1))[1].close()
+
+    run(scenario)
+
+
+def fill(worker):
+    """Leave no room in the hand-over socket; what fills it."""
+    sent = 0
+    while True:
+        try:
+            worker.handover.send(b"x" * 1000)
+            sent += 1
+        except BlockingIOError:
+            return sent
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_crowd_comes_in_whether_others_are_heard_or_not(heard):
+    async def scenario(setup):
+        await asyncio.gather(*(setup.connect() for _ in range(100)))
+        numbers = set()
+        for place in range(100):
+            message, given = await setup.receive(place % 2)
+            given.close()
+            numbers.add(message.conn)
+        assert len(numbers) == 100
+
+    run(scenario, heard=heard)
+
+
+def test_a_listener_that_closes_while_a_crowd_waits_takes_all():
+    async def scenario(setup):
+        await asyncio.gather(*(setup.connect() for _ in range(100)))
+        listener = setup.acceptor.listeners[0]
+        opened = listener.sockets[0]
+        setup.acceptor.remove(listener)
+        for place in range(100):
+            _, given = await setup.receive(place % 2)
+            given.close()
+        setup.acceptor._go_on(listener, opened)  # what may have been planned for it
+        assert opened.fileno() == -1
+
+    run(scenario, heard=True)
+
+
+def test_back_pressure():
+    """With all hand-over sockets full connections stay in the kernel's queue, and none is lost."""
+
+    async def scenario(setup):
+        junk = {index: fill(setup.core.workers[index]) for index in (0, 1)}
+        for _ in range(5):
+            await setup.connect()
+        await until(lambda: all(worker.stuck is not None for worker in setup.core.workers.values()))
+        assert setup.core.connections.count == 0
+        for index, count in junk.items():
+            for _ in range(count):
+                setup.far[index].recv(MAX_MESSAGE)
+        await until(lambda: setup.core.connections.count == 5)
+        numbers = []
+        for index in (0, 1):
+            for _ in range(len(setup.core.workers[index].connections)):
+                message, given = await setup.receive(index)
+                given.close()
+                numbers.append(message.conn)
+        assert sorted(numbers) == [1, 2, 3, 4, 5]
+
+    run(scenario)
+
+
+def test_a_connection_that_a_dead_worker_never_got_goes_to_another():
+    async def scenario(setup):
+        worker = setup.core.workers[0]
+        fill(worker)
+        await setup.connect()
+        await until(lambda: worker.stuck is not None)
+        setup.close_handover(worker)
+        setup.core.lost(worker, lambda: None)
+        setup.acceptor.withdraw(worker)
+        message, given = await setup.receive(1)
+        given.close()
+        assert message.conn == 1
+        assert list(setup.core.workers[1].connections) == [1]
+
+    run(scenario)
+
+
+def test_what_a_worker_has_not_taken_goes_to_another():
+    """It does not react, or is dead; what it has taken stays its own."""
+
+    async def scenario(setup):
+        silent = setup.core.workers[0]
+        silent.untaken = setup.far[0].dup()
+        for _ in range(6):
+            await setup.connect()
+        await until(lambda: setup.core.connections.count == 6)
+        taken, given = await setup.receive(0)
+        given.close()
+        silent.silent = 2.0
+        setup.acceptor.withdraw(silent)
+        silent.untaken.close()
+        assert list(silent.connections) == [taken.conn]
+        numbers = []
+        for _ in range(5):
+            message, given = await setup.receive(1)
+            given.close()
+            numbers.append(message.conn)
+        assert sorted([*numbers, taken.conn]) == [1, 2, 3, 4, 5, 6]
+
+    run(scenario)
+
+
+def test_it_waits_for_a_worker_where_there_is_none():
+    async def scenario(setup):
+        fill(setup.core.workers[0])
+        await setup.connect()
+        worker = setup.core.workers[0]
+        await until(lambda: worker.stuck is not None)
+        setup.close_handover(worker)
+        setup.core.lost(worker, lambda: None)
+        setup.acceptor.withdraw(worker)
+        await setup.connect()
+        setup.far[0].close()
+        setup.worker(0)
+        setup.acceptor.resume()
+        for number in (1, 2):
+            message, given = await setup.receive(0)
+            given.close()
+            assert message.conn == number
+
+    run(scenario, workers=1)
+
+
+def test_too_many_connections():
+    async def scenario(setup):
+        setup.acceptor.limit = 2
+        for index in (0, 1):
+            await setup.connect()
+            (await setup.receive(index))[1].close()
+        setup.log.apply(LogSettings())
+        reader, _ = await setup.connect()
+        assert await reader.read() == b""
+        (line,) = [entry for entry in setup.log.recent() if entry.module == "POLICY"]
+        assert line.text == "DENY Connection '127.0.0.1' based on global connection count. nConnections= 2"
+        setup.core.receive(setup.core.workers[0], messages.Closed(conn=1, error=None))
+        await setup.connect()
+        message, given = await setup.receive(0)
+        given.close()
+        assert message.conn == 3
+
+    run(scenario)
+
+
+def test_a_taken_port_and_an_unknown_host():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ListenError) as caught:
+            Listener(replace(LISTENER, port=port, port_text=str(port)))
+    assert (caught.value.address, caught.value.reason) == (f"127.0.0.1:{port}", os.strerror(errno.EADDRINUSE))
+    unknown = replace(LISTENER, host="no-such-host.invalid")
+    with pytest.raises(ListenError) as caught:
+        Listener(unknown, look_up(unknown))
+    assert caught.value.address.startswith("no-such-host.invalid:")
+    assert caught.value.reason
+
+
+def test_a_name_stands_for_all_its_addresses():
+    config = replace(LISTENER, host="localhost", port=0, port_text="0")
+    listener = Listener(config, look_up(config))
+    try:
+        ports = {opened.getsockname()[1] for opened in listener.sockets}
+        assert len(ports) == 1
+        assert listener.text == f"localhost:{ports.pop()}"
+    finally:
+        listener.close()

@@ -1,0 +1,128 @@
+"""One engine with its clock, and what scripted peers say to it."""
+
+from typing import NamedTuple
+
+from supervisor.network.protocol import annotations, messages
+from supervisor.network.protocol.engine import Engine
+from supervisor.network.protocol.messages import Message
+from supervisor.network.protocol.nodes import node_id
+from supervisor.network.protocol.outputs import Change, LogLine, PathChanged
+from supervisor.network.protocol.timers import Limits, Timers
+
+
+class Sent(NamedTuple):
+    """A message of the engine."""
+
+    link: int
+    to: str | None
+    message: Message | None
+    ingress: str | None
+    trace: list[str]
+
+
+class Driven:
+    """The engine of router `me`, instance 100."""
+
+    def __init__(
+        self, me: str = "A", timers: Timers | None = None, limits: Limits | None = None, process: int = 0
+    ) -> None:
+        self.me = me
+        self.now = 1000.0
+        self.engine = Engine(me, 100, timers or Timers(), self.now, limits, process=process)
+        self.sent: list[Sent] = []
+        self.changes: list[Change] = []
+        self.log: list[LogLine] = []
+        self.octets: list[tuple[int, bytes]] = []
+        self.settle()
+
+    def settle(self) -> None:
+        """What is due now is done, and what was sent is taken."""
+        while self.engine.deadline() <= self.now:
+            self.engine.tick(self.now)
+            self._take()
+        self._take()
+
+    def _take(self) -> None:
+        for link, octets in self.engine.take_sends():
+            envelope = annotations.read(octets)
+            to = messages.address(octets, envelope.tail_at)
+            message = messages.decode(envelope.tail())
+            self.sent.append(Sent(link, to, message, envelope.ingress_id(), envelope.trace_ids()))
+            self.octets.append((link, octets))
+        self.changes += self.engine.take_changes()
+        self.log += self.engine.take_log()
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        until = self.now + seconds
+        while self.engine.deadline() <= until:
+            self.now = max(self.now, self.engine.deadline())
+            self.settle()
+        self.now = until
+
+    def clear(self) -> None:
+        self.sent, self.changes, self.log, self.octets = [], [], [], []
+
+    def up(self, link: int, cost: int = 1, ours: bool = False) -> None:
+        self.engine.link_up(link, cost, ours, self.now)
+        self.settle()
+
+    def down(self, link: int) -> None:
+        self.engine.link_down(link, self.now)
+        self.settle()
+
+    def receive(self, link: int, tail: bytes, path: str | list[str] = "B") -> None:
+        """A message from a peer; `path`: the routers that it has passed, the first is where it comes from."""
+        path = [path] if isinstance(path, str) else path
+        octets = annotations.own_start(node_id(path[0])) + tail
+        for router in path[1:]:
+            octets = annotations.relayed(annotations.read(octets), node_id(router))
+        self.engine.receive(link, octets, self.now)
+        self.settle()
+
+    # -- what peers say
+
+    def hello(self, link: int, peer: str = "B", seen: str = "A", instance: int = 50, process: int = 0) -> None:
+        self.receive(link, messages.encode_hello(peer, instance, list(seen), process), peer)
+
+    def neighbour(self, link: int, peer: str = "B", cost: int = 1, ours: bool = False, instance: int = 50) -> None:
+        self.up(link, cost, ours)
+        self.hello(link, peer, self.me, instance)
+        self.run(0.1)
+
+    def link_state(
+        self,
+        link: int,
+        router: str,
+        ls_seq: int,
+        peers: dict[str, int],
+        instance: int = 50,
+        path: list[str] | None = None,
+    ) -> None:
+        """An LSU that was asked for."""
+        tail = messages.encode_link_state(router, instance, ls_seq, peers.items(), messages.to_router_ls(self.me))
+        self.receive(link, tail, path or [router])
+
+    def advertise(
+        self,
+        link: int,
+        router: str = "B",
+        ls_seq: int = 0,
+        mobile_seq: int = 0,
+        instance: int = 50,
+        path: list[str] | None = None,
+    ) -> None:
+        self.receive(link, messages.encode_advertisement(router, instance, ls_seq, mobile_seq), path or [router])
+
+    # -- what it has sent
+
+    def of(self, kind: type[Message]) -> list[Sent]:
+        return [sent for sent in self.sent if isinstance(sent.message, kind)]
+
+    def paths(self) -> dict[str, PathChanged]:
+        """By id, of those that are reachable."""
+        found = {row.id: self.engine.path(row.id) for row in self.engine.routers()[1:]}
+        return {router: path for router, path in found.items() if path is not None}
+
+    def links(self) -> dict[str, tuple[int, ...]]:
+        return {router: path.links for router, path in self.paths().items()}

@@ -1,0 +1,145 @@
+"""What is passed on, to whom, how often (inter-router.md 11.1, 11.2)."""
+
+import pytest
+
+from router.amqp import codec
+from supervisor.network.protocol import messages
+from supervisor.network.protocol.annotations import own_start
+from supervisor.network.protocol.nodes import node_id
+from supervisor.network.protocol.timers import Limits
+from tests.unit.supervisor.network.protocol.drive import Driven
+
+
+def star(ours: bool = False) -> Driven:
+    """B, C and D around A."""
+    a = Driven()
+    for link, peer in ((1, "B"), (2, "C"), (3, "D")):
+        a.neighbour(link, peer, ours=ours)
+        a.link_state(link, peer, 1, {"A": 1})
+    a.run(0.5)
+    a.clear()
+    return a
+
+
+RA = messages.encode_advertisement("B", 50, 1, 0)
+
+
+def test_a_flooded_message_goes_to_all_but_those_it_has_passed() -> None:
+    a = star()
+    a.receive(1, RA, "B")
+    assert [(sent.link, sent.ingress, sent.trace) for sent in a.sent] == [(2, "B", ["B", "A"]), (3, "B", ["B", "A"])]
+    assert all(octets.endswith(RA) for _, octets in a.octets)
+    a.clear()
+    a.receive(1, messages.encode_advertisement("C", 50, 1, 5), ["C", "B"])
+    assert [sent.link for sent in a.sent if sent.ingress == "C"] == [3]
+
+
+def test_copies_are_not_passed_on() -> None:
+    a = star()
+    a.receive(1, RA, "B")
+    a.clear()
+    a.receive(2, RA, ["B", "C"])
+    assert a.sent == []
+    a.run(2.5)
+    a.clear()
+    a.receive(1, RA, "B")  # the next one, equal to the one before
+    assert [sent.link for sent in a.sent] == [2, 3]
+
+
+def test_a_copy_that_has_come_a_shorter_way_is_passed_on() -> None:
+    a = star()
+    other = messages.encode_advertisement("B", 50, 1, 0)
+    a.receive(2, other, ["B", "C"])
+    a.clear()
+    a.receive(1, other, "B")
+    assert [(sent.link, sent.trace) for sent in a.sent] == [(2, ["B", "A"]), (3, ["B", "A"])]
+
+
+def test_an_echo_is_neither_taken_nor_passed_on() -> None:
+    a = star()
+    a.receive(1, messages.encode_advertisement("A", 100, 9, 9), ["A", "B"])
+    assert (a.sent, a.changes) == ([], [])
+
+
+def test_unknown_opcodes_are_passed_on() -> None:
+    a = star()
+    a.receive(1, RA.replace(b"\xa1\x02RA", b"\xa1\x02XX"), "B")
+    assert [sent.link for sent in a.sent] == [2, 3]
+
+
+def test_the_hop_limit_is_radius_and_one() -> None:
+    a = star()
+    a.receive(1, messages.encode_mobile_change("B", 7, {}, []), ["B", "X", "Y"])
+    assert [sent for sent in a.sent if sent.ingress == "B"] == []
+    a = star(ours=True)  # copies are known by ours, so that there the trace alone need not end it
+    a.receive(1, messages.encode_mobile_change("B", 7, {}, []), ["B", "X", "Y"])
+    assert [sent.link for sent in a.sent if sent.ingress == "B"] == [2, 3]
+
+
+def test_a_message_for_another_router_goes_to_the_next_hop() -> None:
+    a = star()
+    tail = messages.encode_link_state_request("B", messages.to_router_ls("C"))
+    a.receive(1, tail, "B")
+    assert [(sent.link, sent.to, sent.ingress, sent.trace) for sent in a.sent] == [
+        (2, "amqp:/_topo/0/C/qdrouter", "B", ["B", "A"])
+    ]
+    a.clear()
+    a.receive(1, messages.encode_link_state_request("B", messages.to_router_ls("X")), "B")
+    a.receive(1, tail, ["B", "X", "Y"])
+    assert a.sent == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "amqp:/_topo/0/A/qdrouter",
+        "_topo/0/A/qdrouter",
+        "amqp://host:1/_topo/all/A/qdrouter",
+        "/_local/qdrouter",
+        "//h/_local/qdrouter",
+    ],
+)
+def test_every_form_of_our_address(address: str) -> None:
+    a = star()
+    a.receive(1, messages.encode_link_state_request("B", address), "B")
+    assert [sent.message and sent.message.id for sent in a.sent] == ["A"]
+
+
+def test_a_to_override_counts() -> None:
+    a = star()
+    entries = [codec.encode_symbol("x-opt-qd.to"), codec.encode_string("_topo/0/C/qdrouter")]
+    tail = messages.encode_link_state_request("B", messages.to_router_ls("A"))
+    a.engine.receive(1, b"\0\x53\x72" + codec.encode_map(entries) + tail, a.now)
+    a.settle()
+    assert [sent.link for sent in a.sent] == [2]
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"",
+        b"\0\x53\x70\x45",
+        b"nonsense",
+        own_start(node_id("B")),
+        own_start(node_id("B")) + RA[:-3],
+        own_start(node_id("B")) + messages.encode_hello("B", 1, []).replace(b"HELLO", b"LSUUU")[:-9],
+    ],
+)
+def test_what_cannot_be_understood_is_dropped_and_logged(octets: bytes) -> None:
+    a = star()
+    a.engine.receive(1, octets, a.now)
+    a.settle()
+    assert (a.sent, a.changes) == ([], [])
+    assert [line.text.startswith("Control message from B dropped: ") for line in a.log] == [True]
+
+
+def test_large_messages_and_unknown_links_and_versions_are_refused() -> None:
+    a = Driven(limits=Limits(message_octets=1000))
+    a.neighbour(1)
+    a.clear()
+    a.receive(1, messages.encode_mobile_change("B", 1, dict.fromkeys(map(str, range(500)), 1), []), "B")
+    assert ["too large" in line.text for line in a.log] == [True]
+    a.engine.receive(99, b"x", a.now)
+    for _ in range(2):
+        a.receive(1, RA.replace(b"\xa1\x02pv\x54\x01", b"\xa1\x02pv\x54\x02"), "B")
+    assert [line.text for line in a.log][1:] == ["Messages of B are ignored: protocol version 2 is not known"]

@@ -1,0 +1,385 @@
+"""Link states: asked for, answered, announced, aged; restarts; paths that follow (inter-router.md 7, 8)."""
+
+from router.log import CRITICAL, WARNING
+from supervisor.network.protocol import messages
+from supervisor.network.protocol.messages import (
+    Advertisement,
+    Hello,
+    LinkStateRequest,
+    LinkStateUpdate,
+    MobileRequest,
+    Summary,
+)
+from supervisor.network.protocol.outputs import KeysChanged, PathChanged, RadiusChanged, RouterRemoved, Unreachable
+from supervisor.network.protocol.timers import Limits
+from tests.unit.supervisor.network.protocol.drive import Driven
+
+
+def line() -> Driven:
+    """A - B - C, all that A knows of it sent; B is 1.19."""
+    a = Driven()
+    a.neighbour(1)
+    a.link_state(1, "B", 1, {"A": 1, "C": 2})
+    a.link_state(1, "C", 1, {"B": 2}, path=["C", "B"])
+    a.run(0.1)
+    return a
+
+
+def test_an_lsr_is_answered_at_once() -> None:
+    a = Driven()
+    a.neighbour(1, cost=3)
+    a.clear()
+    a.receive(1, messages.encode_link_state_request("B", messages.to_router_ls("A")))
+    assert [(sent.link, sent.to, sent.message, sent.trace) for sent in a.sent] == [
+        (1, "amqp:/_topo/0/B/qdrouter", LinkStateUpdate("A", 1, 100, 1, {"B": 3}), ["A"])
+    ]
+
+
+def test_an_lsr_of_a_router_out_of_reach_is_answered_when_it_is_reached() -> None:
+    a = Driven()
+    a.neighbour(1)
+    a.clear()
+    a.receive(1, messages.encode_link_state_request("C", messages.to_router_ls("A")), ["C", "B"])
+    assert a.of(LinkStateUpdate) == []
+    a.link_state(1, "B", 1, {"A": 1, "C": 2})
+    a.run(0.5)
+    assert [sent.to for sent in a.of(LinkStateUpdate)] == ["amqp:/_topo/0/C/qdrouter"]
+
+
+def test_a_request_without_an_answer_is_repeated_a_few_times() -> None:
+    a = Driven()
+    a.up(1)
+    begin = a.now
+    times = []
+    for _ in range(600):
+        a.hello(1)
+        a.run(0.1)
+        times += [round(a.now - begin) for sent in a.of(LinkStateRequest)]
+        a.clear()
+    assert times == [0, 1, 3, 7, 15]
+
+
+def test_a_higher_sequence_in_an_ra_is_asked_for_at_once() -> None:
+    a = line()
+    a.clear()
+    a.advertise(1, "C", ls_seq=2, path=["C", "B"])
+    assert [(sent.to, sent.message) for sent in a.sent] == [("amqp:/_topo/0/C/qdrouter", LinkStateRequest("A", 1))]
+    a.clear()
+    a.link_state(1, "C", 2, {"B": 2})
+    a.run(3)
+    a.advertise(1, "C", ls_seq=2, path=["C", "B"])
+    assert a.of(LinkStateRequest) == []
+
+
+def test_paths_follow_link_states() -> None:
+    a = line()
+    assert a.paths() == {"B": PathChanged(1, (1,), 1, 1, 0), "C": PathChanged(2, (1,), 1, 3, 0)}
+    assert [change.radius for change in a.changes if isinstance(change, RadiusChanged)][-1] == 2
+    a.neighbour(7, "C", cost=1)
+    a.run(0.1)
+    assert a.links() == {"B": (1,), "C": (7,)}
+    # C says how it reaches us: what comes from B for C, and back, may pass here.
+    a.link_state(7, "C", 2, {"B": 10, "A": 1})
+    a.link_state(1, "B", 2, {"C": 10, "A": 1})
+    a.run(1)
+    assert a.paths()["B"].valid_origins == 1 << 2
+    assert a.paths()["C"].valid_origins == 1 << 1
+
+
+def test_a_lost_connection_is_routed_around_at_once() -> None:
+    a = line()
+    a.neighbour(7, "C", cost=9)
+    a.run(1)
+    assert a.links() == {"B": (1,), "C": (1,)}
+    a.clear()
+    a.down(1)
+    assert a.links() == {"B": (7,), "C": (7,)}
+    assert [sent.link for sent in a.of(Advertisement)] == [7]
+
+
+def test_old_link_states_are_ignored() -> None:
+    a = line()
+    a.link_state(1, "C", 1, {"B": 2, "X": 1})
+    a.link_state(1, "C", 0, {"B": 2, "X": 1})
+    assert "X" not in [row.id for row in a.engine.routers()]
+
+
+def test_the_sequence_inside_counts() -> None:
+    a = line()
+    tail = messages.encode_link_state("C", 50, 9, [("B", 2), ("X", 1)], messages.to_router_ls("A"))
+    outside = tail.replace(b"\xa1\x06ls_seq\x54\x09", b"\xa1\x06ls_seq\x54\x00", 1)
+    assert outside != tail
+    a.receive(1, outside, ["C", "B"])
+    assert "X" in [row.id for row in a.engine.routers()]
+
+
+def test_ras_come_every_4_seconds_in_flux_then_every_30() -> None:
+    a = Driven()
+    a.up(1)
+    times = []
+    begin = a.now + 0.02
+    for _ in range(800):
+        a.hello(1)
+        a.run(0.1)
+        times += [round(a.now - begin) for sent in a.of(Advertisement)]
+        a.clear()
+    assert times[:4] == [0, 4, 8, 38]
+
+
+def test_a_link_state_that_is_not_confirmed_is_forgotten_and_then_the_router() -> None:
+    a = line()
+    a.engine.announce("M0mine", 3, a.now)
+    a.receive(1, messages.encode_mobile_change("C", 1, {"M0x": 3}, []), ["C", "B"])
+    a.clear()
+    for second in range(70):
+        a.hello(1)
+        a.advertise(1, "B", ls_seq=1)
+        a.run(1)
+        if second == 58:
+            assert "C" in a.links()
+    # C's own link state is gone; B still lists it.
+    c = a.engine.routers()[2]
+    assert (c.id, c.link_state, c.ls_seq, c.keys, c.reachable) == ("C", (), 0, 1, True)
+    a.link_state(1, "B", 2, {"A": 1})
+    a.run(0.1)
+    assert Unreachable(2) in a.changes
+    assert not any(isinstance(change, KeysChanged) for change in a.changes)
+    a.clear()
+    for _ in range(4):
+        a.hello(1)
+        a.run(1)
+    assert a.changes == [RouterRemoved(2)]
+    assert [row.id for row in a.engine.routers()] == ["A", "B"]
+    a.neighbour(5, "D")
+    assert a.engine.routers()[2].index == 2  # the lowest free number
+
+
+def test_a_restarted_router_starts_anew() -> None:
+    a = line()
+    a.receive(1, messages.encode_mobile_change("C", 1, {"M0x": 3}, []), ["C", "B"])
+    a.clear()
+    a.advertise(1, "C", ls_seq=1, mobile_seq=1, instance=99, path=["C", "B"])
+    assert KeysChanged(2, {}, ("M0x",)) in a.changes
+    a.run(0.5)
+    assert [type(sent.message) for sent in a.sent if sent.to and "/C/" in sent.to] == [LinkStateRequest, MobileRequest]
+    a.link_state(1, "C", 1, {"B": 5}, instance=99)
+    a.run(0.5)
+    assert a.paths()["C"].cost == 3
+    assert a.engine.routers()[2].instance == 99
+
+
+def test_what_was_said_before_a_restart_is_ignored() -> None:
+    a = line()
+    a.advertise(1, "C", ls_seq=1, instance=99, path=["C", "B"])
+    a.link_state(1, "C", 1, {"B": 4}, instance=99)
+    a.advertise(1, "C", ls_seq=8, instance=50, path=["C", "B"])
+    a.link_state(1, "C", 8, {"B": 1}, instance=50)
+    row = a.engine.routers()[2]
+    assert (row.instance, row.ls_seq) == (99, 1)
+
+
+def test_a_clock_that_was_set_back_is_believed_in_time() -> None:
+    a = line()
+    for _ in range(8):
+        a.hello(1)
+        a.advertise(1, "C", ls_seq=1, instance=7, path=["C", "B"])
+        a.run(1)
+    assert a.engine.routers()[2].instance == 7
+
+
+def own_state(a: Driven, instance: int, ls_seq: int = 1) -> None:
+    """B says, unasked, what it knows of this router."""
+    a.receive(1, messages.encode_link_state("A", instance, ls_seq, [("B", 1)], messages.TO_NEIGHBOUR_LS, 0))
+
+
+def test_a_router_goes_on_as_a_later_one_than_the_network_knows() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    a.run(1.0)
+    a.clear()
+    own_state(a, 100)  # an echo
+    own_state(a, 99)
+    assert a.sent == []
+    own_state(a, 700)
+    assert a.of(Hello)[0].message == Hello("A", 1, 701, ("B",))
+    assert a.of(LinkStateUpdate)[0].message == LinkStateUpdate("A", 1, 701, 2, {"B": 1})
+    assert a.engine.routers()[0].instance == 701
+    assert [line.level for line in a.log] == [WARNING]
+    a.receive(1, messages.encode_summary("B", 50, {"A": (900, 1, 0)}))
+    assert a.engine.routers()[0].instance == 901
+
+
+def test_another_router_of_the_same_id_and_instance_is_outbid() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    a.clear()
+    own_state(a, 100, 2)
+    assert a.engine.routers()[0].instance == 101
+    assert [(line.level, line.text) for line in a.log] == [
+        (
+            WARNING,
+            "The network has instance 100 of this router with sequence 2, later than its own: has another router its"
+            " id? It continues as instance 101",
+        )
+    ]
+
+
+def test_two_routers_of_one_id_far_apart_do_not_outbid_each_other_for_ever() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    for instance in range(1000, 1100, 10):
+        own_state(a, instance)
+    assert a.engine.routers()[0].instance == 1021
+    assert [line.text for line in a.log if line.level == CRITICAL] == [
+        "Detected another router with the id of this one, A: each router of a network needs its own id"
+    ]
+    own_state(a, 2**63 - 1)
+    assert a.engine.routers()[0].instance == 1021
+
+
+def test_a_neighbour_of_ours_is_told_what_it_was_known_by() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    a.receive(1, messages.encode_link_state("B", 50, 3, [("A", 1)], messages.TO_NEIGHBOUR_LS, 0))
+    a.down(1)
+    a.clear()
+    a.neighbour(2, ours=True, instance=40)
+    assert next(sent.message for sent in a.of(LinkStateUpdate) if sent.link == 2) == LinkStateUpdate(
+        "B", 1, 50, 3, {"A": 1}
+    )
+    assert a.engine.routers()[1].instance == 40
+
+
+def test_what_others_say_of_a_neighbour_of_ours_is_for_itself_alone() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    a.neighbour(2, "C", ours=True)
+    a.clear()
+    a.receive(2, messages.encode_link_state("B", 80, 3, [("X", 1)], messages.TO_NEIGHBOUR_LS, 0), "C")
+    assert [(sent.link, sent.message) for sent in a.sent] == [(1, LinkStateUpdate("B", 1, 80, 3, {"X": 1}))]
+    a.receive(2, messages.encode_link_state("B", 30, 3, [("X", 1)], messages.TO_NEIGHBOUR_LS, 0), "C")
+    a.advertise(2, "B", ls_seq=9, instance=80, path=["B", "C"])
+    a.run(1.0)
+    row = a.engine.routers()[1]
+    assert (row.instance, row.link_state) == (50, ())
+
+
+def test_an_earlier_instance_counts_though_the_router_was_reachable_all_the_time() -> None:
+    a = Driven()
+    a.neighbour(1, ours=True)
+    a.receive(1, messages.encode_link_state("B", 50, 2, [("A", 1), ("C", 1)], messages.TO_NEIGHBOUR_LS, 0))
+    a.receive(1, messages.encode_link_state("C", 50, 2, [("B", 1)], messages.TO_NEIGHBOUR_LS, 0))
+    for _ in range(5):
+        a.hello(1)
+        a.run(1.0)
+    a.advertise(1, "C", ls_seq=1, instance=7, path=["C", "B"])
+    assert a.engine.routers()[2].instance == 7
+    a.advertise(1, "C", ls_seq=2, instance=50, path=["C", "B"])
+    a.advertise(1, "C", ls_seq=2, instance=7, path=["C", "B"])  # came later by a longer way
+    assert a.engine.routers()[2].instance == 50
+
+
+def test_a_link_state_with_too_many_neighbours_is_ignored() -> None:
+    a = Driven(limits=Limits(neighbours=3))
+    a.neighbour(1)
+    a.link_state(1, "B", 1, dict.fromkeys("ACDE", 1))
+    assert [row.id for row in a.engine.routers()] == ["A", "B"]
+    assert any("more than 3 neighbours" in line.text for line in a.log)
+
+
+def test_changes_soon_after_one_another_are_announced_together() -> None:
+    a = Driven()
+    a.neighbour(1, "B")
+    a.run(5)
+    a.clear()
+    for number in range(10, 30):
+        a.up(number)
+        a.hello(number, f"X{number}", "A")
+        a.run(0.005)
+    a.run(2)
+    assert len({sent.message for sent in a.of(Advertisement)}) <= 4
+    assert len(a.links()) >= 20
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Between Sluice neighbours
+
+
+def test_neighbours_of_ours_greet_with_what_they_know_and_get_what_they_lack() -> None:
+    a = line()
+    a.engine.announce("M0mine", 3, a.now)
+    a.run(1)
+    a.clear()
+    a.neighbour(7, "D", ours=True, instance=9)
+    assert [(sent.link, sent.message) for sent in a.of(Summary)] == [
+        (7, Summary("A", 1, 100, {"B": (50, 1, 0), "C": (50, 1, 0), "A": (100, 1, 1)}))
+    ]
+    own = [sent for sent in a.of(LinkStateUpdate) if sent.link == 7]
+    assert [(sent.to, sent.message and sent.message.id) for sent in own] == [("amqp:/_local/qdrouter", "A")]
+    a.clear()
+    a.receive(7, messages.encode_summary("D", 9, {"D": (9, 1, 0), "B": (50, 1, 0)}), "D")
+    assert {(sent.link, sent.to, getattr(sent.message, "id", None)) for sent in a.sent} == {
+        (7, "amqp:/_local/qdrouter", "A"),
+        (7, "amqp:/_local/qdrouter.ma", "A"),
+        (7, "amqp:/_local/qdrouter", "C"),
+    }
+    a.clear()
+    a.receive(
+        7, messages.encode_summary("D", 9, {"D": (9, 1, 0), "A": (100, 2, 9), "B": (60, 1, 0), "C": (50, 1, 0)}), "D"
+    )
+    assert a.sent == []
+
+
+def test_news_is_passed_on_to_ours_alone() -> None:
+    a = Driven()
+    a.neighbour(1, "B", ours=True)
+    a.neighbour(2, "C", ours=True)
+    a.neighbour(3, "D")
+    a.run(1)
+    a.clear()
+    tail = messages.encode_link_state("X", 5, 1, [("B", 1)], messages.TO_NEIGHBOUR_LS, 10)
+    a.receive(1, tail, "B")
+    a.receive(2, tail, "C")
+    assert [(sent.link, sent.message, sent.trace) for sent in a.sent] == [
+        (2, LinkStateUpdate("X", 1, 5, 1, {"B": 1}, 10), ["A"])
+    ]
+
+
+def test_one_of_ours_is_asked_only_for_what_does_not_come_by_itself() -> None:
+    a = Driven()
+    a.neighbour(1, "B", ours=True)
+    a.receive(1, messages.encode_link_state("B", 50, 1, [("A", 1), ("C", 1)], messages.TO_NEIGHBOUR_LS, 0), "B")
+    a.run(0.1)
+    a.clear()
+    a.advertise(1, "C", ls_seq=1, path=["C", "B"])
+    a.run(0.2)
+    assert a.of(LinkStateRequest) == []
+    a.receive(1, messages.encode_link_state("C", 50, 1, [("B", 1)], messages.TO_NEIGHBOUR_LS, 0), "B")
+    a.run(1)
+    assert [sent for sent in a.sent if sent.to == "amqp:/_topo/0/C/qdrouter"] == []
+    a.advertise(1, "C", ls_seq=2, path=["C", "B"])
+    a.run(0.3)
+    assert len(a.of(Summary)) >= 1
+    a.run(0.3)
+    assert [sent.to for sent in a.of(LinkStateRequest)] == ["amqp:/_topo/0/C/qdrouter"]
+
+
+def test_among_ours_alone_ras_are_rare() -> None:
+    a = Driven()
+    a.up(1, ours=True)
+    for _ in range(290):
+        a.hello(1)
+        a.run(0.1)
+    assert len(a.of(Advertisement)) == 0
+    for _ in range(20):
+        a.hello(1)
+        a.run(0.1)
+    assert len(a.of(Advertisement)) == 1
+
+
+def test_what_1_19_says_as_ours_would_is_not_believed() -> None:
+    a = Driven()
+    a.neighbour(1)
+    a.clear()
+    a.receive(1, messages.encode_summary("B", 50, {}), "B")
+    assert a.sent == []

@@ -1,0 +1,573 @@
+"""The policy in the supervisor: connections, links, counters, log, management, changes (security.md 6)."""
+
+import json
+import socket
+from typing import Any
+
+import pytest
+
+from router.config.load import load_text
+from router.control import messages
+from router.control.handover import Initiate
+from router.log import LogSettings, ModuleSettings
+from router.policy.decisions import CONNECTION_TEXT, LINK_TEXT, RESOURCE_LIMIT, UNAUTHORIZED
+from router.policy.rules import Vhosts
+from supervisor.connections.admission import Admit
+from supervisor.connections.connections import Connection
+from supervisor.policy.denials import LOGGED_A_SECOND, MOST_KINDS, OTHER, Denials, Kind
+from supervisor.policy.policy import DENIED, OpenFacts, limits
+from supervisor.policy.stats import MOST_GONE, Places
+from tests.unit.supervisor.harness import attach
+from tests.unit.supervisor.management.desk import QUIET, Desk
+
+LOUD = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null"), "POLICY": ModuleSettings(mask=127)})
+OPEN = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allowDynamicSource": True}
+
+
+def text(*vhosts: dict[str, Any], policy: dict[str, Any] | None = None, **listener: Any) -> str:
+    """A configuration of these vhosts, with a listener and a connector; in JSON syntax every value has one line."""
+    sections = [
+        ["router", {"id": "QDR", "workerThreads": 2}],
+        ["listener", {"host": "127.0.0.1", "port": 0, "name": "main", **listener}],
+        ["connector", {"host": "127.0.0.1", "port": 1, "name": "out", "policyVhost": "v"}],
+        ["policy", {"enableVhostPolicy": True, **(policy or {})}],
+        *(["vhost", vhost] for vhost in vhosts),
+    ]
+    return "\n".join(_lines(section) for section in sections)
+
+
+def _lines(section: Any) -> str:
+    kind, values = section
+    lines = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            lines.append(f"    {name}: " + (json.dumps(value, indent=8) if value else "{\n    }"))
+        else:
+            lines.append(f"    {name}: {str(value).lower() if isinstance(value, bool) else value}")
+    return "\n".join([f"{kind} {{", *lines, "}", ""])
+
+
+class World:
+    """A desk with some vhosts."""
+
+    def __init__(self, *vhosts: dict[str, Any], log: LogSettings = LOUD, **more: Any) -> None:
+        self.desk = Desk(log=log, text=text(*vhosts, **more))
+        self.policy = self.desk.core.policy
+        self._links = 0
+
+    def open(
+        self,
+        user: str | None = "anonymous",
+        hostname: str | None = "v",
+        peer: str = "10.0.0.1:1000",
+        groups: tuple[str, ...] = (),
+    ) -> Connection:
+        return self.desk.connection(peer=peer, user=user, hostname=hostname, groups=groups)
+
+    def close(self, connection: Connection) -> None:
+        self.desk.core.receive(self.desk.workers[0], messages.Closed(conn=connection.number, error=None))
+
+    def closed(self, connection: Connection) -> tuple[str | None, str | None] | None:
+        """The error that the connection was to be closed with."""
+        answer = self.desk.admissions.get(connection.number)
+        if isinstance(answer, messages.Denied):
+            return answer.condition, answer.description
+        for message in self._sent(messages.Close):
+            if message.conn == connection.number:
+                return message.condition, message.description
+        return None
+
+    def attach(self, connection: Connection, direction: str, address: str | None, **more: Any) -> messages.Message:
+        """The answer to an attach."""
+        self._links += 1
+        asked = attach(self._links, direction, address, conn=connection.number, **more)
+        before = len(self.desk.workers[0].outbox)
+        self.desk.core.receive(self.desk.workers[0], asked)
+        self.desk._answers()
+        (answer,) = list(self.desk.workers[0].outbox)[before:]
+        assert isinstance(answer, messages.Message)
+        return answer
+
+    def detach(self, connection: Connection, link: int) -> None:
+        self.desk.core.receive(self.desk.workers[0], messages.Detach(conn=connection.number, link=link))
+
+    def stats(self, vhost: str = "v") -> dict[str, Any]:
+        (row,) = [row for row in self.desk.query("vhostStats") if row["hostname"] == vhost]
+        return row
+
+    def log(self) -> list[str]:
+        return [entry.text for entry in self.desk.log.recent() if entry.module == "POLICY"]
+
+    def _sent(self, kind: Any) -> list[Any]:
+        return [message for message in self.desk.workers[0].outbox if isinstance(message, kind)]
+
+    sent = _sent
+
+
+def vhost(groups: dict[str, Any] | None = None, **attributes: Any) -> dict[str, Any]:
+    return {"hostname": "v", **attributes, "groups": groups or {}}
+
+
+REFUSED = (RESOURCE_LIMIT, CONNECTION_TEXT)
+
+
+# -- connections --------------------------------------------------------------------------------------------------
+
+
+def test_without_vhost_policy_nothing_is_refused():
+    world = World(vhost(), policy={"enableVhostPolicy": False})
+    connection = world.open()
+    assert world.closed(connection) is None
+    assert isinstance(world.attach(connection, "in", "a"), messages.Attached)
+
+
+def test_a_connection_that_is_allowed():
+    world = World(vhost({"g": OPEN}))
+    connection = world.open(user="u")
+    assert world.closed(connection) is None
+    row = world.stats()
+    assert (row["connectionsApproved"], row["connectionsCurrent"], row["connectionsDenied"]) == (1, 1, 0)
+    assert (row["perUserState"], row["perHostState"]) == ({"u": ["10.0.0.1:1000"]}, {"10.0.0.1": ["10.0.0.1:1000"]})
+    world.close(connection)
+    row = world.stats()
+    assert (row["connectionsApproved"], row["connectionsCurrent"]) == (1, 0)
+    assert (row["perUserState"], row["perHostState"]) == ({"u": []}, {"10.0.0.1": []})
+
+
+@pytest.mark.parametrize(
+    ("groups", "hostname", "line", "counted"),
+    [
+        ({"g": OPEN}, "w", "vhost 'w': No policy defined for vhost", None),
+        ({"g": {"users": "other"}}, "v", "vhost 'v': User is not in a user group and unknown users are denied", "v"),
+        ({"g": {"users": "u"}}, "a", "vhost 'v': User is not allowed to connect from this network host", "v"),
+    ],
+)
+def test_a_connection_that_is_denied(groups, hostname, line, counted):
+    """security.md P-16."""
+    world = World(vhost(groups, aliases="a"))
+    connection = world.open(user="u", hostname=hostname)
+    assert world.closed(connection) == REFUSED
+    assert world.log()[-1] == f"DENY AMQP Open for user 'u', rhost '10.0.0.1', {line}"
+    assert world.stats()["connectionsDenied"] == (0 if counted is None else 1)
+    (row,) = world.desk.query("policy")
+    assert (row["connectionsDenied"], row["totalDenials"]) == (0, 0)
+    (kind,) = world.policy.denials.counts
+    assert kind.vhost == (counted or "")
+
+
+def test_limits_on_connections():
+    """security.md P-15: counted by vhost, user and host; what is closed makes room."""
+    world = World(vhost({"g": OPEN}, maxConnections=3, maxConnectionsPerUser=2, maxConnectionsPerHost=2))
+    first = world.open(user="a", peer="10.0.0.1:1")
+    world.open(user="b", peer="[::1]:2")
+    world.open(user="a", peer="10.0.0.1:3")
+    full = world.open(user="a", peer="10.0.0.1:4")
+    assert world.closed(full) == REFUSED
+    assert [line.rpartition(": ")[2] for line in world.log()[-3:]] == [
+        "Connection denied by application connection limit", "Connection denied by per user limit",
+        "Connection denied by per host limit"]  # fmt: skip
+    assert world.stats()["perHostState"]["::1"] == ["[::1]:2"]
+    world.close(full)
+    world.close(first)
+    assert world.closed(world.open(user="a", peer="10.0.0.1:5")) is None
+
+
+def test_the_vhost_of_the_listener():
+    world = World(vhost({"g": OPEN}), policyVhost="v")
+    assert world.closed(world.open(hostname="other")) is None
+    assert world.stats()["connectionsCurrent"] == 1
+
+
+def test_facts_and_numbers_without_a_connection():
+    """security.md P-20, P-21."""
+    world = World(vhost({"g": {**OPEN, "maxFrameSize": 1000, "maxSessions": 3}}, maxMessageSize=99))
+    facts = OpenFacts(7, "u", "v", "[::1]:99", world.desk.configuration.listeners[0])
+    assert facts.host == "::1"
+    assert world.policy.open(facts) == Admit(messages.Limits(max_frame=1000, sessions=3, message=99))
+    assert world.policy.open(facts._replace(number=8, hostname="w")) == DENIED
+    assert world.stats()["connectionsCurrent"] == 1
+    world.policy.closed(7)
+    world.policy.closed(8)
+    assert world.stats()["connectionsCurrent"] == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "listener", "frame", "window"),
+    [
+        ({}, {}, None, None),
+        ({"maxFrameSize": 100}, {}, 512, None),
+        ({"maxFrameSize": 2**40}, {}, 2**32 - 1, None),
+        ({"maxFrameSize": 0, "maxSessionWindow": 0}, {}, None, None),
+        ({"maxFrameSize": 2048, "maxSessionWindow": 10000}, {}, 2048, 10000),
+        ({"maxFrameSize": 5000}, {"maxFrameSize": 4096, "maxSessionFrames": 10}, 5000, 40960),
+        ({"maxSessionWindow": 100000}, {"maxSessionFrames": 10}, None, 100000),
+    ],
+)
+def test_numbers_of_a_group(settings, listener, frame, window):
+    configuration = load_text("x.conf", text(vhost({"g": {**OPEN, **settings}}), **listener))
+    (rules,) = Vhosts(configuration.policy, configuration.vhosts)
+    group = rules.group("g")
+    assert group is not None
+    found = limits(group, configuration.listeners[0])
+    assert (found.max_frame, found.window) == (frame, window)
+
+
+def test_an_authentication_service_without_vhost_policy():
+    """security.md A-8."""
+    world = World(policy={"enableVhostPolicy": False})
+    facts = OpenFacts(7, "u", "v", "10.0.0.1:1", world.desk.configuration.listeners[0], (["a"], ["b"]))
+    connection = world.open(user="u")
+    facts = facts._replace(number=connection.number)
+    assert world.policy.open(facts) == Admit()
+    assert isinstance(world.attach(connection, "in", "a"), messages.Attached)
+    assert isinstance(world.attach(connection, "in", "b"), messages.Refused)
+    assert isinstance(world.attach(connection, "out", "b"), messages.Attached)
+    assert isinstance(world.attach(connection, "in", None), messages.Attached)
+
+
+# -- links --------------------------------------------------------------------------------------------------------
+
+
+def test_links_that_are_allowed_and_denied():
+    """security.md P-31, P-32, P-40."""
+    group = {"users": "*", "remoteHosts": "*", "sources": "s", "targets": "t"}
+    world = World(vhost({"g": group}))
+    connection = world.open(user="u")
+    assert isinstance(world.attach(connection, "in", "t"), messages.Attached)
+    assert isinstance(world.attach(connection, "out", "s"), messages.Attached)
+    answer = world.attach(connection, "in", "s")
+    assert isinstance(answer, messages.Refused)
+    assert (answer.condition, answer.description, answer.termini) == (UNAUTHORIZED, LINK_TEXT, True)
+    assert world.log()[-1] == (
+        f"[C{connection.number}] DENY AMQP Attach sender link 's' for user 'u', rhost '10.0.0.1', vhost 'v' based on "
+        "link target name")  # fmt: skip
+    assert isinstance(world.attach(connection, "out", None), messages.Refused)
+    assert (world.stats()["senderDenied"], world.stats()["receiverDenied"]) == (1, 1)
+    (row,) = world.desk.query("policy")
+    assert (row["linksDenied"], row["totalDenials"]) == (2, 2)
+    assert world.policy.denials.counts == {Kind("v", "g", "target"): 1, Kind("v", "g", "source"): 1}
+
+
+def test_limits_on_links():
+    world = World(vhost({"g": {**OPEN, "maxSenders": 1, "maxReceivers": 1}}))
+    connection = world.open()
+    assert isinstance(world.attach(connection, "in", "a"), messages.Attached)
+    refused = world.attach(connection, "in", "a")
+    assert isinstance(refused, messages.Refused)
+    assert refused.condition == RESOURCE_LIMIT
+    assert isinstance(world.attach(connection, "out", "a"), messages.Attached)
+    assert isinstance(world.attach(connection, "out", "a"), messages.Refused)
+    world.detach(connection, 1)
+    assert isinstance(world.attach(connection, "in", "a"), messages.Attached)
+    world.close(connection)
+
+
+def test_a_link_that_is_refused_for_another_reason_does_not_count():
+    world = World(vhost({"g": {**OPEN, "maxReceivers": 1}}))
+    connection = world.open()
+    answer = world.attach(connection, "out", "amqp:/_topo/0/other/x")
+    assert isinstance(answer, messages.Refused)
+    assert answer.description != LINK_TEXT
+    assert isinstance(world.attach(connection, "out", "a"), messages.Attached)
+
+
+def test_what_workers_deny():
+    """security.md P-30, P-50 to P-52."""
+    world = World(vhost({"g": OPEN}))
+    number = world.open().number
+    world.desk.core.receive(world.desk.workers[0], messages.Oversized(number, 7))
+    world.desk.core.receive(world.desk.workers[0], messages.SessionDenied(number))
+    forbidden = messages.Forbidden(conn=number, targets=3, users=2, address="x")
+    world.desk.core.receive(world.desk.workers[0], forbidden)
+    row = world.stats()
+    assert (row["sessionDenied"], row["maxMessageSizeDenied"]) == (1, 1)
+    (row,) = world.desk.query("policy")
+    assert (row["totalDenials"], row["maxMessageSizeDenied"], row["linksDenied"]) == (2, 1, 0)
+    assert {kind.reason: count for kind, count in world.policy.denials.counts.items()} == {
+        "message_size": 1, "sessions": 1, "message_target": 3, "user_id": 2}  # fmt: skip
+    who = "for user 'anonymous', rhost '10.0.0.1', vhost 'v'"
+    assert world.log()[-3:] == [
+        f"[C{number}] DENY AMQP Begin Session {who} based on session limit",
+        f"[C{number}] DENY AMQP message to 'x' {who} based on target address",
+        f"[C{number}] DENY AMQP message {who} based on user-id",
+    ]
+
+
+def test_what_workers_know():
+    """Rules once for all connections of a group, until the last one has gone; those that change for one connection."""
+    world = World(vhost({"g": {**OPEN, "targets": "a, b", "allowUserIdProxy": True}}, onChange="close"))
+
+    def sent() -> list[messages.Message]:
+        kinds = (messages.Rules, messages.RulesGone, messages.Permit)
+        found: list[messages.Message] = [each for each in world.desk.workers[0].outbox if isinstance(each, kinds)]
+        world.desk.workers[0].outbox.clear()
+        return found
+
+    first = world.open(user="u")
+    rules, permit = sent()
+    assert isinstance(rules, messages.Rules)
+    assert (rules.items, rules.patterns) == (["a", "b"], False)
+    assert permit == messages.Permit(conn=first.number, rules=rules.number, user="u", proxies=True)
+    second = world.open(user=None)
+    assert sent() == [messages.Permit(conn=second.number, rules=rules.number, user=None, proxies=True)]
+    world.close(first)
+    assert sent() == []
+    world.desk.ask("UPDATE", {"groups": {"g": {**OPEN, "targetPattern": "c.#", "targets": None}}}, name="vhost/v")
+    changed, permit, gone = sent()
+    assert isinstance(changed, messages.Rules)
+    assert (changed.items, changed.patterns) == (["c.#"], True)
+    assert permit == messages.Permit(conn=second.number, rules=changed.number, user=None, proxies=False)
+    assert gone == messages.RulesGone(rules.number)
+    world.close(second)
+    assert sent() == [messages.RulesGone(changed.number)]
+
+
+# -- connectors ---------------------------------------------------------------------------------------------------
+
+
+class Initiator:
+    def opened(self, connection: Connection) -> None:
+        pass
+
+    def ended(self, *_: Any) -> None:
+        pass
+
+
+def opened_by_us(world: World) -> Connection:
+    core = world.desk.core
+    profile, _ = core.profiles.add(world.desk.configuration.connectors[0])
+    number = core.connections.take_number()
+    connection = core.connections.initiate(
+        number, world.desk.configuration.connectors[0], profile, Initiator(), Initiate("h", None)
+    )
+    core.connections.move(connection, world.desk.workers[0])
+    core.receive(
+        world.desk.workers[0],
+        messages.Opened(conn=number, container="b", hostname=None, user=None, properties={}, tls=None),
+    )
+    answer = world.desk.workers[0].outbox[-1]
+    assert isinstance(answer, messages.Admitted | messages.Denied)
+    world.desk.admissions[number] = answer
+    return connection
+
+
+def test_links_of_brokers():
+    """security.md P-61: what the peer of a connector attaches."""
+    world = World(vhost({"$connector": {"targets": "t", "remoteHosts": "10.9.9.9"}}, maxConnections=0))
+    connection = opened_by_us(world)
+    assert world.closed(connection) is None
+    assert isinstance(world.attach(connection, "in", "t"), messages.Attached)
+    assert isinstance(world.attach(connection, "in", "u"), messages.Refused)
+    assert "for user '(null)'" in world.log()[-1]
+    assert (world.stats()["senderDenied"], world.stats()["connectionsCurrent"]) == (1, 0)
+    world.close(connection)
+
+
+def test_a_connector_without_its_group():
+    """security.md P-60."""
+    world = World(vhost({"g": OPEN}))
+    connection = opened_by_us(world)
+    assert world.closed(connection) == REFUSED
+    number = connection.number
+    assert world.log()[-1] == (
+        f"[C{number}] Failed to find policyVhost settings for connection 'out', policyVhost: 'v'")  # fmt: skip
+
+
+# -- management ---------------------------------------------------------------------------------------------------
+
+
+def test_permissions_of_requests():
+    """security.md P-46, P-47."""
+    allowed = {**OPEN, "users": "a"}
+    denied = {**OPEN, "users": "b", "allowDynamicLinkRoutes": False, "allowAdminStatusUpdate": False}
+    world = World(vhost({"g": allowed, "h": denied}))
+    kind = "org.apache.qpid.dispatch.router.connection.linkRoute"
+    route = {"pattern": "x.#", "direction": "in"}
+    good, bad = world.open(user="a"), world.open(user="b")
+    assert world.desk.ask("CREATE", route, bad.number, type=kind, name="r").outcome == (403, "Forbidden")
+    assert world.desk.ask("CREATE", route, good.number, type=kind, name="r").status == 201
+    close = {"adminStatus": "deleted", "identity": str(good.number)}
+    kind = "org.apache.qpid.dispatch.connection"
+    assert world.desk.ask("UPDATE", close, bad.number, type=kind).outcome == (
+        403, "You are not allowed to perform this operation.")  # fmt: skip
+    assert world.desk.ask("UPDATE", {**close, "identity": "999"}, bad.number, type=kind).status == 400
+    assert world.desk.ask("UPDATE", close, good.number, type=kind).status == 200
+
+
+def test_rows_of_vhosts():
+    world = World(vhost({"g": {"users": "a"}}, maxConnections=3))
+    (row,) = world.desk.query("vhost")
+    assert (row["identity"], row["hostname"], row["maxConnections"]) == ("vhost/v", "v", 3)
+    assert row["groups"] == {"g": {"users": "a"}}
+    assert [row["identity"] for row in world.desk.query("vhostStats")] == ["vhostStats/v"]
+    assert world.desk.query("vhostUserGroupSettings") == []
+
+
+# -- changes ------------------------------------------------------------------------------------------------------
+
+
+def test_vhosts_are_made_changed_and_deleted_by_requests():
+    """security.md P-80 to P-83."""
+    world = World(policy={"enableVhostNamePatterns": True})
+    assert world.closed(world.open()) == REFUSED
+    answer = world.desk.ask("CREATE", {"hostname": "v", "aliases": "w", "groups": {"g": OPEN}}, type="vhost")
+    assert answer.status == 201
+    assert world.log()[-1] == "Created policy rules for vhost v"
+    first = world.open()
+    assert world.closed(first) is None
+    assert world.desk.ask("UPDATE", {"maxConnections": 1}, name="vhost/v").status == 200
+    assert world.log()[-1] == "Updated policy rules for vhost v"
+    assert world.closed(world.open()) == REFUSED
+    assert world.desk.ask("UPDATE", {"maxConnections": 9}, name="vhost/v").status == 200
+    assert world.closed(world.open()) is None
+    assert world.desk.ask("DELETE", name="vhost/v").status == 204
+    assert world.closed(world.open()) == REFUSED
+    assert isinstance(world.attach(first, "in", "a"), messages.Attached)  # as at its open
+    assert world.stats()["connectionsCurrent"] == 2
+    assert world.desk.ask("CREATE", {"hostname": "w", "groups": {"g": OPEN}}, type="vhost").status == 201
+    assert world.closed(world.open(hostname="w")) is None
+
+
+def test_a_refused_update_changes_nothing():
+    """security.md P-82."""
+    world = World(vhost({"g": OPEN}))
+    answer = world.desk.ask("UPDATE", {"maxConnections": -1}, name="vhost/v")
+    assert answer.status == 500
+    assert answer.description.startswith("PolicyError: Policy 'v' is invalid: ")
+    assert world.desk.query("vhost")[0]["maxConnections"] == 65535
+    assert world.desk.ask("UPDATE", {"maxConnectionsPerUser": 2}, name="vhost/v").status == 200
+    (row,) = world.desk.query("vhost")
+    assert (row["maxConnectionsPerUser"], row["maxConnectionsPerHost"]) == (2, 65535)
+
+
+def test_names_of_hosts_in_requests_are_looked_up(monkeypatch):
+    def answer(name: str, *_: object, **__: object) -> list[Any]:
+        if name == "nowhere":
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(socket.AF_INET, 1, 6, "", ("10.0.0.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    world = World(vhost({"g": {**OPEN, "remoteHosts": "10.0.0.9"}}))
+    assert world.closed(world.open()) == REFUSED
+    group = {"g": {**OPEN, "remoteHosts": "here"}}
+    assert world.desk.ask("UPDATE", {"groups": group}, name="vhost/v").status == 200
+    assert world.closed(world.open()) is None
+    refused = world.desk.ask("UPDATE", {"groups": {"g": {**OPEN, "remoteHosts": "nowhere"}}}, name="vhost/v")
+    assert refused.outcome == (
+        500, "PolicyError: Policy 'v' is invalid: Policy vhost 'v' user group 'g' option 'remoteHosts' "
+        "connectionOption 'nowhere' failed to translate: 'HostStruct: 'nowhere' failed to resolve: '[Errno -2] Name or "
+        "service not known''.")  # fmt: skip
+    assert world.closed(world.open()) is None
+
+
+def test_what_changed_rules_forbid_is_kept():
+    world = World(vhost({"g": OPEN}))
+    connection = world.open()
+    world.attach(connection, "in", "a")
+    world.desk.ask("UPDATE", {"groups": {"g": {"users": "other"}}}, name="vhost/v")
+    assert world.closed(connection) is None
+    assert world.sent(messages.CloseLink) == []
+
+
+def test_connections_that_changed_rules_forbid_are_closed():
+    world = World(vhost({"g": OPEN}, onChange="close"))
+    staying, leaving = world.open(user="a"), world.open(user="b")
+    world.desk.ask("UPDATE", {"groups": {"g": {**OPEN, "users": "a"}}, "maxConnections": 1}, name="vhost/v")
+    assert (world.closed(staying), world.closed(leaving)) == (None, REFUSED)
+    assert world.stats()["connectionsCurrent"] == 2
+    world.close(leaving)
+    assert world.stats()["connectionsCurrent"] == 1
+    world.desk.ask("DELETE", name="vhost/v")
+    assert world.closed(staying) == REFUSED
+
+
+def test_links_that_changed_rules_forbid_are_closed():
+    world = World(vhost({"g": OPEN}, onChange="close"))
+    connection = world.open(user="u")
+    for direction, address in (("in", "a"), ("in", "b"), ("out", "a"), ("out", "b")):
+        world.attach(connection, direction, address)
+    group = {"users": "*", "remoteHosts": "*", "targets": "a", "sources": "*", "maxReceivers": 1, "maxSenders": 2}
+    world.desk.ask("UPDATE", {"groups": {"g": group}}, name="vhost/v")
+    closed = world.sent(messages.CloseLink)
+    assert [(each.link, each.condition, each.description) for each in closed] == [
+        (2, UNAUTHORIZED, LINK_TEXT), (4, RESOURCE_LIMIT, LINK_TEXT)]  # fmt: skip
+    assert isinstance(world.attach(connection, "in", "a"), messages.Refused)  # the other one is still there
+    world.detach(connection, 2)
+    assert isinstance(world.attach(connection, "in", "a"), messages.Attached)
+    assert world.stats()["connectionsCurrent"] == 1
+
+
+@pytest.mark.parametrize(("on_change", "closed"), [("close", REFUSED), ("keep", None)])
+def test_groups_of_a_token(on_change, closed):
+    """They decide as lists of users do; other groups of a renewed token count as changed rules do."""
+    world = World(vhost({"staff": OPEN | {"users": "boss"}}, onChange=on_change))
+    assert world.closed(world.open(user="u")) == REFUSED
+    facts = OpenFacts(1000, "u", "v", "10.0.0.1:1", world.desk.configuration.listeners[0], groups=("staff",))
+    assert isinstance(world.policy.open(facts), Admit)
+    world.policy.closed(1000)
+    connection = world.open(user="u", groups=("staff",))
+    assert world.closed(connection) is None
+    connection.groups = ("other", "staff")
+    world.policy.regroup(connection)
+    assert world.closed(connection) is None
+    connection.groups = ("other",)
+    world.policy.regroup(connection)
+    assert world.closed(connection) == closed
+
+
+# -- what is counted and logged -----------------------------------------------------------------------------------
+
+
+def test_lines_of_one_kind_are_limited():
+    desk = Desk(log=LOUD)
+    now = [100.0]
+    denials = Denials(desk.log, lambda: now[0])
+    kind = Kind("v", "g", "target")
+
+    def lines() -> list[str]:
+        return [entry.text for entry in desk.log.recent() if entry.module == "POLICY"]
+
+    assert denials.deadline == float("inf")
+    for number in range(LOGGED_A_SECOND + 5):
+        denials.add(kind, f"line {number}")
+    denials.add(Kind("w", "g", "target"), "another kind")
+    assert len(lines()) == LOGGED_A_SECOND + 1
+    assert denials.counts[kind] == LOGGED_A_SECOND + 5
+    assert denials.deadline == 101.0
+    now[0] = 101.0
+    denials.flush()
+    assert lines()[-1] == (
+        "DENY 5 more in one second that are not logged: vhost 'v', group 'g', reason target")  # fmt: skip
+    assert denials.deadline == float("inf")
+    denials.add(kind, "again")
+    assert lines()[-1] == "again"
+
+
+def test_kinds_are_limited():
+    denials = Denials(Desk(log=QUIET).log)
+    for number in range(MOST_KINDS + 5):
+        denials.add(Kind(f"v{number}", "g", "target"))
+    denials.add(Kind("v1", "g", "target"))
+    assert len(denials.counts) == MOST_KINDS + 1
+    assert (denials.counts[Kind("v1", "g", "target")], denials.counts[Kind(OTHER, OTHER, "target")]) == (2, 5)
+
+
+def test_lines_that_nobody_wants_cost_nothing():
+    denials = Denials(Desk(log=QUIET).log)
+    denials.add(Kind("v", "g", "target"), "x")
+    assert denials.counts == {Kind("v", "g", "target"): 1}
+    assert denials.deadline == float("inf")
+
+
+def test_places_that_are_gone_are_forgotten_at_last():
+    places = Places()
+    for number in range(MOST_GONE + 3):
+        places.enter(f"h{number}", number, f"h{number}:1")
+        places.leave(f"h{number}", number)
+    assert len(places.shown()) == MOST_GONE
+    assert "h2" not in places.shown()
+    places.enter("h3", 1, "h3:1")
+    places.enter("x", 2, "x:1")
+    places.leave("x", 2)
+    assert places.shown()["h3"] == ["h3:1"]
+    assert places.count("h3") == 1

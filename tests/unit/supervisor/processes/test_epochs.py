@@ -1,0 +1,56 @@
+"""Acknowledgements and what waits for them."""
+
+from supervisor.processes.epochs import Epochs
+
+
+def test_for_all_and_for_one():
+    epochs: Epochs[str] = Epochs()
+    epochs.join(0, 5)
+    epochs.join(1, 5)
+    epochs.when_all(6, "all 6")
+    epochs.when_all(7, "all 7")
+    epochs.when_one(0, 6, "own 6")
+    assert list(epochs.released(7)) == []
+    epochs.acknowledge(0, 6)
+    assert list(epochs.released(7)) == ["own 6"]
+    epochs.acknowledge(1, 7)
+    assert list(epochs.released(7)) == ["all 6"]
+    assert epochs.late(7) == [0]
+    epochs.acknowledge(0, 7)
+    assert list(epochs.released(7)) == ["all 7"]
+
+
+def test_the_dead_do_not_block():
+    epochs: Epochs[str] = Epochs()
+    epochs.join(0, 5)
+    epochs.join(1, 5)
+    epochs.when_all(6, "all")
+    epochs.when_one(1, 6, "own")
+    epochs.acknowledge(0, 6)
+    epochs.leave(1)
+    assert list(epochs.released(6)) == ["all"]
+    epochs.acknowledge(1, 6)  # said before its death, heard after it
+    assert epochs.acknowledged(1) == -1
+    assert epochs.settled(6) == 6
+
+
+def test_nobody_to_wait_for():
+    epochs: Epochs[str] = Epochs()
+    epochs.when_all(3, "all")
+    assert list(epochs.released(3)) == ["all"]
+
+
+def test_actions_run_in_order_when_settled():
+    epochs: Epochs[str] = Epochs()
+    epochs.join(0, 1)
+    done = []
+    epochs.call_when_all(2, lambda: done.append(2))
+    epochs.call_when_all(3, lambda: done.append(3))
+    epochs.run_actions(3)
+    assert done == []
+    epochs.acknowledge(0, 2)
+    epochs.run_actions(3)
+    assert done == [2]
+    epochs.leave(0)
+    epochs.run_actions(3)
+    assert done == [2, 3]

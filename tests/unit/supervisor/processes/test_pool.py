@@ -1,0 +1,158 @@
+"""Starting workers while the system is out of something: real processes, and this test in the place of the zygote."""
+
+import asyncio
+import os
+import socket
+import subprocess
+
+import pytest
+
+import supervisor.processes.pool
+from router.config.load import load_text
+from router.control.codec import decode_fork_request, encode_fork
+from router.control.handover import ForkAnswer, ForkRequest
+from router.interworker.region import Region
+from router.log import Log, LogSettings, ModuleSettings
+from supervisor.composition import RouterCore
+from supervisor.processes.pool import Pool
+from supervisor.processes.worker import Stage
+from supervisor.processes.zygote import MAX_MESSAGE, Zygote
+from tests.unit.supervisor.harness import PATIENCE, configuration_text
+from tests.unit.supervisor.listeners.test_acceptor import until
+
+
+class Setup:
+    """A pool, and the zygote's end of its channel."""
+
+    def __init__(self):
+        self.log = Log(LogSettings({"DEFAULT": ModuleSettings(output=os.devnull)}))
+        self.core = RouterCore(load_text("router.conf", configuration_text()), self.log, 100, lambda number: None)
+        self.region = Region.create(2, 4, 4, 4096)
+        ours, self.zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self.zygote.setblocking(False)
+        self.channel = ours
+        self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(2)]
+        self.fatal: list[str] = []
+        self.pages: list[tuple[object, int, socket.socket]] = []
+        self.pool = Pool(
+            asyncio.get_running_loop(), self.core, Zygote(os.getpid(), ours), self.region, self.log, self.eventfds,
+            changed=lambda: None, fatal=self.fatal.append, withdraw=lambda worker: None, recovered=lambda worker: None,
+            page=lambda worker, connection, opened: self.pages.append((worker, connection, opened)),
+        )  # fmt: skip
+        self.processes = []
+
+    def asked(self):
+        """The next request, and the hand-over socket that came with it; None: there is none."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self.zygote, MAX_MESSAGE, 1)
+        except BlockingIOError:
+            return None
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return decode_fork_request(data)
+
+    async def request(self):
+        async with asyncio.timeout(PATIENCE):
+            while (found := self.asked()) is None:
+                await asyncio.sleep(0.001)
+        return found
+
+    def answer(self):
+        """A process, as a worker."""
+        process = subprocess.Popen(["sleep", "60"])
+        self.processes.append(process)
+        pidfd = os.pidfd_open(process.pid)
+        socket.send_fds(self.zygote, [encode_fork(ForkAnswer(process.pid))], [pidfd])
+        os.close(pidfd)
+        return process.pid
+
+    def stage(self):
+        return self.core.workers[0].stage
+
+    def errors(self):
+        return [entry.text for entry in self.log.recent() if entry.level == "error"]
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.pool.close()
+        self.channel.close()
+        self.zygote.close()
+        self.region.close()
+        for descriptor in self.eventfds:
+            os.close(descriptor)
+        self.log.close()
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setattr(supervisor.processes.pool, "RESTART_AFTER", 0.01)
+
+    def go(scenario):
+        async def body():
+            setup = Setup()
+            try:
+                await scenario(setup)
+            finally:
+                setup.close()
+
+        asyncio.run(body())
+
+    return go
+
+
+@pytest.mark.starts
+def test_a_zygote_that_cannot_be_asked_is_asked_again(run):
+    async def scenario(setup):
+        request = encode_fork(ForkRequest(1, 1))
+        count = 0
+        try:
+            while True:
+                setup.channel.send(request)
+                count += 1
+        except BlockingIOError:
+            setup.pool.start(0)
+        assert setup.stage() is Stage.DEAD
+        (error,) = setup.errors()
+        assert error.startswith("Worker 0 cannot be started: Resource temporarily unavailable")
+        for _ in range(count):
+            await setup.request()
+        assert (await setup.request()).worker == 0
+        while setup.asked() is not None:  # of further attempts
+            pass
+        pid = setup.answer()
+        await until(lambda: setup.stage() is Stage.STARTING)
+        assert setup.core.workers[0].pid == pid, "no answer goes to one that was not asked for"
+
+    run(scenario)
+
+
+@pytest.mark.starts
+def test_a_worker_without_a_descriptor_that_has_ended_by_itself(run):
+    async def scenario(setup):
+        setup.pool.start(0)
+        assert await setup.request() == ForkRequest(0, 1)
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        setup.zygote.send(encode_fork(ForkAnswer(gone.pid)))
+        assert await setup.request() == ForkRequest(0, 2)
+        assert not setup.fatal
+
+    run(scenario)
+
+
+@pytest.mark.starts
+def test_a_zygote_that_does_not_answer_is_told(run, monkeypatch):
+    monkeypatch.setattr(supervisor.processes.pool, "START_DEADLINE", 0.01)
+
+    async def scenario(setup):
+        setup.pool.start(0)
+        await until(lambda: len(setup.errors()) > 1)
+        assert "has not answered" in setup.errors()[0]
+        monkeypatch.setattr(supervisor.processes.pool, "START_DEADLINE", 60)
+        setup.answer()
+        await until(lambda: setup.stage() is Stage.STARTING)
+
+    run(scenario)

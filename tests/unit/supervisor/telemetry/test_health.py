@@ -1,0 +1,126 @@
+"""Health: what each check looks at, and the reasons it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from supervisor.processes.worker import Stage
+from supervisor.telemetry.health import LAG_STEP, LIVE_WITHOUT_WORKERS, READY_LAG, Check, Health, Lag, ListenerState
+from tests.unit.supervisor.telemetry.world import World
+
+
+class Clock:
+    """Time as the test says."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def health(world: World, clock: Callable[[], float], *states: ListenerState, draining: bool = False) -> Health:
+    return Health(world.core, world.lag, lambda: states, lambda: draining, clock)
+
+
+def failed(checks: list[Check]) -> list[Check]:
+    return [check for check in checks if not check.passed]
+
+
+def listening(up: bool) -> ListenerState:
+    return ListenerState("amqp", "0.0.0.0:5672", "normal", http=False, up=up)
+
+
+def test_all_is_well(world: World, clock: Clock) -> None:
+    checked = health(world, clock, listening(up=True))
+    assert checked.ready
+    assert [check.name for check in checked.readiness()] == ["running", "workers", "listener amqp", "table"]
+    assert failed(checked.liveness()) == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "reason"),
+    [
+        (Stage.FORKING, "1 of 2 serve: worker 1 is being started"),
+        (Stage.STARTING, "1 of 2 serve: worker 1 is starting"),
+        (Stage.LIVE, "1 of 2 serve: worker 1 is about to serve"),
+        (Stage.DEAD, "1 of 2 serve: worker 1 has died and is being replaced"),
+    ],
+)
+def test_a_worker_that_does_not_serve(world: World, clock: Clock, stage: Stage, reason: str) -> None:
+    world.core.workers[1].stage = stage
+    checked = health(world, clock)
+    assert failed(checked.readiness()) == [Check("workers", False, reason)]
+    assert failed(checked.liveness()) == []
+
+
+def test_no_worker_at_all(world: World, clock: Clock) -> None:
+    world.core.workers.clear()
+    assert not health(world, clock).ready
+
+
+def test_a_listener_that_takes_nothing(world: World, clock: Clock) -> None:
+    checked = health(world, clock, listening(up=False))
+    assert failed(checked.readiness()) == [Check("listener amqp", False, "0.0.0.0:5672 takes no connections")]
+
+
+def test_a_router_that_ends(world: World, clock: Clock) -> None:
+    checked = health(world, clock, draining=True)
+    assert failed(checked.readiness()) == [Check("running", False, "the router is shutting down")]
+    assert failed(checked.liveness()) == []
+
+
+def test_live_until_no_worker_has_served_for_long(world: World, clock: Clock) -> None:
+    checked = health(world, clock)
+    clock.now += 10 * LIVE_WITHOUT_WORKERS  # nobody looked meanwhile
+    for worker in world.core.workers.values():
+        worker.stage = Stage.DEAD
+    assert failed(checked.liveness()) == []
+    clock.now += LIVE_WITHOUT_WORKERS - 1
+    assert failed(checked.liveness()) == []
+    clock.now += 1
+    assert failed(checked.liveness()) == [Check("workers", False, "no worker has served for 60 of 60 seconds")]
+    world.core.workers[0].stage = Stage.SERVING
+    assert failed(checked.liveness()) == []
+    world.core.workers[0].stage = Stage.DEAD
+    assert failed(checked.liveness()) == []  # it begins anew
+
+
+def test_a_worker_that_is_behind_with_the_table(world: World, clock: Clock) -> None:
+    lag = world.lag = Lag(clock)
+    checked = health(world, clock)
+    world.core.table.open_mobile("a", 0, world.core.settings.current.default)
+    delta = world.core.take_delta()
+    assert delta is not None
+    lag.published(delta[0])
+    clock.now += READY_LAG - LAG_STEP
+    assert failed(checked.readiness()) == []
+    clock.now += 2 * LAG_STEP
+    assert failed(checked.readiness()) == [Check("table", False, f"epoch {delta[0]} waits for 2 seconds")]
+    world.core.epochs.acknowledge(0, delta[0])
+    assert len(failed(checked.readiness())) == 1
+    world.core.epochs.acknowledge(1, delta[0])
+    assert failed(checked.readiness()) == []
+
+
+def test_the_lag_is_that_of_the_oldest_change_that_waits(clock: Clock) -> None:
+    lag = Lag(clock)
+    assert lag.seconds(0, 0) == 0
+    for epoch in range(1, 5001):
+        lag.published(epoch)
+        clock.now += LAG_STEP / 4
+    assert lag.seconds(5000, 5000) == 0
+    clock.now += 100
+    lag.published(5001)
+    lag.published(5002)  # in the same step
+    clock.now += 1
+    assert lag.seconds(5000, 5002) == pytest.approx(1)
+    assert lag.seconds(5001, 5002) == pytest.approx(1)
+    assert lag.seconds(5002, 5002) == 0

@@ -1,0 +1,125 @@
+"""Addresses with series of their own and the rest: nothing counted twice, nothing lost, no counter falls."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from supervisor.telemetry import collect
+from tests.unit.supervisor.telemetry.world import World, value
+
+NAME = "sluice_address_deliveries_total"
+OTHER = {"address": "other", "phase": "", "direction": "ingress"}
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Only so many addresses get series of their own."""
+    monkeypatch.setattr(collect, "SHOWN_ADDRESSES", 3)
+    return 3
+
+
+def test_the_busiest_have_series_and_the_rest_is_summed(world: World, few: int) -> None:
+    client = world.client()
+    for number in range(6):
+        world.link(client, "out", f"a{number}")
+        world.count(f"a{number}", worker=number % 2, ingress=10 * number, egress=number)
+    page = world.page()
+    shown = {dict(labels)["address"] for name, labels in page if name == "sluice_address_consumers"}
+    assert shown == {"a5", "a4", "a3", "other"}
+    assert value(page, NAME, address="a5", phase="0", direction="ingress") == 50
+    assert value(page, NAME, **OTHER) == 30
+    assert value(page, "sluice_address_consumers", address="other", phase="") == 3
+    assert value(page, "sluice_addresses_shown") == few
+
+
+def test_temporary_addresses_have_no_series(world: World) -> None:
+    """Each client makes new ones; as series they would never end."""
+    client = world.client()
+    world.link(client, "out", None, dynamic=0)
+    page = world.page()
+    shown = {dict(labels)["address"] for name, labels in page if name == "sluice_address_consumers"}
+    assert shown == {"$management", "other"}
+
+
+def test_an_address_that_gets_series_later(world: World, few: int) -> None:
+    """What it had counted stays in the rest; what it counts from then on is in its series alone."""
+    client = world.client()
+    for name, traffic in (("a", 100), ("b", 90), ("c", 80), ("late", 5)):
+        world.link(client, "out", name)
+        world.count(name, ingress=traffic)
+    assert value(world.page(), NAME, **OTHER) == 5
+    world.count("late", ingress=1000)
+    page = world.page()
+    assert value(page, NAME, address="late", phase="0", direction="ingress") == 1000
+    first = value(page, NAME, **OTHER)
+    assert first >= 5
+    world.count("late", ingress=1500)
+    world.count("c", ingress=95)  # it lost its series
+    page = world.page()
+    assert value(page, NAME, **OTHER) == first + 15
+    assert value(page, NAME, address="late", phase="0", direction="ingress") == 1500
+
+
+def test_an_address_that_comes_and_goes_between_two_pages(world: World) -> None:
+    client = world.client()
+    world.page()
+    link = world.link(client, "out", "short")
+    world.count("short", ingress=7)
+    world.detach(client, link)
+    assert value(world.page(), NAME, **OTHER) == 7
+
+
+def test_what_an_address_counts_after_its_last_page(world: World) -> None:
+    client = world.client()
+    link = world.link(client, "out", "a")
+    world.count("a", ingress=5)
+    assert value(world.page(), NAME, **OTHER) == 0
+    world.count("a", ingress=8)
+    world.detach(client, link)
+    assert value(world.page(), NAME, **OTHER) == 3
+
+
+def test_no_delivery_is_in_two_series_or_in_none(world: World, few: int) -> None:
+    """Random comings, goings and traffic: growth of the series seen from outside, added up, is all that was counted.
+
+    The first value of a new series is growth, unless its address was in the rest before.
+    """
+    chance = random.Random(7)
+    client = world.client()
+    fresh = itertools.count()
+    links: dict[str, int] = {}  # addresses there are
+    counted: dict[str, int] = {}
+    total = own = other = 0.0
+    shown: dict[str, float] = {"$management": 0}
+    hidden: set[str] = set()
+    for _ in range(400):
+        happens = chance.random()
+        if happens < 0.2:
+            name = f"a{next(fresh)}"
+            links[name], counted[name] = world.link(client, "out", name), 0
+        elif links and happens < 0.3:
+            world.detach(client, links.pop(chance.choice(list(links))))
+        elif links and happens < 0.8:
+            name, more = chance.choice(list(links)), chance.randrange(50)
+            counted[name] += more
+            total += more
+            world.count(name, ingress=counted[name])
+        else:
+            page = {
+                dict(labels)["address"]: number
+                for (name, labels), number in world.page().items()
+                if name == NAME and ("direction", "ingress") in labels
+            }
+            assert page["other"] >= other
+            other = page.pop("other")
+            for name, number in page.items():
+                before = shown.get(name, number if name in hidden else 0)
+                assert number >= before
+                own += number - before
+            assert other + own == total
+            shown, hidden = page, links.keys() - page.keys()
+    assert total > 1000
+    assert other > 0

@@ -1,0 +1,217 @@
+"""The metrics page as Prometheus' own parser reads it: names, types, labels, values, bounded size."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from router.interworker.layout import DROP_NAMES
+from router.testing.interworker import claim_link, set_worker
+from supervisor.connections.connections import Link
+from supervisor.policy.denials import Kind
+from supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, GROUPS, Definition
+from supervisor.telemetry.collect import SHOWN_ADDRESSES, SLICE
+from supervisor.telemetry.families import bounds
+from supervisor.telemetry.page import MAX_LABEL, Families, label
+from tests.unit.supervisor.telemetry.world import World, value
+
+MANUAL = Path(__file__).resolve().parents[4] / "docs" / "user" / "metrics.md"
+
+
+def test_the_page_has_what_the_catalogue_has(world: World) -> None:
+    """Same names, types and texts; every sample has exactly the labels of its definition."""
+    client = world.client()
+    world.link(client, "in", "a")
+    world.link(client, "out", "a")
+    text = world.text()
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+    assert types == {name: definition.kind for name, definition in DEFINITIONS.items()}
+    helps = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE))
+    assert helps == {name: definition.about for name, definition in DEFINITIONS.items()}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            known = DEFINITIONS.get(sample.name) or DEFINITIONS[family.name]
+            assert set(sample.labels) - {"le"} == set(known.labels), sample
+
+
+def test_refusals_of_the_policy(world: World) -> None:
+    world.core.connections.denied += 2
+    world.core.policy.denials.add(Kind("v", "g", "target"), count=3)
+    page = world.page()
+    assert value(page, "sluice_policy_denied_total", vhost="v", group="g", reason="target") == 3
+    assert value(page, "sluice_policy_denied_total", vhost="", group="", reason="router_connections") == 2
+
+
+def test_logins_that_failed(world: World) -> None:
+    logins = world.core.authentication.failed
+    for _ in range(2):
+        logins.add("main", "PLAIN", "10.0.0.1")
+    logins.add("main", None, "10.0.0.2")
+    logins.by_other_hosts = 4
+    page = world.page()
+    assert value(page, "sluice_logins_failed_total", listener="main", mechanism="PLAIN") == 2
+    assert value(page, "sluice_logins_failed_total", listener="main", mechanism="none") == 1
+    assert value(page, "sluice_logins_failed_by_host_total", host="10.0.0.1") == 2
+    assert value(page, "sluice_logins_failed_by_host_total", host="other") == 4
+
+
+def test_the_names_of_dispatch_come_first(world: World) -> None:
+    types = re.findall(r"^# TYPE (\S+)", world.text(), re.MULTILINE)
+    assert types[: len(ALIASES)] == [definition.name for definition in ALIASES]
+
+
+def test_names_follow_the_conventions() -> None:
+    """https://prometheus.io/docs/practices/naming/, but for the names of Dispatch."""
+    for name, definition in DEFINITIONS.items():
+        if not name.startswith("qdr_"):
+            assert name.endswith("_total") == (definition.kind == "counter"), name
+            assert re.fullmatch(r"(sluice|process)_[a-z_]+", name), name
+            assert definition.about.endswith("."), name
+
+
+def test_the_manual_lists_every_metric() -> None:
+    """Each group has its table, row by row as in the catalogue."""
+    manual = MANUAL.read_text("utf-8")
+    for title, group in GROUPS:
+        section = manual.split(f"\n### {title}\n", 1)[1].split("\n#", 1)[0]
+        rows = [line for line in section.splitlines() if line.startswith("| `")]
+        assert rows == [manual_row(definition) for definition in group], title
+
+
+def manual_row(definition: Definition) -> str:
+    labels = ", ".join(f"`{name}`" for name in definition.labels)
+    return f"| `{definition.name}` | {definition.kind} | {labels} | {definition.about} |"
+
+
+def test_counters_of_workers(world: World) -> None:
+    dropped = list(range(1, 1 + len(DROP_NAMES))) + [0] * (8 - len(DROP_NAMES))
+    ends = {"accepted": 6, "ended_accepted": 5, "presettled": 2, "settled_no_state": 1}
+    set_worker(world.region, 0, ingress=8, dropped=dropped, **ends)
+    waiting = {"stuck": 6, "blocked": 2, "buffered": 512}
+    set_worker(world.region, 1, accepted=7, ended_accepted=7, redirected=3, delayed_1s=4, checks_failed=1, **waiting)
+    page = world.page()
+    assert value(page, "qdr_accepted_deliveries_total") == 13
+    assert value(page, "qdr_presettled_deliveries_total") == 2
+    assert value(page, "qdr_deliveries_redirected_to_fallback_total") == 3
+    assert value(page, "qdr_deliveries_delayed_1sec_total") == 4
+    assert value(page, "qdr_deliveries_stuck_total") == 6
+    assert value(page, "qdr_links_blocked_total") == 2
+    ended = "sluice_deliveries_ended_total"
+    assert value(page, ended, worker="0", outcome="accepted") == 5
+    assert value(page, ended, worker="1", outcome="accepted") == 7
+    assert value(page, ended, worker="0", outcome="none") == 1
+    assert value(page, "sluice_deliveries_dropped_total", worker="0", reason="producer_lost") == 4
+    assert value(page, "sluice_deliveries_dropped_total", worker="0", reason="unfinished") == 7
+    assert value(page, "sluice_presettled_dropped_total", worker="0", reason="no_destination") == 1
+    assert value(page, "sluice_presettled_dropped_total", worker="0", reason="worker_lost") == 5
+    assert value(page, "sluice_worker_failed_checks_total", worker="1") == 1
+    assert value(page, "sluice_worker_buffered_bytes", worker="1") == 512
+
+
+def test_the_histogram_is_in_seconds_and_over_all_workers(world: World) -> None:
+    latency = [0] * 32
+    latency[0], latency[10], latency[31] = 1, 2, 4
+    set_worker(world.region, 0, latency=latency)
+    set_worker(world.region, 1, latency=latency)
+    page = world.page()
+    name = "sluice_delivery_seconds"
+    assert value(page, f"{name}_bucket", le="1e-06") == 2
+    assert value(page, f"{name}_bucket", le="0.000512") == 2
+    assert value(page, f"{name}_bucket", le="0.001024") == 6
+    assert value(page, f"{name}_bucket", le=str(bounds(32)[30])) == 6
+    assert value(page, f"{name}_bucket", le="+Inf") == 14
+    assert value(page, f"{name}_count") == 14
+
+
+def test_links_by_direction_and_undelivered_by_address(world: World) -> None:
+    client = world.client(1)
+    world.link(client, "in", "a", 1, credit=250, unsettled=4)
+    world.link(client, "out", "a", 1, credit=0, undelivered=7, blocked=1, stuck=5)
+    world.link(client, "out", "b", 1, credit=3, undelivered=1, unsettled=2)
+    page = world.page()
+    labels = {"kind": "endpoint", "role": "normal"}
+    assert value(page, "sluice_links", **labels, direction="in") == 1
+    assert value(page, "sluice_links", **labels, direction="out") == 2
+    assert value(page, "sluice_links_without_credit", **labels, direction="out") == 1
+    assert value(page, "sluice_links_blocked", **labels, direction="out") == 1
+    assert value(page, "sluice_links_stuck_deliveries", **labels, direction="out") == 5
+    assert value(page, "sluice_links_undelivered_deliveries", **labels, direction="out") == 8
+    assert value(page, "sluice_links_unsettled_deliveries", **labels, direction="in") == 4
+    assert value(page, "sluice_address_undelivered_deliveries", address="a", phase="0") == 7
+    assert value(page, "sluice_address_undelivered_deliveries", address="b", phase="0") == 1
+    assert value(page, "sluice_address_undelivered_deliveries", address="other", phase="") == 0
+    assert value(page, "sluice_address_consumers", address="a", phase="0") == 1
+    assert value(page, "sluice_address_producers", address="a", phase="0") == 1
+    assert value(page, "qdr_links_total") == 3
+
+
+def test_hostile_addresses_are_escaped_and_cut(world: World) -> None:
+    client = world.client()
+    evil = 'a"} 1\n# HELP evil\\ \x00\u2028\U0001f600'
+    long = "x" * 60_000
+    for name in (evil, long, long + "y"):
+        world.link(client, "out", name)
+    page = world.page()
+    shown = {dict(labels)["address"] for name, labels in page if name == "sluice_address_consumers"}
+    assert evil in shown
+    cut = [name for name in shown if name.startswith("xxx")]
+    assert len(cut) == 2  # of different texts
+    assert all(len(name) <= MAX_LABEL for name in cut)
+
+
+@given(st.text())
+def test_any_text_is_a_label(text: str) -> None:
+    families = Families()
+    families.open(Definition("sluice_x", "gauge", "About.", ("address",))).add((text,), 1)
+    (metric,) = families.metrics
+    assert isinstance(metric, Metric)
+    assert metric.samples[0].labels["address"] == label(text)
+    assert len(label(text)) <= MAX_LABEL
+
+
+@pytest.mark.parametrize(("clients", "links"), [(1, 2500), (2500, 0), (3, 1001)])
+def test_very_many_links_and_connections_are_looked_at_in_slices(world: World, clients: int, links: int) -> None:
+    quiet = world.pauses_of_a_page()
+    made = [world.client(1) for _ in range(clients)]
+    for number, client in enumerate(made):
+        for link in range(links):
+            client.links[link] = Link(link, "", True, number * links + link, 1, client, 1)
+            claim_link(world.region, 1, number * links + link, 1, direction=2, unsettled=1)
+    assert world.pauses_of_a_page() >= quiet + (clients + clients * links) // SLICE - 1
+    page = world.page()
+    assert value(page, "sluice_listener_connections", listener="main", role="normal") == clients
+    if links:
+        labels = {"kind": "endpoint", "role": "normal", "direction": "out"}
+        assert value(page, "sluice_links", **labels) == clients * links
+        assert value(page, "sluice_links_unsettled_deliveries", **labels) == clients * links
+
+
+@pytest.mark.timeout(60)
+def test_a_client_with_very_many_addresses_changes_neither_size_nor_pace() -> None:
+    """Bounded series, and slices in between which others have their turn."""
+    world = World(addresses=101_000, links=110_000)
+    try:
+        before = len(world.text())
+        client = world.client()
+        worker = world.core.workers[0]
+        for number in range(100_000):
+            record = world.core.table.open_mobile(f"evil/{number}", 0, world.core.settings.current.default)
+            world.core.table.add_producer(record)
+        world.settle()
+        assert client.number in worker.connections
+        world.pauses, started = 0, time.thread_time()
+        text = world.text()
+        spent = time.thread_time() - started
+        assert text.count("\nsluice_address_consumers{") == SHOWN_ADDRESSES + 1
+        assert len(text) < before + 1200 * SHOWN_ADDRESSES
+        assert spent / world.pauses < 0.005
+        assert "qdr_addresses_total 100002\n" in text
+    finally:
+        world.close()

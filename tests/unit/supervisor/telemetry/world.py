@@ -1,0 +1,128 @@
+"""A core with workers that are only counters in a real memory region, and the metrics page over them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from router.addressing.address import MOBILE, key
+from router.config.load import load_text
+from router.control import messages
+from router.interworker.region import Region
+from router.log import Log, LogSettings, ModuleSettings
+from router.stats.sums import AddressCounters
+from router.testing.interworker import claim_link, set_address
+from supervisor.addresses.record import Record
+from supervisor.composition import RouterCore
+from supervisor.connections.connections import Connection
+from supervisor.processes.worker import Stage, Worker
+from supervisor.telemetry.collect import Collector, Snapshot
+from supervisor.telemetry.families import Builder, HttpCounts
+from supervisor.telemetry.health import Health, Lag, ListenerState
+from supervisor.telemetry.page import render
+from tests.unit.supervisor.harness import attach, configuration_text
+
+QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
+GENERATION = 1 << 20
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+class World:
+    """Clients come and go here, as far as the supervisor sees them."""
+
+    def __init__(self, workers: int = 2, addresses: int = 4000, links: int = 4000) -> None:
+        self.configuration = load_text("router.conf", configuration_text(workers))
+        self.region = Region.create(workers, links, addresses, 4096)
+        self.counters = AddressCounters(self.region)
+        self.core = RouterCore(self.configuration, Log(QUIET), addresses, self.counters.reset)
+        self.lag = Lag()
+        self.states = [ListenerState("main", "127.0.0.1:1", "normal", http=False, up=True)]
+        self.draining = False
+        self.health = Health(self.core, self.lag, lambda: self.states, lambda: self.draining)
+        self.pauses = 0
+        self.collector = Collector(self.core, self.region, self.counters, self._pause)
+        self.builder = Builder(
+            self.configuration.router, "0.0", self.core, self.region, self.health, lambda: HttpCounts({}, {}, 0, 0.0)
+        )
+        self._slots = itertools.count()
+        for index in range(workers):
+            worker = self.core.workers[index] = Worker(index, 1)
+            worker.stage = Stage.SERVING
+            self.core.epochs.join(index, 0)
+        self.settle()
+
+    def close(self) -> None:
+        self.region.close()
+
+    async def _pause(self) -> None:
+        self.pauses += 1
+        await asyncio.sleep(0)
+
+    def settle(self) -> None:
+        """All workers acknowledge all changes."""
+        while self.core.take_delta() is not None:
+            self.acknowledge()
+        self.core.take_delta()
+
+    def acknowledge(self) -> None:
+        for index in self.core.workers:
+            self.core.epochs.acknowledge(index, self.core.table.epoch)
+
+    def client(self, worker: int = 0) -> Connection:
+        owner = self.core.workers[worker]
+        return self.core.connections.adopt(owner, self.configuration.listeners[0], "127.0.0.1:1", "127.0.0.1:2")
+
+    def link(self, client: Connection, direction: str, address: str | None, worker: int = 0, **fields: Any) -> int:
+        """Attach a link whose slot has these fields; gives its number."""
+        slot = next(self._slots)
+        claim_link(self.region, worker, slot, GENERATION + slot, direction=1 if direction == "in" else 2, **fields)
+        message = attach(slot, direction, address, conn=client.number)
+        self.core.receive(self.core.workers[worker], message)
+        self.settle()
+        return slot
+
+    def detach(self, client: Connection, link: int, worker: int = 0) -> None:
+        message = messages.Detach(conn=client.number, link=link)
+        self.core.receive(self.core.workers[worker], message)
+        self.settle()
+
+    def record(self, address: str) -> Record:
+        return self.core.table.records[key(MOBILE, address)]
+
+    def count(self, address: str, worker: int = 0, **fields: int) -> None:
+        """Set counters of an address in a worker."""
+        set_address(self.region, worker, self.record(address).id, **fields)
+
+    def snapshot(self) -> Snapshot:
+        return asyncio.run(self.collector.collect())
+
+    def pauses_of_a_page(self) -> int:
+        """How often a page lets others have their turn."""
+        self.pauses = 0
+        self.text()
+        return self.pauses
+
+    def text(self) -> str:
+        async def make() -> bytes:
+            snapshot = await self.collector.collect()
+            return await render(self.builder.build(snapshot), self._pause)
+
+        return asyncio.run(make()).decode()
+
+    def page(self) -> Samples:
+        """All samples of the page by name and labels."""
+        samples: Samples = {}
+        for family in text_string_to_metric_families(self.text()):
+            for sample in family.samples:
+                identity = (sample.name, frozenset(sample.labels.items()))
+                assert identity not in samples, f"{identity} twice"
+                samples[identity] = sample.value
+        return samples
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    """One sample."""
+    return samples[name, frozenset(labels.items())]

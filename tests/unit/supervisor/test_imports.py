@@ -1,0 +1,106 @@
+"""The modules of the supervisor import each other in one direction."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+# Circles that are allowed to stay, of imports for types or inside functions: sets of modules. A circle says that two
+# files hold one noun, or that an interface is missing.
+KNOWN_CIRCLES: set[frozenset[str]] = set()
+
+Graph = Mapping[str, set[str]]
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def _imports(node: ast.AST, *, everywhere: bool) -> Iterator[tuple[str, str]]:
+    """Module and name of each import; not `everywhere`: only of those that are carried out with the module."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ImportFrom):
+            assert child.module is not None, "relative imports are not used here"
+            yield from ((child.module, alias.name) for alias in child.names)
+        elif isinstance(child, ast.Import):
+            yield from ((alias.name, "") for alias in child.names)
+        elif everywhere or not (_is_for_types(child) or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)):
+            yield from _imports(child, everywhere=everywhere)
+
+
+def _graph(folder: Path, *, everywhere: bool) -> Graph:
+    """Which modules of a package each of them imports."""
+    paths = {}
+    for path in folder.rglob("*.py"):
+        parts = path.relative_to(folder.parent).with_suffix("").parts
+        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    graph: dict[str, set[str]] = {}
+    for module, path in paths.items():
+        named = _imports(ast.parse(path.read_text("utf-8")), everywhere=everywhere)
+        found = {f"{source}.{name}" if f"{source}.{name}" in paths else source for source, name in named}
+        graph[module] = (found & paths.keys()) - {module}
+    return graph
+
+
+def _reached(graph: Graph, start: str) -> set[str]:
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for module in graph[waiting.pop()] - reached:
+            reached.add(module)
+            waiting.append(module)
+    return reached
+
+
+def circles(graph: Graph) -> set[frozenset[str]]:
+    """The sets of modules that reach each other."""
+    reached = {module: _reached(graph, module) for module in graph}
+    return {
+        frozenset(other for other in reached[module] if module in reached[other])
+        for module in graph
+        if module in reached[module]
+    }
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circles(_graph(ROOT / "supervisor", everywhere=False)) == set()
+
+
+def test_no_modules_need_each_other_for_types_or_inside_functions() -> None:
+    assert circles(_graph(ROOT / "supervisor", everywhere=True)) == KNOWN_CIRCLES
+
+
+def test_the_core_knows_no_subsystem_by_name() -> None:
+    imported = _graph(ROOT / "supervisor", everywhere=True)["supervisor.core"]
+    # What it works on: the table's changes, and who has them.
+    assert imported == {
+        "supervisor.subsystem",
+        "supervisor.addresses.table",
+        "supervisor.processes.epochs",
+        "supervisor.processes.worker",
+        "supervisor.runtime.waker",
+    }
+
+
+@pytest.mark.parametrize(
+    ("first", "at_load", "anywhere"),
+    [
+        ("from p.b import B", True, True),
+        ("from p import b", True, True),
+        ("import p.b", True, True),
+        ("if TYPE_CHECKING:\n    from p.b import B", False, True),
+        ("def f():\n    from p.b import B", False, True),
+        ("from other import b", False, False),
+    ],
+)
+def test_circles_are_found(tmp_path: Path, first: str, at_load: bool, anywhere: bool) -> None:
+    folder = tmp_path / "p"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "a.py").write_text(first)
+    (folder / "b.py").write_text("from p.a import A")
+    both = {frozenset({"p.a", "p.b"})}
+    assert circles(_graph(folder, everywhere=False)) == (both if at_load else set())
+    assert circles(_graph(folder, everywhere=True)) == (both if anywhere else set())

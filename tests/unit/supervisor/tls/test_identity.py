@@ -1,0 +1,71 @@
+"""Users by client certificates (security.md S-8, T-20 to T-23)."""
+
+import pytest
+
+from router.control.messages import Tls
+from router.tls.profile import unknown_letter
+from supervisor.tls.identity import distinguished_name, user_of
+
+SUBJECT = [("C", "US"), ("ST", "NC"), ("L", "Raleigh"), ("OU", "Dev"), ("O", "Client"), ("CN", "127.0.0.1")]
+DN = "C=US,ST=NC,L=Raleigh,OU=Dev,O=Client,CN=127.0.0.1"
+DIGESTS = {"1": "a" * 40, "2": "b" * 64, "5": "c" * 128}
+
+
+def tls(subject=SUBJECT):
+    return Tls(protocol="TLSv1.3", cipher="x", ssf=256, subject=subject, fingerprints=DIGESTS)
+
+
+def external(uid_format, names=None, subject=SUBJECT):
+    return user_of("EXTERNAL", "ignored", tls(subject), uid_format, names)
+
+
+@pytest.mark.parametrize(
+    ("uid_format", "user"),
+    [
+        (None, DN),
+        ("n", "127.0.0.1"),
+        ("on", "Client;127.0.0.1"),
+        ("cs", "US;NC"),
+        ("uo", "Dev;Client"),
+        ("l", "Raleigh"),
+        ("nn", "127.0.0.1;127.0.0.1"),
+        ("1", DIGESTS["1"]),
+        ("c1", "US;" + DIGESTS["1"]),
+        ("125", ";".join(DIGESTS.values())),
+        ("x", DN),
+        ("cx", DN),
+        ("N", DN),
+        ("c,n", DN),
+    ],
+)
+def test_the_format(uid_format, user):
+    assert external(uid_format) == user
+
+
+def test_fields_that_are_absent_are_left_out():
+    assert external("con", subject=[("O", "Client"), ("CN", "x")]) == "Client;x"
+    assert external("cs", subject=[("O", "Client")]) == "O=Client"
+    assert external("u", subject=[("OU", "first"), ("OU", "second")]) == "first"
+
+
+def test_a_letter_without_meaning():
+    assert [unknown_letter(each) for each in ("cslo125un", "cx", "c n", "c,n", "N")] == [None, "x", " ", ",", "N"]
+
+
+def test_names():
+    names = {"127.0.0.1": "alice", "Client": ""}
+    assert external("n", names) == "alice"
+    assert external("o", names) == "Client", "an empty name is none"
+    assert external("u", names) == "Dev"
+    assert external(None, {DN: "alice"}) == DN, "the whole name is not looked up"
+
+
+def test_a_value_cannot_look_like_another_field():
+    assert distinguished_name([("CN", "x,O=evil"), ("O", "y")]) == "CN=x\\,O\\=evil,O=y"
+
+
+def test_users_without_external():
+    assert user_of("PLAIN", "bob", tls(), "n", None) == "bob"
+    assert user_of(None, "anonymous", tls(), "n", None) == DN, "uidFormat is for EXTERNAL only"
+    assert user_of(None, "anonymous", tls(None), "n", None) is None
+    assert user_of(None, "anonymous", None, "n", None) == "anonymous"

@@ -1,0 +1,281 @@
+"""What workers have of sslProfiles, through changes of files and of the configuration, without a router."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from router.config.diff import Change
+from router.config.load import load_text
+from router.control.messages import Opened, Tls
+from router.control.ops import CredentialsGone, CredentialsOp
+from router.log import Log, LogSettings, ModuleSettings
+from supervisor.addresses.table import Table
+from supervisor.configuration.change import ConfigurationChange
+from supervisor.configuration.errors import ChangeError
+from supervisor.connections.connections import Connection
+from supervisor.processes.epochs import Epochs
+from supervisor.runtime.waker import Waker
+from supervisor.tls.profiles import TlsProfiles, TlsStartError
+from tests.peer.pki import pki
+
+DAY = 86400
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    found = pki(tmp_path_factory.getbasetemp())
+    found.issue("second", "/CN=second")
+    return found
+
+
+class Setup:
+    """Profiles with a table and no workers: every epoch is acknowledged."""
+
+    def __init__(self, text):
+        self.configuration = load_text("x.conf", text)
+        self.table = Table(16)
+        self.epochs = Epochs[Any]()
+        self.log = Log(LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")}))
+        self.waker = Waker()
+        self.tls = TlsProfiles(self.table, self.epochs, self.waker, self.log)
+        self.replaced: list[str] = []
+        self.tls.when_replaced(lambda config, epoch: self.replaced.append(config.name))
+
+    async def load(self):
+        self.waker.connect(asyncio.get_running_loop(), lambda: None)
+        await self.tls.load(self.configuration)
+
+    def ops(self):
+        """Those since the last call; actions that wait for them are done."""
+        found = []
+        while (delta := self.table.take_delta()) is not None:
+            found += delta[1]
+        self.epochs.run_actions(self.table.epoch)
+        return found
+
+    def lines(self):
+        return [entry.text for entry in self.log.recent()]
+
+    async def change(self, text=None, entities=()):
+        """A reload of another text, or a request about some entities."""
+        old = self.configuration
+        if text is not None:
+            new = load_text("x.conf", text)
+        else:
+            gone = [each.old for each in entities if each.old is not None]
+            made = [each.new for each in entities if each.new is not None]
+            new = old.changed(gone, made)
+        change = ConfigurationChange(old, new, entities, whole=text is not None)
+        future = self.tls.gather(change)
+        if future is not None:
+            change.gathered[self.tls] = await future
+        try:
+            self.tls.prepare(change)
+        except ChangeError:
+            self.tls.discard(change)
+            raise
+        self.tls.commit(change)
+        self.configuration = new
+        return change
+
+
+def text(made, *more, issued=None, **attributes):
+    own = issued or made.server
+    given = {"certFile": own.certificate, "privateKeyFile": own.key, **attributes}
+    lines = "".join(f"{name}: {value}\n" for name, value in given.items())
+    return f"sslProfile {{\nname: p\n{lines}}}\n" + "".join(more)
+
+
+LISTENER = "listener {\nport: 1\nsslProfile: p\n}\n"
+
+
+def run(scenario):
+    asyncio.run(scenario())
+
+
+def test_the_start(made):
+    async def scenario():
+        setup = Setup(text(made, LISTENER))
+        await setup.load()
+        (op,) = setup.ops()
+        assert (op.name, op.credentials.certificates) == ("p", made.server.certificate.read_text())
+        assert (len(op.credentials.ticket_key), setup.tls.snapshot_ops()) == (80, [op])
+        assert "Created SSL Profile with name p " in setup.lines()
+        assert setup.tls.states() == [("p", True, "in use, the certificate expires in 364 days")]
+
+    run(scenario)
+
+
+def test_names_that_are_not_there_stop_the_start(made):
+    async def scenario():
+        setup = Setup(text(made, uidFormat="n", uidNameMappingFile="/none"))
+        with pytest.raises(TlsStartError, match="uidNameMappingFile /none: No such file or directory"):
+            await setup.load()
+
+    run(scenario)
+
+
+def test_a_reload_reads_the_files_again(made, tmp_path):
+    certificate, key = tmp_path / "crt", tmp_path / "key"
+
+    def put(issued):
+        certificate.write_bytes(issued.certificate.read_bytes())
+        key.write_bytes(issued.key.read_bytes())
+
+    async def scenario():
+        put(made.server)
+        key.chmod(0o600)
+        written = text(made, LISTENER, certFile=certificate, privateKeyFile=key)
+        setup = Setup(written)
+        await setup.load()
+        (first,) = setup.ops()
+        await setup.change(written)
+        assert setup.ops() == [], "nothing is new"
+        put(made.client)
+        await setup.change(written)
+        (second,) = setup.ops()
+        assert second.credentials.certificates == made.client.certificate.read_text()
+        assert second.credentials.ticket_key != first.credentials.ticket_key
+        assert setup.replaced == ["p"]
+        key.write_text("nonsense")
+        await setup.change(written)
+        assert setup.ops() == []
+        ((name, usable, problem),) = setup.tls.states()
+        assert (name, usable) == ("p", True)
+        assert problem.startswith(f"privateKeyFile {key}: ")
+        assert problem.endswith("; the credentials before stay in use")
+        errors = [line for line in setup.lines() if "stay in use" in line]
+        await setup.change(written)
+        assert [line for line in setup.lines() if "stay in use" in line] == errors, "told once"
+        put(made.client)
+        await setup.change(written)
+        assert setup.ops() == [], "what is in use is there again"
+        assert setup.tls.held["p"].problem is None
+
+    run(scenario)
+
+
+def test_an_update_that_breaks_it_is_refused(made):
+    async def scenario():
+        setup = Setup(text(made, LISTENER))
+        await setup.load()
+        setup.ops()
+        old = setup.configuration.ssl_profiles[0]
+        new = load_text("x.conf", text(made, ciphers="nonsense")).ssl_profiles[0]
+        with pytest.raises(ChangeError, match="ciphers nonsense"):
+            await setup.change(entities=[Change("update", "sslProfile", old.identity, {}, "live", old, new)])
+        assert (setup.ops(), setup.tls.held["p"].config) == ([], old)
+
+    run(scenario)
+
+
+def test_a_profile_that_is_named_stays_until_a_reload(made):
+    async def scenario():
+        setup = Setup(text(made, LISTENER))
+        await setup.load()
+        setup.ops()
+        old = setup.configuration.ssl_profiles[0]
+        await setup.change(entities=[Change("delete", "sslProfile", old.identity, {}, "live", old, None)])
+        assert setup.ops() == []
+        assert setup.tls.states()[0][1]
+        await setup.change(LISTENER)
+        gone, empty = setup.ops()
+        assert gone == CredentialsGone("p")
+        assert isinstance(empty, CredentialsOp)
+        assert empty.credentials is not None
+        assert empty.credentials.certificates is None
+        assert setup.tls.states() == [("p", False, "there is no such sslProfile")]
+        await setup.change("")
+        assert setup.ops() == [CredentialsGone("p")]
+
+    run(scenario)
+
+
+def test_a_change_that_is_undone(made):
+    async def scenario():
+        before = text(made, LISTENER)
+        setup = Setup(before)
+        await setup.load()
+        setup.ops()
+        certificates = setup.tls.held["p"].material.credentials.certificates
+        change = await setup.change(text(made, LISTENER, issued=made.client))
+        assert len(setup.ops()) == 1
+        setup.tls.commit(ConfigurationChange(change.new, change.old, whole=True, undo=True))
+        (op,) = setup.ops()
+        assert op.credentials.certificates == certificates
+
+    run(scenario)
+
+
+def test_warnings_before_a_certificate_expires(made, monkeypatch):
+    now = time.time() + DAY / 2
+
+    async def scenario():
+        setup = Setup(text(made, LISTENER))
+        await setup.load()
+        told = []
+        for days in (334, 336, 340, 358, 363, 364, 366, 367):
+            monkeypatch.setattr(time, "time", lambda days=days: now + days * DAY)
+            before = len(setup.lines())
+            setup.tls.look_at_expiry("p")
+            told.append(setup.lines()[before:])
+        expires, gone = "sslProfile 'p': the certificate expires in", "sslProfile 'p': the certificate has expired"
+        assert told == [
+            [], [f"{expires} 28 days"], [], [f"{expires} 6 days"], [], [f"{expires} 0 days"], [gone], [],
+        ]  # fmt: skip
+
+    run(scenario)
+
+
+def test_tickets_get_another_key_each_day(made, monkeypatch):
+    async def scenario():
+        setup = Setup(text(made, LISTENER))
+        await setup.load()
+        (first,) = setup.ops()
+        setup.tls.step()
+        assert setup.ops() == []
+        due = setup.tls.deadline
+        assert 0 < due - time.monotonic() <= DAY
+        monkeypatch.setattr(time, "monotonic", lambda: due)
+        setup.tls.step()
+        (second,) = setup.ops()
+        assert second.credentials.ticket_key != first.credentials.ticket_key
+        assert setup.tls.deadline == due + DAY
+        assert setup.replaced == [], "the credentials are the same"
+
+    run(scenario)
+
+
+def test_the_user_of_a_connection(made, tmp_path):
+    names = tmp_path / "names.json"
+    names.write_text('{"Client": "alice"}')
+    listener = "listener {\nport: 1\nsslProfile: p\nsaslMechanisms: EXTERNAL ANONYMOUS\n}\n"
+    tls = Tls(protocol="TLSv1.3", cipher="x", ssf=256, subject=[("O", "Client"), ("CN", "host")])
+
+    def user(setup):
+        connection = Connection(7, setup.configuration.listeners[0], "", "", "")
+        message = Opened(
+            conn=7, container="c", hostname=None, user="worker's", mechanism="EXTERNAL", properties={}, tls=tls
+        )
+        return setup.tls.user_of(connection, message)
+
+    async def scenario():
+        written = text(made, listener, caCertFile=made.trusted, uidFormat="o", uidNameMappingFile=names)
+        setup = Setup(written)
+        await setup.load()
+        setup.ops()
+        line = f"Added profile name p, profile file location {names} to DisplayNameService"
+        assert (user(setup), line in setup.lines()) == ("alice", True)
+        names.write_text('{"Client": "bob"}')
+        await setup.change(written)
+        assert (user(setup), setup.ops()) == ("bob", [])
+        names.write_text("{")
+        await setup.change(written)
+        assert user(setup) == "bob", "the names before"
+        await setup.change(text(made, listener, caCertFile=made.trusted, uidFormat="ox"))
+        assert user(setup) == "O=Client,CN=host"
+        assert "[C7] Unrecognized component 'x' in uidFormat " in setup.lines()
+
+    run(scenario)

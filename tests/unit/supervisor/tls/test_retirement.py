@@ -1,0 +1,124 @@
+"""Connections with credentials that were replaced: which are closed, and how fast."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from router.config.load import load_text
+from router.control.messages import Opened, Tls
+from router.log import Log, LogSettings, ModuleSettings
+from supervisor.connections.connections import Connection
+from supervisor.tls.retirement import FORCED, Retirement
+
+CONFIGURATION = """
+sslProfile {
+    name: p
+    oldConnections: %s
+    oldConnectionsPerSecond: %d
+}
+listener {
+    port: 1
+    sslProfile: p
+}
+listener {
+    port: 2
+}
+"""
+
+EPOCH = 7  # from which on workers use the new credentials
+OPEN = Opened(conn=0, container="c", hostname=None, user=None, properties={}, tls=None)
+
+
+class Setup:
+    """The clock is ours: `later` notes what is due."""
+
+    def __init__(self, pace, old="retire"):
+        self.configuration = load_text("x.conf", CONFIGURATION % (old, pace))
+        self.worker: Any = SimpleNamespace(connections={})
+        self.opened: Any = {}
+        self.closed: list[int] = []
+        self.due: list[Any] = []
+        connections: Any = self
+        self.replaced: Any = None
+        waker: Any = SimpleNamespace(later=self.later, wake=lambda: None)
+        profiles: Any = SimpleNamespace(when_replaced=lambda call: setattr(self, "replaced", call))
+        log = Log(LogSettings({"DEFAULT": ModuleSettings(mask=0)}))
+        workers: Any = {0: self.worker}
+        self.retirement = Retirement(profiles, connections, workers, waker, log)
+
+    def later(self, seconds, function):
+        self.due.append((seconds, function))
+        return SimpleNamespace(cancel=self.due.clear)
+
+    def close(self, connection, condition, text):
+        connection.closing = True
+        assert (condition, "'p'" in text) == (FORCED, True)
+        self.closed.append(connection.number)
+
+    def connection(self, number, listener=0, tls=True, opened=True, epoch=EPOCH - 1):
+        made = Connection(number, self.configuration.listeners[listener], "", "", "")
+        made.epoch = epoch
+        made.opened, made.tls = opened, Tls(protocol="TLSv1.3", cipher="x", ssf=1) if tls else None
+        self.worker.connections[number] = made
+        if opened:
+            self.opened[number] = made
+        return made
+
+    def run(self):
+        """Do all that is due; the seconds that it would take."""
+        took = 0.0
+        while self.due:
+            seconds, function = self.due.pop(0)
+            took += seconds
+            function()
+        return took
+
+
+@pytest.mark.parametrize("pace", [1, 10, 20, 30, 500])
+def test_the_pace(pace):
+    setup = Setup(pace)
+    for number in range(100):
+        setup.connection(number)
+    setup.replaced(setup.configuration.ssl_profiles[0], EPOCH)
+    took = setup.run()
+    assert setup.closed == list(range(100)), "the oldest first"
+    assert took == pytest.approx(100 / pace, rel=0.1, abs=0.06)
+
+
+def test_which():
+    setup = Setup(10)
+    setup.connection(1)
+    setup.connection(2, listener=1)
+    setup.connection(3, tls=False)
+    late = setup.connection(4, opened=False)
+    gone = setup.connection(5)
+    setup.connection(6, opened=False)
+    setup.connection(8, epoch=EPOCH)
+    early = setup.connection(9, opened=False, epoch=EPOCH + 1)
+    setup.replaced(setup.configuration.ssl_profiles[0], EPOCH)
+    del setup.opened[gone.number]
+    setup.run()
+    assert setup.closed == [1]
+    late.opened, setup.opened[4] = True, late
+    setup.retirement.connection_opened(late, OPEN)
+    early.opened, setup.opened[9] = True, early
+    setup.retirement.connection_opened(early, OPEN)
+    setup.retirement.connection_opened(setup.connection(7), OPEN)
+    setup.run()
+    assert setup.closed == [1, 4], "and none that has the new ones, or came later"
+
+
+def test_kept():
+    setup = Setup(10, old="keep")
+    setup.connection(1)
+    setup.replaced(setup.configuration.ssl_profiles[0], EPOCH)
+    assert (setup.run(), setup.closed) == (0, [])
+
+
+def test_the_end():
+    setup = Setup(10)
+    setup.connection(1)
+    setup.replaced(setup.configuration.ssl_profiles[0], EPOCH)
+    setup.retirement.stop()
+    assert (setup.run(), setup.closed) == (0, [])

@@ -1,0 +1,195 @@
+"""Who imports whom: the rules of docs/internals/engine.md, read from the sources."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("router", "workers", "supervisor", "pipeline")
+CIMPORT = re.compile(r"^(?:from\s+([\w.]+)\s+(c?import)\s+(.+?)|(c?import)\s+([\w., ]+))\s*(?:#.*)?$")
+SUFFIXES = (".py", ".pyx", ".pxd")
+
+
+def module_of(path: Path) -> str:
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+def statements(path: Path) -> list[tuple[str, list[str]]]:
+    """(module, names) of each import and cimport that runs when the file is loaded, those for types left out."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        return [*python_imports(ast.parse(text).body)]
+    found = []
+    for line in re.sub(r"\(\n(.*?)\)", lambda match: " ".join(match[1].split()), text, flags=re.S).splitlines():
+        match = CIMPORT.match(line)
+        if match and match[1]:
+            names = match[3].strip("() ,").split(",")
+            found.append((match[1], [name.split(" as ")[0].strip() for name in names]))
+        elif match:
+            found += [(name.split(" as ")[0].strip(), []) for name in match[5].split(",")]
+    return found
+
+
+def python_imports(body: list[ast.stmt]):
+    """Of the top level of a module; what stands in functions is loaded later."""
+    for node in body:
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield node.module, [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, []
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.unparse(node.test):
+            yield from python_imports([*node.body, *node.orelse])
+        elif isinstance(node, ast.Try):
+            yield from python_imports([*node.body, *(one for handler in node.handlers for one in handler.body)])
+
+
+def sources(*folders: str) -> list[Path]:
+    return sorted(p for folder in folders for suffix in SUFFIXES for p in (ROOT / folder).rglob(f"*{suffix}"))
+
+
+MODULES = {module_of(path) for path in sources(*PACKAGES)}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of the project that are loaded with this one."""
+    found = set()
+    for module, names in statements(path):
+        if module.split(".")[0] in PACKAGES:
+            parts = {f"{module}.{name}" for name in names} & MODULES
+            found |= parts or {module}
+    return found
+
+
+def everything_imported(path: Path) -> set[str]:
+    """… and with what it does: also in functions, and for types."""
+    if path.suffix != ".py":
+        return imported(path)
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            found.add(str(node.module))
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+def test_the_reader_finds_imports_of_all_kinds(tmp_path):
+    source = tmp_path / "one.pyx"
+    source.write_text("from a.b cimport (\n    C, d,\n)\nfrom e import f  # why\nimport g, h as i\ncimport j\nx = 1\n")
+    assert statements(source) == [("a.b", ["C", "d"]), ("e", ["f"]), ("g", []), ("h", []), ("j", [])]
+    source = tmp_path / "one.py"
+    source.write_text(
+        "from a import b\nif TYPE_CHECKING:\n    import c\ntry:\n    import d.e\nexcept ImportError: pass\n"
+    )
+    assert statements(source) == [("a", ["b"]), ("d.e", [])]
+
+
+def test_the_protocol_stands_alone():
+    """router/amqp knows nothing of the project outside itself."""
+    paths = sources("router/amqp")
+    assert len(paths) > 20
+    foreign = {
+        (module_of(path), name)
+        for path in paths
+        for name in everything_imported(path)
+        if name.split(".")[0] in PACKAGES and not name.startswith("router.amqp")
+    }
+    assert not foreign
+
+
+def test_the_client_needs_the_protocol_and_mechanisms_only():
+    foreign = {
+        (module_of(path), name)
+        for path in sources("router/client")
+        for name in everything_imported(path)
+        if name.split(".")[0] in PACKAGES and not name.startswith(("router.amqp", "router.client", "router.sasl"))
+    }
+    assert not foreign
+
+
+def test_mechanisms_need_the_protocol_only():
+    foreign = {
+        (module_of(path), name)
+        for path in sources("router/sasl")
+        for name in everything_imported(path)
+        if name.split(".")[0] in PACKAGES and not name.startswith(("router.amqp", "router.sasl"))
+    }
+    assert not foreign
+
+
+def test_processes_meet_in_the_library_only():
+    """`router` imports neither `workers` nor `supervisor`; those never each other, and nobody the pipeline."""
+    allowed = {
+        "router": {"router"},
+        "workers": {"router", "workers"},
+        "supervisor": {"router", "supervisor"},
+        "pipeline": {"router", "pipeline"},
+    }
+    # `sluice run` is the supervisor.
+    verbs = {"router.cli.start"}
+    wrong = {
+        (module_of(path), name)
+        for path in sources(*PACKAGES)
+        for name in everything_imported(path)
+        if name.split(".")[0] in PACKAGES
+        and name.split(".")[0] not in allowed[path.relative_to(ROOT).parts[0]]
+        and module_of(path) not in verbs
+    }
+    assert not wrong
+
+
+def test_the_router_never_imports_what_the_pipeline_brings():
+    extra = {"pyspark", "pyarrow", "pandas", "numpy", "py4j"}
+    wrong = {
+        (module_of(path), name)
+        for path in sources("router", "workers", "supervisor")
+        for name in {*everything_imported(path), *(module for module, _ in statements(path))}
+        if name.split(".")[0] in extra or name == "router.telemetry.parquet"
+    }
+    # The telemetry process writes Parquet where it can, and loads what it needs for that when it runs.
+    loads = {("router.telemetry.parquet", "pyarrow"), ("router.telemetry.parquet", "pyarrow.parquet")}
+    assert {module for module, name in wrong if (module, name) not in loads} <= {"supervisor.telemetry.process"}
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that load each other (strongly connected components; Tarjan)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(graph.get(node, ())):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            group = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(group) > 1 or node in graph.get(node, ()):
+                found.append(group)
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def test_circles_are_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}) == [["b", "c"], ["d"]]
+
+
+def test_no_modules_load_each_other():
+    graph: dict[str, set[str]] = {}
+    for path in sources(*PACKAGES):
+        module = module_of(path)
+        # A .pyx loads its own .pxd, which is the same module.
+        graph.setdefault(module, set()).update(imported(path) - {module})
+    assert circles(graph) == []

@@ -1,0 +1,303 @@
+"""An open that waits for the supervisor's decision, and the limits that it brings (security.md P-16, P-20, P-52)."""
+
+import msgspec
+import pytest
+
+from router.control.messages import Limits, SaslOffer
+from supervisor.auth.authentication import Authentication
+from supervisor.connections.admission import Admit, Deny
+from supervisor.policy.policy import Policy
+from tests.peer.frames import ACCEPTED, SASL_HEADER
+from tests.unit.engine.host import configuration
+from tests.unit.engine.talk import consumer, frames, message, of, producer, say, settle, start, transfer
+
+LOOK = 5000  # ms between two looks at those that wait
+SECONDS = 60
+SASL_FRAME = 1  # type of a frame
+UNDECIDED = "the router has not decided in time"
+CLIENT = say("open", container_id="test")
+DENIED = ("amqp:resource-limit-exceeded", "connection disallowed by local policy")
+
+
+def error(described):
+    """Condition and description."""
+    return tuple(str(each) for each in described.value)
+
+
+@pytest.fixture
+def decide(monkeypatch):
+    """Sets the decision about opens that come."""
+
+    def use(decision):
+        monkeypatch.setattr(Policy, "decide", lambda admission, connection, message: decision)
+
+    return use
+
+
+@pytest.fixture
+def limited(routers, decide):
+    """A router and a client with these limits, its session begun."""
+
+    def make(**limits):
+        decide(Admit(Limits(**limits)))
+        router = routers(text=configuration(listener="maxFrameSize: 4096\nmaxSessions: 100"))
+        peer = router.connect()
+        peer.feed(start())
+        router.settle()
+        return router, peer
+
+    return make
+
+
+def test_a_connection_waits_and_others_do_not(routers, decide):
+    router = routers()
+    decide(None)
+    late = router.connect()
+    late.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    decide(Admit())
+    other = router.connect()
+    other.feed(start() + consumer(0, "balanced.a"))
+    router.settle()
+    assert frames(late) == []
+    assert [f.name for f in frames(other)] == ["open", "begin", "attach"]
+    waiting = router.core.workers[0].connections[late.client.number]
+    assert (waiting.opened, waiting.container) == (False, "test")
+    router.core.connections.decided(waiting, Admit())
+    router.settle()
+    assert waiting.opened
+    assert [f.name for f in frames(late)] == ["open", "begin", "attach", "flow"]
+
+
+def test_a_connection_that_ends_while_it_waits(routers, decide):
+    router = routers()
+    decide(None)
+    late = router.connect()
+    late.feed(start())
+    router.settle()
+    waiting = router.core.workers[0].connections[late.client.number]
+    late.lose()
+    router.settle()
+    router.core.connections.decided(waiting, Admit())
+    router.settle()
+    assert not waiting.opened
+    assert router.core.connections.count == 0
+
+
+def opening(router, count):
+    """Clients that want to open, the first of them first."""
+    peers = [router.connect() for _ in range(count)]
+    for peer in peers:
+        peer.feed(start())
+    router.settle()
+    return peers
+
+
+def asked(router):
+    """Numbers of the connections whose open the supervisor knows."""
+    return [number for number, each in router.core.workers[0].connections.items() if each.container is not None]
+
+
+def test_so_many_opens_stand_before_the_supervisor(routers, decide, monkeypatch):
+    """What else it has to hear does not wait behind more; they come one after the other, and those that left do not."""
+    monkeypatch.setattr("workers.connections.admissions.OPENS_MOST", 2)
+    router = routers()
+    decide(None)
+    peers = opening(router, 6)
+    numbers = [peer.client.number for peer in peers]
+    assert asked(router) == numbers[:2]
+    peers[0].lose()
+    peers[3].lose()
+    router.settle()
+    assert asked(router) == numbers[1:3]
+    decide(Admit())
+    router.core.connections.decided(router.core.workers[0].connections[numbers[1]], Admit())
+    router.settle()
+    assert asked(router) == [numbers[1], numbers[2], *numbers[4:]]
+    router.core.connections.decided(router.core.workers[0].connections[numbers[2]], Admit())
+    router.settle()
+    for peer in (peers[1], peers[2], *peers[4:]):
+        assert [frame.name for frame in frames(peer)] == ["open", "begin"]
+
+
+def test_nobody_waits_for_ever(routers, decide, monkeypatch):
+    """Whether the supervisor was asked or not. Who has its answer is not concerned."""
+    monkeypatch.setattr("workers.connections.admissions.OPENS_MOST", 1)
+    router = routers()
+    (other,) = opening(router, 1)
+    decide(None)
+    late = opening(router, 2)
+    router.pass_time(SECONDS * 1000)
+    assert frames(late[0]) == frames(late[1]) == []
+    router.pass_time(LOOK + 1)
+    for peer in late:
+        opened, closed = frames(peer)
+        assert (opened.name, closed.name) == ("open", "close")
+        assert error(closed.error) == ("amqp:resource-limit-exceeded", UNDECIDED)
+    assert [frame.name for frame in frames(other)] == ["open", "begin"]
+    assert router.core.connections.count == 1
+    other.feed(producer(0, "balanced.a"))
+    router.settle()
+    assert of(frames(other), "attach")
+
+
+def test_time_in_which_the_router_does_not_run_is_not_counted(routers, decide):
+    router = routers()
+    decide(None)
+    (late,) = opening(router, 1)
+    for worker in router.workers:
+        worker.poller.time_ns += 10 * SECONDS * 10**9
+    router.pass_time(LOOK)
+    assert frames(late) == []
+    router.core.connections.decided(router.core.workers[0].connections[late.client.number], Admit())
+    router.settle()
+    assert [frame.name for frame in frames(late)] == ["open", "begin"]
+
+
+@pytest.mark.parametrize("offered", [False, True])
+def test_who_logs_in_does_not_wait_for_ever(routers, monkeypatch, offered):
+    """Each answer begins the time anew; without one the client is refused."""
+    heard = []
+    for name in ("_begin", "_init"):
+        monkeypatch.setattr(Authentication, name, lambda _, worker, message: heard.append((worker, message.conn)))
+    router = routers()
+    profiles = router.workers[0].profiles
+    profiles["main"] = msgspec.structs.replace(profiles["main"], asks_for_sasl=True)
+    late = router.connect()
+    late.feed(SASL_HEADER)
+    router.settle()
+    ((worker, number),) = heard
+    wanted = ["sasl-mechanisms", "sasl-outcome"]
+    if offered:
+        router.pass_time(SECONDS * 1000)
+        worker.outbox.append(SaslOffer(number, ["PLAIN"]))
+        router.settle()
+        assert [frame.name for frame in frames(late)] == wanted[:1]
+        chosen = bytearray(say("sasl-init", mechanism="PLAIN", initial_response=b"\0a\0b"))
+        chosen[5] = SASL_FRAME
+        late.feed(bytes(chosen))
+        wanted = wanted[1:]
+    router.pass_time(SECONDS * 1000)
+    assert frames(late) == []
+    router.pass_time(LOOK + 1)
+    told = frames(late)
+    assert [frame.name for frame in told] == wanted
+    assert told[-1].code == 1
+    assert router.core.connections.count == 0
+
+
+def test_a_connection_that_is_denied(routers, decide):
+    """The listener's open, then the close (security.md P-16)."""
+    router = routers(text=configuration(listener="maxFrameSize: 4096"))
+    decide(Deny(*DENIED))
+    peer = router.connect()
+    peer.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    opened, closed = frames(peer)
+    assert (opened.name, opened.max_frame_size, closed.name) == ("open", 4096, "close")
+    assert error(closed.error) == DENIED
+    assert router.core.connections.count == 0
+
+
+def test_numbers_of_open_and_begin(limited):
+    _, peer = limited(max_frame=1000, sessions=7, window=5999)
+    opened, begun = frames(peer)
+    assert (opened.max_frame_size, opened.channel_max, begun.incoming_window) == (1000, 6, 5)
+
+
+def test_numbers_that_are_not_given_are_those_of_the_listener(limited):
+    _, peer = limited(message=10)
+    opened, begun = frames(peer)
+    assert (opened.max_frame_size, opened.channel_max, begun.incoming_window) == (4096, 99, 2147483647)
+
+
+BODY = message(b"x" * 100)
+
+
+@pytest.fixture
+def sending(limited):
+    """A producer whose messages are limited to `BODY`'s octets, and a consumer: (router, producer, consumer)."""
+    router, sender = limited(message=len(BODY))
+    receiver = router.connect()
+    receiver.feed(start() + consumer(0, "balanced.a", 10))
+    sender.feed(producer(0, "balanced.a"))
+    router.settle()
+    (attached,) = of(frames(sender), "attach")
+    assert attached.max_message_size == len(BODY)
+    assert not of(frames(receiver), "attach")[0].max_message_size
+    return router, sender, receiver
+
+
+def test_a_message_of_just_the_size(sending):
+    router, sender, receiver = sending
+    sender.feed(transfer(0, 0, BODY) + transfer(0, 1, BODY, part=30))
+    router.settle()
+    assert len(of(frames(receiver), "transfer")) >= 2
+    receiver.feed(settle(0, 1, ACCEPTED))
+    router.settle()
+    assert not of(frames(sender), "close")
+
+
+@pytest.mark.parametrize("part", [1000, 40, 1])
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_message_that_is_too_long(sending, part, settled):
+    """Rejected when its last octet has come, then link and connection end."""
+    router, sender, receiver = sending
+    sender.feed(transfer(0, 0, BODY + b"y", part=part, settled=settled))
+    router.settle()
+    said = frames(sender)
+    assert [f.name for f in said if f.name != "flow"] == ["disposition"] * (not settled) + ["detach", "close"]
+    if not settled:
+        (outcome,) = of(said, "disposition")
+        assert (outcome.first, outcome.settled) == (0, True)
+        assert error(outcome.state.value[0]) == ("amqp:link:message-size-exceeded", "Message size exceeded")
+    (closed,) = of(said, "close")
+    assert error(closed.error) == ("amqp:connection:forced", "Message size exceeded")
+    assert not [f for f in of(frames(receiver), "transfer") if not f.aborted and not f.more]
+    assert router.core.connections.count == 1
+
+
+@pytest.mark.parametrize("part", [1000, 40])
+def test_a_message_that_is_too_long_on_a_link_route(routers, decide, part):
+    """As on other links, also before the container has answered."""
+    router = routers()
+    broker = router.connect(listener="broker")
+    broker.feed(start())
+    router.settle()
+    decide(Admit(Limits(message=len(BODY))))
+    sender = router.connect()
+    sender.feed(start() + producer(0, "routed.a"))
+    router.settle()
+    assert of(frames(broker), "attach")
+    sender.feed(transfer(0, 0, BODY + b"y", part=part))
+    router.settle()
+    assert not [f for f in of(frames(broker), "transfer") if not f.aborted and not f.more]
+    said = frames(sender)
+    assert error(of(said, "close")[0].error) == ("amqp:connection:forced", "Message size exceeded")
+    (outcome,) = of(said, "disposition")
+    assert (outcome.first, error(outcome.state.value[0])[0]) == (0, "amqp:link:message-size-exceeded")
+
+
+def test_an_end_that_never_comes(sending):
+    """Of a message that is too long: nothing of it is kept, and nothing else of the link passes."""
+    router, sender, receiver = sending
+    part = say("transfer", payload=BODY, handle=0, delivery_id=0, delivery_tag=b"0", message_format=0, more=True)
+    sender.feed(part * 50)
+    router.settle()
+    assert not of(frames(sender), "close")
+    assert not of(frames(receiver), "transfer")
+    sender.feed(say("transfer", handle=0, delivery_id=0, aborted=True))
+    sender.feed(transfer(0, 1, BODY))
+    router.settle()
+    assert len(of(frames(receiver), "transfer")) == 1
+
+
+def test_links_of_a_connection_without_a_limit(limited):
+    router, sender = limited()
+    sender.feed(producer(0, "balanced.a"))
+    receiver = router.connect()
+    receiver.feed(start() + consumer(0, "balanced.a", 10))
+    router.settle()
+    sender.feed(transfer(0, 0, message(b"x" * 5000), part=1000))
+    router.settle()
+    assert of(frames(receiver), "transfer")

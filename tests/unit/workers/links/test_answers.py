@@ -1,0 +1,167 @@
+"""Answers to attaches come in the order of the attaches, and no credit before them (routing-semantics.md A-16a)."""
+
+from typing import Any
+
+import pytest
+
+from router.config.entities import LinkRouteConfig
+from tests.peer.frames import AMQP_HEADER, source, target
+from tests.unit.engine.talk import begin, consumer, frames, of, producer, say, start
+
+MANAGEMENT = "$management"
+
+
+def dynamic(handle, channel=0):
+    """Attach a receiver to an address that the router makes up."""
+    wanted = source(None, dynamic=True)
+    return say("attach", channel=channel, name=f"d{handle}", handle=handle, role=True, source=wanted, target=target())
+
+
+def told(peer):
+    """Names of the links that were answered, and `flow` and `detach` with the handle of theirs."""
+    heard = [frame for frame in frames(peer) if frame.name in ("attach", "flow", "detach")]
+    return [frame.fields["name"] if frame.name == "attach" else (frame.name, frame.handle) for frame in heard]
+
+
+class Held:
+    """A worker that takes no news of the supervisor for a while."""
+
+    def __init__(self, worker, monkeypatch):
+        self.worker = worker
+        self.deltas: list[tuple[Any, ...]] = []
+        self.monkeypatch = monkeypatch
+        monkeypatch.setattr(worker.control, "on_delta", lambda *delta: self.deltas.append(delta), raising=True)
+
+    def go(self, router):
+        self.monkeypatch.undo()
+        for delta in self.deltas:
+            self.worker.on_delta(*delta)
+        router.settle()
+
+
+@pytest.fixture
+def router(routers):
+    return routers(2)
+
+
+@pytest.fixture
+def client(router):
+    peer = router.connect()
+    peer.feed(start() + begin(1))
+    router.settle()
+    frames(peer)
+    return peer
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_reply_address_comes_before_the_credit_to_ask(routers, workers):
+    router = routers(workers)
+    client = router.connect()
+    client.feed(start() + dynamic(0) + producer(1, MANAGEMENT) + producer(2, None))
+    router.settle()
+    assert told(client) == ["d0", "p1", "p2", ("flow", 1), ("flow", 2)]
+
+
+def test_every_kind_of_answer_keeps_its_place(router, client):
+    client.feed(
+        consumer(0, "balanced.a")
+        + producer(1, "balanced.a")
+        + consumer(2, "nobody.a", 0)
+        + producer(3, None)
+        + dynamic(4)
+        + producer(5, MANAGEMENT)
+    )
+    router.settle()
+    heard = told(client)
+    assert [each for each in heard if isinstance(each, str)] == ["c0", "p1", "c2", "p3", "d4", "p5"]
+    assert heard.index(("flow", 5)) > heard.index("d4")
+    assert heard.index(("detach", 2)) > heard.index("c2")
+
+
+def test_an_answer_waits_for_those_before_it_and_for_no_others(router, client, monkeypatch):
+    other = Held(router.workers[1], monkeypatch)
+    client.feed(producer(0, MANAGEMENT) + dynamic(1) + producer(2, MANAGEMENT))
+    client.feed(say("attach", channel=1, name="s", handle=0, role=False, source=source(), target=target(MANAGEMENT),
+                    initial_delivery_count=0))  # fmt: skip
+    router.settle()
+    assert told(client) == ["p0", "s", ("flow", 0), ("flow", 0)], "another session, and what came before"
+    other.go(router)
+    assert told(client) == ["d1", "p2", ("flow", 2)]
+
+
+def test_frames_for_a_link_wait_as_long_as_its_answer(router, client, monkeypatch):
+    other = Held(router.workers[1], monkeypatch)
+    client.feed(dynamic(0) + producer(1, MANAGEMENT) + say("detach", handle=1, closed=True))
+    router.settle()
+    assert told(client) == []
+    other.go(router)
+    assert told(client) == ["d0", "p1", ("flow", 1), ("detach", 1)]
+
+
+@pytest.mark.parametrize("how", ["end", "close", "lose"])
+def test_a_session_that_ends_meanwhile_has_no_answers(router, client, monkeypatch, how):
+    other = Held(router.workers[1], monkeypatch)
+    client.feed(dynamic(0) + producer(1, MANAGEMENT))
+    router.settle()
+    if how == "lose":
+        client.lose()
+    else:
+        client.feed(say(how))
+    router.settle()
+    other.go(router)
+    assert told(client) == []
+    if how == "end":
+        client.feed(begin(0) + producer(1, MANAGEMENT))
+        router.settle()
+        assert told(client) == ["p1", ("flow", 0)]
+
+
+# -- links that a container has ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def container(router):
+    routes = [
+        LinkRouteConfig(
+            name=way, identity=way, prefix="queue", pattern=None, direction=way, container_id="broker",
+            connection=None, add_prefix=None, delete_prefix=None,
+        )
+        for way in ("in", "out")
+    ]  # fmt: skip
+    router.core.link_routes.replace(routes)
+    peer = router.connect(1, "broker")
+    peer.feed(AMQP_HEADER + say("open", container_id="broker"))
+    router.settle()
+    frames(peer)
+    return peer
+
+
+def test_a_container_is_asked_when_those_before_are_answered(router, client, container, monkeypatch):
+    other = Held(router.workers[1], monkeypatch)
+    client.feed(dynamic(0) + producer(1, "queue.a"))
+    router.settle()
+    assert (told(client), told(container)) == ([], [])
+    other.go(router)
+    assert (told(client), told(container)) == (["d0"], ["p1@test"])
+
+
+def test_nobody_waits_for_a_container(router, client, container):
+    client.feed(producer(0, "queue.a") + producer(1, MANAGEMENT))
+    router.settle()
+    assert told(client) == ["p1", ("flow", 1)]
+    assert told(container) == ["p0@test"]
+
+
+@pytest.mark.parametrize("who", ["client", "container"])
+def test_a_link_for_a_container_that_is_lost_before_its_turn(router, client, container, monkeypatch, who):
+    other = Held(router.workers[1], monkeypatch)
+    client.feed(dynamic(0) + producer(1, "queue.a") + producer(2, MANAGEMENT))
+    router.settle()
+    (client if who == "client" else container).lose()
+    router.settle()
+    other.go(router)
+    assert of(frames(container), "attach") == []
+    if who == "container":
+        heard = told(client)
+        assert heard[0] == "d0"
+        assert set(heard[1:]) == {"p1", ("detach", 1), "p2", ("flow", 2)}

@@ -1,0 +1,53 @@
+"""What routers add to routed links' properties, and what they leave out."""
+
+import pytest
+
+from tests.peer.codec import decode, encode
+from tests.peer.frames import source
+from tests.peer.types import Map, Symbol, UByte, ULong
+from workers.links.attach_fields import leave_out, padded, route_of, with_route
+
+NULL = b"\x40"
+USER = encode(Map([(Symbol("a"), 1), ("text", [1, None, "x"])]))
+
+
+def value(octets: bytes):
+    return decode(octets, 0)[0]
+
+
+@pytest.mark.parametrize("properties", [NULL, USER, encode(Map([])), encode(Map([(Symbol("k"), "x" * 300)]))])
+def test_the_way_is_added_and_taken_off(properties):
+    sent = with_route(properties, ["C", "A"])
+    assert route_of(sent) == ["C", "A"]
+    assert list(value(sent))[-1] == "sluice.route"
+    longer = with_route(sent, ["C", "A", "B"])
+    assert route_of(longer) == ["C", "A", "B"]
+    back = with_route(longer, [])
+    assert (value(back) or {}) == (value(properties) or {})
+    assert route_of(properties) == []
+    assert with_route(properties, []) is properties
+
+
+@pytest.mark.parametrize("way", [1, "A", [1], [None], {"a": "b"}, ["A"] * 3000])
+def test_what_no_router_of_ours_writes_is_no_way(way):
+    properties = encode(Map([(Symbol("sluice.route"), way)]))
+    assert route_of(properties) == []
+    assert with_route(properties, []) == NULL
+
+
+def test_a_text_that_only_looks_like_it():
+    properties = encode(Map([("say", Symbol("sluice.route"))]))
+    assert route_of(properties) == []
+    assert value(with_route(properties, [])) == {"say": "sluice.route"}
+
+
+def test_routers_of_1_19_get_what_they_pass_on():
+    items = padded([encode("name"), encode(ULong(0)), encode(True), encode(UByte(1)), encode(UByte(1))])
+    items[5] = encode(source("a", default_outcome=source("x"), capabilities=Symbol("queue")))
+    items[7:] = [encode({"tag": None}), encode(True), encode(0), encode(ULong(5)), *(encode([Symbol("x")]),) * 3]
+    leave_out(items)
+    assert [value(item) for item in items[3:5]] == [2, 0]
+    assert items[7:9] == [NULL, NULL]
+    assert items[10:] == [b"\x44", NULL, NULL, NULL]
+    fields = value(items[5]).value
+    assert (fields[0], fields[8], fields[10]) == ("a", None, "queue")

@@ -1,0 +1,508 @@
+"""Sessions and links that the router begins itself, on the real engine; and connections that it initiates."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import router.testing.engine as engine
+from supervisor.links.attach import TABLE_FULL, Accepted
+from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, SASL_HEADER, error, source, target
+from tests.peer.types import Array, Described, Symbol, ULong
+from tests.unit.engine.host import Router, configuration
+from tests.unit.engine.talk import consumer, flow, frames, message, messages, of, producer, say, settle, start, transfer
+from tests.unit.router.linkroute.test_routed_links import link_route
+
+MANY = 0x7FFFFFFF
+CONTAINERS = "listener { name: containers; host: 127.0.0.1; port: 3; role: route-container; idleTimeoutSeconds: 0 }"
+FALLBACK = Symbol("qd.fallback")
+LINKS = 256  # of a worker, in this host
+
+
+class Owner:
+    """Who asks for links, bound to an address of the test."""
+
+    def __init__(self, router, address, fallback=True):
+        self.router = router
+        self.address = address
+        self.fallback = fallback
+        self.heard = []
+
+    def begun(self, link):
+        self.heard.append(("begun", link.name))
+
+    def answered(self, link, active, address):
+        self.heard.append(("answered", active))
+        if link.consumer and not active:
+            return None
+        table, settings = self.router.core.table, self.router.core.settings
+        record = table.open_mobile(self.address, 0, settings.current.lookup(self.address))
+        return Accepted(record, to=self.address, fallback=self.fallback)
+
+    def ended(self, reason):
+        self.heard.append(("ended", reason))
+
+
+@pytest.fixture
+def router(routers):
+    return routers(1, configuration(more=CONTAINERS))
+
+
+@pytest.fixture
+def container(router):
+    """A peer on a route-container listener, without sessions of its own."""
+    peer = router.connect(listener="containers")
+    peer.feed(AMQP_HEADER + say("open", container_id="broker"))
+    router.settle()
+    frames(peer)
+    return peer
+
+
+def ask(router, peer, way, address="balanced.own", fallback=True):
+    """Ask for a link; its owner, reference, and what goes out."""
+    owner = Owner(router, address, fallback)
+    reference = router.core.initiated_links.attach(peer.known, way == "out", address, owner)
+    router.settle()
+    return owner, reference, frames(peer)
+
+
+def begin(channel, remote):
+    numbers: dict[str, Any] = {"next_outgoing_id": 0, "incoming_window": MANY, "outgoing_window": MANY}
+    return say("begin", channel=channel, remote_channel=remote, **numbers)
+
+
+def answer(attach, channel=0, handle=7, **fields):
+    given = {"name": attach.fields["name"], "source": attach.source, "target": attach.target}
+    given = {**given, "initial_delivery_count": 0, **fields}
+    return say("attach", channel=channel, handle=handle, role=not attach.role, **given)
+
+
+def test_one_session_carries_them_all(router, container):
+    _, _, first = ask(router, container, "out")
+    container.feed(begin(0, 0))
+    _, _, second = ask(router, container, "in")
+    (opened,), (attach,) = of(first, "begin"), of(first, "attach")
+    assert opened.remote_channel is None
+    assert (of(second, "begin"), of(second, "attach")[0].channel) == ([], opened.channel)
+    assert attach.handle != of(second, "attach")[0].handle
+
+
+def test_the_peer_may_use_another_channel(router, container):
+    owner, _, heard = ask(router, container, "out")
+    (attach,) = of(heard, "attach")
+    container.feed(begin(5, 0) + answer(attach, 5) + flow(7, 10).replace(b"\x02\x00\x00\x00", b"\x02\x00\x00\x05", 1))
+    router.settle()
+    assert owner.heard == [("begun", attach.fields["name"]), ("answered", True)]
+    sending = router.connect()
+    sending.feed(start() + say("attach", name="p", handle=0, role=False, source=source(), target=target("balanced.own"),
+                               initial_delivery_count=0))  # fmt: skip
+    router.settle()
+    sending.feed(transfer(0, 0, message(b"x")))
+    router.settle()
+    heard = frames(container)
+    assert len(messages(heard)) == 1
+    assert of(heard, "transfer")[0].channel == 0, "ours"
+    container.feed(settle(0, 0, ACCEPTED).replace(b"\x02\x00\x00\x00", b"\x02\x00\x00\x05", 1))
+    router.settle()
+    assert of(frames(sending), "disposition")[0].settled
+
+
+def test_an_incoming_link_counts_from_where_the_peer_begins(router, container):
+    _, _, heard = ask(router, container, "in")
+    (attach,) = of(heard, "attach")
+    container.feed(begin(0, 0) + answer(attach, initial_delivery_count=1000))
+    consuming = router.connect()
+    consuming.feed(start() + consumer(0, "balanced.own", 0))
+    router.settle()
+    (credit,) = of(frames(container), "flow")
+    assert (credit.delivery_count, credit.link_credit) == (1000, 250)
+
+
+class Given:
+    """What a container may send by a link that the router has attached, as its flows say."""
+
+    def __init__(self, router, container, **bound):
+        self.router = router
+        self.container = container
+        _, _, heard = ask(router, container, "in", **bound)
+        (attach,) = of(heard, "attach")
+        self.handle = attach.handle
+        container.feed(begin(0, 0) + answer(attach))
+        self.flows = self.heard()
+
+    def heard(self):
+        """(delivery-count, link-credit) of the flows that came."""
+        self.router.settle()
+        flows = of(frames(self.container), "flow")
+        assert all(each.handle == self.handle and not each.drain for each in flows), "brokers take a drain badly"
+        return [(each.delivery_count, each.link_credit) for each in flows]
+
+
+def receiver(router, address="balanced.own", worker=0, capabilities=None):
+    """A client that receives, without credit."""
+    consuming = router.connect(worker)
+    wanted = source(address, capabilities=capabilities)
+    consuming.feed(start() + say("attach", name="c", handle=0, role=True, source=wanted, target=target()))
+    router.settle()
+    return consuming
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_container_sends_while_somebody_receives(routers, workers):
+    """A message that nobody takes would be released: a broker counts that as tried, and gives it up some time."""
+    router = routers(workers, configuration(more=CONTAINERS))
+    container = router.connect(listener="containers")
+    container.feed(AMQP_HEADER + say("open", container_id="broker"))
+    router.settle()
+    frames(container)
+    given = Given(router, container)
+    assert given.flows == [], "nobody receives"
+    first = receiver(router, worker=workers - 1)
+    assert given.heard() == [(0, 250)]
+    second = receiver(router)
+    assert given.heard() == []
+    first.feed(say("detach", handle=0))
+    assert given.heard() == []
+    second.lose()
+    assert given.heard() == [(0, 0)], "taken back"
+    container.feed(transfer(7, 0, message(b"on its way")))
+    router.settle()
+    (outcome,) = of(frames(container), "disposition")
+    assert (outcome.state, outcome.settled) == (RELEASED, True)
+    third = receiver(router, worker=workers - 1)
+    assert given.heard() == [(1, 250)]
+    third.feed(say("close"))
+    assert given.heard() == [(1, 0)]
+
+
+@pytest.mark.parametrize("address", ["exchange", "$management"])
+def test_a_container_may_send_where_a_message_is_always_taken(router, container, address):
+    assert Given(router, container, address=address).flows == [(0, 250)]
+
+
+def test_a_consumer_of_the_fallback_counts(router, container):
+    given = Given(router, container, address="spare.a")
+    assert given.flows == []
+    fallback = receiver(router, "spare.a", capabilities=FALLBACK)
+    assert given.heard() == [(0, 250)]
+    fallback.lose()
+    assert given.heard() == [(0, 0)]
+
+
+def test_what_comes_from_a_fallback_waits_for_other_consumers(router, container):
+    """It would not be given back there, but released."""
+    receiver(router, "spare.a", capabilities=FALLBACK)
+    given = Given(router, container, address="spare.a", fallback=False)
+    assert given.flows == []
+    consuming = receiver(router, "spare.a")
+    assert given.heard() == [(0, 250)]
+    consuming.lose()
+    assert given.heard() == [(0, 0)]
+
+
+def test_credit_that_the_broker_asks_for_is_what_it_has(router, container):
+    given = Given(router, container)
+    receiver(router).lose()
+    assert given.heard() == [(0, 250), (0, 0)]
+    container.feed(flow(7, 250, echo=True))
+    assert given.heard() == [(0, 0)]
+
+
+def test_a_refusal(router, container):
+    owner, reference, heard = ask(router, container, "out")
+    (attach,) = of(heard, "attach")
+    refusal = say("detach", handle=7, error=error("amqp:not-found", "no queue"))
+    container.feed(begin(0, 0) + answer(attach, target=None) + refusal)
+    router.settle()
+    assert owner.heard[1:] == [("answered", False), ("ended", "no queue")]
+    (detach,) = of(frames(container), "detach")
+    assert detach.closed
+    assert reference not in router.core.links.by_identity
+
+
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_a_link_that_is_not_wanted_any_more_before_it_is_answered(router, container, way):
+    owner, reference, heard = ask(router, container, way)
+    (attach,) = of(heard, "attach")
+    router.core.initiated_links.detach(container.known, reference)
+    router.settle()
+    (detach,) = of(frames(container), "detach")
+    assert (detach.handle, detach.closed, detach.error) == (attach.handle, True, None)
+    container.feed(begin(0, 0) + answer(attach) + say("detach", handle=7, closed=True))
+    router.settle()
+    assert frames(container) == []
+    assert owner.heard == [("begun", attach.fields["name"])]
+    _, _, heard = ask(router, container, way)
+    assert of(heard, "attach")[0].handle == attach.handle, "the handle is free again"
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_a_link_that_is_not_wanted_any_more_while_its_answer_is_decided(router, container, way, early):
+    """The peer has answered, the supervisor has not; `early`: the peer's next frame waits already."""
+    _, reference, heard = ask(router, container, way)
+    (attach,) = of(heard, "attach")
+    detach = say("detach", handle=7, closed=True)
+    container.feed(begin(0, 0) + answer(attach) + (detach if early else b""))
+    router.core.initiated_links.detach(container.known, reference)
+    router.settle()
+    if not early:
+        assert of(frames(container), "detach")[0].closed
+        container.feed(detach)
+    container.feed(begin(1, None))
+    router.settle()
+    assert of(frames(container), "begin"), "the connection is read"
+    _, _, heard = ask(router, container, way)
+    assert of(heard, "attach")[0].handle == attach.handle, "the handle is free again"
+
+
+@pytest.mark.parametrize("active", [True, False])
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_a_link_for_whose_address_there_is_no_room_is_closed_with_an_error(router, container, way, active):
+    owner, _, heard = ask(router, container, way)
+    (attach,) = of(heard, "attach")
+    owner.answered = lambda link, active, address: TABLE_FULL
+    end = {} if active else {"target" if way == "out" else "source": None}
+    container.feed(begin(0, 0) + answer(attach, **end))
+    router.settle()
+    (detach,) = of(frames(container), "detach")
+    assert detach.closed
+    assert detach.error.value == list(TABLE_FULL)
+    container.feed(say("detach", handle=7, closed=True) + begin(1, None))
+    router.settle()
+    assert of(frames(container), "begin"), "the connection is read"
+    assert owner.heard == [("begun", attach.fields["name"]), ("ended", TABLE_FULL.description)]
+
+
+def test_a_session_that_the_peer_ends_takes_its_links_along(router, container):
+    owner, _, heard = ask(router, container, "out")
+    container.feed(begin(0, 0) + answer(of(heard, "attach")[0]) + say("end"))
+    router.settle()
+    assert owner.heard[-1] == ("ended", None)
+    assert [frame.name for frame in frames(container)] == ["end"]
+    _, _, heard = ask(router, container, "out")
+    assert [frame.name for frame in heard] == ["begin", "attach"]
+
+
+def test_the_peer_may_have_sessions_of_its_own_beside(router, container):
+    owner, _, heard = ask(router, container, "out")
+    container.feed(begin(3, None))
+    router.settle()
+    (answered,) = of(frames(container), "begin")
+    assert (answered.remote_channel, answered.channel) == (3, 3)
+    container.feed(begin(0, 0) + answer(of(heard, "attach")[0]))
+    router.settle()
+    assert owner.heard[-1] == ("answered", True)
+
+
+def test_the_connection_goes_before_the_answer(router, container):
+    owner, reference, heard = ask(router, container, "in")
+    container.lose()
+    router.settle()
+    assert owner.heard == [("begun", of(heard, "attach")[0].fields["name"])]
+    assert reference not in router.core.links.by_identity
+
+
+def test_a_terminus_that_makes_no_sense_ends_the_connection(router, container):
+    _, _, heard = ask(router, container, "out")
+    bad = Described(ULong(0x99), [])
+    container.feed(begin(0, 0) + answer(of(heard, "attach")[0], target=bad))
+    router.settle()
+    assert of(frames(container), "close")
+
+
+def test_no_room_for_another_link(router, container):
+    owners = [ask(router, container, "in")[0]]
+    container.feed(begin(0, 0))
+    owners += [ask(router, container, "in")[0] for _ in range(LINKS)]
+    assert owners[-1].heard == [("ended", "this worker has no room for another link")]
+    assert all(len(owner.heard) == 1 and owner.heard[0][0] == "begun" for owner in owners[:-1])
+
+
+# -- connections that the router initiates ---------------------------------------------------------------------------
+
+
+class Quiet:
+    """Nobody cares what becomes of the connection."""
+
+    def opened(self, connection):
+        self.connection = connection
+
+    def ended(self, connection, ending, text):
+        self.ending = ending
+
+
+CONNECTOR = "connector { name: out; host: broker.example; port: 1; idleTimeoutSeconds: 0 }"
+
+
+def initiated(router, quiet):
+    """A connection to the peer that the test plays; nothing has been said yet."""
+    (config,) = router.configuration.connectors
+    peer = router.initiate(0, config, quiet)
+    router.settle()
+    return peer
+
+
+def sasl(name, **fields):
+    """A SASL frame."""
+    octets = bytearray(say(name, **fields))
+    octets[5] = 1
+    return bytes(octets)
+
+
+DIALOGUE = [
+    SASL_HEADER,
+    sasl("sasl-mechanisms", sasl_server_mechanisms=Array([Symbol("ANONYMOUS")])),
+    sasl("sasl-outcome", code=0),
+    AMQP_HEADER,
+    say("open", container_id="broker"),
+]
+
+
+@pytest.fixture
+def calling(routers):
+    return routers(1, configuration(more=CONNECTOR))
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_an_initiated_connection_opens_however_the_octets_come(calling, size):
+    quiet = Quiet()
+    peer = initiated(calling, quiet)
+    octets = b"".join(DIALOGUE)
+    for at in range(0, len(octets), size):
+        peer.feed(octets[at : at + size])
+        calling.settle()
+    assert quiet.connection.container == "broker"
+    said = peer.take()
+    assert said.startswith(SASL_HEADER)
+    assert said.count(AMQP_HEADER) == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_no_peer_harms_the_router(data):
+    """Whatever a peer answers, at whatever point: the connection ends or goes on, and the worker lives."""
+    before = engine.alive()
+    calling = Router(1, configuration(more=CONNECTOR))
+    quiet = Quiet()
+    peer = initiated(calling, quiet)
+    octets = bytearray(b"".join(DIALOGUE))
+    for _ in range(data.draw(st.integers(1, 4))):
+        octets[data.draw(st.integers(0, len(octets) - 1))] = data.draw(st.integers(0, 255))
+    peer.feed(bytes(octets))
+    calling.settle()
+    peer.lose()
+    calling.settle()
+    assert hasattr(quiet, "ending")
+    assert not calling.core.workers[0].connections
+    calling.check_quiet()
+    calling.check_empty()
+    calling.close()
+    assert engine.alive() == before
+
+
+# -- handle-max -------------------------------------------------------------------------------------------------------
+
+
+class Narrow:
+    """A container that allows few links in a session; it answers all begins and attaches, and notes the handles."""
+
+    def __init__(self, router, peer, handle_max):
+        self.router, self.peer, self.handle_max = router, peer, handle_max
+        self.handles = {}  # by the router's channel
+        self.gone = []
+
+    def answer(self):
+        self.router.settle()
+        while heard := frames(self.peer):
+            for frame in heard:
+                if frame.name == "begin" and frame.remote_channel is None:
+                    self.peer.feed(begin_narrow(frame.channel + 100, frame.channel, self.handle_max))
+                elif frame.name == "attach":
+                    self.handles.setdefault(frame.channel, []).append(frame.handle)
+                    handle = 500 + frame.handle
+                    self.peer.feed(answer(frame, channel=frame.channel + 100, handle=handle))
+                elif frame.name == "detach":
+                    self.handles[frame.channel].remove(frame.handle)
+                    closed = say("detach", channel=frame.channel + 100, handle=500 + frame.handle, closed=True)
+                    self.peer.feed(closed)
+            self.router.settle()
+
+    def check(self, links):
+        used = [handle for handles in self.handles.values() for handle in handles]
+        assert len(used) == links
+        assert max(used) <= self.handle_max
+        assert all(len(handles) == len(set(handles)) for handles in self.handles.values())
+
+
+def begin_narrow(channel, remote, handle_max):
+    numbers: dict[str, Any] = {"next_outgoing_id": 0, "incoming_window": MANY, "outgoing_window": MANY}
+    return say("begin", channel=channel, remote_channel=remote, handle_max=handle_max, **numbers)
+
+
+@pytest.mark.parametrize("handle_max", [0, 1, 3])
+def test_links_beyond_the_handle_max_of_a_container_get_further_sessions(router, container, handle_max):
+    narrow = Narrow(router, container, handle_max)
+    owners = []
+    for number in range(10):
+        owner = Owner(router, f"balanced.{number}")
+        owners.append(
+            (owner, router.core.initiated_links.attach(container.known, number % 2 == 0, f"a{number}", owner))
+        )
+    narrow.answer()
+    narrow.check(10)
+    assert len(narrow.handles) == -(-10 // (handle_max + 1))
+    assert all(owner.heard[-1] == ("answered", True) for owner, _ in owners)
+    for _, reference in owners[:5]:
+        router.core.initiated_links.detach(container.known, reference)
+    narrow.answer()
+    for _ in range(5):
+        router.core.initiated_links.attach(container.known, True, "more", Owner(router, "balanced.more"))
+    narrow.answer()
+    narrow.check(10)
+    assert len(narrow.handles) == -(-10 // (handle_max + 1)), "handles are used again"
+
+
+def test_a_link_that_waits_for_the_answer_to_a_begin_is_not_wanted_any_more(router, container):
+    ask(router, container, "out")
+    owner, reference, heard = ask(router, container, "out")
+    assert heard == []
+    router.core.initiated_links.detach(container.known, reference)
+    router.settle()
+    narrow = Narrow(router, container, 5)
+    container.feed(begin_narrow(100, 0, 5))
+    narrow.answer()
+    assert narrow.handles == {}
+    assert owner.heard == []
+
+
+@pytest.mark.parametrize("handle_max", [0, 2])
+def test_routed_links_beyond_the_handle_max_of_a_container_get_further_sessions(router, container, handle_max):
+    router.core.link_routes.replace((link_route("in"), link_route("out")))
+    narrow = Narrow(router, container, handle_max)
+    client = router.connect()
+    client.feed(start() + b"".join(producer(handle, "queue.a") for handle in range(7)))
+    narrow.answer()
+    narrow.check(7)
+    assert len(of(frames(client), "attach")) == 7
+    client.feed(b"".join(say("detach", handle=handle, closed=True) for handle in range(7)))
+    narrow.answer()
+    client.feed(b"".join(producer(handle, "queue.a") for handle in range(7)))
+    narrow.answer()
+    narrow.check(7)
+
+
+def test_a_routed_link_that_waits_for_the_answer_to_a_begin_is_not_wanted_any_more(router, container):
+    router.core.link_routes.replace((link_route("in"), link_route("out")))
+    client = router.connect()
+    client.feed(start() + producer(0, "queue.a") + producer(1, "queue.a"))
+    router.settle()
+    assert len(of(frames(container), "attach")) == 1
+    client.lose()
+    router.settle()
+    narrow = Narrow(router, container, 5)
+    narrow.handles[0] = [0]  # the first one's attach and detach are there already
+    container.feed(begin_narrow(100, 0, 5))
+    narrow.answer()
+    assert not [handle for handles in narrow.handles.values() for handle in handles]

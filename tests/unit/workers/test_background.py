@@ -1,0 +1,52 @@
+"""Work beside the loop of a worker."""
+
+import select
+import threading
+
+from workers.background import Background
+
+
+class Loop:
+    """Watches descriptors, as a worker's loop does."""
+
+    def __init__(self):
+        self.watched = {}
+
+    def add(self, fd, what):
+        self.watched[fd] = what
+
+    def wait(self):
+        ready, _, _ = select.select(list(self.watched), [], [], 30)
+        assert ready
+        for fd in ready:
+            self.watched[fd]()
+
+
+def test_results_come_in_the_loop():
+    loop, seen = Loop(), []
+    background = Background(loop)
+
+    def work():
+        assert threading.current_thread() is not threading.main_thread()
+        return b"key"
+
+    def failing():
+        raise ValueError("no")
+
+    def then(result):
+        assert threading.current_thread() is threading.main_thread()
+        seen.append(result)
+
+    background.run(work, then)
+    background.run(failing, then)
+    background.run(work, then)
+    while len(seen) < 3:
+        loop.wait()
+    assert (seen[0], str(seen[1]), seen[2]) == (b"key", "no", b"key")
+    assert len(loop.watched) == 1
+
+
+def test_nothing_is_there_before_it_is_needed():
+    loop = Loop()
+    Background(loop)
+    assert loop.watched == {}

@@ -1,0 +1,145 @@
+"""An allocation fails, each in its turn: the connection it was for ends, others go on, and nothing is left behind.
+
+Where a record of another worker cannot be taken, the worker ends by FatalFault: the supervisor starts another one.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import router.testing.engine as engine
+from router.amqp.errors import FatalFault
+from router.testing import faults
+from tests.peer.frames import error
+from tests.peer.types import Described, ULong
+from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.talk import begin, consumer, flow, frames, message, of, producer, say, settle, start, transfer
+from tests.unit.workers.test_nets import Others
+
+MOST = 400  # allocations of a scenario: more is one without end
+LARGE = 100_000
+
+
+@pytest.fixture(autouse=True)
+def _allocations() -> Iterator[None]:
+    faults.install()
+    yield
+    faults.fail_allocations(0)
+
+
+def opened(router: Router, worker: int, octets: bytes) -> Peer:
+    peer = router.connect(worker)
+    peer.feed(start() + octets)
+    router.settle_with_faults()
+    return peer
+
+
+def one_message(router: Router) -> None:
+    last = len(router.workers) - 1
+    consuming = opened(router, 0, consumer(0, "balanced.a"))
+    sending = opened(router, last, producer(0, "balanced.a"))
+    sending.feed(transfer(0, 0, message(b"x")) + transfer(0, 1, message(bytes(LARGE))))
+    router.settle_with_faults()
+    consuming.feed(settle(0, 1))
+    router.settle_with_faults()
+
+
+def multicast_with_states(router: Router) -> None:
+    last = len(router.workers) - 1
+    consuming = [opened(router, worker % (last + 1), consumer(0, "multicast.a")) for worker in range(3)]
+    sending = opened(router, last, producer(0, "multicast.a"))
+    sending.feed(transfer(0, 0, message(bytes(20_000))))
+    router.settle_with_faults()
+    for number, peer in enumerate(consuming):
+        peer.feed(say("disposition", role=True, first=0, settled=True, state=rejected(number)))
+        router.settle_with_faults()
+
+
+def queues_and_drops(router: Router) -> None:
+    last = len(router.workers) - 1
+    consuming = opened(router, 0, consumer(0, "oldest.a", 0) + consumer(1, "balanced.b", 0))
+    sending = opened(router, last, producer(0, "oldest.a") + producer(1, "balanced.b"))
+    octets = b"".join(transfer(0, number, message(bytes(3000)), settled=True) for number in range(8))
+    sending.feed(octets + transfer(1, 8, message(bytes(LARGE))))
+    router.settle_with_faults()
+    consuming.feed(flow(0, 100) + flow(1, 100))
+    router.settle_with_faults()
+    sending.lose()
+    router.settle_with_faults()
+
+
+def sessions_and_links(router: Router) -> None:
+    peer = opened(router, 0, b"".join(producer(handle, f"balanced.{handle}") for handle in range(20)))
+    peer.feed(begin(1) + say("end", channel=1) + say("detach", handle=3, closed=True))
+    router.settle_with_faults()
+    peer.feed(say("close"))
+    router.settle_with_faults()
+
+
+def routed(router: Router) -> None:
+    last = len(router.workers) - 1
+    broker = router.connect(last, "broker")
+    broker.feed(start())
+    router.settle_with_faults()
+    client = opened(router, 0, producer(0, "routed.a"))
+    for frame in of(frames(broker), "attach"):
+        broker.feed(
+            say("attach", channel=0, name=frame.fields["name"], handle=0, role=True, source=frame.source,
+                target=frame.target) + flow(0, 10)
+        )  # fmt: skip
+    router.settle_with_faults()
+    client.feed(transfer(0, 0, message(bytes(LARGE))))
+    router.settle_with_faults()
+    broker.feed(settle(0))
+    router.settle_with_faults()
+
+
+def rejected(number: int) -> object:
+    return Described(ULong(0x25), [error("amqp:internal-error", "x" * (200 + number))])
+
+
+def closings(peers: list[Peer]) -> list[str]:
+    """Conditions by which the router has closed connections."""
+    found = [frame.error for peer in peers for frame in of(frames(peer), "close")]
+    return [str(error.value[0]) for error in found if error is not None]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("scenario", [one_message, multicast_with_states, queues_and_drops, sessions_and_links, routed])
+def test_each_allocation_that_fails(scenario: Callable[[Router], None], workers: int) -> None:
+    number = ends = 0
+    failed = True
+    while failed:
+        number += 1
+        assert number < MOST
+        before = engine.alive()
+        router = Router(workers)
+        others = Others(router, 0, workers - 1)
+        mine = len(router.peers)
+        engine.drop_pools()
+        faults.fail_allocations(number)
+        try:
+            scenario(router)
+        except FatalFault as fault:
+            if not isinstance(fault.__cause__, MemoryError):
+                raise
+            faults.fail_allocations(0)
+            ends += 1
+            router.abandon()
+            continue
+        failed = faults.allocations()[1] > 0
+        faults.fail_allocations(0)
+        for worker in router.workers:
+            assert all(isinstance(fault, MemoryError) for fault in worker.faults), worker.faults
+            worker.faults.clear()
+        assert set(closings(router.peers[mine:])) <= {"amqp:internal-error"}
+        others.check()
+        router.check_quiet()
+        for peer in list(router.peers):
+            peer.lose()
+        router.settle()
+        router.check_empty()
+        router.close()
+        assert engine.alive() == before, number
+    assert number > 5, "the scenario allocates something"
+    assert ends == 0 or (workers > 1 and ends < number / 4)

@@ -1,0 +1,65 @@
+"""Sessions for routed links, and the names that these have there: what one more costs does not grow."""
+
+from router.amqp.codec import encode_uint
+from router.amqp.connection import Connection
+from router.amqp.scheduler import Scheduler
+from router.amqp.session import Session
+from router.links.consumer_link import ConsumerLink
+
+from workers.connections.sessions import RoutedSessions
+
+LINKS = 200
+
+
+class Watched(Session):  # type: ignore[misc] # compiled
+    """Counts how often somebody asks whether it has room."""
+
+    asked = 0
+
+    @property
+    def room(self):
+        Watched.asked += 1
+        return super().room
+
+
+class Name(str):
+    """Counts the names that are made of it."""
+
+    made = 0
+
+    def __format__(self, how):
+        Name.made += 1
+        return super().__format__(how)
+
+
+def session(kind=Session):
+    """One that the peer has begun."""
+    begin = [b"\x40", encode_uint(0), encode_uint(100), encode_uint(100)]
+    return kind(Connection(Scheduler(), None), 0, begin, None)
+
+
+def test_links_of_one_name():
+    ours = session()
+    names: set[str] = set()
+    for _ in range(LINKS):
+        chosen = ours.free_name(Name("same"), True)
+        ours.add_link(ConsumerLink(capacity=1, settles=False, annotations=True), str(chosen), len(names), True)
+        names.add(str(chosen))
+    assert len(names) == LINKS
+    assert Name.made <= LINKS
+
+
+def test_links_of_one_client():
+    sessions = RoutedSessions()
+    begun = []
+
+    def begin():
+        begun.append(session(Watched))
+        return begun[-1]
+
+    for number in range(LINKS):
+        taken = sessions.take("client", begin)
+        assert taken is not None
+        taken.add_link(ConsumerLink(capacity=1, settles=False, annotations=True), f"l{number}", number, True)
+    assert len(begun) == 1
+    assert Watched.asked <= 2 * LINKS

@@ -1,0 +1,258 @@
+"""What costs interpreter work is done in turns: a client with a thousand links is not a wake of all others."""
+
+import itertools
+
+import pytest
+
+from supervisor.connections.registry import DROPS_A_WAKE
+from tests.peer.frames import RELEASED, SASL_HEADER
+from tests.unit.engine.talk import begin, consumer, frames, message, of, producer, say, start, transfer
+
+LINKS = 200  # of one connection; LINKS of tests.unit.engine.host are all that a worker has
+A_WAKE = 128  # frames, or ends of links, in one wake: half of them of those that wait
+HEALTHY = "balanced.healthy"
+
+
+def wakes(router, done):
+    """Wakes of worker 0, until `done`: frames and ends of links in each."""
+    worker = router.workers[0]
+    counts = []
+    while not done():
+        scheduler = worker.loop.scheduler
+        before = scheduler.frames, scheduler.losses
+        router.wake(worker)
+        counts.append((scheduler.frames - before[0], scheduler.losses - before[1]))
+    return counts
+
+
+def opened(router, worker=0):
+    """A connection with a session."""
+    peer = router.connect(worker)
+    peer.feed(start())
+    router.settle()
+    frames(peer)
+    return peer
+
+
+def crowd(router, count=1, worker=0):
+    """Connections with LINKS receivers in all."""
+    peers = []
+    for _ in range(count):
+        peers.append(opened(router, worker))
+        peers[-1].feed(b"".join(consumer(h, "balanced.crowd", 0) for h in range(LINKS // count)))
+    router.settle()
+    return peers
+
+
+def test_attaches_that_come_together(routers):
+    router = routers()
+    greedy, modest = opened(router), opened(router)
+    greedy.put(b"".join(consumer(handle, "balanced.a", 0) for handle in range(LINKS)))
+    modest.feed(consumer(0, "balanced.b", 0))
+    assert len(greedy.client.links) <= A_WAKE / 2, "its turn is over"
+    assert len(modest.client.links) == 1, "there was a turn left for somebody else"
+    counts = wakes(router, lambda: len(greedy.client.links) == LINKS)
+    assert max(taken for taken, _ in counts) <= A_WAKE
+    router.settle()
+    assert len([f for f in frames(greedy) if f.name == "attach"]) == LINKS
+
+
+def test_clients_that_come_in_together(routers):
+    """One takes a step in a wake, whether it logs in or opens at once; who is there already is served in each."""
+    router = routers()
+    receiver, sender = opened(router), opened(router)
+    receiver.feed(consumer(0, HEALTHY))
+    sender.feed(producer(0, HEALTHY))
+    router.settle()
+    frames(receiver)
+    worker = router.workers[0]
+    coming = [router.connect() for _ in range(40)]
+    for number, peer in enumerate(coming):
+        peer.put(SASL_HEADER if number % 2 else start())
+    for number in range(len(coming) + 1):
+        sender.put(transfer(0, number, message(b"x")))
+        router.wake(worker)
+        assert [f.name for f in frames(receiver)] == ["transfer"], "in the same wake"
+        heard = [peer for peer in coming if peer.client.sasl is not None or peer.client.connection.remote_open]
+        assert heard == coming[:number], "in their order, from the second wake on"
+    router.settle()
+    assert {frames(peer)[0].name for peer in coming} == {"sasl-mechanisms", "open"}
+
+
+def test_nobody_waits_for_ever_behind_others_that_attach(routers):
+    router = routers()
+    greedy = [opened(router) for _ in range(8)]
+    for peer in greedy:
+        peer.feed(b"".join(consumer(handle, "balanced.a", 0) for handle in range(30)))
+    modest = opened(router)
+    modest.feed(consumer(0, "balanced.b", 0))
+    wakes(router, lambda: modest.client.links)
+    router.settle()
+    assert [len(peer.client.links) for peer in greedy] == [30] * 8
+
+
+def test_no_more_attaches_than_the_supervisor_decides(routers, monkeypatch):
+    """What else it has to hear stands behind a few of them."""
+    monkeypatch.setattr("workers.worker.QUESTIONS_MOST", 100)
+    router = routers()
+    worker = router.workers[0]
+    greedy = [opened(router) for _ in range(2)]
+    for peer in greedy:
+        peer.feed(b"".join(consumer(handle, "balanced.a", 0) for handle in range(LINKS // 2)))
+    for _ in range(LINKS):
+        router.wake(worker)
+    assert worker.questions == 100
+    assert not worker.loop.scheduler.unfinished(), "the loop sleeps until there is an answer"
+    assert all(peer.client.links for peer in greedy)
+    router.settle()
+    assert worker.questions == 0
+    assert [len(peer.client.links) for peer in greedy] == [LINKS // 2] * 2
+
+
+def test_attaches_that_are_lost_are_no_questions(routers, monkeypatch):
+    monkeypatch.setattr("workers.worker.QUESTIONS_MOST", 40)
+    router = routers()
+    greedy, modest = opened(router), opened(router)
+    greedy.feed(b"".join(consumer(handle, "balanced.a", 0) for handle in range(40)))
+    for _ in range(4):
+        router.wake(router.workers[0])
+    modest.feed(consumer(0, "balanced.b", 0))
+    assert not modest.client.links
+    greedy.lose()
+    wakes(router, lambda: modest.client.links)
+    assert router.workers[0].questions == 1
+    router.settle()
+    assert router.workers[0].questions == 0
+
+
+def test_deliveries_go_on_beside_attaches(routers):
+    router = routers()
+    receiver, sender, greedy = opened(router), opened(router), opened(router)
+    receiver.feed(consumer(0, HEALTHY))
+    sender.feed(producer(0, HEALTHY))
+    router.settle()
+    frames(receiver)
+    greedy.feed(b"".join(consumer(handle, "balanced.a", 0) for handle in range(LINKS)))
+    sender.feed(transfer(0, 0, message(b"x")))
+    router.wake(router.workers[0])
+    assert [f.name for f in frames(receiver)] == ["transfer"]
+
+
+@pytest.mark.parametrize("how", ["lost", "close", "end"])
+def test_links_that_are_lost_together(routers, how):
+    """Their ends are told one after the other; the answer comes behind them."""
+    router = routers()
+    (peer,) = crowd(router)
+    other = router.connect()
+    other.feed(start() + consumer(0, HEALTHY))
+    router.settle()
+    frames(peer)
+    scheduler, client = router.workers[0].loop.scheduler, peer.client
+    before = scheduler.losses
+    if how == "lost":
+        peer.lose()
+    else:
+        peer.feed(say(how))
+    assert 0 < scheduler.losses - before < LINKS / 2
+    assert client.links
+    assert not client.sent_closed
+    assert frames(peer) == []
+    counts = wakes(router, lambda: not client.links)
+    assert max(losses for _, losses in counts) <= A_WAKE
+    assert client.sent_closed == (how != "end")
+    router.settle()
+    assert (client.number in router.workers[0].clients) == (how == "end")
+    if how != "lost":
+        assert [f.name for f in frames(peer)] == [how]
+    other.feed(say("detach", handle=0, closed=True))
+    router.settle()
+    assert frames(other)[-1].name == "detach"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("how", ["lost", "close", "end"])
+def test_a_delivery_for_a_link_that_is_lost_and_has_not_ended(routers, how, workers):
+    """It is released; nothing is written to the client any more."""
+    router = routers(workers)
+    (peer,) = crowd(router)
+    last = LINKS - 1
+    peer.feed(consumer(LINKS, "balanced.last", 10))
+    sender = opened(router, workers - 1)
+    sender.feed(producer(0, "balanced.last"))
+    router.settle()
+    frames(peer)
+    frames(sender)
+    if how == "lost":
+        peer.lose()
+    else:
+        peer.feed(say(how))
+    assert len(peer.client.links) > last / 2
+    sender.feed(transfer(0, 0, message(b"x")))
+    router.settle()
+    (outcome,) = [f for f in frames(sender) if f.name == "disposition"]
+    assert outcome.state == RELEASED
+    assert [f.name for f in frames(peer)] == ([] if how == "lost" else [how])
+
+
+def test_a_connection_that_is_lost_while_its_session_ends(routers):
+    router = routers()
+    (peer,) = crowd(router)
+    client = peer.client
+    peer.feed(say("end"))
+    peer.lose()
+    assert client.links
+    assert not client.sent_closed
+    router.settle()
+    assert client.sent_closed
+    assert not client.links
+
+
+def test_a_session_that_ends_is_followed_by_another(routers):
+    """On the same channel, before the links of the first have ended."""
+    router = routers()
+    (peer,) = crowd(router)
+    frames(peer)
+    sender = opened(router)
+    peer.feed(say("end") + begin(0) + consumer(0, HEALTHY))
+    sender.feed(producer(0, HEALTHY))
+    router.settle()
+    sender.feed(transfer(0, 0, message(b"x")))
+    router.settle()
+    heard = [f.name for f in frames(peer)]
+    assert sorted(heard) == ["attach", "begin", "end", "transfer"]
+    assert heard.index("attach") < heard.index("transfer")
+
+
+def test_the_answer_for_a_link_that_is_lost_and_has_not_ended(routers):
+    router = routers()
+    (peer,) = crowd(router)
+    frames(peer)
+    peer.feed(consumer(LINKS, "balanced.late", 0) + say("end"))
+    assert any(record.link.session.ended for record in peer.client.links.values())
+    while router.decide():
+        pass
+    router.settle()
+    assert [f.name for f in frames(peer)] == ["end"]
+
+
+def test_the_supervisor_drops_links_in_turns(routers):
+    """Of connections that are gone; meanwhile others are answered."""
+    router = routers(links=6 * LINKS)
+    peers = [peer for _ in range(4) for peer in crowd(router)]
+    modest = opened(router)
+    for peer in peers:
+        peer.lose()
+    wakes(router, lambda: not router.workers[0].loop.scheduler.unfinished())
+    modest.feed(consumer(0, HEALTHY, 0))
+    left = [len(router.core.links.by_identity)]
+    answered = 0  # links that were left when modest heard of its own
+    while router.core.connections.count > 1:
+        router.decide()
+        left.append(len(router.core.links.by_identity))
+        router.wake(router.workers[0])
+        if not answered:
+            answered = left[-1] if of(frames(modest), "attach") else 0
+    assert left[0] == 4 * LINKS
+    assert answered > 1
+    assert max(before - after for before, after in itertools.pairwise(left)) <= 2 * DROPS_A_WAKE
+    assert left[-1] == 1

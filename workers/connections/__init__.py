@@ -1,0 +1,1 @@
+"""The connections of a worker: of clients, brokers and other routers."""

@@ -1,0 +1,87 @@
+"""Connections of role edge: heartbeats, on both sides (inter-router.md 14.6).
+
+An edge router sends them on its uplink, from the worker that has it: they say that this worker moves octets. An
+interior router drops a connection whose heartbeats stop.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from router.amqp.codec import encode_int
+
+from router.control.messages import HeartbeatMissed
+
+if TYPE_CHECKING:
+    from workers.connections.handler import ConnectionHandler
+    from workers.links.record import LinkRecord
+
+PERIOD_MS: Final = 2000  # between two heartbeats, and between two looks for them
+MISSED_MS: Final = 2 * PERIOD_MS  # without one: at least one has not come in time
+SILENT_MS: Final = 8000  # without a heartbeat: the connection is dropped
+CREDIT: Final = 2  # for heartbeats
+_VALUE: Final = b"\x00\x53\x77"
+_MOST: Final = 0x7FFFFFFF
+
+
+class HeartbeatWatch:
+    """The heartbeats that come on one link. Owner: the link's handler and its timer."""
+
+    __slots__ = ("_client", "_last", "_looked", "_record")
+
+    def __init__(self, record: "LinkRecord") -> None:
+        self._record = record
+        self._client = record.client
+        self._last = self._looked = self._now
+        self._look_later()
+
+    @property
+    def _now(self) -> int:
+        now: int = self._client.worker.loop.scheduler.now
+        return now
+
+    def beat(self, octets: bytes) -> bool:
+        """One has come. What it says does not matter."""
+        del octets
+        self._last = self._now
+        return True
+
+    def _look_later(self) -> None:
+        self._client.worker.loop.call_at(self._now + PERIOD_MS, self._look, self._client.connection)
+
+    def _look(self) -> None:
+        client, now = self._client, self._now
+        if self._record.gone or client.connection.ended:
+            return
+        if now - self._looked > 2 * PERIOD_MS:  # this worker did not run: it has not read them
+            self._last = now
+        self._looked = now
+        if now - self._last > SILENT_MS:
+            text = f"[C{client.number}] Lost heartbeat from container {client.container}, closing connection"
+            client.worker.send_log("info", "ROUTER_CORE", text)
+            client.connection.drop_silently()
+            return
+        if now - self._last > MISSED_MS:
+            client.worker.control.send_event(HeartbeatMissed(client.number))
+        self._look_later()
+
+
+class Heart:
+    """Sends heartbeats on one link. Owner: its timer."""
+
+    __slots__ = ("_client", "_count", "_record")
+
+    def __init__(self, record: "LinkRecord") -> None:
+        self._record = record
+        self._client: ConnectionHandler = record.client
+        self._count = 0
+        self._later()
+
+    def _later(self) -> None:
+        loop = self._client.worker.loop
+        loop.call_at(loop.scheduler.now + PERIOD_MS, self._beat, self._client.connection)
+
+    def _beat(self) -> None:
+        if self._record.gone or self._client.connection.ended:
+            return
+        self._client.worker.in_process.send_by(self._record.link, _VALUE + encode_int(self._count))
+        self._count = (self._count + 1) & _MOST
+        self._later()

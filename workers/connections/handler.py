@@ -1,0 +1,580 @@
+"""The handler of a connection: open, sessions and links, and the events sent to the supervisor.
+
+routing-semantics.md 1.3, 2, inter-router.md 2.2.
+"""
+
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+from router.amqp.codec import Symbol, encode_int, encode_string, encode_symbol, encode_value
+from router.amqp.connection import Connection, Pause
+from router.amqp.session import Session
+from router.links.consumer_link import ConsumerLink
+from router.links.data_link import RouterOut
+from router.links.source_link import SourceLink
+
+from router.amqp.errors import RESOURCE_LIMIT, RemoteError
+from router.amqp.sasl import SaslClient, SaslServer
+from router.amqp.text.messages import components
+from router.config.roles import EDGE, INTER_ROUTER, ROUTE_CONTAINER
+from router.control import messages as control
+from router.control.handover import Initiate
+from router.control.ops import FailoverServer, Profile
+from router.policy.messages import MessageRules
+from workers.connections import logins
+from workers.connections.router import BUNDLE, BUNDLE_CHECKS, COST, VERSION, RouterLinks, announced
+from workers.connections.sessions import RoutedSessions
+from workers.links.answers import Answers, Decision
+from workers.links.edge_streams import EdgeStreams
+from workers.links.initiated import InitiatedLink
+from workers.links.record import LinkRecord, NoRoom, check_attach
+from workers.links.streams import SPARE_CHANNELS
+
+if TYPE_CHECKING:
+    from workers.links.routed import RoutedEnd
+    from workers.worker import Worker
+
+STREAMING: Final = "qd.streaming-links"
+CAPABILITIES: Final = ("ANONYMOUS-RELAY", STREAMING)
+ANNOTATIONS_VERSION: Final = 1  # of router annotations, as 1.19 has them
+EDGE_PROPERTY: Final = "sluice.edge"  # docs/internals/edge.md
+EDGE_VERSION: Final = 2  # its value at an interior router: it knows bundles (1) and several uplinks at work (2)
+EDGE_UPLINKS: Final = "sluice.uplinks"  # of an edge router with several uplinks at work
+DEFAULT_PORT: Final = "5672"
+MOST_LOGGED: Final = 1_000  # characters of an error that a peer sends
+POLICY_ERROR: Final = "amqp:connection:policy-error"  # in the log only
+UNDECIDED: Final = "the router has not decided in time"
+NO_LIMITS: Final = control.Limits()
+FORBIDDEN_AFTER_MS: Final = 100  # until the supervisor knows of messages that were rejected
+AUTO_LINK_CHANNELS: Final = 1  # kept for the session of auto links
+
+
+class ConnectionHandler:
+    """The handler of one connection and its sessions. Owner: the worker."""
+
+    __slots__ = (
+        "_routed_sessions",
+        "answers",
+        "components",
+        "connection",
+        "container",
+        "edge",
+        "edge_streams",
+        "graceful",
+        "had_consumers",
+        "initiate",
+        "initiated_links",
+        "initiated_sessions",
+        "leaving",
+        "limits",
+        "links",
+        "login",
+        "message_rules",
+        "next_link",
+        "number",
+        "profile",
+        "router",
+        "sasl",
+        "sent_closed",
+        "tenant",
+        "traced",
+        "transport",
+        "user",
+        "waiting",
+        "watched",
+        "worker",
+    )
+
+    def __init__(self, worker: "Worker", number: int, profile: Profile, initiate: Initiate | None = None) -> None:
+        """number: the router's for this connection. profile: attributes of the listener or connector that it came by.
+        initiate: of a connection that the router opened, see Initiate."""
+        self.worker = worker
+        self.number = number
+        self.profile = profile
+        self.initiate = initiate
+        self.limits = NO_LIMITS
+        self.message_rules: MessageRules | None = None  # of the policy; None: messages may say anything
+        self.sasl: SaslServer | SaslClient | None = None
+        self.login: logins.Login | None = None  # while the supervisor is asked who the client is
+        self.user: str | None = None
+        self.tenant: str | None = None
+        self.links: dict[int, LinkRecord | RoutedEnd] = {}
+        self.leaving: dict[int, LinkRecord] = {}  # detached, not confirmed by the supervisor
+        self.answers = Answers(worker.count_questions)
+        self.next_link = 1
+        # Links that the router has attached, by the supervisor's reference.
+        self.initiated_links: dict[int, InitiatedLink] = {}
+        # For those: one, unless the peer allows few links in a session; and for those that are to be apart.
+        self.initiated_sessions: dict[bool, list[Session]] = {}
+        self.waiting: list[control.Link | control.Pair] = []  # until the peer has answered a begin
+        self._routed_sessions: RoutedSessions | None = None
+        self.router = RouterLinks(self) if profile.role == INTER_ROUTER else None
+        # What comes by an edge connection does not go back there; the supervisor says which ones are a bundle.
+        self.edge = number if profile.role == EDGE else 0
+        self.edge_streams: EdgeStreams | None = None  # of an edge connection whose peer takes streams apart
+        self.container = ""  # the peer's container id
+        self.had_consumers = False  # at the end of the connection; other workers may still send to them
+        self.sent_closed = False
+        self.graceful = False  # closed by AMQP, after it was open
+        self.traced: bool | None = None  # enableProtocolTrace of its management entity; None: it was never set
+        self.watched = False  # its frames are sent to the supervisor
+        self.components = components(profile.message_logging_components)
+        self.transport: Any = None
+        self.connection = Connection(
+            worker.loop.scheduler,
+            self,
+            max_frame=profile.max_frame_size,
+            channel_max=(profile.max_sessions or 32768) - 1,
+            idle_ms=profile.idle_timeout_seconds * 1000,
+            initiator=initiate is not None,
+            content_limit=profile.max_buffered_megabytes << 20,
+        )
+        handshake = profile.initial_handshake_timeout_seconds
+        if handshake:
+            self.connection.limit_handshake(handshake * 1000)
+        worker.tracing.opened(self)
+
+    @property
+    def routed_sessions(self) -> RoutedSessions:
+        """Sessions for links that the router attaches for clients. Most connections never have any."""
+        if self._routed_sessions is None:
+            self._routed_sessions = RoutedSessions()
+        return self._routed_sessions
+
+    @property
+    def route_container(self) -> bool:
+        """Whether the peer is a route container; its deliveries are counted as such."""
+        return bool(self.profile.role == ROUTE_CONTAINER)
+
+    def prepare_incoming(self, link: Any) -> None:
+        """A link on which the peer sends is made: its credit depends on the role of the connection."""
+        if self.edge and self.initiate is None:
+            link.from_edge()
+        elif self.edge:
+            link.from_interior()
+
+    def outgoing_link(self, capacity: int, *, settles: bool = False) -> Any:
+        """A link on which the peer receives messages. settles: it settles all of them."""
+        if self.edge_streams is None:
+            kind = SourceLink if self.worker.router.test_hooks and self.initiate is None else ConsumerLink
+            return kind(capacity=capacity, settles=settles, annotations=not self.profile.strip_annotations_out)
+        link = RouterOut(capacity=capacity, settles=settles)
+        link.pool = self.edge_streams.pool
+        return link
+
+    @property
+    def relays(self) -> bool:
+        """Whether the peer is a router, whose messages are of many: the connection has to be read."""
+        return self.router is not None or self.edge != 0
+
+    # -- the engine's events ------------------------------------------------------------------------------------------
+
+    def authenticator(self) -> SaslServer | SaslClient | None:
+        if self.initiate is not None:
+            self.sasl = logins.client(self, self.initiate)
+        elif self.profile.asks_for_sasl:
+            self.login = logins.Login(self, self.transport.tls)
+            self.sasl = self.login.server
+        else:
+            self.sasl = logins.local_server(self.profile, self.transport.tls)
+        return self.sasl
+
+    def refusal(self, connection: Connection) -> tuple[str, str] | None:
+        """What the listener demands of a client before it speaks AMQP (security.md S-5, T-8, T-9)."""
+        if self.initiate is not None:
+            return None
+        if self.profile.require_encryption and self.transport.tls is None:
+            return POLICY_ERROR, "Client connection unencrypted - forbidden"
+        if self.profile.authenticate_peer and self.sasl is None:
+            return POLICY_ERROR, "Client skipped authentication - forbidden"
+        return None
+
+    def sasl_answer(self, message: control.SaslOffer | control.SaslChallenge | control.SaslOutcome) -> None:
+        """What the supervisor says to a client that logs in."""
+        self.worker.admissions.done(self)
+        if self.login is not None and not self.connection.ended:
+            self.login.answer(message)
+
+    def on_authenticated(self, connection: Connection, user: str) -> None:
+        if self.initiate is None:
+            self.user = user
+            return
+        self.user = self.initiate.user
+        self._send_open(self.initiate.host)
+        self.initiate.password = None
+
+    def on_fault(self, connection: Connection, fault: Exception) -> None:
+        self.worker.report_fault(f"[C{self.number}] Connection ended by a fault of the router", fault)
+
+    def on_frame(self, connection: Connection, received: bool, octets: bytes, size: int) -> None:
+        self.worker.tracing.frame(self, received, octets, size)
+
+    def on_given_up(self, link: Any, held: int, what: str) -> None:
+        """At a limit of memory the link held this many octets of messages that no receiver took."""
+        self.worker.send_log(
+            "warning",
+            "ROUTER_CORE",
+            f"[C{self.number}] At the limit of memory, link {link.name} held {held} octets of messages that no receiver"
+            f" took: {what}",
+        )
+
+    def on_message(self, link: Any, octets: bytes) -> None:
+        self.worker.tracing.message(self, link.context, octets)
+
+    def on_open(self, connection: Connection, remote: dict[str, Any]) -> None:
+        hostname = remote["hostname"]
+        self.container = remote["container"]
+        if self.profile.multi_tenant and hostname is not None and not self.relays:
+            self.tenant = hostname + "/"
+        if self.edge and STREAMING in remote["offered"]:
+            self.edge_streams = EdgeStreams(self)
+        connection.pause(Pause.PAUSE_OPEN)
+        if self.initiate is None and self.sasl is None:
+            self.user = logins.user_without_sasl(self.profile, self.transport.tls)
+        message = control.Opened(
+            conn=self.number,
+            container=remote["container"],
+            hostname=hostname,
+            user=self.user,
+            mechanism=self.sasl.mechanism if self.sasl is not None else None,
+            properties=plain(remote["properties"]),
+            tls=self.transport.tls,
+        )
+        if self.router is not None:
+            self.router.announced = message.announced = announced(remote["raw_properties"])
+        self.worker.admissions.ask(self, message)
+        self.sasl = self.login = None
+
+    def admission(self, message: control.Admitted | control.Denied) -> None:
+        """The supervisor's answer to the open."""
+        if self.connection.ended:
+            return
+        if isinstance(message, control.Denied):
+            self._deny(message.condition, message.description)
+            return
+        self.edge = message.edge
+        if message.limits is not None:
+            self._limit(message.limits)
+        if self.initiate is None:
+            self._send_open(None)
+        elif self.router is not None:
+            self.router.begin()
+        self.connection.resume(Pause.PAUSE_OPEN)
+        self.transport.schedule()
+
+    def _deny(self, condition: str, description: str) -> None:
+        if self.initiate is None:
+            self._send_open(None)
+        self.connection.close(condition, description)
+
+    def undecided(self) -> None:
+        """The supervisor has not answered in time: the client is refused."""
+        if self.connection.ended:
+            return
+        if self.login is not None:
+            self.login.answer(control.SaslOutcome(conn=self.number, user=None, reason=UNDECIDED))
+        else:
+            self._deny(RESOURCE_LIMIT, UNDECIDED)
+
+    def permit(self, message: control.Permit) -> None:
+        """What messages may say from now on."""
+        targets = self.worker.rules[message.rules]
+        if self.message_rules is None:
+            self.message_rules = MessageRules(targets, message.user, message.proxies, self._on_forbidden)
+        else:
+            self.message_rules.change(targets, message.proxies)
+
+    def _on_forbidden(self) -> None:
+        loop = self.worker.loop
+        loop.call_at(loop.scheduler.now + FORBIDDEN_AFTER_MS, self._report_forbidden)
+
+    def _report_forbidden(self) -> None:
+        """Tell what was rejected since the last time."""
+        if self.message_rules is None or self.sent_closed:
+            return
+        targets, users, address = self.message_rules.take()
+        if targets or users:
+            self.worker.control.send_event(
+                control.Forbidden(conn=self.number, targets=targets, users=users, address=address)
+            )
+
+    def _limit(self, limits: control.Limits) -> None:
+        """Only an open that is still to be sent can say what the peer may (security.md P-61)."""
+        self.limits = limits
+        if self.initiate is None:
+            profile = self.profile
+            self.connection.limit(
+                limits.max_frame or profile.max_frame_size,
+                (limits.sessions or profile.max_sessions or 32768) - 1,
+            )
+
+    @property
+    def message_limit(self) -> int:
+        """Octets of a message that the peer may send; 0: any number."""
+        return 0 if self.router is not None else self.limits.message
+
+    def on_oversized(self, link: Any) -> None:
+        """A message is longer than that: its link and the connection end when its last octet has come."""
+        self.worker.control.send_event(control.Oversized(self.number, link.context.identity))
+
+    def _send_open(self, hostname: str | None) -> None:
+        self.connection.send_open(
+            self.worker.router.id,
+            hostname=hostname,
+            properties=self._properties(),
+            offered=CAPABILITIES,
+            desired=CAPABILITIES,
+        )
+
+    def _properties(self) -> list[bytes]:
+        router = self.worker.router
+        items = [
+            encode_symbol("product"),
+            encode_string(router.product),
+            encode_symbol("version"),
+            encode_string(router.version),
+            encode_symbol("qd.conn-id"),
+            encode_value(self.number),
+        ]
+        if self.profile.cost > 1:
+            items += [encode_symbol(COST), encode_int(self.profile.cost)]
+        if self.relays:
+            items += [encode_symbol(VERSION), encode_int(ANNOTATIONS_VERSION)]
+        if self.edge:
+            mark = EDGE_VERSION if self.initiate is None else self.initiate.bundle
+            items += [encode_symbol(EDGE_PROPERTY), encode_value(mark)]
+            if self.initiate is not None and self.initiate.uplinks:
+                items += [encode_symbol(EDGE_UPLINKS), encode_value(True)]
+        servers = self.profile.failover_servers
+        if servers:
+            items += [encode_symbol("failover-server-list"), encode_value([failover(server) for server in servers])]
+        for key, value in self.profile.open_properties.items():
+            items += [encode_symbol(key), encode_value(value)]
+        if self.router is not None:
+            items += [encode_symbol(BUNDLE), encode_int(BUNDLE_CHECKS)]
+        return items
+
+    def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> Session:
+        return self._session(channel, items)
+
+    def begin_session(self, spare: int = 0) -> Session:
+        """A session that the router begins, if more than `spare` further ones may begin. Raises RemoteError."""
+        if spare and self.connection.channels_left() <= spare:
+            raise RemoteError("connection", RESOURCE_LIMIT, "the last channels are reserved")
+        return self._session(None, None)
+
+    def begin_routed_session(self) -> Session:
+        """A session for routed links; the first one may use any free channel. Raises RemoteError."""
+        spare = SPARE_CHANNELS if self.router is not None else AUTO_LINK_CHANNELS
+        return self.begin_session(spare if self.routed_sessions.any else 0)
+
+    def on_too_many_sessions(self) -> None:
+        """The peer begins a session above channel-max, for which its connection ends (security.md P-30)."""
+        if self.limits.sessions and self.initiate is None:
+            self.worker.control.send_event(control.SessionDenied(self.number))
+
+    def on_session_error(self, connection: Connection, error: tuple[str, str]) -> None:
+        """A container's reason is in the log: clients of its routed links learn only that they lost it
+        (brokers-and-edge.md 5.5)."""
+        if self.profile.role == ROUTE_CONTAINER:
+            condition, description = error
+            text = f"[C{self.number}] The peer has ended a session: {condition} {description}"
+            self.worker.send_log("warning", "SERVER", text[:MOST_LOGGED])
+
+    def _session(self, channel: int | None, items: list[bytes] | None) -> Session:
+        window = self.profile.max_session_frames
+        if self.limits.window is not None and self.initiate is None:
+            window = self.limits.window // self.connection.local_max_frame
+        return Session(self.connection, channel, items, self, window=window, routers=self.router is not None)
+
+    def on_attach(self, session: Session, items: list[bytes]) -> Any:
+        check_attach(items)
+        if self.router is not None and (between := self.router.accept(session, items)) is not None:
+            return between.link
+        if self.router is not None and self.worker.slots.full:
+            return NoRoom(self, session, items).link
+        number = self.next_link
+        self.next_link += 1
+        record = self.links[number] = LinkRecord(self, number, session, items)
+        self.answers.expect(record)
+        return record.link
+
+    def on_attached(self, link: Any, items: list[bytes]) -> None:
+        link.context.answered(items)
+
+    def on_detached(self, link: Any) -> bool:
+        gone: bool = link.context.detached()
+        return gone
+
+    def on_closing(self, connection: Connection, error: tuple[str, str] | None) -> bool:
+        """The peer closed. With consumers, the answer waits until no worker sends to them any more."""
+        confirm = self.had_consumers
+        self.graceful = connection.remote_open is not None
+        self._send_closed(error, confirm)
+        return confirm
+
+    def on_closed(self, connection: Connection, error: tuple[str, str] | None) -> None:
+        self.worker.forget_client(self)
+        self._send_closed(error, False)
+        self.worker.tracing.closed(self)
+        self.leaving.clear()
+        self.transport = None
+
+    def _send_closed(self, error: tuple[str, str] | None, confirm: bool) -> None:
+        if not self.sent_closed:
+            self._report_forbidden()
+            if isinstance(self.sasl, SaslServer) and self.sasl.error is not None:
+                self.worker.control.send_event(control.LoginFailed(self.number, self.sasl.mechanism))
+            self.sent_closed = True
+            graceful = self.graceful and self.initiate is not None
+            self.worker.control.send_event(
+                control.Closed(conn=self.number, error=error, confirm=confirm, graceful=graceful)
+            )
+
+    # -- the supervisor's answers -------------------------------------------------------------------------------------
+
+    def answer(self, message: control.Answer | control.Detached) -> None:
+        """An order attached, refused or paired, for a link that may be gone; or detached, for one that is."""
+        if isinstance(message, control.Detached):
+            leaving = self.leaving.pop(message.link, None)
+            if leaving is not None:
+                leaving.confirmed()
+            return
+        record = self.links.get(message.link)
+        if isinstance(record, LinkRecord) and not record.link.session.ended:
+            for each in self.answers.take(record, message):
+                self._act(each)
+        elif isinstance(message, control.Paired):
+            self.worker.routed.unwanted(message)
+
+    def _act(self, message: Decision) -> None:
+        """Execute an answer, in its turn."""
+        record = self.links[message.link]
+        assert isinstance(record, LinkRecord)
+        match message:
+            case control.Attached():
+                record.attached(message)
+            case control.Paired():
+                self.worker.routed.paired(record, message)
+            case control.Refused():
+                record.refused(message.condition, message.description, termini=message.termini)
+            case _:
+                assert_never(message)
+        self.connection.resume(Pause.PAUSE_ATTACH)
+
+    def close_link(self, message: control.CloseLink) -> None:
+        """Close a link of the peer."""
+        record = self.links.get(message.link)
+        if record is not None and not record.link.session.ended:
+            record.link.close_with(message.condition, message.description)
+
+    def close(self, message: control.Close) -> None:
+        if message.silent:
+            self.connection.drop_silently()
+        else:
+            self.graceful = True
+            self.connection.close(message.condition, message.description)
+
+    def link(self, message: control.Link) -> None:
+        """Attach a link that the router attached."""
+        if self.connection.ended:
+            return
+        try:
+            session = self._initiated_session(message.second)
+            if session is None:
+                self.wait_for_session(message)
+                return
+            number = self.next_link
+            self.next_link += 1
+            record = InitiatedLink(self, number, session, message)
+        except RemoteError as error:
+            self.worker.control.send_event(control.Unlinked(self.number, message.ref, error.description))
+            return
+        self.links[number] = self.initiated_links[record.reference] = record
+
+    def _initiated_session(self, second: bool) -> Session | None:
+        """The session for another link that the router attaches; None: the peer must answer a begin first. Raises
+        RemoteError."""
+        sessions = [session for session in self.initiated_sessions.get(second, ()) if not session.ended]
+        self.initiated_sessions[second] = sessions
+        for session in sessions:
+            if session.room:
+                return session
+        if any(session.unanswered for session in sessions):
+            return None
+        sessions.append(self.begin_session())
+        return sessions[-1]
+
+    def wait_for_session(self, order: control.Link | control.Pair) -> None:
+        """Keep this order until the peer has answered the begin: it may allow few links in a session."""
+        self.waiting.append(order)
+
+    def cancel_link(self, reference: int) -> None:
+        """Drop a waiting order: the link is not needed any more."""
+        self.waiting = [order for order in self.waiting if isinstance(order, control.Pair) or order.ref != reference]
+
+    def cancel_pair(self, pair: int) -> None:
+        """Drop a waiting order: the container's link of this pair is not needed any more."""
+        self.waiting = [order for order in self.waiting if isinstance(order, control.Link) or order.pair != pair]
+
+    def on_begun(self, session: Session) -> None:
+        orders, self.waiting = self.waiting, []
+        for order in orders:
+            self.worker.on_message(order, None)
+
+    def unlink(self, message: control.Unlink) -> None:
+        """Close a link that the router attached."""
+        self.cancel_link(message.ref)
+        record = self.initiated_links.get(message.ref)
+        if record is not None and message.quiet:
+            record.close_quiet()
+        elif record is not None:
+            record.link.close_with(message.condition, message.description)
+
+    def forget(self, record: "LinkRecord | RoutedEnd", last: int, *, confirm: bool) -> bool:
+        """A link is gone; reported unless the whole connection ends. True: a confirmation follows.
+
+        last: when its last delivery came or went (CLOCK_MONOTONIC ns), 0: there was none.
+        """
+        self.links.pop(record.number, None)
+        if isinstance(record, LinkRecord):
+            waited = self.answers.forget(record)
+            if isinstance(waited, control.Paired):
+                self.worker.routed.unwanted(waited)
+            for each in self.answers.due(record.link.session):
+                self._act(each)
+        if self.connection.ended:
+            self.had_consumers |= confirm
+            return False
+        if confirm and isinstance(record, LinkRecord):
+            self.leaving[record.number] = record
+        error = None
+        if isinstance(record, InitiatedLink):
+            self.initiated_links.pop(record.reference, None)
+            error = record.error
+        self.worker.control.send_event(
+            control.Detach(conn=self.number, link=record.number, confirm=confirm, last=last, error=error)
+        )
+        return confirm
+
+
+def failover(server: FailoverServer) -> dict[Symbol, str]:
+    """One map of failover-server-list (routing-semantics.md C-8)."""
+    entry = {Symbol("network-host"): server.host, Symbol("port"): server.port or DEFAULT_PORT}
+    if server.scheme:
+        entry[Symbol("scheme")] = server.scheme
+    return entry
+
+
+def plain(value: Any) -> Any:
+    """An AMQP value for JSON; types that JSON lacks become text."""
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value) if -(2**63) <= value < 2**64 else str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value.hex() if isinstance(value, bytes) else str(value)

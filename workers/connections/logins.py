@@ -1,0 +1,130 @@
+"""Who the peer of a connection is, and who the router is to it: SASL of a worker's connections.
+
+A listener with providers of its own (`asks_for_sasl`) leaves the exchange to the supervisor: nothing that holds
+secrets, or may take long, is in a worker. security.md S-4 to S-10.
+"""
+
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal
+
+from router.amqp.sasl import LATER, Anonymous, External, Later, Mechanism, SaslClient, SaslServer
+from router.control import messages as control
+from router.control.handover import Initiate
+from router.control.ops import Profile
+from router.sasl.client import ways_in
+from workers.background import Result
+
+if TYPE_CHECKING:
+    from workers.connections.handler import ConnectionHandler
+
+ANONYMOUS_USER: Final = "anonymous"
+
+
+class _Asked(Mechanism):
+    """A mechanism that the supervisor has: the client's responses go there."""
+
+    def __init__(self, login: "Login", name: str) -> None:
+        self._login = login
+        self._name = name
+        self._begun = False
+
+    def step(self, response: bytes) -> Literal[Later.LATER]:
+        """The answer comes by `Login.answer`."""
+        login = self._login
+        event: control.Event
+        if self._begun:
+            event = control.SaslResponse(login.handler.number, response)
+        else:
+            self._begun = True
+            event = control.SaslInit(
+                conn=login.handler.number, mechanism=self._name, response=response, hostname=login.server.hostname
+            )
+        login.handler.worker.control.send_event(event)
+        login.handler.worker.admissions.expect(login.handler)
+        return LATER
+
+
+class Login:
+    """The exchange of a client whose listener asks the supervisor. Owner: the handler."""
+
+    __slots__ = ("handler", "server")
+
+    def __init__(self, handler: "ConnectionHandler", tls: control.Tls | None) -> None:
+        self.handler = handler
+        self.server = SaslServer(None)
+        event = control.SaslBegin(conn=handler.number)
+        if tls is not None:
+            event.external, event.encryption = subject(tls), tls.ssf
+        handler.worker.control.send_event(event)
+        handler.worker.admissions.expect(handler)
+
+    def answer(self, message: control.SaslOffer | control.SaslChallenge | control.SaslOutcome) -> None:
+        """What the supervisor says; the connection may be gone by now."""
+        server = self.server
+        if server.done:
+            return
+        match message:
+            case control.SaslOffer():
+                frames = server.offer({name: self._factory(name) for name in message.mechanisms})
+            case control.SaslChallenge():
+                frames = server.answer(message.octets, None)
+            case control.SaslOutcome(user=None):
+                frames = server.refuse(message.reason, server.mechanism)
+            case _:
+                frames = server.answer(None, message.user, message.additional)
+        transport = self.handler.transport  # which an end takes away
+        self.handler.connection.answer_sasl(frames)
+        transport.schedule()
+
+    def _factory(self, name: str) -> Callable[[], Mechanism]:
+        return lambda: _Asked(self, name)
+
+
+def subject(tls: control.Tls) -> str | None:
+    """Who the certificate of the peer is for: its whole name. None: it has presented none."""
+    return None if tls.subject is None else ",".join(f"{name}={value}" for name, value in tls.subject)
+
+
+def user_without_sasl(profile: Profile, tls: control.Tls | None) -> str | None:
+    """Who a client is that does not log in (security.md S-8)."""
+    if tls is None:
+        return ANONYMOUS_USER
+    wanted = profile.sasl_mechanisms
+    return subject(tls) if wanted is None or "EXTERNAL" in wanted else None
+
+
+def local_server(profile: Profile, tls: control.Tls | None) -> SaslServer:
+    """What a listener without providers offers (security.md S-4)."""
+    external = None if tls is None else subject(tls)
+    found: dict[str, Callable[[], Mechanism]] = {}
+    if external is not None:
+        found["EXTERNAL"] = lambda: External(external)
+    if not profile.authenticate_peer:
+        found["ANONYMOUS"] = Anonymous
+    wanted = profile.sasl_mechanisms
+    return SaslServer({name: each for name, each in found.items() if wanted is None or name in wanted})
+
+
+def client(handler: "ConnectionHandler", initiate: Initiate) -> SaslClient:
+    """How the router logs in where it connects to (security.md S-10)."""
+    wanted = handler.profile.sasl_mechanisms
+
+    def answered(result: Result) -> None:
+        connection, transport = handler.connection, handler.transport
+        if connection.ended:
+            return
+        if isinstance(result, bytes):
+            connection.answer_sasl(result)
+        else:
+            connection.end_by(result)
+        transport.schedule()
+
+    mechanisms = ways_in(
+        lambda name: wanted is None or name in wanted,
+        initiate.user,
+        initiate.password,
+        socket.gethostname(),
+        external=handler.profile.tls is not None,
+    )
+    return SaslClient(list(mechanisms), initiate.host, lambda work: handler.worker.background.run(work, answered))

@@ -1,0 +1,433 @@
+"""Connections of role inter-router: the links between two routers, for both sides (inter-router.md 2.6 to 2.9,
+inter-router-protocol.md 3).
+
+The side that opened the connection attaches a pair of control links and ten pairs of data links; the other side
+answers. Priorities are not transmitted: each side numbers the data links of a direction in the order in which they are
+attached. Further links are for streaming messages.
+"""
+
+import secrets
+import string
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from router.amqp.codec import decode, decode_one, encode_described, encode_string, encode_symbol, encode_uint
+from router.amqp.session import Session
+from router.forwarding.control_handler import ControlHandler
+from router.forwarding.producer_handler import RouterHandler
+from router.links.control_link import ControlIn, ControlOut
+from router.links.data_link import RouterIn, RouterOut
+
+from router.addressing.settings import PRIORITIES
+from router.amqp.errors import NOT_ALLOWED, RESOURCE_LIMIT
+from router.control import messages as control
+from router.control.names import CONTROL_KEY
+from workers.links.initiated import LINK_DETACH, described
+from workers.links.record import (
+    HANDLE,
+    IN,
+    INITIAL_COUNT,
+    NAME,
+    OUT,
+    RECEIVER,
+    ROLE,
+    SENDER,
+    SND_MODE,
+    SOURCE_FIELD,
+    TARGET_FIELD,
+    LinkRecord,
+)
+from workers.links.streams import StreamLinks
+from workers.links.terminus import (
+    DURABLE,
+    DYNAMIC,
+    EXPIRY,
+    NULL,
+    SESSION_END,
+    SOURCE,
+    SOURCE_CAPABILITIES,
+    TARGET,
+    TARGET_CAPABILITIES,
+    TIMEOUT,
+    Terminus,
+)
+
+if TYPE_CHECKING:
+    from workers.connections.handler import ConnectionHandler
+
+CONTROL: Final = "qd.router"
+DATA: Final = "qd.router-data"
+CONTROL_PRIORITY: Final = 9
+WITHOUT_CONTROL_MS: Final = 1000  # after which a connection that the router opened is closed
+STREAM_PRIORITY: Final = 4  # of streaming links, as shown
+# Data links of one direction that a peer may attach to one connection: those of the priorities, and streaming ones.
+MOST_DATA: Final = 1034
+SND_MIXED: Final = b"\x50\x02"
+RCV_FIRST: Final = b"\x50\x00"
+ZERO: Final = b"\x43"
+FALSE: Final = b"\x42"
+ULONG_ZERO: Final = b"\x44"
+# Sessions that a neighbour of 1.19 may always begin, even if there are fewer than the priorities need.
+SPARE_FEWEST: Final = 2
+ROUND_TRIP_MS: Final = 5000  # how often the round trip to the peer is looked up
+# Sessions that a router of 1.19 needs when it opens a connection, and two for large messages.
+SESSIONS_OF_DISPATCH: Final = 14
+COST: Final = "qd.inter-router-cost"
+BUNDLE: Final = "sluice.bundle"
+BUNDLE_CHECKS: Final = 2  # value of a router that tracks settled deliveries (decision 0013)
+VERSION: Final = "qd.annotations-version"
+UNREADABLE: Final = ("an error", "that cannot be read")
+_INTS: Final = (0x54, 0x71)
+_MAPS: Final = {0xC1: 3, 0xD1: 9}  # octets before the first key
+_NAME_CHARACTERS: Final = string.ascii_letters + string.digits + "+_"
+_RANDOM_PART: Final = 15
+
+
+class RouterLinks:
+    """The links of one inter-router connection. Owner: its client."""
+
+    __slots__ = ("_attached", "_there", "announced", "client", "control", "refuses", "streams")
+
+    def __init__(self, client: "ConnectionHandler") -> None:
+        self.client = client
+        self.announced: dict[str, int] = {}  # in the peer's open
+        self.streams = StreamLinks(self)
+        self.control: dict[control.Direction, RouterLink] = {}  # by direction
+        self._there = {IN: 0, OUT: 0}  # data links attached or being attached
+        self._attached = {IN: 0, OUT: 0}  # data links attached so far: the next one's priority
+        self.refuses = False  # the peer has refused a link that the router attached, which was logged
+
+    # -- links that we attach -----------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The peer has answered the open: attach all links. Raises RemoteError."""
+        control_session, *data = self._sessions()
+        sessions = [(control_session, CONTROL), *((session, DATA) for session in data)]
+        # A peer that allows fewer sessions gets the same links on the last of them.
+        sessions += [(sessions[-1][0], DATA)] * (PRIORITIES - len(data))
+        for session, capability in sessions:
+            for direction in (IN, OUT):
+                record = RouterLink(self.client, self._next(), capability, direction)
+                record.attach(session)
+                self._enter(record)
+
+    def attach_stream(self, session: Session) -> "RouterLink":
+        """Attach a link for streams. Raises RemoteError."""
+        record = RouterLink(self.client, self._next(), DATA, OUT, stream=True)
+        record.attach(session)
+        return self._enter(record)
+
+    def _sessions(self) -> list[Session]:
+        connection = self.client.connection
+        most = connection.channels_left()
+        if BUNDLE not in self.announced:
+            if most < SESSIONS_OF_DISPATCH:
+                self.client.worker.send_log(
+                    "warning",
+                    "ROUTER",
+                    f"[C{self.client.number}] This connection allows {most} sessions, and a router of Dispatch needs"
+                    f" {SESSIONS_OF_DISPATCH}: raise maxSessions",
+                )
+            most = max(most - SPARE_FEWEST, 1)
+        return [self.client.begin_session() for _ in range(min(1 + PRIORITIES, most))]
+
+    def _next(self) -> int:
+        number = self.client.next_link
+        self.client.next_link += 1
+        return number
+
+    def _enter(self, record: "RouterLink") -> "RouterLink":
+        self.client.links[record.number] = record
+        if record.capability == CONTROL:
+            self.control[record.direction] = record
+        else:
+            self._there[record.direction] += 1
+        return record
+
+    # -- links of the peer --------------------------------------------------------------------------------------------
+
+    def accept(self, session: Session, items: list[bytes]) -> "RouterLink | None":
+        """The peer's attach of an inter-router link; None when it is another kind. Raises RemoteError."""
+        direction = OUT if decode_one(items[ROLE]) is True else IN
+        field = SOURCE_FIELD if direction == OUT else TARGET_FIELD
+        terminus = Terminus(items[field] if len(items) > field else NULL)
+        capability = terminus.capabilities[0] if terminus.capabilities and not terminus.array else ""
+        if capability not in (CONTROL, DATA):
+            return None
+        if capability == DATA and self._there[direction] >= PRIORITIES and self.client.worker.slots.full:
+            return None  # the connection works without another link for streams
+        record = RouterLink(self.client, self._next(), capability, direction)
+        full = direction in self.control if capability == CONTROL else self._there[direction] >= MOST_DATA
+        record.answer(session, items, full=full)
+        if not full:
+            self._enter(record)
+            record.up()
+        return record
+
+    def measure(self) -> None:
+        """Note the round trip to the peer, now and from time to time, as long as there is a control link to it."""
+        record, transport, loop = self.control.get(OUT), self.client.transport, self.client.worker.loop
+        if record is not None and record.slot is not None and transport is not None:
+            record.slot.set_round_trip(transport.round_trip())
+            loop.call_at(loop.scheduler.now + ROUND_TRIP_MS, self.measure, self.client.connection)
+
+    # -- all links ----------------------------------------------------------------------------------------------------
+
+    def number(self, record: "RouterLink") -> int | None:
+        """The priority of the data link just attached; None: it is for streaming messages."""
+        count = self._attached[record.direction]
+        self._attached[record.direction] = count + 1
+        return count if count < PRIORITIES else None
+
+    def refused(self, record: "RouterLink") -> None:
+        """The peer has refused a link."""
+        if not self.refuses and record.error is not None:
+            self.refuses = True
+            self.client.worker.send_log(
+                "warning",
+                "ROUTER",
+                f"[C{self.client.number}] The peer refuses inter-router links: {_shown(record.error)}"
+                + (" (its end of the connection needs role inter-router, too)" if record.capability == CONTROL else ""),
+            )
+
+    def gone(self, record: "RouterLink") -> None:
+        """A link has ended."""
+        if self.control.get(record.direction) is record:
+            del self.control[record.direction]
+            if record.reported and self.client.initiate is not None:
+                loop = self.client.worker.loop
+                loop.call_at(loop.scheduler.now + WITHOUT_CONTROL_MS, self._renew, self.client.connection)
+        elif record.capability == DATA and record.entered:
+            self._there[record.direction] -= 1
+            if record.stream:
+                self.streams.gone(record.link.session)
+
+    def _renew(self) -> None:
+        """The peer has detached a control link: close the connection if the router opened it; its connector opens
+        another one."""
+        if not self.client.connection.ended and len(self.control) < 2:
+            self.client.close(control.Close(self.client.number, NOT_ALLOWED, "a control link was detached"))
+
+    @property
+    def control_out(self) -> Any:
+        """The outgoing control link; None while there is none."""
+        record = self.control.get(OUT)
+        return None if record is None else record.link
+
+
+class RouterLink(LinkRecord):
+    """The record of an inter-router link. Owner: its client."""
+
+    __slots__ = ("capability", "direction", "entered", "error", "reported", "stream")
+
+    def __init__(
+        self,
+        client: "ConnectionHandler",
+        number: int,
+        capability: str,
+        direction: control.Direction,
+        *,
+        stream: bool = False,
+    ) -> None:
+        """stream: the router attaches it for streams."""
+        self.client = client
+        self.number = number
+        self.capability = capability
+        self.direction = direction
+        self.outgoing = direction == OUT
+        self.entered = True
+        self.stream = stream
+        self.reported = False  # reported to the supervisor
+        self.error: control.ErrorText | None = None  # of the peer's detach
+        self.items: list[bytes] = []
+        self.address = None
+        self.route = None
+        self.gone = False
+        self.identity = 0
+        self.ends = None
+        self.source = self.target = None
+        capacity = client.profile.link_capacity
+        if capability == CONTROL:
+            self.link: Any = ControlOut(capacity=capacity) if self.outgoing else ControlIn(capacity=capacity)
+        elif self.outgoing:
+            self.link = RouterOut(capacity=capacity)
+            if self._checks():
+                self.link.use_checks()
+        else:
+            self.link = RouterIn(capacity=self._window(capacity))
+        self.link.context = self
+
+    def _checks(self) -> bool:
+        """Whether both routers track settled deliveries for each other."""
+        router = self.client.router
+        return router is not None and router.announced.get(BUNDLE, 0) >= BUNDLE_CHECKS
+
+    def _window(self, capacity: int) -> int:
+        """Deliveries in flight on a link by which the peer sends; `capacity`: what a router of Dispatch gets."""
+        router = self.client.router
+        ours = router is not None and BUNDLE in router.announced
+        return int(self.client.profile.bundle_capacity) if ours else capacity
+
+    # -- attach -------------------------------------------------------------------------------------------------------
+
+    def attach(self, session: Session) -> None:
+        """Attach the link."""
+        name = "qdlink." + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(_RANDOM_PART))
+        self.slot = self.client.worker.enter_link(session, self.link, name, None, incoming=not self.outgoing)
+        source, target = node(SOURCE, self.capability), node(TARGET, self.capability)
+        self.source, self.target = Terminus(source), Terminus(target)
+        self._send(encode_string(name), SND_MIXED, RCV_FIRST, source, target)
+
+    def answered(self, items: list[bytes]) -> None:
+        """The peer's attach; one without its terminus is followed by a detach that says why."""
+        items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
+        self._begin_count(items)
+        if items[TARGET_FIELD if self.outgoing else SOURCE_FIELD] == NULL:
+            self.link.decided()
+        else:
+            self.up()
+
+    def answer(self, session: Session, items: list[bytes], *, full: bool) -> None:
+        """Answer the peer's attach; `full`: there are too many. Raises RemoteError."""
+        items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
+        self.source, self.target = Terminus(items[SOURCE_FIELD]), Terminus(items[TARGET_FIELD])
+        name, handle = decode_one(items[NAME]), decode_one(items[HANDLE])
+        self.slot = self.client.worker.enter_link(session, self.link, name, handle, incoming=not self.outgoing)
+        source, target = mirrored(self.source), mirrored(self.target)
+        if full:
+            self.entered = False
+            source, target = (NULL, target) if self.outgoing else (source, NULL)
+        modes = [items[SND_MODE], items[SND_MODE + 1]]
+        snd_mode = SND_MIXED if modes[0] == NULL else modes[0]
+        self._send(items[NAME], snd_mode, RCV_FIRST if modes[1] == NULL else modes[1], source, target)
+        if full:
+            self.link.decided()
+            self.link.close_with(RESOURCE_LIMIT, "too many inter-router links")
+        else:
+            self._begin_count(items)
+
+    def _begin_count(self, items: list[bytes]) -> None:
+        if not self.outgoing:
+            count = decode_one(items[INITIAL_COUNT])
+            valid = isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= 0xFFFFFFFF
+            self.link.begin_at(count if valid else 0)
+
+    def _send(self, name: bytes, snd_mode: bytes, rcv_mode: bytes, source: bytes, target: bytes) -> None:
+        role = SENDER if self.outgoing else RECEIVER
+        head = [name, encode_uint(self.link.handle), role, snd_mode, rcv_mode, source, target]
+        self.link.session.send_attach([*head, NULL, NULL, ZERO, ULONG_ZERO, NULL, NULL, NULL])
+
+    # -- use ----------------------------------------------------------------------------------------------------------
+
+    def up(self) -> None:
+        """Both sides have attached the link."""
+        links = self.client.router
+        assert links is not None
+        priority: int | None = CONTROL_PRIORITY
+        kind: Literal["control", "data", "stream"] = "control"
+        if self.capability == DATA:
+            priority = None if self.stream else links.number(self)
+            kind = "stream" if priority is None else "data"
+        if not self.outgoing:
+            self._route(self._make_route(streaming=priority is None))
+        elif kind == "data":
+            self.link.pool = links.streams.pool
+        self.link.decided()
+        if not self.outgoing:
+            self.link.set_flowing(True)
+        elif kind == "control":
+            links.measure()
+        self._announce(kind, STREAM_PRIORITY if priority is None else priority)
+        self._remember_ends(None)
+        self._forget_attach()
+
+    def _make_route(self, *, streaming: bool) -> Any:
+        worker = self.client.worker
+        if self.capability == CONTROL:
+            return ControlHandler(worker.table, CONTROL_KEY, self._too_long)
+        return RouterHandler(worker.table, self.client.number, streaming=streaming, checks=self._checks())
+
+    def _too_long(self) -> None:
+        """A control message was refused; the network misses it."""
+        client = self.client
+        client.worker.send_log("error", "ROUTER", f"[C{client.number}] Control message dropped: too large")
+
+    def _announce(self, kind: Literal["control", "data", "stream"], priority: int) -> None:
+        self.reported = True
+        self.client.worker.control.send_event(
+            control.RouterLink(
+                conn=self.client.number,
+                link=self.number,
+                dir=self.direction,
+                kind=kind,
+                priority=priority,
+                slot=self.slot.index,
+                gen=self.slot.generation,
+                name=self.link.name,
+                text=f"source={self.source} target={self.target}",
+            )
+        )
+
+    def attached(self, answer: control.Attached) -> None:
+        """The supervisor has numbered the link."""
+        self.identity = answer.identity
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    def detached(self) -> bool:
+        """The link is gone."""
+        if self.link.initiated:
+            self.link.close_on_detach()
+        if self.link.detach_error is not None:
+            self.error = described(self.link.detach_error) or UNREADABLE
+        links = self.client.router
+        assert links is not None
+        links.gone(self)
+        if not self.reported and not self.client.connection.ended:
+            links.refused(self)
+        return super().detached()
+
+
+def _shown(error: control.ErrorText) -> str:
+    condition, description = error
+    return f"{condition} {description or ''}".rstrip()
+
+
+def node(code: int, capability: str) -> bytes:
+    """A terminus of a link between routers, as its initiator writes it."""
+    last = SOURCE_CAPABILITIES if code == SOURCE else TARGET_CAPABILITIES
+    items = [NULL, ZERO, encode_symbol(LINK_DETACH), ZERO, FALSE] + [NULL] * (last - DYNAMIC)
+    items[last] = encode_symbol(capability)
+    encoded: bytes = encode_described(code, items)
+    return encoded
+
+
+def mirrored(terminus: Terminus) -> bytes:
+    """The peer's terminus in the answer: without an address it lasts as long as the session."""
+    if terminus.code not in (SOURCE, TARGET):
+        return NULL
+    last = SOURCE_CAPABILITIES if terminus.code == SOURCE else TARGET_CAPABILITIES
+    items = terminus.items + [NULL] * (last + 1 - len(terminus.items))
+    for index, default in ((DURABLE, ZERO), (TIMEOUT, ZERO), (DYNAMIC, FALSE)):
+        if items[index] == NULL:
+            items[index] = default
+    if terminus.address is None:
+        items[EXPIRY] = SESSION_END
+    encoded: bytes = encode_described(terminus.code, items)
+    return encoded
+
+
+def announced(raw: bytes) -> dict[str, int]:
+    """The peer's open properties (encoded) for routers, by key. Only values of type int count, and only up to a key
+    that is no symbol (inter-router.md 2.2).
+    """
+    found: dict[str, int] = {}
+    at = _MAPS.get(raw[0]) if raw else None
+    while at is not None and at < len(raw):
+        if raw[at] not in (0xA3, 0xB3):  # sym8, sym32
+            break
+        name, at = decode(raw, at)
+        code = raw[at]
+        value, at = decode(raw, at)
+        if code in _INTS and name in (COST, BUNDLE, VERSION):
+            found.setdefault(str(name), value)
+    return found

@@ -1,0 +1,114 @@
+"""The sessions of one connection for links that the router attaches for clients.
+
+brokers-and-edge.md LR-14; decision 0012.
+
+Each session of a client gets its own session here: a transaction finds its links there, and a client that does not read
+only closes its own window. If the peer allows fewer sessions, clients share them. A peer that allows few links in a
+session (handle-max) gets further sessions.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from router.amqp.session import Session
+
+from router.amqp.errors import RemoteError
+
+MOST: Final = 1000  # sessions; groups beyond share them
+
+
+class _Group:
+    """Links that share a session. Owner: the sessions."""
+
+    __slots__ = ("links", "session")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.links = 0
+
+
+class RoutedSessions:
+    """Owner: the connection's client. It has no reference to it: connections must not need the garbage collector."""
+
+    __slots__ = ("_full", "_groups", "_idle", "_used")
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._full: dict[tuple[str, Session], _Group] = {}  # links of a group in sessions that had no room for more
+        self._used: dict[Session, int] = {}  # number of groups
+        self._idle: list[Session] = []
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a session to share when no other one may begin."""
+        return any(session.room and not session.ended for session in (*self._used, *self._idle))
+
+    def take(self, group: str, begin: Callable[[], Session]) -> Session | None:
+        """The session for another link of a group; `begin` makes a new one. None: the peer must first answer, because
+        it may allow few links. Raises RemoteError.
+        """
+        found = self._groups.get(group)
+        if found is not None and found.session.ended:
+            del self._groups[group]
+            self._leave(found.session)
+            found = None
+        if found is not None and not found.session.room:
+            if found.session.unanswered:
+                return None
+            self._full[group, found.session] = self._groups.pop(group)
+            found = self._with_room(group)
+        if found is None:
+            session = self._find(group, begin)
+            found = self._groups[group] = _Group(session)
+            self._used[session] = self._used.get(session, 0) + 1
+        found.links += 1
+        return found.session
+
+    def _with_room(self, group: str) -> _Group | None:
+        """A session of the group that has room again."""
+        for name, session in self._full:
+            if name == group and session.room and not session.ended:
+                found = self._groups[group] = self._full.pop((name, session))
+                return found
+        return None
+
+    def _find(self, group: str, begin: Callable[[], Session]) -> Session:
+        self._idle = [session for session in self._idle if not session.ended]
+        for session in self._idle:
+            if session.room:
+                self._idle.remove(session)
+                return session
+        used = [session for session in self._used if not session.ended]
+        if len(used) < MOST:
+            try:
+                return begin()
+            except RemoteError:
+                if not any(session.room for session in used):
+                    raise
+        used = [session for session in used if session.room] or used
+        return used[hash(group) % len(used)]
+
+    def give_back(self, group: str, session: Session) -> None:
+        """A link for which `take` was called is gone."""
+        found = self._groups.get(group)
+        full = found is None or found.session is not session
+        if full:
+            found = self._full.get((group, session))
+        if found is None:
+            return  # the session had ended, and another has taken its place
+        found.links -= 1
+        if found.links:
+            return
+        if full:
+            del self._full[group, session]
+        else:
+            del self._groups[group]
+        self._leave(session)
+
+    def _leave(self, session: Session) -> None:
+        """A group does not use it any more."""
+        self._used[session] -= 1
+        if not self._used[session]:
+            del self._used[session]
+            if not session.ended:
+                self._idle.append(session)

@@ -1,0 +1,49 @@
+"""The credentials of this worker's TLS connections, by name, as the supervisor has sent them."""
+
+from typing import Final
+
+from router.tls.context import TlsContext, TlsError
+
+from router.control.ops import Credentials, CredentialsGone, CredentialsOp
+from router.process import hide_memory
+
+UNKNOWN: Final = "it is not known"
+
+
+class CredentialStore:
+    """Contexts are made when the first connection needs them. Owner: the worker."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Credentials | None] = {}
+        self._contexts: dict[tuple[str, bool, bool], TlsContext] = {}
+
+    def apply(self, op: CredentialsOp | CredentialsGone) -> None:
+        """New connections use what it says; those that are there go on with what they have."""
+        for key in [key for key in self._contexts if key[0] == op.name]:
+            del self._contexts[key]
+        if isinstance(op, CredentialsGone):
+            self._known.pop(op.name, None)
+        else:
+            hide_memory()  # there are keys in it
+            self._known[op.name] = op.credentials
+
+    def clear(self) -> None:
+        """A snapshot replaces all."""
+        self._known = {}
+        self._contexts = {}
+
+    def trusts(self, name: str) -> bool:
+        """Whether they name authorities, which certificates of clients can be compared with."""
+        credentials = self._known.get(name)
+        return credentials is not None and credentials.trusted is not None
+
+    def context(self, name: str, *, server: bool, verify_peer: bool) -> TlsContext:
+        """What a connection is made with. Raises TlsError."""
+        key = name, server, verify_peer
+        found = self._contexts.get(key)
+        if found is None:
+            credentials = self._known.get(name)
+            if credentials is None:
+                raise TlsError("certificates", UNKNOWN)
+            found = self._contexts[key] = TlsContext(credentials, server=server, verify_peer=verify_peer)
+        return found

@@ -1,0 +1,1 @@
+"""The links of a worker, from attach to detach."""

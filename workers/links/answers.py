@@ -1,0 +1,76 @@
+"""Answers to attaches are sent in the order of the attaches of their session (routing-semantics.md A-16a).
+
+The supervisor decides in that order, but some decisions wait for acknowledgements of workers. A client that attaches a
+receiver for replies and then a sender must have its reply address before it has credit. Answers of a container to a
+routed link come at any time, and delay no others.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from router.amqp.session import Session
+
+from router.control import messages as control
+
+if TYPE_CHECKING:
+    from workers.links.record import LinkRecord
+
+Decision = control.Attached | control.Refused | control.Paired
+
+
+class Answers:
+    """Attaches of a connection that have no answer yet, and answers that wait for earlier ones. Owner: the client."""
+
+    __slots__ = ("_count", "_sessions")
+
+    def __init__(self, count: Callable[[int], None]) -> None:
+        """count(n): change of the number of attaches that wait for the supervisor's decision."""
+        self._count = count
+        # By number of the link, in the order of the attaches; None: not decided yet. A `decided` delays no other, and
+        # the answer after it is sent when it comes.
+        self._sessions: dict[Session, OrderedDict[int, control.Answer | None]] = {}
+
+    def expect(self, record: "LinkRecord") -> None:
+        """A link waits for a decision."""
+        self._sessions.setdefault(record.link.session, OrderedDict())[record.number] = None
+        self._count(1)
+
+    def take(self, record: "LinkRecord", answer: control.Answer) -> Iterator[Decision]:
+        """An answer of the supervisor; yields the answers to send now, this one and others that it delayed."""
+        session = record.link.session
+        waiting = self._sessions.get(session)
+        if waiting is None or record.number not in waiting:
+            if not isinstance(answer, control.Decided):
+                yield answer  # for a link that the router attached, or one that was decided to be routed
+            return
+        if waiting[record.number] is None:
+            self._count(-1)
+        waiting[record.number] = answer
+        yield from self.due(session)
+
+    def forget(self, record: "LinkRecord") -> control.Answer | None:
+        """A link is gone; returns its answer, if there was one. Call `due` next."""
+        waiting = self._sessions.get(record.link.session)
+        if waiting is None or record.number not in waiting:
+            return None
+        answer = waiting.pop(record.number)
+        if answer is None:
+            self._count(-1)
+        return answer
+
+    def due(self, session: Session) -> Iterator[Decision]:
+        """Answers of a session to send now."""
+        waiting = self._sessions.get(session)
+        if waiting is None:
+            return
+        while waiting:
+            number, answer = next(iter(waiting.items()))
+            if answer is None or session.ended:
+                return
+            del waiting[number]
+            if not isinstance(answer, control.Decided):
+                yield answer
+        self._sessions.pop(session, None)
+        if not self._sessions:
+            self._sessions = {}  # an idle connection keeps no room for them

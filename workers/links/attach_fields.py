@@ -1,0 +1,96 @@
+"""What routers add to the attach of a routed link, and what they leave out (inter-router.md 12; decision 0012).
+
+Between two Sluice routers the attach keeps all that the client wrote. Its last link property is the route: the id of
+the router that has the container, then those of the routers passed. A router of Dispatch 1.19 gets what it would pass
+on itself. Containers and clients never see the route.
+"""
+
+from typing import Final
+
+from router.amqp.codec import (
+    decode,
+    decode_one,
+    encode_described,
+    encode_list,
+    encode_map,
+    encode_string,
+    encode_symbol,
+    encode_ubyte,
+    encode_ulong,
+)
+
+from workers.links.terminus import NULL, SOURCE, Terminus
+
+# Fields of an attach.
+SND_MODE, RCV_MODE, SOURCE_FIELD = 3, 4, 5
+UNSETTLED, INCOMPLETE = 7, 8
+MAX_SIZE, OFFERED, DESIRED, PROPERTIES = 10, 11, 12, 13
+FIELDS: Final = 14
+ROUTE: Final = "sluice.route"
+MOST: Final = 2048  # routers on a route
+_KEY: Final = encode_symbol(ROUTE)
+_SND_MIXED: Final = 2
+_RCV_FIRST: Final = 0
+_MAPS: Final = {0xC1: 3, 0xD1: 9}  # octets before the first key
+_DEFAULT_OUTCOME: Final = 8  # of a source
+
+
+def padded(items: list[bytes]) -> list[bytes]:
+    """All fields of an attach."""
+    return items + [NULL] * (FIELDS - len(items))
+
+
+def route_of(properties: bytes) -> list[str]:
+    """The route in link properties that a Sluice router has added; empty if there is no valid one."""
+    if _KEY not in properties:
+        return []
+    found = [decode_one(value) for key, value in _pairs(properties) if key == _KEY]
+    route = found[-1] if found else None
+    if not isinstance(route, list) or len(route) > MOST or not all(isinstance(each, str) for each in route):
+        return []
+    return [str(each) for each in route]
+
+
+def with_route(properties: bytes, route: list[str]) -> bytes:
+    """Link properties with this route; with an empty one, as the client wrote them."""
+    if not route and _KEY not in properties:
+        return properties
+    items = [item for key, value in _pairs(properties) if key != _KEY for item in (key, value)]
+    if route:
+        items += [_KEY, encode_list([encode_string(router) for router in route])]
+    return encode_map(items) if items else NULL
+
+
+def with_node_address(properties: bytes, address: str) -> bytes:
+    """Properties of a dynamic node with another address, the first property.
+
+    brokers-and-edge.md LR-18.
+    """
+    (key, _), *others = _pairs(properties)
+    encoded: bytes = encode_map([key, encode_string(address), *(item for pair in others for item in pair)])
+    return encoded
+
+
+def leave_out(items: list[bytes]) -> None:
+    """Remove from an attach what routers of Dispatch 1.19 do not pass on."""
+    items[SND_MODE], items[RCV_MODE] = encode_ubyte(_SND_MIXED), encode_ubyte(_RCV_FIRST)
+    for field in (UNSETTLED, INCOMPLETE, OFFERED, DESIRED, PROPERTIES):
+        items[field] = NULL
+    items[MAX_SIZE] = encode_ulong(0)
+    source = Terminus(items[SOURCE_FIELD])
+    if source.code == SOURCE and len(source.items) > _DEFAULT_OUTCOME:
+        values = list(source.items)
+        values[_DEFAULT_OUTCOME] = NULL
+        items[SOURCE_FIELD] = encode_described(SOURCE, values)
+
+
+def _pairs(raw: bytes) -> list[tuple[bytes, bytes]]:
+    """Keys and values of an encoded map, each still encoded. Raises RemoteError."""
+    at = _MAPS.get(raw[0], len(raw))
+    found = []
+    while at < len(raw):
+        middle = decode(raw, at)[1]
+        end = decode(raw, middle)[1]
+        found.append((raw[at:middle], raw[middle:end]))
+        at = end
+    return found

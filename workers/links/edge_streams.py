@@ -1,0 +1,87 @@
+"""Links for streams on an edge connection: anonymous ones, attached when a message needs one (inter-router.md 2.9)."""
+
+import secrets
+import string
+from typing import TYPE_CHECKING, Final
+
+from router.amqp.codec import encode_string, encode_ubyte, encode_uint
+from router.amqp.session import Session
+from router.links.data_link import RouterOut, StreamPool
+
+from workers.links.initiated import RCV_FIRST, node
+from workers.links.record import SENDER, SND_MIXED, TARGET_FIELD, LinkRecord
+from workers.links.streams import StreamLinks
+from workers.links.terminus import NULL, SOURCE, TARGET, Terminus
+
+if TYPE_CHECKING:
+    from workers.connections.handler import ConnectionHandler
+
+_NAME_CHARACTERS: Final = string.ascii_letters + string.digits + "+_"
+_RANDOM_PART: Final = 15
+
+
+class EdgeStreams:
+    """The links for streams of one edge connection. Owner: its client."""
+
+    __slots__ = ("client", "refuses", "streams")
+
+    def __init__(self, client: "ConnectionHandler") -> None:
+        self.client = client
+        self.refuses = False  # the peer has refused one
+        self.streams = StreamLinks(self)
+
+    @property
+    def pool(self) -> StreamPool:
+        """Where links of addresses find one."""
+        return self.streams.pool
+
+    def attach_stream(self, session: Session) -> "EdgeStream":
+        """Attach a link for streams. Raises RemoteError."""
+        number = self.client.next_link
+        self.client.next_link += 1
+        record = self.client.links[number] = EdgeStream(self, number, session)
+        return record
+
+
+class EdgeStream(LinkRecord):
+    """The record of a link for streams, which the supervisor does not know. Owner: its client."""
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, owner: EdgeStreams, number: int, session: Session) -> None:
+        """Raises RemoteError when there is no room for it."""
+        client = owner.client
+        self._owner = owner
+        self.client = client
+        self.number = number
+        self.identity = 0
+        self.items = []
+        self.address = None
+        self.route = None
+        self.gone = False
+        self.outgoing = True
+        self.ends = None
+        source, target = node(SOURCE, None), node(TARGET, None)
+        self.source, self.target = Terminus(source), Terminus(target)
+        self.link = RouterOut(capacity=client.profile.link_capacity)
+        self.link.context = self
+        name = "qdlink." + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(_RANDOM_PART))
+        self.slot = client.worker.enter_link(session, self.link, name, None, incoming=False)
+        modes = [encode_ubyte(SND_MIXED), encode_ubyte(RCV_FIRST)]
+        head = [encode_string(name), encode_uint(self.link.handle), SENDER, *modes, source, target]
+        session.send_attach([*head, NULL, NULL, encode_uint(0), NULL, NULL, NULL, NULL])
+
+    def answered(self, items: list[bytes]) -> None:
+        """The peer's attach; one without its terminus is followed by a detach."""
+        if len(items) <= TARGET_FIELD or items[TARGET_FIELD] == NULL:
+            self._owner.refuses = True
+        self.link.decided()
+        self._forget_attach()
+
+    def detached(self) -> bool:
+        """The link is gone."""
+        self.link.close_on_detach()
+        if self.link.detach_error is not None:
+            self._owner.refuses = True
+        self._owner.streams.gone(self.link.session)
+        return super().detached()

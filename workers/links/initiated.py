@@ -1,0 +1,208 @@
+"""Links that the router initiates, for auto links, on a separate session.
+
+brokers-and-edge.md AL-5 to AL-9.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from router.amqp.codec import (
+    decode_one,
+    encode_described,
+    encode_string,
+    encode_symbol,
+    encode_ubyte,
+    encode_uint,
+)
+from router.amqp.performatives import read_error
+from router.amqp.session import Session
+from router.forwarding.own_handler import OwnHandler
+from router.links.producer_link import ProducerLink
+
+from router.amqp.errors import AmqpError
+from router.control import messages as control
+from workers.connections.edge import Heart
+from workers.links.record import (
+    INITIAL_COUNT,
+    OUT,
+    RECEIVER,
+    SENDER,
+    SND_MIXED,
+    SND_MODE,
+    SND_SETTLED,
+    SOURCE_FIELD,
+    TARGET_FIELD,
+    LinkRecord,
+)
+from workers.links.terminus import (
+    NULL,
+    SOURCE,
+    SOURCE_CAPABILITIES,
+    TARGET,
+    TARGET_CAPABILITIES,
+    TRUE,
+    Terminus,
+)
+
+if TYPE_CHECKING:
+    from workers.connections.handler import ConnectionHandler
+
+RCV_FIRST: Final = 0
+FALSE: Final = b"\x42"
+# A link that is to be closed when it is quiet is looked at so often, and closed then in any case.
+LOOK_MS: Final = 50
+LOOKS: Final = 200
+LINK_DETACH: Final = "link-detach"
+
+
+class InitiatedLink(LinkRecord):
+    """The record of a link that the router initiated. Owner: the client connection."""
+
+    __slots__ = ("asked", "error", "reference")
+
+    def __init__(self, client: "ConnectionHandler", number: int, session: Session, asked: control.Link) -> None:
+        """Attach the link of a `link` order, and report it. Raises RemoteError when there is no room for it."""
+        worker, profile = client.worker, client.profile
+        self.client = client
+        self.number = number
+        self.reference: int = asked.ref
+        self.identity = self.reference
+        self.error: control.ErrorText | None = None
+        self.items = []
+        self.address = None
+        self.route = None
+        self.gone = False
+        self.outgoing = asked.dir == OUT
+        self.asked = asked
+        own, peers = (SOURCE, TARGET) if self.outgoing else (TARGET, SOURCE)
+        there = node(peers, asked.address, asked.capability, dynamic=asked.dynamic)
+        here = NULL if asked.bare else node(own, None, asked.capability if asked.mirrored else None)
+        source, target = (here, there) if self.outgoing else (there, here)
+        capacity = profile.link_capacity if asked.capacity is None else asked.capacity
+        self.source, self.target = Terminus(source), Terminus(target)
+        self.ends = None
+        if self.outgoing:
+            self.link = client.outgoing_link(capacity)
+        else:
+            self.link = ProducerLink(capacity=capacity)
+            client.prepare_incoming(self.link)
+        self.link.context = self
+        self.slot = worker.enter_link(
+            session, self.link, asked.name, None, incoming=not self.outgoing, container=client.route_container
+        )
+        self._remember_ends(None)
+        session.send_attach(
+            [
+                encode_string(asked.name),
+                encode_uint(self.link.handle),
+                SENDER if self.outgoing else RECEIVER,
+                encode_ubyte(SND_MIXED),
+                encode_ubyte(RCV_FIRST),
+                source,
+                target,
+                NULL,
+                NULL,
+                encode_uint(0) if self.outgoing else NULL,
+                NULL,
+                NULL,
+                NULL,
+                NULL,
+            ]
+        )
+        worker.control.send_event(
+            control.Initiated(
+                conn=client.number,
+                ref=self.reference,
+                dir=asked.dir,
+                name=asked.name,
+                link=number,
+                slot=self.slot.index,
+                gen=self.slot.generation,
+                text=f"source={self.source} target={self.target}",
+            )
+        )
+        self._forget_attach()
+
+    def answered(self, items: list[bytes]) -> None:
+        """The peer's attach. One without an address is followed by a detach that says why. Raises RemoteError."""
+        items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
+        link = self.link
+        there = Terminus(items[TARGET_FIELD if self.outgoing else SOURCE_FIELD])
+        nowhere = self.asked.address is None and not self.asked.dynamic
+        active = there.address is not None or (nowhere and there.code != 0)
+        if not self.outgoing:
+            count = decode_one(items[INITIAL_COUNT])
+            link.begin_at(count if isinstance(count, int) and 0 <= count <= 0xFFFFFFFF else 0)
+        elif decode_one(items[SND_MODE]) == SND_SETTLED:
+            link.settle_all()
+        if active and self.asked.use != "address":
+            self._use()
+        elif self.outgoing and not active:
+            link.decided()
+        address = there.address if self.asked.dynamic else None
+        self.client.worker.control.send_event(control.Linked(self.client.number, self.number, active, address))
+
+    def _use(self) -> None:
+        """The peer accepts a link that has no address here."""
+        if self.outgoing:
+            self.link.decided()
+            if self.asked.use == "heartbeat":
+                Heart(self)
+        elif self.asked.use == "anonymous":
+            self._flow(self._anonymous())
+        else:
+            self._flow(OwnHandler(self._take))
+
+    def _take(self, octets: bytes) -> bool:
+        """A message for the supervisor. False: it is behind."""
+        return self.client.worker.in_process.accept_service(self.link, self.asked.service, octets)
+
+    def close_quiet(self, looks: int = LOOKS) -> None:
+        """Close the link when its peer has settled what it has sent; nothing more comes for it."""
+        client = self.client
+        if self.gone or client.connection.ended:
+            return
+        counters = client.worker.region.link_counters(client.worker.setup.worker, self.slot.index)
+        if not looks or not counters or not (counters["undelivered"] or counters["unsettled"]):
+            self.link.close_with(None, None)
+            return
+        loop = client.worker.loop
+        loop.call_at(loop.scheduler.now + LOOK_MS, lambda: self.close_quiet(looks - 1), client.connection)
+
+    def _rules(self) -> None:
+        """What the router has asked for is not checked (security.md P-61)."""
+
+    def attached(self, answer: control.Attached) -> None:
+        """The supervisor has bound the link to its address."""
+        self.address = answer.addr
+        self._bind(self.client.worker.table.get(answer.addr), answer)
+
+    def detached(self) -> bool:
+        """The link is gone: report the peer's error."""
+        self.link.close_on_detach()
+        error = self.link.detach_error
+        if error is not None:
+            self.error = described(error)
+        return super().detached()
+
+
+def node(code: int, address: str | None, capability: str | None = None, *, dynamic: bool = False) -> bytes:
+    """A terminus of an initiated link: not durable, ends with the link."""
+    name = NULL if address is None else encode_string(address)
+    items = [name, encode_uint(0), encode_symbol(LINK_DETACH), encode_uint(0)]
+    if dynamic or capability is not None:
+        items.append(TRUE if dynamic else FALSE)
+    if capability is not None:
+        last = SOURCE_CAPABILITIES if code == SOURCE else TARGET_CAPABILITIES
+        items += [NULL] * (last - len(items))
+        items.append(encode_symbol(capability))
+    encoded: bytes = encode_described(code, items)
+    return encoded
+
+
+def described(error: bytes) -> control.ErrorText | None:
+    """Condition and description of an encoded error; None where it cannot be read."""
+    try:
+        found: Any = read_error(error)
+    except AmqpError:
+        found = None
+    return None if found is None else (found[0], found[1])

@@ -1,0 +1,371 @@
+"""Routed links: end-to-end pairs of links (brokers-and-edge.md 5), and how they are made.
+
+The supervisor decides that a client's attach goes to a container. The container's worker gets `pair` and makes a link
+without attaching it (`pairable`); the client's worker gets `paired`, makes its link a routed one and sends the attach
+through the pair. From then on the two ends exchange everything, in order; the supervisor gets only what management
+shows. The container or the client may be another router: then the link passes several routers.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from router.amqp.codec import (
+    decode_one,
+    encode_described,
+    encode_error,
+    encode_list,
+    encode_string,
+    encode_uint,
+    fields,
+)
+from router.linkroute.consumer_end import ConsumerEnd
+from router.linkroute.producer_end import ProducerEnd
+from router.linkroute.remote_end import RemoteEnd
+from router.linkroute.routed_link import LinkEvent
+
+from router.amqp.errors import RESOURCE_LIMIT, AmqpError
+from router.control import messages as control
+from router.linkroute.errors import LINK_LOST
+from workers.links.attach_fields import PROPERTIES, leave_out, padded, with_node_address, with_route
+from workers.links.record import (
+    HANDLE,
+    INCOMPLETE,
+    INITIAL_COUNT,
+    NAME,
+    ROLE,
+    SOURCE_FIELD,
+    TARGET_FIELD,
+    UNSETTLED,
+    LinkRecord,
+    log_end,
+)
+from workers.links.terminus import ADDRESS, COORDINATOR, EXPIRY, NODE_PROPERTIES, NULL, SESSION_END, TRUE, Terminus
+
+if TYPE_CHECKING:
+    from workers.connections.handler import ConnectionHandler
+    from workers.worker import Worker
+
+TOO_LONG: Final = "the attach is too long for a frame of the next connection"
+FRAME_HEAD: Final = 32  # octets of a frame around an encoded attach, at most
+
+
+class RoutedEnd:
+    """One link of a pair. Owner: its connection handler."""
+
+    __slots__ = (
+        "address",
+        "client",
+        "ends",
+        "gone",
+        "identity",
+        "inbound",
+        "items",
+        "link",
+        "number",
+        "order",
+        "outgoing",
+        "pair",
+        "plain",
+        "slot",
+    )
+
+    def __init__(
+        self,
+        client: "ConnectionHandler",
+        number: int,
+        link: Any,
+        slot: Any,
+        outgoing: bool,
+        order: control.Pair | control.Paired,
+        inbound: bool,
+    ) -> None:
+        """order: `pair` or `paired` of the supervisor. inbound: the peer attached the link, not the router."""
+        self.client = client
+        self.number = number
+        self.link = link
+        self.slot = slot
+        self.outgoing = outgoing
+        self.order = order
+        self.inbound = inbound
+        self.identity = order.identity
+        self.pair = order.pair
+        # The peer is a router of 1.19.
+        self.plain = order.plain if isinstance(order, control.Paired) else order.route == []
+        self.items: list[bytes] = []  # of the peer's attach, until it is answered
+        self.address: int | None = None
+        self.ends: tuple[str, str] | None = None
+        self.gone = False
+        link.context = self
+
+    @property
+    def _pair_order(self) -> control.Pair:
+        """The order of a link that the router attaches."""
+        assert isinstance(self.order, control.Pair)
+        return self.order
+
+    # -- the engine's events ------------------------------------------------------------------------------------------
+
+    def on_event(self, what: int, body: bytes) -> None:
+        """The other end passes on an attach, or the answer to it."""
+        items = fields(body)
+        session = self.link.session
+        if what == LinkEvent.EVENT_ATTACH:
+            items[NAME] = encode_string(self.link.name)
+            order = self._pair_order
+            self._rename(items, order.address)
+            items[PROPERTIES] = with_route(items[PROPERTIES], order.route or [])
+        else:
+            items[NAME] = self.items[NAME]
+        items[HANDLE] = encode_uint(self.link.handle)
+        if self.plain:
+            leave_out(items)
+        if not self._fit(items):
+            self._too_long()
+            return
+        if self.outgoing:
+            self._count(items)
+        session.send_attach(items)
+        self.link.attach_written()
+        if what == LinkEvent.EVENT_ANSWER:
+            self._up()
+
+    def answered(self, items: list[bytes]) -> None:
+        """The container's answer to the attach. Raises RemoteError: the container's connection ends, not the
+        client's."""
+        check(items)
+        items = padded(items)
+        for field in (SOURCE_FIELD, TARGET_FIELD):
+            Terminus(items[field])
+        if not self.outgoing:
+            self._count(items)
+        remove, put = self._pair_order.answer
+        if remove or put:
+            self._edit_answer(items, remove, put)
+        self.link.send(LinkEvent.EVENT_ANSWER, encode_list(items))
+        self._up()
+
+    def null_answer(self) -> bool:
+        """The link ends before it was answered: a client gets an attach first, without the terminus it asked for."""
+        if not self.inbound:
+            return False
+        items = padded(self.items[: TARGET_FIELD + 1])
+        items[SOURCE_FIELD if self.outgoing else TARGET_FIELD] = NULL
+        items[HANDLE] = encode_uint(self.link.handle)
+        items[ROLE] = b"\x42" if self.outgoing else b"\x41"
+        items[INITIAL_COUNT] = encode_uint(0)
+        self.link.session.send_attach(items)
+        return True
+
+    def detached(self) -> bool:
+        """The link is gone."""
+        self.gone = True
+        worker = self.client.worker
+        last = log_end(self)
+        if not self.inbound:
+            self.client.routed_sessions.give_back(self._pair_order.group, self.link.session)
+        worker.routed.forget(self)
+        worker.release_slot(self.slot)
+        self.link.context = None
+        return self.client.forget(self, last, confirm=False)
+
+    # -- attaches -----------------------------------------------------------------------------------------------------
+
+    def _up(self) -> None:
+        self.items = []
+        self.client.worker.control.send_event(control.RoutedUp(self.client.number, self.number))
+
+    def _count(self, items: list[bytes]) -> None:
+        """Deliveries are counted from where the sender begins."""
+        count = decode_one(items[INITIAL_COUNT])
+        self.link.count_from(count if isinstance(count, int) and 0 <= count <= 0xFFFFFFFF else 0)
+
+    def _node(self) -> int:
+        """The field of the terminus that names the node."""
+        return TARGET_FIELD if self.outgoing else SOURCE_FIELD
+
+    def _rename(self, items: list[bytes], address: str | None) -> None:
+        """Fill in defaults for the container, and the address that it sees."""
+        for field in (SOURCE_FIELD, TARGET_FIELD):
+            terminus = Terminus(items[field])
+            if not terminus.code or terminus.code == COORDINATOR:
+                continue
+            values = list(terminus.items)
+            if len(values) > EXPIRY and values[EXPIRY] == NULL:
+                values[EXPIRY] = SESSION_END
+            if field == self._node() and address is not None:
+                if terminus.dynamic:
+                    values[NODE_PROPERTIES] = with_node_address(values[NODE_PROPERTIES], address)
+                else:
+                    values += [NULL] * (ADDRESS + 1 - len(values))
+                    values[ADDRESS] = encode_string(address)
+            items[field] = encode_described(terminus.code, values)
+
+    def _edit_answer(self, items: list[bytes], remove: str, put: str) -> None:
+        """The address for the client: without `remove` at its front, with `put`."""
+        terminus = Terminus(items[self._node()])
+        if terminus.address is not None:
+            values = list(terminus.items)
+            values[ADDRESS] = encode_string(put + terminus.address.removeprefix(remove))
+            items[self._node()] = encode_described(terminus.code, values)
+
+    def _fit(self, items: list[bytes]) -> bool:
+        """Shorten an attach that is too long for the peer's frames: drop the deliveries to be resumed. False: that is
+        not enough."""
+        most: int = self.client.connection.remote_max_frame - FRAME_HEAD
+        if sum(map(len, items)) > most and items[UNSETTLED] != NULL:
+            items[UNSETTLED] = NULL
+            items[INCOMPLETE] = TRUE
+        return sum(map(len, items)) <= most
+
+    def _too_long(self) -> None:
+        """An attach cannot go on: the link ends on both sides."""
+        if not self.inbound:
+            self.link.send(LinkEvent.EVENT_DETACH, b"\x01" + encode_error(RESOURCE_LIMIT, TOO_LONG))
+        self.link.close_with(RESOURCE_LIMIT, TOO_LONG)
+
+
+def check(items: list[bytes]) -> None:
+    """Check fields that are passed to another peer. Raises RemoteError."""
+    for item in items:
+        decode_one(item)
+
+
+class RoutedEnds:
+    """All routed links of a worker. Owner: the worker."""
+
+    __slots__ = ("_by_pair", "_early", "_worker", "by_slot")
+
+    def __init__(self, worker: "Worker") -> None:
+        self._worker = worker
+        self._by_pair: dict[int, RoutedEnd] = {}  # those that the router attaches
+        # Orders that name a worker that is not up yet in this table.
+        self._early: list[control.Pair | control.Paired] = []
+        self.by_slot: dict[int, Any] = {}  # slot index -> RoutedLink, for ports
+
+    def pair(self, order: control.Pair) -> None:
+        """Make the container's link of a pair; it is attached when the client's attach arrives."""
+        client = self._worker.clients.get(order.conn)
+        if self._too_early(order):
+            return
+        try:
+            if client is None or client.connection.ended:
+                self._unpairable(order, *LINK_LOST)
+            else:
+                self._make(client, order)
+        except AmqpError as error:
+            self._unpairable(order, error.condition, error.description)
+
+    def _too_early(self, order: control.Pair | control.Paired) -> bool:
+        """Orders and deltas use different sockets: an order waits for the delta that it depends on."""
+        if order.epoch <= self._worker.table.epoch:
+            return False
+        self._early.append(order)
+        return True
+
+    def table_changed(self) -> None:
+        """An epoch is applied."""
+        if self._early:
+            early, self._early = self._early, []
+            for order in early:
+                self._worker.on_message(order, None)
+
+    def _make(self, client: "ConnectionHandler", order: control.Pair) -> None:
+        worker = self._worker
+        outgoing: bool = order.outgoing
+        kind = ConsumerEnd if outgoing else ProducerEnd
+        capacity = 0 if outgoing else client.profile.link_capacity
+        link = kind(capacity=capacity, remote_survives=order.survives)
+        group = order.group
+        session = client.routed_sessions.take(group, client.begin_routed_session)
+        if session is None:
+            client.wait_for_session(order)
+            return
+        name = session.free_name(order.name, not outgoing)
+        try:
+            slot = worker.enter_link(session, link, name, None, incoming=not outgoing, container=client.route_container)
+        except AmqpError:
+            client.routed_sessions.give_back(group, session)
+            raise
+        end = RoutedEnd(client, client.next_link, link, slot, outgoing, order, False)
+        client.next_link += 1
+        client.links[end.number] = end
+        self._by_pair[end.pair] = end
+        self.by_slot[slot.index] = link
+        worker.control.send_event(
+            control.Pairable(conn=client.number, pair=end.pair, link=end.number, slot=slot.index, gen=slot.generation)
+        )
+        if order.worker != worker.setup.worker and not self._use_port(link, slot, order):
+            link.lose()
+
+    def _use_port(self, link: Any, slot: Any, order: control.Pair | control.Paired) -> bool:
+        """Connect a link with its other end on another worker. False: that worker is gone."""
+        port = self._worker.ports[order.worker]
+        if port is None or not port.alive or (port.generation & 0xFFF) != order.gen >> 20:
+            return False
+        link.use_remote(RemoteEnd(port, order.slot, order.gen, slot.index, slot.generation))
+        return True
+
+    def _unpairable(self, order: control.Pair, condition: str, description: str) -> None:
+        self._worker.control.send_event(control.Unpairable(order.pair, condition, description))
+
+    def unwanted(self, order: control.Paired) -> None:
+        """The client's link of a pair is gone."""
+        self._worker.control.send_event(control.Unpaired(order.pair))
+
+    def paired(self, record: LinkRecord, order: control.Paired) -> None:
+        """The container's link exists: connect the client's link with it, and send the attach there."""
+        worker, client = self._worker, record.client
+        if self._too_early(order):
+            return
+        try:
+            check(record.items)
+        except AmqpError as error:
+            self.unwanted(order)
+            client.connection.fail(error)
+            return
+        old = record.link
+        kind = ConsumerEnd if record.outgoing else ProducerEnd
+        link = kind(capacity=0 if record.outgoing else client.profile.link_capacity, survives=order.survives)
+        old.session.replace_link(old, link)
+        if not record.outgoing:
+            link.limit_size(client.message_limit)
+        old.context = None
+        worker.links.pop(record.slot.index, None)
+        worker.slots.adopt(record.slot, link)
+        end = RoutedEnd(client, record.number, link, record.slot, record.outgoing, order, True)
+        end.items = padded(record.items)
+        client.links[end.number] = end
+        self.by_slot[end.slot.index] = link
+        if order.worker == worker.setup.worker:
+            other = self.by_slot.get(order.slot)
+            there = other is not None and other.pairable == order.gen
+            if there:
+                link.pair(other)
+        else:
+            there = self._use_port(link, end.slot, order)
+        if there:
+            if not end.outgoing:
+                end._count(end.items)
+            link.send(LinkEvent.EVENT_ATTACH, encode_list(end.items))
+            link.take_over(old)
+        else:
+            link.lose()
+
+    def unpair(self, order: control.Unpair) -> None:
+        """The client's link of a pair will never come."""
+        end = self._by_pair.get(order.pair)
+        if end is not None:
+            end.link.lose()
+            return
+        self._early = [early for early in self._early if early.pair != order.pair]
+        for client in self._worker.clients.values():
+            client.cancel_pair(order.pair)
+
+    def client_of(self, pair: int) -> "ConnectionHandler | None":
+        """The connection of the link that the router attaches for a pair."""
+        end = self._by_pair.get(pair)
+        return None if end is None else end.client
+
+    def forget(self, end: RoutedEnd) -> None:
+        self.by_slot.pop(end.slot.index, None)
+        if self._by_pair.get(end.pair) is end:
+            del self._by_pair[end.pair]

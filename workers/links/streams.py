@@ -1,0 +1,80 @@
+"""Streaming links between two routers: attached when a message needs one, kept for the next (inter-router.md 2.9)."""
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from router.amqp.session import Session
+from router.links.data_link import StreamPool
+
+from router.amqp.errors import RemoteError
+
+if TYPE_CHECKING:
+    from workers.connections.handler import ConnectionHandler
+
+SECOND_MS: Final = 1000
+# Sessions that a neighbour may always begin: 1.19 needs one for its streams.
+SPARE_CHANNELS: Final = 8
+MOST: Final = 1024  # of one connection; further streams use the link of their priority
+
+
+class Streaming(Protocol):
+    """Who attaches such links."""
+
+    client: "ConnectionHandler"
+    refuses: bool  # the peer takes none
+
+    def attach_stream(self, session: Session) -> Any:
+        """Attach another one; its record. Raises RemoteError."""
+
+
+class StreamLinks:
+    """Links that the router attaches for streams. Each has its own session, so that a stalled stream fills only its own
+    window (1.19 has one session for all). Owner: who attaches them.
+    """
+
+    __slots__ = ("_kept", "_links", "_sessions", "_there", "_trim_ms", "_trimming", "pool")
+
+    def __init__(self, links: Streaming) -> None:
+        self._links = links
+        self._there = 0  # attached or being attached
+        self._sessions: list[Session] = []  # whose link is gone
+        self._trimming = False
+        router = links.client.worker.router
+        self._trim_ms: int = router.scrub_seconds * SECOND_MS
+        self._kept: int = router.streams_kept
+        self.pool = StreamPool(self._make, self._kept)
+
+    def _make(self) -> Any:
+        """Attach another one; None: there is no room."""
+        client = self._links.client
+        if client.connection.ended or client.worker.slots.full or self._there >= MOST or self._links.refuses:
+            return None
+        try:
+            session = self._sessions.pop() if self._sessions else client.begin_session(SPARE_CHANNELS)
+            link = self._links.attach_stream(session).link
+        except RemoteError:  # the peer allows no further session or link
+            return None
+        self._there += 1
+        if self._there > self._kept and not self._trimming:
+            self._trimming = True
+            self._trim_later()
+        return link
+
+    def _trim_later(self) -> None:
+        client = self._links.client
+        loop = client.worker.loop
+        loop.call_at(loop.scheduler.now + self._trim_ms, self._trim, client.connection)
+
+    def _trim(self) -> None:
+        self.pool.trim()
+        self._trimming = self._there > self._kept and not self.pool.closed
+        if self._trimming:
+            self._trim_later()
+
+    def gone(self, session: Session) -> None:
+        """One of them has ended."""
+        self._there -= 1
+        if self._links.client.connection.ended:
+            self.pool.close()
+            self._sessions.clear()
+        elif not session.ended:
+            self._sessions.append(session)

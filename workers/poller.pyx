@@ -1,0 +1,102 @@
+"""Input of a loop: events of descriptors, and the time. Tests use another poller than epoll."""
+from libc.errno cimport errno
+
+import os
+
+cdef extern from "sys/epoll.h" nogil:
+    ctypedef union epoll_data_t:
+        uint64_t u64
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int flags)
+    int epoll_ctl(int epoll, int op, int fd, epoll_event* event)
+    int epoll_wait(int epoll, epoll_event* events, int most, int timeout)
+    enum:
+        EPOLL_CTL_ADD
+        EPOLL_CTL_MOD
+        EPOLL_CTL_DEL
+        EPOLL_CLOEXEC
+        EPOLLET
+
+cdef extern from "unistd.h" nogil:
+    int close_descriptor "close"(int fd)
+
+cdef extern from "time.h" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* out)
+    int CLOCK_MONOTONIC
+
+cdef enum:
+    EVENTS_A_WAIT = 256        # at most, whatever the loop asks for
+
+
+cdef class Poller:
+    """The interface of a poller."""
+
+    cdef int add(self, int fd, uint32_t interest) except -1:
+        """Watch a descriptor."""
+        return 0
+
+    cdef int change(self, int fd, uint32_t interest) except -1:
+        """Watch a descriptor for other events."""
+        return 0
+
+    cdef int remove(self, int fd) except -1:
+        """Stop watching a descriptor that stays open. Closing one has the same effect."""
+        return 0
+
+    cdef int wait(self, PollEvent* events, int most, int timeout) except -2:
+        return 0
+
+    cdef uint64_t now(self) noexcept:
+        return 0
+
+
+cdef class EpollPoller(Poller):
+    """epoll, level-triggered; of a descriptor without interest it says once that it is broken, not at each wait."""
+
+    def __cinit__(self):
+        self.epoll = epoll_create1(EPOLL_CLOEXEC)
+        if self.epoll < 0:
+            raise OSError(errno, os.strerror(errno))
+
+    def __dealloc__(self):
+        if self.epoll >= 0:
+            close_descriptor(self.epoll)
+
+    cdef int control(self, int op, int fd, uint32_t interest) except -1:
+        cdef epoll_event event
+        event.events = interest if interest else EPOLLET
+        event.data.u64 = fd
+        if epoll_ctl(self.epoll, op, fd, &event) < 0:
+            raise OSError(errno, os.strerror(errno))
+        return 0
+
+    cdef int add(self, int fd, uint32_t interest) except -1:
+        return self.control(EPOLL_CTL_ADD, fd, interest)
+
+    cdef int change(self, int fd, uint32_t interest) except -1:
+        return self.control(EPOLL_CTL_MOD, fd, interest)
+
+    cdef int remove(self, int fd) except -1:
+        return self.control(EPOLL_CTL_DEL, fd, 0)
+
+    cdef int wait(self, PollEvent* events, int most, int timeout) except -2:
+        cdef epoll_event[EVENTS_A_WAIT] found
+        cdef int count, i
+        if most > EVENTS_A_WAIT:
+            most = EVENTS_A_WAIT
+        with nogil:
+            count = epoll_wait(self.epoll, found, most, timeout)
+        for i in range(count):
+            events[i].fd = <int>found[i].data.u64
+            events[i].events = found[i].events
+        return count
+
+    cdef uint64_t now(self) noexcept:
+        cdef timespec t
+        clock_gettime(CLOCK_MONOTONIC, &t)
+        return <uint64_t>t.tv_sec * 1000000000 + t.tv_nsec

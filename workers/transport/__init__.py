@@ -1,0 +1,1 @@
+"""Transports: octets between a descriptor and an AMQP connection."""

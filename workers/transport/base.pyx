@@ -1,0 +1,400 @@
+"""The interface of a transport, and the code that all transports share.
+
+A subclass says how octets are read and written (`read_some`, `write_some`). One that is not `plain` may need a
+handshake before AMQP, may hold octets inside after a read or a write, and may need other events than the connection:
+
+    handshake()   one step; called at the beginning and on any event, until it is done or has failed
+    pending()     octets are inside that read_some gives without an event: the loop reads again, and does not sleep
+                  before that
+    unsent()      octets are inside that write_some took and the socket did not: write_some(NULL, 0) sends them, and
+                  the descriptor stays open until they have left
+    wants()       events that the handshake or the write in progress needs (READABLE, WRITABLE): a TLS library may
+                  have to read before it can write on
+    shutdown()    the descriptor is about to be closed: say so to the peer, without waiting
+"""
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+
+from router.amqp.buffer cimport buffer_release, buffer_used
+from router.stats.counters cimport totals
+from workers.poller cimport READABLE, WRITABLE
+
+import os
+from collections import deque
+
+cdef extern from "<sys/socket.h>" nogil:
+    ctypedef unsigned int socklen_t
+    int getsockopt(int fd, int level, int name, void* value, socklen_t* size)
+
+cdef extern from "<netinet/in.h>" nogil:
+    int IPPROTO_TCP
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    int TCP_INFO
+    struct tcp_info:
+        uint32_t tcpi_rtt
+
+cdef enum:
+    WRITES_A_TURN = 2          # full write buffers that one connection may send in one wake
+    # A peer that sends without reading is not read until it reads; far more than a client that reads now and then
+    # leaves unread.
+    UNREAD_OCTETS = 4194304
+    LINGER_MS = 5000           # how long the last octets of an ended connection wait for a peer that does not read
+    FRAME_ROOM = 65536         # free octets that a read finds at least behind an incomplete frame
+    NORMAL_ROOM = 98304        # read at once from one socket: the bound of one connection in a wake
+
+
+cdef class TransportHost:
+    """The services of a loop that its transports use."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.steps_left = STEPS_A_WAKE
+        self.entering = deque()
+
+    def __dealloc__(self):
+        free(self.room)
+
+    cdef bint takes_step(self, int32_t cost) noexcept:
+        """A client that comes in may take a step (a handshake, frames before its open, which cost interpreter work): a
+        crowd of them is not to keep all others waiting. False: it has to wait for its turn."""
+        if self.steps_left <= 0:
+            return False
+        self.steps_left -= cost
+        return True
+
+    cdef int more_room(self, size_t size) except -1:
+        """Sockets are read into one buffer, at least as large as the largest frame received."""
+        cdef uint8_t* room = <uint8_t*>malloc(size)
+        if room is NULL:
+            raise MemoryError(f"{size} octets to read into")
+        free(self.room)
+        self.room = room
+        self.room_size = size
+        if size > NORMAL_ROOM:
+            self.used_memory()
+        return 0
+
+    cpdef void used_memory(self):
+        """Much memory was used, or a larger object has ended."""
+
+    def call_at(self, uint64_t due, what, connection=None):
+        """Call `what` at a time (ms of the scheduler's clock)."""
+        raise NotImplementedError
+
+    def schedule_tick(self, Transport transport not None):
+        """Tick a connection when it is due."""
+        raise NotImplementedError
+
+
+cdef class Transport:
+    """A connection over a descriptor. Owner: the loop."""
+
+    def __cinit__(self, TransportHost loop not None, int fd, Connection connection not None, *args, **kwargs):
+        self.loop = loop
+        self.fd = fd
+        self.connection = connection
+        connection.owner = self
+        self.interest = READABLE
+
+    def __dealloc__(self):
+        free(self.rest)
+
+    # -- what a subclass is -----------------------------------------------------------------------------------------
+
+    cdef ssize_t read_some(self, uint8_t* data, size_t size) except? -2:
+        """Octets read; 0: end of stream; -1: none now (errno EAGAIN) or an error."""
+        raise NotImplementedError
+
+    cdef ssize_t write_some(self, const uint8_t* data, size_t size) except? -2:
+        """Octets taken; -1: none now (errno EAGAIN) or an error."""
+        raise NotImplementedError
+
+    cdef Handshake handshake(self) except *:
+        return HANDSHAKE_DONE
+
+    cdef bint pending(self) except -1:
+        return False
+
+    cdef bint unsent(self) except -1:
+        return False
+
+    cdef uint32_t wants(self) except? 0xFFFF:
+        return 0
+
+    cdef int shutdown(self) except -1:
+        return 0
+
+    cdef int close_descriptor(self) except -1:
+        os.close(self.fd)
+        return 0
+
+    def round_trip(self):
+        """µs to the peer and back, as TCP knows it; 0: not known."""
+        cdef tcp_info info
+        cdef socklen_t size = sizeof(info)
+        if self.fd < 0 or getsockopt(self.fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0:
+            return 0
+        return info.tcpi_rtt
+
+    # -- beginning --------------------------------------------------------------------------------------------------
+
+    def begin(self, bytes octets not None=b""):
+        """Start. octets: those that were read from the descriptor before."""
+        if not self.plain and not self.established:
+            self.shake()
+        if octets and self.fd >= 0:
+            self.preload(octets)
+        if self.fd >= 0:
+            self.schedule()
+
+    def preload(self, bytes octets not None):
+        """Process octets that were read before. A transport that decodes them overrides this, and buffers them."""
+        cdef size_t size = len(octets)
+        if self.loop.room_size < size:
+            self.loop.more_room(size)
+        memcpy(self.loop.room, <const uint8_t*>octets, size)
+        self.feed(size)
+
+    cdef int wait_turn(self) except -1:
+        """The sockets of a crowd would fill each list of events, and those of others would come late."""
+        if not self.waits:
+            self.waits = True
+            self.waits_since = self.loop.scheduler.now
+            self.loop.entering.append(self)
+            self.interest = 0
+            self.loop.poller.change(self.fd, 0)
+        return 0
+
+    cdef int go_in(self) except -1:
+        """Its turn has come."""
+        self.waits = False
+        if self.established:
+            self.readable()
+            return self.watch()
+        return self.shake()
+
+    cdef int shake(self) except -1:
+        """Continue the handshake, then the connection."""
+        cdef Handshake state = self.handshake()
+        if state == HANDSHAKE_FAILED:
+            return self.lost()
+        if state == HANDSHAKE_WAITS:
+            return self.wait_turn()
+        if state == HANDSHAKE_DONE:
+            self.established = True
+            self.connection.mark_dirty()
+            self.read_on()
+        return self.watch()
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    cdef int readable(self) except -1:
+        cdef ssize_t got
+        cdef TransportHost loop = self.loop
+        if not self.plain:
+            if not self.established:
+                return self.shake()
+            if self.unsent():
+                self.connection.mark_dirty()      # the write in progress may have waited for this event
+        if self.connection.paused:
+            return self.watch()        # it was paused meanwhile: its socket must not wake the loop again and again
+        if self.connection.remote_open is not None:
+            loop.heard_at = loop.scheduler.now
+        elif not loop.takes_step(1):
+            return self.wait_turn()
+        if self.rest_size + FRAME_ROOM > loop.room_size:
+            loop.more_room(2 * (self.rest_size + FRAME_ROOM))
+        got = self.read_some(loop.room + self.rest_size, loop.room_size - self.rest_size)
+        if got > 0:
+            if self.rest_size:
+                memcpy(loop.room, self.rest, self.rest_size)
+            self.feed(self.rest_size + got)
+            return 0 if self.plain else self.read_on()
+        if got == 0 or (errno != EAGAIN and errno != EINTR):
+            return self.lost()
+        if self.plain:
+            return 0
+        self.read_on()                 # what came may have been none of AMQP
+        return self.watch()
+
+    cdef int read_on(self) except -1:
+        """Octets may be buffered: no event will announce them."""
+        if self.fd >= 0 and not self.connection.paused and self.pending():
+            self.loop.inside.append(self)
+        return 0
+
+    cdef int feed(self, size_t size) except -1:
+        """Pass `size` octets of the loop's buffer to the connection, and keep what it does not take."""
+        cdef Py_ssize_t taken = self.connection.receive(self.loop.room, size)
+        cdef size_t left = size - taken
+        cdef uint8_t* rest
+        if left == 0:
+            if self.rest is not NULL:
+                free(self.rest)
+                self.rest = NULL
+        else:
+            if self.rest is NULL or left > self.rest_size:
+                rest = <uint8_t*>realloc(self.rest, left)
+                if rest is NULL:
+                    raise MemoryError(f"{left} octets of a frame")
+                self.rest = rest
+            memcpy(self.rest, self.loop.room + taken, left)
+        self.rest_size = left
+        self.loop.fed.append(self.connection)
+        if self.connection.paused:
+            self.watch()
+        return 0
+
+    def go_on(self):
+        """The connection resumes after a pause, with the kept octets."""
+        if self.fd < 0 or self.connection.paused or self.connection.finished:
+            return
+        if self.rest_size:
+            if self.rest_size > self.loop.room_size:
+                self.loop.more_room(2 * self.rest_size)
+            memcpy(self.loop.room, self.rest, self.rest_size)
+            self.feed(self.rest_size)
+        if not self.plain and self.established:
+            self.read_on()
+        self.watch()
+
+    cdef int look(self) except -1:
+        """Read pending input before the peer is declared silent; its event may not have come yet."""
+        if buffer_used(&self.connection.out) >= UNREAD_OCTETS:
+            self.flush()               # it may have read since
+        if self.fd >= 0 and buffer_used(&self.connection.out) < UNREAD_OCTETS:
+            self.loop.steps_left = max(self.loop.steps_left, 1)  # it cannot wait for its turn
+            return self.readable()
+        return 0
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    cdef int writable(self) except -1:
+        """There is room for octets: the connection writes at the end of the wake."""
+        if not self.plain:
+            if not self.established:
+                return self.shake()
+            if not self.connection.paused:
+                self.readable()        # a read may have waited for this event
+            if self.fd < 0:
+                return 0
+        self.connection.mark_dirty()
+        return 0
+
+    cdef int flush(self) except -1:
+        """Send the output of the connection, as far as the socket takes it."""
+        cdef Connection connection = self.connection
+        cdef ssize_t sent
+        cdef bint wrote = False
+        connection.dirty = False
+        if self.fd < 0:
+            return 0
+        if not self.plain and not self.flush_inside():
+            return 0
+        for _ in range(WRITES_A_TURN):
+            if not connection.finished:
+                connection.prepare()
+            if connection.silent or not buffer_used(&connection.out):
+                break
+            if connection.traced:
+                connection.show_sent()
+            sent = self.write_some(connection.out.data + connection.out.start, buffer_used(&connection.out))
+            if sent < 0:
+                if errno == EAGAIN or errno == EINTR:
+                    break
+                return self.lost()
+            wrote = True
+            connection.sent(sent)
+            if buffer_used(&connection.out):
+                break
+            connection.out.start = connection.out.end = 0
+            if not connection.wants_turn():
+                break
+        if wrote:
+            connection.last_sent = self.loop.scheduler.now
+        if connection.finished and (connection.silent or not buffer_used(&connection.out)) \
+                and (self.plain or connection.silent or not self.unsent()):
+            return self.close()
+        if connection.finished and not self.lingers:
+            self.lingers = True
+            self.loop.call_at(self.loop.scheduler.now + LINGER_MS, self.give_up, connection)
+        if not buffer_used(&connection.out):
+            buffer_release(&connection.out)
+            if connection.wants_turn():
+                connection.mark_dirty()
+        return self.watch()
+
+    cdef bint flush_inside(self) except -1:
+        """Send buffered octets. False: the connection cannot write now, or is gone."""
+        if not self.established:
+            if self.connection.finished:   # it ends before the handshake: nothing can be sent to the peer
+                self.close()
+            return False
+        if self.unsent() and self.write_some(NULL, 0) < 0 and errno != EAGAIN and errno != EINTR:
+            self.lost()
+            return False
+        return True
+
+    def give_up(self):
+        """The peer did not read the end of a connection in time, unless it did while this process was held up."""
+        if self.fd >= 0:
+            self.flush()
+        self.close()
+
+    # -- events -----------------------------------------------------------------------------------------------------
+
+    cdef int watch(self) except -1:
+        """Set the events of interest."""
+        cdef uint32_t interest = 0
+        if self.fd < 0 or self.waits:
+            return 0
+        if self.established:
+            if not self.connection.paused and buffer_used(&self.connection.out) < UNREAD_OCTETS:
+                interest = READABLE
+            if buffer_used(&self.connection.out):
+                interest |= WRITABLE
+        if not self.plain:
+            interest |= self.wants()
+        if interest == self.interest:
+            return 0
+        self.interest = interest
+        self.loop.poller.change(self.fd, interest)
+        return 0
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    cdef int lost(self) except -1:
+        """The peer's end of the socket is gone."""
+        self.connection.transport_lost()
+        return self.close()
+
+    cdef int close(self) except -1:
+        if self.fd >= 0:
+            if not self.plain:
+                self.shutdown()
+            self.loop.transports[self.fd] = None
+            self.close_descriptor()
+            self.fd = -1
+            buffer_release(&self.connection.out)
+            free(self.rest)
+            self.rest = NULL
+            self.rest_size = 0
+            self.connection.owner = None
+            self.connection.release()
+            # A timer may hold this object for a while, and nothing behind it.
+            self.connection = None
+            totals.connections -= 1
+            self.loop.used_memory()
+        return 0
+
+    cdef int ended_by(self, object fault) except -1:
+        """An exception between socket and connection ends both, without a close."""
+        if self.connection is None:
+            raise fault
+        self.connection.drop_by(fault)
+        return self.close()
+
+    def schedule(self):
+        """Tick the connection when it wants that."""
+        self.loop.schedule_tick(self)

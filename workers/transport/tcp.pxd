@@ -1,0 +1,5 @@
+"""The transport over a TCP socket."""
+from workers.transport.base cimport Transport
+
+cdef class TcpTransport(Transport):
+    pass

@@ -1,0 +1,237 @@
+"""The transport over TLS: OpenSSL reads and writes the socket.
+
+A listener with credentials takes both (security.md T-4): a first octet that begins a TLS record is followed by a
+handshake, any other passes as it is, and the connection decides whether that is enough.
+"""
+from libc.errno cimport EAGAIN, EINTR, EPROTO, errno
+from libc.stdint cimport uint8_t, uint32_t
+
+from router.tls.context cimport TlsContext
+from router.tls.openssl cimport *
+from router.tls.peer cimport expired, negotiated
+from workers.poller cimport READABLE, WRITABLE
+from workers.transport.base cimport (
+    HANDSHAKE_DONE, HANDSHAKE_FAILED, HANDSHAKE_GOES_ON, HANDSHAKE_STEPS, HANDSHAKE_WAITS, Handshake, Transport,
+)
+
+import ipaddress
+
+cdef extern from "sys/socket.h" nogil:
+    ssize_t recv(int fd, void* data, size_t size, int flags)
+    ssize_t send(int fd, const void* data, size_t size, int flags)
+    int MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #define errno_set(value) (errno = (value))
+    """
+    void errno_set(int value) noexcept nogil
+
+cdef enum:
+    TLS_RECORD = 0x16          # of a handshake
+    # Records of TLS itself, behind the handshake: OpenSSL would read on as long as the peer sends them, and a change of
+    # keys costs a thousand times what it costs to send a made one. Peers send two or three, then one for millions of
+    # records with data; each of those makes up for a part of one.
+    RECORDS_MOST = 16
+    DATA_FOR_ONE = 64
+    RECORDS_A_READ = 256       # with data: each may have one octet
+
+
+cdef void count_record(int sent, int version, int kind, const void* data, size_t size, SSL* ssl,
+                       void* argument) noexcept nogil:
+    """OpenSSL has read a record. After too many without data it is told that the peer has ended."""
+    cdef int* records = <int*>argument
+    # With TLS 1.3 a record looks as if it had data, and its type is inside.
+    if sent or (kind != SSL3_RT_HEADER and kind != SSL3_RT_INNER_CONTENT_TYPE) \
+            or (<const uint8_t*>data)[0] == SSL3_RT_APPLICATION_DATA:
+        return
+    records[0] += DATA_FOR_ONE
+    if records[0] > RECORDS_MOST * DATA_FOR_ONE:
+        SSL_set_shutdown(ssl, SSL_RECEIVED_SHUTDOWN)
+
+
+cdef class TlsTransport(Transport):
+    """context: the credentials; it says whether we are the server. host: of a connection of ours, whom we want to talk
+    to; `verify_host`: its certificate has to be for that."""
+
+    def __cinit__(self, loop, fd, connection, TlsContext context not None, str host=None, verify_host=True):
+        self.context = context
+        self.host = host
+        self.looks = context.server
+        if not self.looks:
+            self.begin_tls()
+            self.expect(host, verify_host)
+
+    def __dealloc__(self):
+        SSL_free(self.ssl)
+
+    def expect(self, str host, verify):
+        """Ask for a name (SNI), and have the peer's certificate be for it (security.md T-14, T-15)."""
+        cdef bytes name = host.encode()
+        cdef bint address = True
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            address = False
+        if not address:
+            SSL_set_tlsext_host_name(self.ssl, name)
+        if verify:
+            SSL_set_hostflags(self.ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS)
+            if address:
+                X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(self.ssl), name)
+            else:
+                SSL_set1_host(self.ssl, name)
+
+    cdef int begin_tls(self) except -1:
+        self.ssl = SSL_new(self.context.context)
+        if self.ssl is NULL or not SSL_set_fd(self.ssl, self.fd):
+            raise MemoryError("TLS connection")
+        if self.context.server:
+            SSL_set_accept_state(self.ssl)
+        else:
+            SSL_set_connect_state(self.ssl)
+        return 0
+
+    # -- handshake --------------------------------------------------------------------------------------------------
+
+    cdef Handshake handshake(self) except *:
+        cdef Handshake state
+        if self.looks:
+            state = self.look_at()
+            if state != HANDSHAKE_GOES_ON or self.looks:
+                return state
+        if self.context.server and not self.loop.takes_step(HANDSHAKE_STEPS):
+            return HANDSHAKE_WAITS
+        return self.shake_hands()
+
+    cdef Handshake look_at(self) except *:
+        """What the peer begins with."""
+        cdef uint8_t first
+        cdef ssize_t got = recv(self.fd, &first, 1, MSG_DONTWAIT | MSG_PEEK)
+        if got < 0 and (errno == EAGAIN or errno == EINTR):
+            return HANDSHAKE_GOES_ON
+        if got <= 0:
+            return HANDSHAKE_FAILED
+        self.looks = False
+        if first != TLS_RECORD:
+            return HANDSHAKE_DONE
+        self.begin_tls()
+        return HANDSHAKE_GOES_ON
+
+    cdef Handshake shake_hands(self) except *:
+        cdef int result, error
+        ERR_clear_error()
+        result = SSL_do_handshake(self.ssl)
+        if result == 1:
+            self.tls = negotiated(self.ssl)
+            if self.tls.resumed and expired(self.ssl):
+                self.failed = True
+                self.connection.transport_failed("certificate has expired")
+                return HANDSHAKE_FAILED
+            self.more = True           # what came behind the handshake may be inside
+            SSL_set_msg_callback(self.ssl, count_record)
+            SSL_set_msg_callback_arg(self.ssl, &self.records)
+            return HANDSHAKE_DONE
+        error = SSL_get_error(self.ssl, result)
+        if error == SSL_ERROR_WANT_READ or error == SSL_ERROR_WANT_WRITE:
+            return HANDSHAKE_GOES_ON
+        self.failed = True
+        self.connection.transport_failed(self.reason(error))
+        return HANDSHAKE_FAILED
+
+    def reason(self, int error):
+        """Why it failed, in the words of the library."""
+        cdef unsigned long code = ERR_peek_last_error()
+        cdef const char* text = ERR_reason_error_string(code)
+        cdef long verified = SSL_get_verify_result(self.ssl)
+        if text is NULL:
+            return "unexpected eof while reading"
+        said = text.decode("ascii", "replace")
+        if verified != X509_V_OK and not self.context.server:
+            said += f": {X509_verify_cert_error_string(verified).decode('ascii', 'replace')}"
+        return said
+
+    # -- octets -----------------------------------------------------------------------------------------------------
+
+    cdef ssize_t read_some(self, uint8_t* data, size_t size) except? -2:
+        """As many records as there are, and have room; not too many."""
+        cdef size_t got = 0
+        cdef int result
+        if self.ssl is NULL:
+            return recv(self.fd, data, size, MSG_DONTWAIT)
+        if self.failed:
+            errno_set(EPROTO)
+            return -1
+        ERR_clear_error()
+        for _ in range(RECORDS_A_READ):
+            if got == size:
+                break
+            result = SSL_read(self.ssl, data + got, <int>(size - got))
+            if result <= 0:
+                self.more = SSL_get_error(self.ssl, result) != SSL_ERROR_WANT_READ
+                if got:
+                    ERR_clear_error()  # what it was comes again with the next read
+                    return got
+                return self.failure(result)
+            got += result
+            if self.records:
+                self.records -= 1
+            if not SSL_has_pending(self.ssl):
+                # Nothing of another record was read: what comes later is announced by the socket.
+                self.more = False
+                return got
+        self.more = True
+        return got
+
+    cdef ssize_t write_some(self, const uint8_t* data, size_t size) except? -2:
+        cdef size_t sent = 0
+        cdef int result
+        if self.ssl is NULL:
+            return send(self.fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if self.failed:
+            errno_set(EPROTO)
+            return -1
+        ERR_clear_error()
+        while sent < size:
+            result = SSL_write(self.ssl, data + sent, <int>(size - sent))
+            if result <= 0:
+                if sent:
+                    ERR_clear_error()
+                    return sent
+                return self.failure(result)
+            sent += result
+        return sent
+
+    cdef ssize_t failure(self, int result) except? -2:
+        """The result of recv(2) or send(2) for one of the library."""
+        cdef int error = SSL_get_error(self.ssl, result)
+        if error == SSL_ERROR_WANT_READ or error == SSL_ERROR_WANT_WRITE:
+            errno_set(EAGAIN)
+            return -1
+        self.failed = True
+        ERR_clear_error()
+        if self.records > RECORDS_MOST * DATA_FOR_ONE:
+            self.connection.transport_failed("too many records without data")
+        if error == SSL_ERROR_ZERO_RETURN:
+            return 0
+        errno_set(EPROTO)
+        return -1
+
+    cdef bint pending(self) except -1:
+        return self.ssl is not NULL and self.more and not self.failed
+
+    cdef uint32_t wants(self) except? 0xFFFF:
+        if self.ssl is NULL:
+            return 0 if self.established else READABLE
+        if SSL_want_write(self.ssl):
+            return WRITABLE
+        return 0 if self.established else READABLE
+
+    cdef int shutdown(self) except -1:
+        """close_notify: the peer knows that nothing was cut off."""
+        if self.ssl is not NULL and self.established and not self.failed:
+            ERR_clear_error()
+            SSL_shutdown(self.ssl)
+            ERR_clear_error()
+        return 0
