@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import median
 
+from loadtests.console_rows import console
 from loadtests.edge_rows import edge_storm, first_messages, idle_edges, one_uplink, uplink_lost
 from loadtests.gateway_rows import broker_lost, client_connections, link_route
 from loadtests.login_rows import logins
@@ -197,4 +198,5 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "tls-crowd": tls_crowd,
     "tls-idle": tls_idle,
     "websocket": websocket,
+    "console": console,
 }

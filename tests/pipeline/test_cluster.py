@@ -73,12 +73,8 @@ class Cluster:
         poll(lambda: line in path.read_text(), f"{line!r} in the log of {name}", PATIENCE)
 
     def executors(self) -> list[psutil.Process]:
-        return [
-            child
-            for process in self.processes
-            for child in psutil.Process(process.pid).children(recursive=True)
-            if EXECUTOR in child.cmdline()
-        ]
+        children = (child for each in self.processes for child in psutil.Process(each.pid).children(recursive=True))
+        return [child for child in children if _is_executor(child)]
 
     def submit(self, program: Path, *words: object) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -103,6 +99,13 @@ class Cluster:
             process.send_signal(signal.SIGTERM)
         for process in self.processes:
             process.wait(30)
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return EXECUTOR in process.cmdline()
+    except psutil.NoSuchProcess:  # the shell that started it
+        return False
 
 
 @pytest.fixture
