@@ -126,7 +126,7 @@ hello: .venv/build-dependencies
 
 # pytest over $(2), which may have no tests, started by $(1), with the options $(3).
 pytest = if [ -n "$$(find /dev/null $(2) -name 'test_*.py' -print -quit 2>/dev/null)" ]; then \
-    $(1) $(BIN)/python -m pytest $(3) $(2) $(ARGS); else echo "No tests in $(2)"; fi
+    $(1) $(BIN)/python scripts/run_tests.py $(3) $(2) $(ARGS); else echo "No tests in $(2)"; fi
 
 SYSTEM_TESTS := $(filter-out tests/unit tests/fuzz tests/interop tests/peer tests/vectors,$(patsubst %/,%,$(wildcard tests/*/)))
 # loadgroup: tests that share a router stay in one process (tests/worker_counts.py).

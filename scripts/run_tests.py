@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Runs pytest: `run_tests.py ARGUMENT...`, as `python -m pytest ARGUMENT...`.
+
+With SLUICE_TESTS_AGAIN=N in the environment, up to N tests that fail run once more, one after the other and with
+nothing beside them. Those that pass then are named at the end (docs/decisions/0035-tests-again.md). Exit status:
+pytest's; 0 when each failed test passed in the second run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FAILED = 1  # pytest's exit status when tests failed, and nothing worse
+#: What pytest-xdist adds to the name of a test that belongs to a group.
+GROUP = re.compile(r"@[^\]]*$")
+
+
+def pytest(arguments: list[str], cache: Path) -> int:
+    """The exit status of pytest with a cache of its own."""
+    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={cache}", *arguments]
+    return subprocess.run(command, check=False).returncode
+
+
+def failures(cache: Path) -> list[str]:
+    """The names of the tests that failed in the last run."""
+    path = cache / "v" / "cache" / "lastfailed"
+    return sorted({GROUP.sub("", name) for name in json.loads(path.read_text())})
+
+
+def options(arguments: list[str]) -> list[str]:
+    """The arguments without the paths of tests, and without those that run tests beside each other."""
+    kept: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word in ("-n", "--dist"):
+            next(words)
+        elif not Path(word).exists():
+            kept.append(word)
+    return kept
+
+
+def main(arguments: list[str]) -> int:
+    """Run the tests; returns the exit status."""
+    most = int(os.environ.get("SLUICE_TESTS_AGAIN", "0"))
+    with tempfile.TemporaryDirectory(prefix="sluice-pytest-") as folder:
+        cache = Path(folder)
+        status = pytest(arguments, cache)
+        if status != FAILED or most == 0:
+            return status
+        failed = failures(cache)
+        if len(failed) > most:
+            print(f"{len(failed)} tests failed; not more than {most} run again")
+            return status
+        print(f"\nOnce more, alone: {len(failed)} tests that failed", flush=True)
+        status = pytest([*options(arguments), *failed], cache)
+        if status == 0:
+            print("Passed only alone, find out why:", *failed, sep="\n    ")
+        return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

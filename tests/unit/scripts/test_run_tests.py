@@ -1,0 +1,64 @@
+"""scripts/run_tests.py: when failed tests run once more."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = ROOT / "scripts" / "run_tests.py"
+pytestmark = pytest.mark.starts
+
+ONCE = """
+import pathlib
+def test_fails_once():
+    mark = pathlib.Path(__file__).with_name("ran")
+    known = mark.exists()
+    mark.touch()
+    assert known
+"""
+ALWAYS = """
+import pytest
+@pytest.mark.parametrize("n", [1, 2])
+def test_fails(n):
+    assert n == 0
+"""
+GROUPED = "import pytest\npytestmark = pytest.mark.xdist_group('a/group')\n" + ONCE
+
+
+def run(folder: Path, text: str, again: int, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    (folder / "test_it.py").write_text(text)
+    return subprocess.run(
+        [sys.executable, SCRIPT, *arguments, "test_it.py"], cwd=folder, capture_output=True, text=True, timeout=60,
+        check=False, env={**os.environ, "SLUICE_TESTS_AGAIN": str(again)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"), [(ONCE, ()), (GROUPED, ("-n", "1", "--dist", "loadgroup"))], ids=["alone", "in a group"]
+)
+def test_passes_the_second_time(tmp_path: Path, text: str, arguments: tuple[str, ...]) -> None:
+    result = run(tmp_path, text, 1, *arguments)
+    assert result.returncode == 0, result.stdout
+    assert result.stdout.endswith("Passed only alone, find out why:\n    test_it.py::test_fails_once\n")
+
+
+def test_fails_again(tmp_path: Path) -> None:
+    result = run(tmp_path, ALWAYS, 2)
+    assert result.returncode == 1
+    assert "Once more, alone: 2 tests" in result.stdout
+    assert "Passed only alone" not in result.stdout
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_too_many(tmp_path: Path, again: int) -> None:
+    """None when nobody asked for it."""
+    result = run(tmp_path, ALWAYS, again)
+    assert result.returncode == 1
+    assert "Once more" not in result.stdout
+
+
+def test_nothing_to_run(tmp_path: Path) -> None:
+    assert run(tmp_path, "", 1).returncode == 5
