@@ -143,4 +143,3 @@ def console(bench: Bench) -> list[Figure]:
             at_most(16.7),
         ),
     ]
-

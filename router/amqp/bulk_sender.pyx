@@ -177,7 +177,7 @@ cdef class BulkSender(Sender):
             if buffer_used(&session.connection.out) >= self.output_high or budget == 0:
                 return TURN_MORE
             self.write_row(messages, &budget)
-        if self.drain and (not self.queue or not self.credit):
+        if self.drain:  # also when what is held back waits for outcomes: the receiver may wait for this answer
             self.finish_drain()
         return TURN_DONE
 

@@ -5,6 +5,8 @@ That is the best one of those that are ready. When it is lost the next one takes
 what any consumer may get moves first, without a pause. Then what all consumers get is given up, and taken over.
 """
 
+import math
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ from supervisor.edge.proxies import Use
 from supervisor.processes.epochs import Epochs
 
 _LAST_NUMBER: Final = 0x7FFFFFFF
+PATIENCE: Final = 5.0  # seconds in which the one before gives up all consumers; meanwhile some messages go nowhere
 
 
 class Bearer:
@@ -31,6 +34,7 @@ class Bearer:
         self._next: Attachment | None = None  # a better one, which prepares to have them
         self._before: Attachment | None = None  # the one that had them, and is giving them up
         self._drained = False  # nothing goes by that one any more
+        self._since = 0.0  # when it began to give them up
         self._ready: tuple[Attachment, ...] = ()  # in order
 
     def lost(self, attachment: Attachment, others: list[Attachment]) -> None:
@@ -44,6 +48,11 @@ class Bearer:
             self._arrive()
         self.step(others)
 
+    @property
+    def deadline(self) -> float:
+        """When a move ends, whatever the one before says."""
+        return math.inf if self._before is None else self._since + PATIENCE
+
     def step(self, attachments: list[Attachment]) -> None:
         """Go on. attachments: all."""
         ready = [each for each in attachments if each is self.now or each in self._ready or each.ready]
@@ -51,7 +60,7 @@ class Bearer:
         if self.now is None and attachments:
             self._begin(self._ready or tuple(attachments))
         elif self._before is not None:
-            if self._drained and self._agreed(self._before):
+            if (self._drained and self._agreed(self._before)) or time.monotonic() >= self.deadline:
                 self._arrive()
         elif self._next is not None:
             if self._agreed(self._next):
@@ -76,6 +85,7 @@ class Bearer:
         before, self.now, self._next = self.now, target, None
         assert before is not None
         self._before = before
+        self._since = time.monotonic()
         self._changed(target)
         target.send(Use.ANYCAST)
         before.send(Use.NOTHING)
@@ -91,7 +101,7 @@ class Bearer:
             self._tell(self._before)
 
     def _arrive(self) -> None:
-        """The one before has given up all consumers."""
+        """The one before has given up all consumers, or has been waited for."""
         self._before = None
         if self.now is not None:
             self.now.send(Use.ALL)

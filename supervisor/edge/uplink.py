@@ -274,7 +274,7 @@ class Uplink(Subsystem):
 
     @property
     def deadline(self) -> float:
-        return min(self.lookups.deadline, *(each.deadline for each in self._attachments), NEVER)
+        return min(self.lookups.deadline, self._bearer.deadline, *(each.deadline for each in self._attachments), NEVER)
 
 
 def _bundled(attachment: Attachment, connection: Connection) -> bool:

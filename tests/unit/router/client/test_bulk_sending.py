@@ -125,6 +125,21 @@ def test_no_more_than_so_many_are_unsettled():
     assert exchange.came == numbered(5)
 
 
+def test_a_drain_is_answered_while_outcomes_are_waited_for():
+    """A receiver may drain before it settles."""
+    exchange = Exchange(most=2)
+    exchange.give(*numbered(5))
+    exchange.receiver.flow(10, drain=True)
+    exchange.run()
+    assert exchange.came == numbered(2)
+    assert exchange.server.notes[-1] == ("drained",)
+    exchange.settle(0)
+    exchange.settle(1)
+    assert exchange.came == numbered(2)
+    exchange.grant(10)
+    assert exchange.came == numbered(4)
+
+
 def test_settled_messages_are_done_when_somebody_says_so():
     exchange = Exchange(settled=True)
     messages = exchange.give(*numbered(5))

@@ -217,6 +217,19 @@ def test_a_better_one_has_most_answers_before_it_takes_over(
     assert said(several, a) == [("AB", False)], "some are always new"
 
 
+def test_one_that_never_gives_them_up_is_not_waited_for(several: EdgeRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+    b = uplink(several, "B", "dear")
+    several.agree(b)
+    a = uplink(several, "A", "cheap")
+    several.agree(a)
+    assert destinations(several) == ([a.number], [])
+    assert several.uplink.deadline <= time.monotonic() + PATIENCE
+    later = time.monotonic() + PATIENCE
+    monkeypatch.setattr("supervisor.edge.bearer.time.monotonic", lambda: later)
+    several.attach(several.client(), "out", "e")
+    assert destinations(several) == ([a.number], [a.number])
+
+
 @pytest.mark.parametrize("agreed", range(3))
 @pytest.mark.parametrize("lost", ["A", "B"])
 def test_either_is_lost_in_the_middle_of_a_move(several: EdgeRouter, agreed: int, lost: str) -> None:
