@@ -19,11 +19,12 @@ from tests.loadtests.meddler import (
 )
 
 COUNT = 100
+PATIENT = 30  # seconds without progress, in runs that are to succeed
 CHOSEN = 50
 
 
 def meddled(forward: Change | None = None, backward: Change | None = None, **options: object) -> Run:
-    """COUNT messages through a meddler."""
+    """COUNT messages through a meddler. Runs that are to succeed give `stall_seconds=PATIENT`."""
     given = {"count": COUNT, "stall_seconds": 1, **options}
     with Meddler(forward, backward) as meddler:
         return amqpload(port=meddler.sender_port, receiver_port=meddler.receiver_port, direct=True, **given)
@@ -35,7 +36,7 @@ def only(chosen: int, frames: Change) -> Change:
 
 
 def test_meddler_alone_is_no_fault() -> None:
-    run = meddled()
+    run = meddled(stall_seconds=PATIENT)
     assert run.status == 0, run.complaints
     assert run.report["accepted"] == COUNT
 
@@ -206,7 +207,7 @@ def test_sender_obeys_a_window_that_shrinks() -> None:
             between.append(number)
         return [data]
 
-    run = meddled(forward, count=count, size=1_000, presettled=True, credit=3 * count)
+    run = meddled(forward, count=count, size=1_000, presettled=True, credit=3 * count, stall_seconds=PATIENT)
     assert run.status == 0, run.complaints
     assert (answers, between) == (2, [])
     assert 5 <= last_before < count - 1
@@ -225,6 +226,6 @@ def test_latency_is_that_of_the_path() -> None:
             return held
         return [held.pop(0)] if len(held) > 1 else []
 
-    run = meddled(hold, rate=200, presettled=True)
+    run = meddled(hold, rate=200, presettled=True, stall_seconds=PATIENT)
     assert run.status == 0, run.complaints
     assert run.report["latency_us"]["p50"] >= 0.8 * 1e6 / 200
