@@ -19,12 +19,14 @@ def add_uplink(uplink: Uplink, cls: str, name: str, phase: int, verdict: dict[st
     if connection is None:
         if beyond:
             findings[:] = ["It is at another router, and this edge router has no uplink"]
+            verdict["verdict"] = "no uplink"
         elif cls == MOBILE:
             findings.append("No uplink: consumers at other routers are not known")
         return
     way = f"the uplink to '{connection.container}' (connection {connection.number})"
     if beyond:
         findings.insert(0, f"It is at another router: messages go over {way}")
+        verdict |= {"reachable": True, "verdict": "goes over the uplink"}
         return
     if cls != MOBILE or not uplink.announces(key(MOBILE, name, phase)):
         return
@@ -36,5 +38,7 @@ def add_uplink(uplink: Uplink, cls: str, name: str, phase: int, verdict: dict[st
         )
     elif reachable:
         findings.append(f"There are consumers beyond {way}")
+        if not verdict["reachable"]:
+            verdict |= {"reachable": True, "verdict": "reachable over the uplink"}
     else:
         findings.append(f"There is no consumer beyond {way}")
