@@ -5,9 +5,9 @@ import { number, text } from "../data/management.ts";
 import type { Row } from "../data/management.ts";
 import { LINK_COLUMNS } from "../data/columns.ts";
 import { Full } from "../ui/full.tsx";
-import { useApp, useRoute } from "../ui/hooks.ts";
+import { useApp } from "../ui/hooks.ts";
 import { Badge } from "../ui/parts.tsx";
-import { amend, link } from "../ui/route.ts";
+import { link } from "../ui/route.ts";
 import { Rows, perSecond } from "../ui/rows.tsx";
 import type { Item } from "../ui/rows.tsx";
 import type { Column } from "../ui/table.tsx";
@@ -52,18 +52,11 @@ const ofPeople = (row: Row): boolean => {
 
 export function Links(): JSX.Element {
     const app = useApp();
-    const all = useRoute().query.get("all") === "yes";
     return (
         <Rows
             title="Links" about="Producers and consumers: what they have moved, and who waits for credit."
             source={(target) => app.table(target, "router.link", LINK_COLUMNS)} columns={COLUMNS} sort="-rate" empty="Nobody has attached a link."
-            {...(all ? {} : { wanted: ofPeople })}
-            tools={(
-                <label class="check">
-                    <input type="checkbox" checked={all} onChange={(event) => amend({ all: event.currentTarget.checked ? "yes" : "" })} />
-                    the routers' own, too
-                </label>
-            )}
+            common={ofPeople}
             panelTitle={({ row }) => `${kind(row)} ${address(row)}`}
             panel={(item) => <Details item={item} />}
         />
