@@ -7,7 +7,11 @@ import type { Asked } from "../src/data/attention.ts";
 import { isCounter, parseCharted, readCharted } from "../src/data/charts.ts";
 import { duration, heading, octets, short } from "../src/data/format.ts";
 import { History, KEPT_SECONDS, align } from "../src/data/history.ts";
+import { outcome, verdict } from "../src/data/explain.ts";
+import type { Explained } from "../src/data/explain.ts";
+import { quantile } from "../src/data/latency.ts";
 import { Management, rowsOf } from "../src/data/management.ts";
+import type { Row } from "../src/data/management.ts";
 import { Rates } from "../src/data/rates.ts";
 import { collect, readSchema } from "../src/data/schema.ts";
 
@@ -17,6 +21,34 @@ test("counters become rates; one that went back is not known", () => {
     assert.equal(rates.table([at(10)], 0).rate(at(10), "count"), null);
     assert.equal(rates.table([at(30)], 2000).rate(at(30), "count"), 10);
     assert.equal(rates.table([at(5)], 4000).rate(at(5), "count"), null);
+});
+
+test("latency is that of the last interval", () => {
+    const rates = new Rates((row) => String(row["worker"]));
+    const at = (counts: number[]): Row => ({ worker: 0, latencyHistogram: counts });
+    const after = (row: Row, ms: number): number[] | null => rates.table([row], ms).added(row, "latencyHistogram");
+    assert.equal(after(at([1000, 0, 0]), 0), null);
+    assert.deepEqual(after(at([1000, 0, 20]), 3000), [0, 0, 20]);
+    assert.deepEqual(after(at([1000, 0, 20]), 6000), [0, 0, 0]);
+    assert.equal(after(at([3, 0, 0]), 9000), null); // another worker has taken its place
+    assert.equal(quantile([1000, 0, 20], 0.5), 1e-6);
+    assert.equal(quantile([0, 0, 20], 0.5), 4e-6);
+    assert.equal(quantile([0, 0, 0], 0.99), null);
+});
+
+test("a message waits although the first router can pass it on, and the words say why", () => {
+    const there = { router: "A", reachable: true, verdict: "reachable at another router", records: [{ remotes: [{ router: "B" }] }] };
+    const explained = (end: Row | null): Explained => ({
+        answers: new Map<string, Row>([["A", there], ...(end === null ? [] : [["B", end] as const])]), errors: new Map(), ways: [["A", "B"]],
+    });
+    const stuck = { router: "B", reachable: false, verdict: "no credit: 1 consumer withholds it", records: [{ consumersWithCredit: 0 }] };
+    const works = { router: "B", reachable: true, verdict: "reachable", records: [{ consumersWithCredit: 1 }] };
+    assert.deepEqual(verdict(there), { kind: "plain", words: "reachable at another router" });
+    assert.deepEqual(verdict(stuck), { kind: "bad", words: "no credit: 1 consumer withholds it" });
+    assert.deepEqual(outcome(explained(stuck)), { kind: "bad", words: "A message sent now waits: no credit: 1 consumer withholds it at B" });
+    assert.deepEqual(outcome(explained(works)), { kind: "good", words: "A message sent now is taken at B" });
+    assert.equal(outcome(explained(null)).kind, "plain");
+    assert.deepEqual(verdict({ reachable: false }).words, "not reachable"); // of an older version
 });
 
 test("rows have no prototype that a name could reach", () => {

@@ -2,52 +2,14 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { Source } from "../app.ts";
+import { follow, list, outcome, verdict } from "../data/explain.ts";
+import type { Explained } from "../data/explain.ts";
 import { duration, plural } from "../data/format.ts";
 import { number, text } from "../data/management.ts";
-import type { Management, Row, Target } from "../data/management.ts";
+import type { Row } from "../data/management.ts";
 import { useApp, useFeed, useRoute, useScope } from "../ui/hooks.ts";
 import { Badge, Head, ScopeChoice, Trouble } from "../ui/parts.tsx";
 import { amend, link } from "../ui/route.ts";
-
-const FOLLOWED = 10; // routers with consumers whose path is followed
-
-export interface Explained { answers: Map<string, Row>; errors: Map<string, string>; ways: string[][] }
-
-const list = (value: unknown): Row[] => (Array.isArray(value) ? value as Row[] : []);
-
-/** Ask the router, then those on the paths to its consumers. */
-export async function follow(management: Management, address: string, first: Target, others: (id: string) => Target): Promise<Explained> {
-    const answers = new Map<string, Row>();
-    const errors = new Map<string, string>();
-    const ask = async (target: Target): Promise<Row> => {
-        const answer = (await management.call(target, "EXPLAIN", { address })) as Row;
-        answers.set(text(answer["router"]), answer);
-        return answer;
-    };
-    const own = await ask(first);
-    const hops = (answer: Row | undefined): Map<string, string> => new Map(
-        list(answer?.["records"]).flatMap((record) => list(record["remotes"])).filter((remote) => remote["nextHop"])
-            .map((remote) => [text(remote["router"]), text(remote["nextHop"])]),
-    );
-    const ways: string[][] = [];
-    for (const goal of [...hops(own).keys()].slice(0, FOLLOWED)) {
-        const way = [text(own["router"])];
-        while (way.at(-1) !== goal) {
-            const next = hops(answers.get(way.at(-1)!)).get(goal);
-            if (next === undefined || way.includes(next)) break;
-            way.push(next);
-            if (!answers.has(next) && !errors.has(next)) {
-                try {
-                    await ask(others(next));
-                } catch (error) {
-                    errors.set(next, (error as Error).message);
-                }
-            }
-        }
-        ways.push(way);
-    }
-    return { answers, errors, ways };
-}
 
 export function Explain(): JSX.Element {
     const { query } = useRoute();
@@ -82,6 +44,7 @@ function Answers({ address }: { address: string }): JSX.Element {
     return (
         <>
             <Trouble error={feed.error} />
+            <p class={`outcome ${outcome(found).kind}`} role="status">{outcome(found).words}</p>
             {found.ways.map((way) => (
                 <p class="way" key={way.join()}>
                     {way.map((router, index) => <>{index > 0 && <span aria-label="to"> → </span>}<a href={link("topology", { path: address, select: router })}>{router}</a></>)}
@@ -95,10 +58,11 @@ function Answers({ address }: { address: string }): JSX.Element {
 
 function Router({ answer }: { answer: Row }): JSX.Element {
     const router = text(answer["router"]);
+    const { kind, words } = verdict(answer);
     const setting = answer["setting"] as Row | null;
     return (
         <section class="card" aria-label={`Router ${router}`}>
-            <h2>{router} {answer["reachable"] ? <Badge kind="good">reachable</Badge> : <Badge kind="bad">not reachable</Badge>}</h2>
+            <h2>{router} <Badge kind={kind}>{words}</Badge></h2>
             <ul class="findings">{(answer["findings"] as string[]).map((finding) => <li key={finding}>{finding}</li>)}</ul>
             {setting !== null && (
                 <p class="about">
