@@ -5,8 +5,9 @@ links listed for each address and direction, 100 if absent. The body is a map:
 
 `address`, `class`, `name` (the significant part), `router` (the id of the one that answers), `setting` (the address
 setting, null for addresses without settings; `pattern` null where none matches), `records` (what is in the address
-table, see `_record`), `reachable` (whether a message sent now would be delivered, as far as this router knows),
-`verdict` (the same in a few words, with the reason), `findings` (texts: the reasons, the most important first).
+table, see `_record`), `reachable` (whether a message sent now would be delivered, as far as this router knows; null: an
+edge router does not know), `verdict` (the same in a few words, with the reason), `findings` (texts: the reasons, the
+most important first).
 """
 
 import time
@@ -31,6 +32,7 @@ from supervisor.addresses.record import Record
 from supervisor.configuration.ops import address_entry
 from supervisor.connections.connections import Link
 from supervisor.management.context import Context
+from supervisor.management.explain_brokers import add_brokers
 from supervisor.management.explain_uplink import add_uplink
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
@@ -86,6 +88,8 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
     found = {number: _record(context, record, limit) for number, record in records.items()}
     yield from _add_links(context, records, found, limit)
     verdict = _verdict(cls, name, setting, list(found.values()), alone=context.core.routers is None)
+    if cls == MOBILE and not any(record["inProcess"] for record in found.values()):
+        add_brokers(context, name, verdict)
     if context.core.uplink is not None:
         phase = 0 if setting is None else setting.ingress_phase
         add_uplink(context.core.uplink, cls, name, phase, verdict)
@@ -159,6 +163,7 @@ def _record(context: Context, record: Record, limit: int) -> dict[str, Any]:
         # of all consumers, those beyond the limit included
         "consumersWithCredit": 0,
         "longestWithoutCreditSeconds": None,
+        "deliveriesStuck": 0,
         "remoteCount": len(record.remotes or ()),
         "remotes": _remotes(context, record, limit),
     }
@@ -209,6 +214,7 @@ def _add_link(row: dict[str, Any], link: Link, counters: dict[str, Any], limit: 
     kind = "consumer" if link.consumer else "producer"
     row[f"{kind}Count"] += 1
     if link.consumer:
+        row["deliveriesStuck"] += counters["stuck"]
         if waits is None:
             row["consumersWithCredit"] += 1
         else:
@@ -251,7 +257,9 @@ def _verdict(
     by_phase = {record["phase"]: record for record in records}
     record = by_phase.get(phase if cls == MOBILE else None)
     if setting is not None and setting.distribution == UNAVAILABLE and record is None:
-        return _no(UNAVAILABLE, "Its distribution is 'unavailable': clients that attach are refused with amqp:not-found")
+        return _no(
+            UNAVAILABLE, "Its distribution is 'unavailable': clients that attach are refused with amqp:not-found"
+        )
     if record is None:
         return _unused(records, setting)
     if record["inProcess"]:
@@ -329,8 +337,14 @@ def _consumed(record: dict[str, Any]) -> dict[str, Any]:
         verdict = f"no credit: {consumers} {'withholds' if count == 1 else 'withhold'} it"
         return _no(verdict, f"No credit: {consumers}, none grants credit, the longest for {waits:.0f} s")
     if able < count:
-        return _yes(f"{able} of {consumers} grant credit; the longest without any: {waits:.0f} s")
-    return _yes(f"{consumers} with credit")
+        taken = _yes(f"{able} of {consumers} grant credit; the longest without any: {waits:.0f} s")
+    else:
+        taken = _yes(f"{consumers} with credit")
+    if stuck := record["deliveriesStuck"]:
+        deliveries = "1 delivery is" if stuck == 1 else f"{stuck} deliveries are"
+        taken["verdict"] = f"{deliveries} stuck"
+        taken["findings"].append(f"{deliveries} stuck: consumers have them, or are to get them, and do not settle them")
+    return taken
 
 
 def _yes(*findings: str) -> dict[str, Any]:

@@ -32,6 +32,8 @@ def add_uplink(uplink: Uplink, cls: str, name: str, phase: int, verdict: dict[st
         return
     reachable = uplink.reachable(key(MOBILE, name, phase))
     if reachable is None:
+        if verdict["verdict"] == "not in use":
+            verdict |= {"reachable": None, "verdict": "not in use here"}
         findings.append(
             f"Nobody sends to it here. '{connection.container}' would be asked whether it is of a link route; "
             f"messages on anonymous links that have no consumer here go over {way}"

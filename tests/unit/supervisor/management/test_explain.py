@@ -83,6 +83,16 @@ def test_no_credit(desk):
     assert body["findings"] == ["1 of 3 consumers grant credit; the longest without any: 100 s"]
 
 
+def test_stuck(desk):
+    connection = desk.connection()
+    desk.link(connection, "out", "q", credit=5, stuck=2)
+    desk.link(connection, "out", "q", credit=5, stuck=1)
+    body = explain(desk, "q")
+    assert (body["reachable"], body["verdict"]) == (True, "3 deliveries are stuck")
+    assert body["findings"][-1].startswith("3 deliveries are stuck: consumers have them")
+    assert body["records"][0]["deliveriesStuck"] == 3
+
+
 def test_producers_only(desk):
     desk.link(desk.connection(), "in", "q")
     body = explain(desk, "q")

@@ -40,7 +40,9 @@ def test_without_an_uplink(desk: Desk) -> None:
 
 def test_an_address_that_nobody_uses_here(desk: Desk) -> None:
     uplink = with_uplink(desk)
-    assert explain(desk, "a")["findings"][-1] == (
+    body = explain(desk, "a")
+    assert (body["reachable"], body["verdict"]) == (None, "not in use here")
+    assert body["findings"][-1] == (
         "Nobody sends to it here. 'A' would be asked whether it is of a link route; messages on anonymous links that "
         f"have no consumer here go over the uplink to 'A' (connection {uplink.number})"
     )
