@@ -9,12 +9,20 @@ import { Poller, browserClock } from "./data/poller.ts";
 import type { Feed } from "./data/poller.ts";
 import { Rates } from "./data/rates.ts";
 import type { Table } from "./data/rates.ts";
-import { CONNECTION_COLUMNS, LINK_COLUMNS_OF_ATTENTION } from "./data/columns.ts";
+import { CONNECTION_COLUMNS, LINK_COLUMNS_OF_ATTENTION, VHOST_COLUMNS_OF_ATTENTION } from "./data/columns.ts";
 
 export interface Source<V> { key: string; fetch: () => Promise<V>; interval: number }
 
 /** The routers that answer, the connected one first, and what router.node says of the network. */
-export interface Network { own: string; mode: string; targets: Target[]; nodes: Row[]; gone: Map<string, number> }
+export interface Network {
+    own: string;
+    mode: string;
+    targets: Target[];
+    nodes: Row[];
+    /** Routers that were there a while ago and are not, and when they were last there. */
+    gone: Map<string, number>;
+    lost: Target[];
+}
 
 const FAST = 3_000; // ms between looks at what moves
 const SLOW = 15_000; // at what seldom changes
@@ -147,7 +155,8 @@ export class App {
             }
         }
         for (const id of this.neighbours.keys()) if (!targets.some((each) => each.id === id)) this.neighbours.delete(id);
-        return { own: id, mode, targets, nodes, gone: this.remember(targets) };
+        const gone = this.remember(targets);
+        return { own: id, mode, targets, nodes, gone, lost: [...gone.keys()].map((each) => this.seen.get(each)!.target) };
     }
 
     private async nodes(target: Target): Promise<Row[]> {
@@ -225,7 +234,7 @@ export class App {
                     connectors: await ask("connector", ["name", "host", "port", "role", "connectionStatus", "connectionMsg"]),
                     profiles: await ask("sslProfile", ["name", "expiresInDays"]),
                     autoLinks: await ask("router.config.autoLink", ["name", "address", "operStatus", "lastError", "containerId", "connection"]),
-                    policy: (await ask("policy", ["connectionsDenied", "linksDenied", "totalDenials", "connectionsProcessed"]))[0] ?? {},
+                    vhosts: await ask("vhostStats", VHOST_COLUMNS_OF_ATTENTION),
                     links: troubled ? await ask("router.link", LINK_COLUMNS_OF_ATTENTION) : [],
                 };
             },

@@ -79,7 +79,7 @@ test("nodes keep their places when one comes and one goes", () => {
     const graph = ring(30);
     graph.nodes.delete("R4");
     for (const [id, edge] of graph.edges) if (edge.from === "R4" || edge.to === "R4") graph.edges.delete(id);
-    const fresh = { id: "new", kind: "router" as const, label: "new", at: null, connections: [], rate: 0, silent: false };
+    const fresh = { id: "new", kind: "router" as const, label: "new", at: null, connections: [], rate: 0, silent: false, gone: false };
     graph.nodes.set("new", fresh);
     graph.edges.set("R1\nnew", { id: "R1\nnew", from: "R1", to: "new", cost: 1, there: 0, back: 0 });
     const after = laid(graph, before).kept();
@@ -99,7 +99,7 @@ test("clients keep their slot beside their router", () => {
 
 test("a router without neighbours at first moves to them once", () => {
     const graph = ring(5);
-    graph.nodes.set("edge", { id: "edge", kind: "edge", label: "edge", at: null, connections: [], rate: 0, silent: false });
+    graph.nodes.set("edge", { id: "edge", kind: "edge", label: "edge", at: null, connections: [], rate: 0, silent: false, gone: false });
     const layout = laid(graph);
     assert.ok(!("edge" in layout.kept()));
     graph.edges.set("R0\nedge", { id: "R0\nedge", from: "R0", to: "edge", cost: null, there: 0, back: 0 });

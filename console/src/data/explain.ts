@@ -1,5 +1,5 @@
 // What routers answer to EXPLAIN: from the one that is asked along the paths to the consumers, and what comes of it.
-import { text } from "./management.ts";
+import { number, text } from "./management.ts";
 import type { Management, Row, Target } from "./management.ts";
 
 const FOLLOWED = 10; // routers with consumers whose path is followed
@@ -7,7 +7,7 @@ const FOLLOWED = 10; // routers with consumers whose path is followed
 /** answers and errors by router; ways: each from the router that was asked to one with consumers, or until it breaks off. */
 export interface Explained { answers: Map<string, Row>; errors: Map<string, string>; ways: string[][] }
 
-export interface Verdict { kind: "good" | "plain" | "bad"; words: string }
+export interface Verdict { kind: "good" | "plain" | "warn" | "bad"; words: string }
 
 export const list = (value: unknown): Row[] => (Array.isArray(value) ? value as Row[] : []);
 
@@ -45,26 +45,40 @@ export async function follow(management: Management, address: string, first: Tar
     return { answers, errors, ways };
 }
 
-const takes = (answer: Row): boolean =>
-    list(answer["records"]).some((record) => Number(record["consumersWithCredit"]) > 0 || Boolean(record["inProcess"]));
+const some = (answer: Row, test: (record: Row) => boolean): boolean => list(answer["records"]).some(test);
+const takes = (answer: Row): boolean => some(answer, (record) => number(record["consumersWithCredit"]) > 0 || record["inProcess"] === true);
+const stuck = (answer: Row): boolean => some(answer, (record) => number(record["deliveriesStuck"]) > 0);
+const used = (answer: Row): boolean => some(answer, (record) => number(record["producerCount"]) > 0 || number(record["consumerCount"]) > 0 || list(record["remotes"]).length > 0);
 
 /** What one router says. That it only passes messages on is neither good nor bad. */
 export function verdict(answer: Row): Verdict {
     const words = text(answer["verdict"]) || (answer["reachable"] ? "reachable" : "not reachable");
-    if (!answer["reachable"]) return { kind: "bad", words };
-    const elsewhere = list(answer["records"]).some((record) => list(record["remotes"]).length > 0);
-    return { kind: elsewhere && !takes(answer) ? "plain" : "good", words };
+    if (answer["reachable"] === null) return { kind: "plain", words };
+    if (!answer["reachable"]) return { kind: used(answer) ? "bad" : "warn", words };
+    if (stuck(answer)) return { kind: "warn", words };
+    return { kind: some(answer, (record) => list(record["remotes"]).length > 0) && !takes(answer) ? "plain" : "good", words };
 }
 
 /** What would become of a message that is sent now, by the answers of all. */
 export function outcome({ answers, ways }: Explained): Verdict {
     const own = [...answers.values()][0]!;
-    if (!own["reachable"]) return { kind: "bad", words: `A message sent now waits or is refused: ${verdict(own).words}` };
-    if (takes(own) || !ways.length) return { kind: "good", words: "A message sent now is taken" };
+    const name = text(own["router"]);
+    if (!own["reachable"]) {
+        const { kind, words } = verdict(own);
+        return { kind, words: own["reachable"] === null ? `${name} does not know whether a message would be taken: ${words}` : `A message sent now is not taken: ${words}` };
+    }
     const goals = [...new Set(ways.map((way) => way.at(-1)!))];
-    const taking = goals.filter((goal) => answers.get(goal)?.["reachable"]);
-    if (taking.length) return { kind: "good", words: `A message sent now is taken at ${taking.join(", ")}` };
     const silent = goals.filter((goal) => !answers.has(goal));
+    const ends = [...(takes(own) || !goals.length ? [name] : []), ...goals.filter((goal) => answers.get(goal)?.["reachable"])];
+    const holding = ends.filter((router) => stuck(answers.get(router)!));
+    if (holding.length) {
+        const whole = holding.length === ends.length;
+        return {
+            kind: whole ? "bad" : "warn",
+            words: `A message sent now ${whole ? "may wait" : "is taken"}: ${holding.map((router) => `${verdict(answers.get(router)!).words} at ${router}`).join("; ")}`,
+        };
+    }
+    if (ends.length) return { kind: "good", words: `A message sent now is taken${goals.length ? ` at ${ends.join(", ")}` : ""}` };
     if (silent.length) return { kind: "plain", words: `Whether a message sent now is taken is not known: ${silent.join(", ")} does not answer` };
     const why = goals.map((goal) => `${verdict(answers.get(goal)!).words} at ${goal}`);
     return { kind: "bad", words: `A message sent now waits: ${why.join("; ")}` };

@@ -14,19 +14,25 @@ import { amend, link } from "../ui/route.ts";
 export function Explain(): JSX.Element {
     const { query } = useRoute();
     const address = query.get("address") ?? "";
-    const [wanted, setWanted] = useState(address);
     return (
         <>
             <Head title="Explain an address" about="What happens to messages to it, and why."><ScopeChoice all={false} /></Head>
-            <form class="ask" onSubmit={(event) => { event.preventDefault(); amend({ address: wanted }); }}>
-                <input
-                    class="filter" aria-label="Address" placeholder="Address, as a client writes it" value={wanted}
-                    onInput={(event) => setWanted(event.currentTarget.value)}
-                />
-                <button type="submit" class="primary">Explain</button>
-            </form>
-            {address && <Answers key={address} address={address} />}
+            <Ask key={address} address={address} />
+            {address && <Answers key={`answers of ${address}`} address={address} />}
         </>
+    );
+}
+
+function Ask({ address }: { address: string }): JSX.Element {
+    const [wanted, setWanted] = useState(address);
+    return (
+        <form class="ask" onSubmit={(event) => { event.preventDefault(); amend({ address: wanted }); }}>
+            <input
+                class="filter" aria-label="Address" placeholder="Address, as a client writes it" value={wanted}
+                onInput={(event) => setWanted(event.currentTarget.value)}
+            />
+            <button type="submit" class="primary">Explain</button>
+        </form>
     );
 }
 
@@ -94,7 +100,7 @@ function Users({ router, title, all, links }: { router: string; title: string; a
         <div class="scroll">
             <table class="plain">
                 <caption>{title}: {all}{links.length < all ? `, the first ${links.length}` : ""}</caption>
-                <thead><tr><th>Container</th><th>Host</th><th>User</th><th class="number">Credit</th><th class="number">Waiting</th><th class="number">Unsettled</th><th class="number">Deliveries</th><th>No credit for</th></tr></thead>
+                <thead><tr><th>Container</th><th>Host</th><th>User</th><th class="number">Credit</th><th class="number">Waiting</th><th class="number">Unsettled</th><th class="number">Stuck</th><th class="number">Deliveries</th><th>No credit for</th></tr></thead>
                 <tbody>
                     {links.map((each) => (
                         <tr key={text(each["identity"])}>
@@ -104,6 +110,7 @@ function Users({ router, title, all, links }: { router: string; title: string; a
                             <td class="number">{number(each["credit"])}</td>
                             <td class="number">{number(each["undelivered"])}</td>
                             <td class="number">{number(each["unsettled"])}</td>
+                            <td class="number">{number(each["stuck"]) > 0 ? <Badge kind="bad">{number(each["stuck"])}</Badge> : 0}</td>
                             <td class="number">{number(each["deliveries"]).toLocaleString("en-GB")}</td>
                             <td>{typeof each["withoutCreditSeconds"] === "number" ? <Badge kind="warn">{duration(each["withoutCreditSeconds"])}</Badge> : ""}</td>
                         </tr>

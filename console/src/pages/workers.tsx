@@ -20,7 +20,7 @@ const SHARES = [[0.5, "50 of 100 within", "latencyP50Seconds"], [0.9, "90 of 100
 const percent = (share: number): string => `${(share * 100).toFixed(0)} %`;
 
 const COLUMNS: Column<Item>[] = [
-    { key: "worker", title: "Worker", width: 0.9, value: ({ row }) => number(row["worker"]) },
+    { key: "worker", title: "Worker", width: 1.1, value: ({ row }) => number(row["worker"]) },
     { key: "state", title: "State", value: ({ row }) => text(row["state"]), show: ({ row }) => <Badge kind={row["state"] === "ready" ? "good" : "plain"}>{text(row["state"])}</Badge> },
     {
         key: "load", title: "Load", width: 1.4, word: true, hint: "processor time", value: (item) => perSecond(item, "cpuSeconds"),
@@ -31,7 +31,7 @@ const COLUMNS: Column<Item>[] = [
     { key: "links", title: "Links", rank: 3, value: ({ row }) => number(row["links"]) },
     { key: "in", title: "In", value: (item) => perSecond(item, "deliveriesIngress"), show: (item) => rate(perSecond(item, "deliveriesIngress")) },
     { key: "out", title: "Out", value: (item) => perSecond(item, "deliveriesEgress"), show: (item) => rate(perSecond(item, "deliveriesEgress")) },
-    { key: "p99", title: "Latency p99", width: 1.2, rank: 2, hint: "of the deliveries of the last seconds, 99 of 100 were settled within", value: (item) => recent(item, 0.99), show: (item) => seconds(recent(item, 0.99)) },
+    { key: "p99", title: "Latency p99", width: 1.3, rank: 2, hint: "of the deliveries of the last seconds, 99 of 100 were settled within", value: (item) => recent(item, 0.99), show: (item) => seconds(recent(item, 0.99)) },
     { key: "rings", title: "Fullest ring", rank: 3, width: 1.4, word: true, hint: "of those to other workers", value: ({ row }) => fill(row), show: ({ row }) => <Bar share={fill(row)} label={percent(fill(row))} /> },
     { key: "buffered", title: "Buffered", rank: 3, value: ({ row }) => number(row["bufferedOctets"]), show: ({ row }) => octets(number(row["bufferedOctets"])) },
 ];

@@ -293,7 +293,8 @@ export class Drawing {
         const chosen = this.chosen.node === node.id;
         pen.globalAlpha = this.faded(node.id, false) ? 0.3 : 1;
         const colour = node.silent ? colours.bad : colours.accent;
-        pen.fillStyle = node.kind === "router" ? colour : colours.face;
+        pen.fillStyle = node.kind === "router" && !node.gone ? colour : colours.face;
+        pen.setLineDash(node.gone ? [5, 4] : []);
         pen.strokeStyle = node.kind === "clients" ? colours.dim : colour;
         pen.lineWidth = chosen ? 4 : 2;
         pen.beginPath();
@@ -302,6 +303,7 @@ export class Drawing {
         else pen.arc(x, y, radius, 0, 7);
         pen.fill();
         pen.stroke();
+        pen.setLineDash([]);
         if (chosen || this.hover.node === node.id) {
             pen.strokeStyle = colours.ink;
             pen.lineWidth = 2;
