@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loadtests.broker import free_port
 from loadtests.console_rows import chromium
 from loadtests.edge_rows import edge, wait_uplinks, with_edges
-from loadtests.measuring import BODY, WARM_SECONDS, Bench, cpu_seconds
+from loadtests.measuring import BODY, Bench, cpu_seconds
 from loadtests.network_rows import interior, through, wait_known
 from loadtests.overviews import Overviews
 from loadtests.processes import ROOT, MeasureError, Router
@@ -127,7 +127,7 @@ def consoles(bench: Bench) -> list[Figure]:
     _need_console()
     none, one, many, reports = [], [], [], []
     with ten_routers(bench) as network, chromium() as browser:
-        through(*network.interiors[:2], rate=RATE, seconds=WARM_SECONDS, size=BODY)
+        look(network)  # ten routers that have just started have more to do
         for _ in range(ROUNDS):
             none.append(look(network))
             page = browser.new_page(viewport={"width": 1360, "height": 850})

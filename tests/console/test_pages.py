@@ -80,7 +80,8 @@ def test_explain_shows_the_address_of_its_link(page: Any, scene: Scene) -> None:
 def test_stuck_messages_count_once(page: Any, scene: Scene) -> None:
     """Each router on their way counts them, too."""
     go(page, scene, "overview")
-    page.locator(".tile", has_text="Stuck messages").filter(has_text=re.compile(r"messages250$")).wait_for(timeout=60_000)
+    tile = page.locator(".tile", has_text="Stuck messages")
+    tile.filter(has_text=re.compile(r"messages250$")).wait_for(timeout=60_000)
 
 
 def test_links(page: Any, scene: Scene) -> None:
