@@ -188,8 +188,8 @@ export class App {
             return found;
         } catch (error) {
             if (target.kind === "own") throw error;
-            this.neighbours.delete(target.id);
-            return []; // a router that has just gone; its own feeds say so
+            // Its own feeds say that it does not answer; its edge routers have not vanished for that.
+            return known?.rows ?? [];
         }
     }
 
