@@ -5,13 +5,14 @@ import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { SHARED } from "./shared.mjs";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 const into = await mkdtemp(join(tmpdir(), "console-test-"));
 try {
     const names = (await readdir(join(HERE, "test"))).filter((name) => name.endsWith(".test.ts"));
     await build({
-        bundle: true, format: "esm", platform: "node", outdir: into, outExtension: { ".js": ".mjs" }, logLevel: "warning",
+        ...SHARED, external: ["node:*"], outdir: into, outExtension: { ".js": ".mjs" },
         entryPoints: names.map((name) => join(HERE, "test", name)),
     });
     const made = (await readdir(into)).map((name) => join(into, name));

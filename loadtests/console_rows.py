@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import http.server
 import shutil
-import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -18,13 +17,13 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from loadtests.measuring import Bench
-from loadtests.processes import ROOT, MeasureError
+from loadtests.overviews import CONSOLE, bundle
+from loadtests.processes import MeasureError
 from loadtests.report import Figure, at_most
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
-CONSOLE = ROOT / "console"
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 PATIENCE = 100_000  # milliseconds
 DRAWING = "document.querySelector('canvas').drawing"
@@ -62,14 +61,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 @contextmanager
 def simulated(folder: Path) -> Iterator[str]:
     """The address of the console with the simulated network, built in `folder`. Raises MeasureError."""
-    node = shutil.which("node")
-    if node is None or not (CONSOLE / "node_modules").is_dir():
-        raise MeasureError("the console cannot be built here: make console")
-    program = (
-        "import {build} from 'esbuild'; import {SHARED} from './shared.mjs'; await build({...SHARED, minify: true,"
-        f"entryPoints: {{console: 'test/simulated.tsx'}}, outdir: '{folder}'}})"
-    )
-    subprocess.run([node, "--input-type=module", "-e", program], cwd=CONSOLE, check=True, timeout=60)
+    bundle("simulated.tsx", folder)
     for name in ("index.html", "icon.svg"):
         shutil.copy(CONSOLE / "src" / name, folder)
     handler = functools.partial(Quiet, directory=str(folder))
@@ -114,8 +106,9 @@ def links_shown(page: Page, address: str) -> tuple[float, list[float]]:
     return shown, steps
 
 
-def console(bench: Bench) -> list[Figure]:
-    """How fast the pages of the console are with the simulated network."""
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Debian's browser, without a screen. Raises MeasureError."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError as error:
@@ -123,11 +116,19 @@ def console(bench: Bench) -> list[Figure]:
     if not Path(CHROMIUM).exists():
         raise MeasureError("chromium is not installed: apt-get install chromium")
     with (
-        tempfile.TemporaryDirectory(prefix="sluice-console-") as folder,
-        simulated(Path(folder)) as address,
         sync_playwright() as playwright,
         # The sandbox wants name spaces, which containers seldom give; the pages are our own.
         playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as browser,
+    ):
+        yield browser
+
+
+def console(bench: Bench) -> list[Figure]:
+    """How fast the pages of the console are with the simulated network."""
+    with (
+        tempfile.TemporaryDirectory(prefix="sluice-console-") as folder,
+        simulated(Path(folder)) as address,
+        chromium() as browser,
     ):
         page = browser.new_page(viewport={"width": 1360, "height": 850})
         page.set_default_timeout(PATIENCE)

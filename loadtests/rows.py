@@ -10,6 +10,7 @@ from collections.abc import Callable
 from statistics import median
 
 from loadtests.console_rows import console
+from loadtests.consoles_rows import consoles, first_paint
 from loadtests.edge_rows import edge_storm, first_messages, idle_edges, one_uplink, uplink_lost
 from loadtests.gateway_rows import broker_lost, client_connections, link_route
 from loadtests.login_rows import logins
@@ -199,4 +200,6 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "tls-idle": tls_idle,
     "websocket": websocket,
     "console": console,
+    "first-paint": first_paint,
+    "consoles": consoles,
 }

@@ -9,15 +9,24 @@ import { Poller, browserClock } from "./data/poller.ts";
 import type { Feed } from "./data/poller.ts";
 import { Rates } from "./data/rates.ts";
 import type { Table } from "./data/rates.ts";
-import { CONNECTION_COLUMNS, LINK_COLUMNS_OF_ATTENTION } from "./data/columns.ts";
+import { CONNECTION_COLUMNS, LINK_COLUMNS_OF_ATTENTION, VHOST_COLUMNS_OF_ATTENTION } from "./data/columns.ts";
 
 export interface Source<V> { key: string; fetch: () => Promise<V>; interval: number }
 
 /** The routers that answer, the connected one first, and what router.node says of the network. */
-export interface Network { own: string; mode: string; targets: Target[]; nodes: Row[]; gone: Map<string, number> }
+export interface Network {
+    own: string;
+    mode: string;
+    targets: Target[];
+    nodes: Row[];
+    /** Routers that were there a while ago and are not, and when they were last there. */
+    gone: Map<string, number>;
+    lost: Target[];
+}
 
 const FAST = 3_000; // ms between looks at what moves
 const SLOW = 15_000; // at what seldom changes
+const RECENT = 20_000; // ms that an answer serves others, too
 const MOST_WATCHED = 60; // routers that the overview looks at in detail
 
 export class App {
@@ -45,7 +54,10 @@ export class App {
         if (this.client.state === "open") {
             if (this.client.user !== this.user) this.poller.clear();
             this.user = this.client.user;
-            if (this.client.generation !== this.generation) this.rates.clear();
+            if (this.client.generation !== this.generation) {
+                this.rates.clear();
+                this.neighbours.clear();
+            }
             this.generation = this.client.generation;
             this.poller.start();
         } else {
@@ -142,23 +154,42 @@ export class App {
                 }
             }
         }
-        return { own: id, mode, targets, nodes, gone: this.remember(targets) };
+        for (const id of this.neighbours.keys()) if (!targets.some((each) => each.id === id)) this.neighbours.delete(id);
+        const gone = this.remember(targets);
+        return { own: id, mode, targets, nodes, gone, lost: [...gone.keys()].map((each) => this.seen.get(each)!.target) };
     }
 
     private async nodes(target: Target): Promise<Row[]> {
         return this.management.query(target, "router.node", ["id", "cost", "nextHop", "linkState", "routerLink"]);
     }
 
-    /** Connections of a router: those that a feed has, if it has any, so that discovery costs little. */
+    /** Rows that another feed has got a moment ago. */
+    private recent(source: Source<Table>): Row[] | undefined {
+        const { value, at, error } = this.poller.get<Table>(source.key);
+        return value !== undefined && error === null && performance.now() - at < RECENT ? value.rows : undefined;
+    }
+
+    private async routerRow(target: Target): Promise<Row> {
+        return (this.recent(this.summary(target)) ?? await this.management.query(target, "router"))[0] ?? {};
+    }
+
+    private readonly neighbours = new Map<string, { rows: Row[]; at: number }>();
+
+    /** Connections of a router: those of a feed if there is one, else asked for now and then, so that discovery costs
+     * little. Of its own router a page asks each time: the uplink of an edge router is the way to all others. */
     private async connectionRows(target: Target): Promise<Row[]> {
-        const source = this.connections(target);
-        const feed = this.poller.get<Table>(source.key);
-        if (feed.value !== undefined && performance.now() - feed.at < 20_000 && feed.error === null) return feed.value.rows;
+        const rows = this.recent(this.connections(target));
+        if (rows !== undefined) return rows;
+        const known = this.neighbours.get(target.id);
+        if (target.kind !== "own" && known !== undefined && performance.now() - known.at < SLOW) return known.rows;
         try {
-            return await this.management.query(target, "connection", ["identity", "container", "role", "dir", "opened", "active"]);
+            const found = await this.management.query(target, "connection", ["identity", "container", "role", "dir", "opened", "active"]);
+            this.neighbours.set(target.id, { rows: found, at: performance.now() });
+            return found;
         } catch (error) {
             if (target.kind === "own") throw error;
-            return []; // a router that has just gone; its own feeds say so
+            // Its own feeds say that it does not answer; its edge routers have not vanished for that.
+            return known?.rows ?? [];
         }
     }
 
@@ -185,7 +216,7 @@ export class App {
     watched(target: Target): Source<Watched> {
         return {
             key: `watched/${target.kind}/${target.id}`,
-            interval: this.pace(SLOW / 2),
+            interval: this.pace(SLOW),
             fetch: async () => {
                 const ask = async (type: string, attributes: string[]): Promise<Row[]> => {
                     try {
@@ -196,14 +227,14 @@ export class App {
                         throw error;
                     }
                 };
-                const router = (await this.management.query(target, "router"))[0] ?? {};
+                const router = await this.routerRow(target);
                 const troubled = number(router["linksBlocked"]) > 0 || number(router["deliveriesStuck"]) > 0;
                 return {
                     router,
                     connectors: await ask("connector", ["name", "host", "port", "role", "connectionStatus", "connectionMsg"]),
                     profiles: await ask("sslProfile", ["name", "expiresInDays"]),
                     autoLinks: await ask("router.config.autoLink", ["name", "address", "operStatus", "lastError", "containerId", "connection"]),
-                    policy: (await ask("policy", ["connectionsDenied", "linksDenied", "totalDenials", "connectionsProcessed"]))[0] ?? {},
+                    vhosts: await ask("vhostStats", VHOST_COLUMNS_OF_ATTENTION),
                     links: troubled ? await ask("router.link", LINK_COLUMNS_OF_ATTENTION) : [],
                 };
             },

@@ -2,12 +2,16 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { prove } from "../src/amqp/scram.ts";
 import { addressClass, addressText, isInternal } from "../src/data/address.ts";
-import { attend } from "../src/data/attention.ts";
-import type { Asked } from "../src/data/attention.ts";
+import { attend, stuckMessages } from "../src/data/attention.ts";
+import type { Asked, Watched } from "../src/data/attention.ts";
 import { isCounter, parseCharted, readCharted } from "../src/data/charts.ts";
 import { duration, heading, octets, short } from "../src/data/format.ts";
 import { History, KEPT_SECONDS, align } from "../src/data/history.ts";
+import { outcome, verdict } from "../src/data/explain.ts";
+import type { Explained } from "../src/data/explain.ts";
+import { quantile } from "../src/data/latency.ts";
 import { Management, rowsOf } from "../src/data/management.ts";
+import type { Row } from "../src/data/management.ts";
 import { Rates } from "../src/data/rates.ts";
 import { collect, readSchema } from "../src/data/schema.ts";
 
@@ -17,6 +21,38 @@ test("counters become rates; one that went back is not known", () => {
     assert.equal(rates.table([at(10)], 0).rate(at(10), "count"), null);
     assert.equal(rates.table([at(30)], 2000).rate(at(30), "count"), 10);
     assert.equal(rates.table([at(5)], 4000).rate(at(5), "count"), null);
+});
+
+test("latency is that of the last interval", () => {
+    const rates = new Rates((row) => String(row["worker"]));
+    const at = (counts: number[]): Row => ({ worker: 0, latencyHistogram: counts });
+    const after = (row: Row, ms: number): number[] | null => rates.table([row], ms).added(row, "latencyHistogram");
+    assert.equal(after(at([1000, 0, 0]), 0), null);
+    assert.deepEqual(after(at([1000, 0, 20]), 3000), [0, 0, 20]);
+    assert.deepEqual(after(at([1000, 0, 20]), 6000), [0, 0, 0]);
+    assert.equal(after(at([3, 0, 0]), 9000), null); // another worker has taken its place
+    assert.equal(quantile([1000, 0, 20], 0.5), 1e-6);
+    assert.equal(quantile([0, 0, 20], 0.5), 4e-6);
+    assert.equal(quantile([0, 0, 0], 0.99), null);
+});
+
+test("a message waits although the first router can pass it on, and the words say why", () => {
+    const there = { router: "A", reachable: true, verdict: "reachable at another router", records: [{ remotes: [{ router: "B" }] }] };
+    const explained = (end: Row | null): Explained => ({
+        answers: new Map<string, Row>([["A", there], ...(end === null ? [] : [["B", end] as const])]), errors: new Map(), ways: [["A", "B"]],
+    });
+    const stuck = { router: "B", reachable: false, verdict: "no credit: 1 consumer withholds it", records: [{ consumerCount: 1, consumersWithCredit: 0 }] };
+    const works = { router: "B", reachable: true, verdict: "reachable", records: [{ consumersWithCredit: 1 }] };
+    assert.deepEqual(verdict(there), { kind: "plain", words: "reachable at another router" });
+    assert.deepEqual(verdict(stuck), { kind: "bad", words: "no credit: 1 consumer withholds it" });
+    assert.deepEqual(outcome(explained(stuck)), { kind: "bad", words: "A message sent now waits: no credit: 1 consumer withholds it at B" });
+    assert.deepEqual(outcome(explained(works)), { kind: "good", words: "A message sent now is taken at B" });
+    assert.equal(outcome(explained(null)).kind, "plain");
+    const held = { router: "B", reachable: true, verdict: "250 deliveries are stuck", records: [{ consumersWithCredit: 1, deliveriesStuck: 250 }] };
+    assert.deepEqual(outcome(explained(held)), { kind: "bad", words: "A message sent now may wait: 250 deliveries are stuck at B" });
+    const unused = { router: "E", reachable: null, verdict: "not in use here", records: [] };
+    assert.equal(outcome({ answers: new Map([["E", unused]]), errors: new Map(), ways: [] }).kind, "plain");
+    assert.deepEqual(verdict({ reachable: false }).words, "not reachable"); // of an older version
 });
 
 test("rows have no prototype that a name could reach", () => {
@@ -106,7 +142,7 @@ test("a form sends what the schema takes", () => {
 });
 
 function watched(id: string, more: object = {}): Asked {
-    const nothing = { router: { id }, connectors: [], profiles: [], autoLinks: [], policy: {}, links: [] };
+    const nothing = { router: { id }, connectors: [], profiles: [], autoLinks: [], vhosts: [], links: [] };
     return { target: { id, kind: "router" }, error: null, watched: { ...nothing, ...more } };
 }
 
@@ -119,19 +155,28 @@ test("who withholds credit is one finding for all routers", () => {
     ]);
 });
 
+test("a stuck message counts once, where its producer is", () => {
+    const link = (linkDir: string, linkType: string): Row => ({ linkDir, linkType, deliveriesStuck: 250 });
+    const there = (...links: Row[]): Watched => watched("A", { links }).watched!;
+    assert.equal(stuckMessages([there(link("in", "endpoint"), link("out", "inter-router")), there(link("in", "inter-router"), link("out", "endpoint"))]), 250);
+});
+
 test("other findings, the worst first", () => {
     const trouble = {
         profiles: [{ name: "server", expiresInDays: 5 }, { name: "fine", expiresInDays: 300 }],
-        connectors: [{ name: "up", connectionStatus: "SUCCESS" }, { name: "c", host: "h", port: "1", connectionStatus: "FAILED", connectionMsg: "refused" }],
-        policy: { totalDenials: 3, connectionsDenied: 3 },
+        connectors: [{ name: "up", connectionStatus: "SUCCESS" }, { name: "c", host: "h", port: "1", connectionStatus: "FAILED", connectionMsg: "[C7] Connection to h:1 failed: proton:io Connection refused - disconnected h:1" }],
+        vhosts: [{ hostname: "open" }, { hostname: "shut", connectionsDenied: 3 }],
     };
     const denials = new Map<string, number>();
     const titles = (): string[] => attend([watched("A", trouble), { target: { id: "B", kind: "router" }, watched: undefined, error: "no answer" }], new Map([["C", 0]]), denials, 60_000).map((each) => each.title);
     assert.deepEqual(titles(), [
         "Router C has vanished", "A is not connected to h:1", "Router B does not answer", "A certificate of A expires in 5 days", "A has refused clients",
     ]);
-    trouble.policy = { totalDenials: 5, connectionsDenied: 5 };
+    trouble.vhosts.push({ hostname: "narrow", senderDenied: 2 } as (typeof trouble.vhosts)[0]);
     assert.ok(titles().includes("A refuses clients: 2 since this page was opened"));
+    const texts = attend([watched("A", trouble)], new Map(), denials, 0).map((each) => each.text);
+    assert.ok(texts.includes("Connector c (): Connection refused"), texts.join("\n"));
+    assert.ok(texts.includes("By policy, since its start: vhost shut 3 connections, vhost narrow 2 links. The log says whom, and why."), texts.join("\n"));
 });
 
 test("SCRAM as RFC 7677 has it", async () => {

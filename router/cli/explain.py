@@ -131,7 +131,8 @@ def show_all(answer: Answer, display: Display) -> None:
 
 def show(answer: Answer, display: Display) -> None:
     """Print an answer as text."""
-    state = "reachable" if answer["reachable"] else "NOT reachable"
+    # A router of an older version in the network has no words for it.
+    state = answer.get("verdict", "reachable" if answer["reachable"] else "not reachable")
     display.line(f"{answer['address']} ({answer['class']} address): {state}")
     for finding in answer["findings"]:
         display.line(f"  {finding}")

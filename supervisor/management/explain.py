@@ -5,8 +5,9 @@ links listed for each address and direction, 100 if absent. The body is a map:
 
 `address`, `class`, `name` (the significant part), `router` (the id of the one that answers), `setting` (the address
 setting, null for addresses without settings; `pattern` null where none matches), `records` (what is in the address
-table, see `_record`), `reachable` (whether a message sent now would be delivered, as far as this router knows),
-`findings` (texts: the reasons, the most important first).
+table, see `_record`), `reachable` (whether a message sent now would be delivered, as far as this router knows; null: an
+edge router does not know), `verdict` (the same in a few words, with the reason), `findings` (texts: the reasons, the
+most important first).
 """
 
 import time
@@ -31,6 +32,7 @@ from supervisor.addresses.record import Record
 from supervisor.configuration.ops import address_entry
 from supervisor.connections.connections import Link
 from supervisor.management.context import Context
+from supervisor.management.explain_brokers import add_brokers
 from supervisor.management.explain_uplink import add_uplink
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
@@ -86,6 +88,8 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
     found = {number: _record(context, record, limit) for number, record in records.items()}
     yield from _add_links(context, records, found, limit)
     verdict = _verdict(cls, name, setting, list(found.values()), alone=context.core.routers is None)
+    if cls == MOBILE and not any(record["inProcess"] for record in found.values()):
+        add_brokers(context, name, verdict)
     if context.core.uplink is not None:
         phase = 0 if setting is None else setting.ingress_phase
         add_uplink(context.core.uplink, cls, name, phase, verdict)
@@ -159,6 +163,7 @@ def _record(context: Context, record: Record, limit: int) -> dict[str, Any]:
         # of all consumers, those beyond the limit included
         "consumersWithCredit": 0,
         "longestWithoutCreditSeconds": None,
+        "deliveriesStuck": 0,
         "remoteCount": len(record.remotes or ()),
         "remotes": _remotes(context, record, limit),
     }
@@ -209,6 +214,7 @@ def _add_link(row: dict[str, Any], link: Link, counters: dict[str, Any], limit: 
     kind = "consumer" if link.consumer else "producer"
     row[f"{kind}Count"] += 1
     if link.consumer:
+        row["deliveriesStuck"] += counters["stuck"]
         if waits is None:
             row["consumersWithCredit"] += 1
         else:
@@ -246,21 +252,23 @@ def _verdict(
     if elsewhere and not (records and (records[0]["remotes"] or records[0]["consumerCount"])):
         kind = {ROUTER: "router", AREA: "area", EDGE: "edge router"}[cls]
         why = ": it is not part of a network" if alone else ""
-        return _no(f"It is an address of {kind} '{name}', unknown to this router{why}")
+        return _no(f"{kind} unknown", f"It is an address of {kind} '{name}', unknown to this router{why}")
     phase = "0" if setting is None else str(setting.ingress_phase)
     by_phase = {record["phase"]: record for record in records}
     record = by_phase.get(phase if cls == MOBILE else None)
     if setting is not None and setting.distribution == UNAVAILABLE and record is None:
-        return _no("Its distribution is 'unavailable': clients that attach are refused with amqp:not-found")
+        return _no(
+            UNAVAILABLE, "Its distribution is 'unavailable': clients that attach are refused with amqp:not-found"
+        )
     if record is None:
-        return _no(*_unused(records, setting))
+        return _unused(records, setting)
     if record["inProcess"]:
         return _yes("The router itself consumes its messages")
     if record["exchange"] is not None:
         exchange = record["exchange"]
         return _yes(f"Messages go through exchange '{exchange['name']}' and its bindings ({exchange['bindingCount']})")
     if record["treatment"] == UNAVAILABLE and not record["consumerCount"] and not record["remotes"]:
-        return _no("Its distribution is 'unavailable' now: messages are not routed")
+        return _no(UNAVAILABLE, "Its distribution is 'unavailable' now: messages are not routed")
     if record["consumerCount"] or record["remotes"]:
         return _taken(record)
     fallback = by_phase.get(FALLBACK_PHASE)
@@ -268,20 +276,23 @@ def _verdict(
         verdict = _taken(fallback)
         verdict["findings"].insert(0, "It has no consumer: messages go to its fallback consumers")
         return verdict
-    return _no(*_unused(records, setting))
+    return _unused(records, setting)
 
 
-def _unused(records: list[dict[str, Any]], setting: Setting | None) -> list[str]:
+def _unused(records: list[dict[str, Any]], setting: Setting | None) -> dict[str, Any]:
     """Why an address without consumers at its ingress phase is not reachable."""
     phase = 0 if setting is None else setting.ingress_phase
     others = [record for record in records if record["consumerCount"] and record["phase"] != FALLBACK_PHASE]
     if not any(record["consumerCount"] or record["producerCount"] for record in records):
-        return ["Not in use: no consumer, no producer. A producer may attach; it gets credit when a consumer attaches"]
+        text = "Not in use: no consumer, no producer. A producer may attach; it gets credit when a consumer attaches"
+        return _no("not in use", text)
     if others:
         phases = ", ".join(record["phase"] for record in others)
-        return [f"Messages enter at phase {phase}, which has no consumers; there are consumers at phase {phases}"]
+        text = f"Messages enter at phase {phase}, which has no consumers; there are consumers at phase {phases}"
+        return _no(f"no consumer at phase {phase}", text)
     producers = sum(record["producerCount"] for record in records)
-    return [f"No consumer: its producers ({producers}) get no credit; messages sent on anonymous links are released"]
+    text = f"No consumer: its producers ({producers}) get no credit; messages sent on anonymous links are released"
+    return _no("no consumer", text)
 
 
 def _taken(record: dict[str, Any]) -> dict[str, Any]:
@@ -292,8 +303,10 @@ def _taken(record: dict[str, Any]) -> dict[str, Any]:
     if not record["consumerCount"]:
         return beyond
     here = _consumed(record)
-    reachable = here["reachable"] or beyond["reachable"]
-    return {"reachable": reachable, "findings": here["findings"] + beyond["findings"]}
+    findings = here["findings"] + beyond["findings"]
+    if here["reachable"]:
+        return {**here, "findings": findings}
+    return {**beyond, "verdict": f"{here['verdict']}; {beyond['verdict']}", "findings": findings}
 
 
 def _beyond(record: dict[str, Any]) -> dict[str, Any]:
@@ -310,7 +323,9 @@ def _beyond(record: dict[str, Any]) -> dict[str, Any]:
     routers = "another router" if count == 1 else f"{count} other routers"
     text = f"Consumers at {routers}: {', '.join(ways)}{more}"
     reachable = any(remote["nextHop"] is not None for remote in record["remotes"])
-    return _yes(text) if reachable else _no(f"No path to its consumers. {text}")
+    if not reachable:
+        return _no("no path to its consumers", f"No path to its consumers. {text}")
+    return {**_yes(text), "verdict": f"reachable at {routers}"}
 
 
 def _consumed(record: dict[str, Any]) -> dict[str, Any]:
@@ -319,15 +334,22 @@ def _consumed(record: dict[str, Any]) -> dict[str, Any]:
     waits = record["longestWithoutCreditSeconds"]
     consumers = "1 consumer" if count == 1 else f"{count} consumers"
     if not able:
-        return _no(f"No credit: {consumers}, none grants credit, the longest for {waits:.0f} s")
+        verdict = f"no credit: {consumers} {'withholds' if count == 1 else 'withhold'} it"
+        return _no(verdict, f"No credit: {consumers}, none grants credit, the longest for {waits:.0f} s")
     if able < count:
-        return _yes(f"{able} of {consumers} grant credit; the longest without any: {waits:.0f} s")
-    return _yes(f"{consumers} with credit")
+        taken = _yes(f"{able} of {consumers} grant credit; the longest without any: {waits:.0f} s")
+    else:
+        taken = _yes(f"{consumers} with credit")
+    if stuck := record["deliveriesStuck"]:
+        deliveries = "1 delivery is" if stuck == 1 else f"{stuck} deliveries are"
+        taken["verdict"] = f"{deliveries} stuck"
+        taken["findings"].append(f"{deliveries} stuck: consumers have them, or are to get them, and do not settle them")
+    return taken
 
 
 def _yes(*findings: str) -> dict[str, Any]:
-    return {"reachable": True, "findings": list(findings)}
+    return {"reachable": True, "verdict": "reachable", "findings": list(findings)}
 
 
-def _no(*findings: str) -> dict[str, Any]:
-    return {"reachable": False, "findings": list(findings)}
+def _no(verdict: str, finding: str) -> dict[str, Any]:
+    return {"reachable": False, "verdict": verdict, "findings": [finding]}

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loadtests.console_rows import CONSOLE, links_shown, simulated, topology_frames
+from loadtests.console_rows import links_shown, simulated, topology_frames
+from loadtests.overviews import CONSOLE, Overviews, need_websocket
+from loadtests.processes import MeasureError
+from tests.console.scene import WEB, web
+from tests.system.router import Router, listener, poll
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console-large")]
 
@@ -33,3 +38,22 @@ def test_table_of_10000_links(page: Any, address: str) -> None:
     """What is out of sight has no elements."""
     links_shown(page, address)
     assert 10 < page.locator(".row").count() < 100
+
+
+def test_overviews_without_a_browser(tmp_path: Path) -> None:
+    """What the benchmark has fifty of: they connect, know the network, and get answers again and again."""
+    try:
+        need_websocket()
+    except MeasureError as error:
+        pytest.skip(str(error))
+    router = Router(tmp_path, [listener(), web()])
+    router.start()
+    answers: list[int] = []
+
+    def asked() -> bool:
+        answers.append(both.report()["answers"])
+        return sum(answers) > 30
+
+    with Overviews(router.ports[WEB], 2) as both:
+        poll(asked, "both have asked for all that the overview shows more than once", 60)
+    router.stop()

@@ -42,7 +42,7 @@ def test_overview(page: Any, scene: Scene) -> None:
     finding.wait_for(timeout=60_000)
     finding.click()
     page.get_by_role("heading", name="Explain an address").wait_for()
-    page.get_by_text("none grants credit").first.wait_for()
+    page.get_by_text("A message sent now is not taken: no credit: 1 consumer withholds it").wait_for()
 
 
 def test_addresses(page: Any, scene: Scene) -> None:
@@ -66,6 +66,22 @@ def test_explain_follows_the_path(page: Any, scene: Scene) -> None:
     for name in ("North", "South", "West"):
         page.get_by_role("region", name=f"Router {name}").wait_for()
     page.get_by_role("region", name="Router West").get_by_role("link", name="billing-1").wait_for()
+
+
+def test_explain_shows_the_address_of_its_link(page: Any, scene: Scene) -> None:
+    """Also where the page was about another one before."""
+    go(page, scene, "explain?address=invoices")
+    page.get_by_text("A message sent now is taken at West").wait_for()
+    go(page, scene, "explain?address=letters")
+    page.get_by_text("A message sent now waits").wait_for()
+    assert page.get_by_label("Address", exact=True).input_value() == "letters"
+
+
+def test_stuck_messages_count_once(page: Any, scene: Scene) -> None:
+    """Each router on their way counts them, too."""
+    go(page, scene, "overview")
+    tile = page.locator(".tile", has_text="Stuck messages")
+    tile.filter(has_text=re.compile(r"messages250$")).wait_for(timeout=60_000)
 
 
 def test_links(page: Any, scene: Scene) -> None:
@@ -252,8 +268,15 @@ def test_a_router_fails_and_is_seen(page: Any, scene: Scene) -> None:
     row(page, "Routers", "West").wait_for()
     west: Router = scene.routers["West"]
     west.kill()
-    page.get_by_role("link", name="Router West has vanished").wait_for(timeout=60_000)
+    vanished = page.get_by_role("link", name="Router West has vanished")
+    vanished.wait_for(timeout=60_000)
     row(page, "Routers", "West").wait_for(state="detached")
+    vanished.click()
+    page.get_by_text(re.compile(r"2 routers, 1 edge router, .*, 1 gone")).wait_for()
+    page.get_by_label("Find").fill("West")
+    page.keyboard.press("Enter")
+    page.get_by_role("complementary", name="West").get_by_text("It was last seen").wait_for()
+    go(page, scene, "overview")
     west.start()
     row(page, "Routers", "West").wait_for(timeout=60_000)
     page.get_by_role("link", name="Router West has vanished").wait_for(state="detached", timeout=60_000)

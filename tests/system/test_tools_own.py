@@ -47,7 +47,8 @@ def test_explain_why_not(router: Router, connect: Connect, fresh: Fresh) -> None
     connect().receiver(address, 0)
     done = run("explain", router.port, address)
     assert done.code == UNREACHABLE
-    assert re.search(r"NOT reachable\n  No credit: 1 consumer, none grants credit, the longest for \d+ s\n", done.out)
+    finding = r"No credit: 1 consumer, none grants credit, the longest for \d+ s"
+    assert re.search(rf": no credit: 1 consumer withholds it\n  {finding}\n", done.out)
     done = run("explain", router.port, "unavailable/x")
     assert done.code == UNREACHABLE
     assert "are refused with amqp:not-found" in done.out

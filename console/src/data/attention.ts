@@ -18,7 +18,7 @@ export interface Watched {
     connectors: Row[];
     profiles: Row[];
     autoLinks: Row[];
-    policy: Row;
+    vhosts: Row[];
     links: Row[];
 }
 
@@ -58,7 +58,7 @@ function ofRouter(router: string, watched: Watched, denials: Map<string, number>
         ...connectors(router, watched.connectors),
         ...certificates(router, watched.profiles),
         ...autoLinks(router, watched.autoLinks),
-        ...refusals(router, watched.policy, denials),
+        ...refusals(router, watched.vhosts, denials),
         ...lost(router, watched.router),
     ];
 }
@@ -119,7 +119,7 @@ function connectors(router: string, rows: Row[]): Finding[] {
     return rows.filter((row) => row["connectionStatus"] && row["connectionStatus"] !== "SUCCESS").map((row) => ({
         weight: row["connectionStatus"] === "FAILED" ? 3 : 2, router, href: `#/entities/connector?${at(router)}`,
         title: `${router} is not connected to ${text(row["host"])}:${text(row["port"])}`,
-        text: `Connector ${text(row["name"])} (${text(row["role"])}): ${text(row["connectionMsg"]) || "it is connecting"}`,
+        text: `Connector ${text(row["name"])} (${text(row["role"])}): ${reason(row)}`,
     }));
 }
 
@@ -144,17 +144,41 @@ function autoLinks(router: string, rows: Row[]): Finding[] {
     }));
 }
 
-function refusals(router: string, policy: Row, denials: Map<string, number>): Finding[] {
-    const total = number(policy["totalDenials"]);
+const REFUSED = ["connectionsDenied", "sessionDenied", "senderDenied", "receiverDenied", "maxMessageSizeDenied"];
+
+/** By vhosts: the policy's own counters have no connections that a vhost refused. */
+function refusals(router: string, vhosts: Row[], denials: Map<string, number>): Finding[] {
+    const sum = (row: Row, names: string[]): number => names.reduce((all, name) => all + number(row[name]), 0);
+    const refusing = vhosts.filter((row) => sum(row, REFUSED) > 0).sort((one, other) => sum(other, REFUSED) - sum(one, REFUSED));
+    const total = refusing.reduce((all, row) => all + sum(row, REFUSED), 0);
     const before = denials.get(router);
     if (before === undefined || before > total) denials.set(router, total);
     if (total === 0) return [];
     const now = total - (before ?? total);
+    const each = refusing.map((row) => {
+        const parts = [
+            [sum(row, ["connectionsDenied"]), "connection"], [sum(row, ["sessionDenied"]), "session"],
+            [sum(row, ["senderDenied", "receiverDenied"]), "link"], [sum(row, ["maxMessageSizeDenied"]), "message"],
+        ] as const;
+        return `vhost ${text(row["hostname"])} ${parts.filter(([value]) => value > 0).map(([value, what]) => plural(value, what)).join(", ")}`;
+    });
     return [{
         weight: now > 0 ? 2.5 : 1, router, href: `#/vhosts?${at(router)}`,
         title: now > 0 ? `${router} refuses clients: ${count(now)} since this page was opened` : `${router} has refused clients`,
-        text: `By policy, since its start: ${plural(number(policy["connectionsDenied"]), "connection")}, ${plural(number(policy["linksDenied"]), "link")}.`,
+        text: `By policy, since its start: ${some(each)}. The log says whom, and why.`,
     }];
+}
+
+/** Why a connector does not connect, without what the title has. */
+function reason(row: Row): string {
+    const message = text(row["connectionMsg"]).replace(/^\[C\d+\] Connection to \S+ failed: /, "").replace(/^proton:io /, "");
+    return message.replace(/ - disconnected \S+$/, "") || "it is connecting";
+}
+
+/** Messages that are stuck, each counted once: where its producer is. Routers on its way count it, too. */
+export function stuckMessages(all: Watched[]): number {
+    const links = all.flatMap((each) => each.links).filter((link) => link["linkDir"] === "in" && link["linkType"] === "endpoint");
+    return links.reduce((sum, link) => sum + number(link["deliveriesStuck"]), 0);
 }
 
 function lost(router: string, row: Row): Finding[] {

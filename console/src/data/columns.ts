@@ -14,6 +14,9 @@ export const LINK_COLUMNS_OF_ATTENTION = [
     "identity", "linkDir", "linkType", "owningAddr", "connectionId", "zeroCreditSeconds", "undeliveredCount",
     "unsettledCount", "deliveriesStuck",
 ];
+export const VHOST_COLUMNS_OF_ATTENTION = [
+    "hostname", "connectionsDenied", "sessionDenied", "senderDenied", "receiverDenied", "maxMessageSizeDenied",
+];
 export const ADDRESS_COLUMNS = [
     "name", "distribution", "inProcess", "subscriberCount", "remoteCount", "containerCount", "deliveriesIngress",
     "deliveriesEgress", "deliveriesTransit", "deliveriesToContainer", "deliveriesFromContainer", "priority",

@@ -15,6 +15,8 @@ export interface Node {
     connections: { router: string; row: Row }[];
     rate: number;
     silent: boolean;
+    /** It was there a while ago. */
+    gone: boolean;
 }
 
 export interface Edge {
@@ -29,7 +31,7 @@ export interface Edge {
 
 export interface Graph { nodes: Map<string, Node>; edges: Map<string, Edge> }
 
-export interface RouterData { id: string; kind: "router" | "edge"; connections: Table | undefined; silent: boolean }
+export interface RouterData { id: string; kind: "router" | "edge"; connections: Table | undefined; silent: boolean; gone?: boolean }
 
 /** What clients of one kind have in common: their container id without the part that tells them apart. */
 export function groupName(row: Row): string {
@@ -49,7 +51,7 @@ export function groupName(row: Row): string {
 export function build(routers: RouterData[], nodes: Row[]): Graph {
     const graph: Graph = { nodes: new Map(), edges: new Map() };
     for (const router of routers) {
-        node(graph, router.id, router.kind, router.id, null).silent = router.silent;
+        Object.assign(node(graph, router.id, router.kind, router.id, null), { silent: router.silent, gone: router.gone === true });
     }
     // linkState has the neighbours of each router, also of those that have not answered yet.
     for (const row of nodes) {
@@ -100,7 +102,7 @@ function add(graph: Graph, router: RouterData, row: Row, table: Table, told: Set
 function node(graph: Graph, id: string, kind: Kind, label: string, at: string | null): Node {
     let found = graph.nodes.get(id);
     if (found === undefined) {
-        found = { id, kind, label, at, connections: [], rate: 0, silent: false };
+        found = { id, kind, label, at, connections: [], rate: 0, silent: false, gone: false };
         graph.nodes.set(id, found);
     }
     return found;

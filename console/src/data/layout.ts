@@ -17,6 +17,7 @@ export class Layout {
     private moving: string[] = [];
     private neighbours = new Map<string, string[]>();
     private round = ROUNDS;
+    private readonly free = new Map<string, number>(); // directions, until somebody moves
 
     constructor(kept: Record<string, [number, number]> = {}) {
         for (const [id, [x, y]] of Object.entries(kept)) {
@@ -26,6 +27,7 @@ export class Layout {
 
     /** Take the graph as it is now. */
     take(graph: Graph): void {
+        this.free.clear();
         const main = [...graph.nodes.values()].filter((node) => node.kind !== "clients").sort(byId);
         this.neighbours = new Map(main.map((node) => [node.id, []]));
         for (const { from, to } of graph.edges.values()) {
@@ -94,6 +96,7 @@ export class Layout {
 
     /** One round: neighbours attract, all others repel; nobody moves further than `most`. */
     private step(most: number): void {
+        this.free.clear();
         const all = [...this.neighbours.keys()];
         const moved = this.moving.map((id) => {
             const at = this.places.get(id)!;
@@ -147,12 +150,32 @@ export class Layout {
         let slot = 0;
         for (const [key, id] of slots ?? []) if (id === node.id) slot = key;
         const ring = Math.floor(slot / 8);
-        const angle = (slot % 8) / 8 * 2 * Math.PI + ring * 0.39 + hash(node.at!) % 7;
+        // To both sides of the free direction in turn, so that lines to neighbours are covered last.
+        const turn = Math.ceil(slot % 8 / 2) * (slot % 2 ? 1 : -1);
+        const angle = this.freeDirection(node.at!) + turn / 8 * 2 * Math.PI + ring * 0.39;
         const radius = RING + ring * 34;
         return { x: centre.x + radius * Math.cos(angle), y: centre.y + radius * Math.sin(angle) };
     }
 
+    /** The middle of the widest gap between the lines to a router's neighbours. */
+    private freeDirection(id: string): number {
+        let found = this.free.get(id);
+        if (found !== undefined) return found;
+        const at = this.places.get(id) ?? { x: 0, y: 0 };
+        const lines = (this.neighbours.get(id) ?? []).map((other) => this.places.get(other)).filter((place) => place !== undefined)
+            .map((place) => Math.atan2(place.y - at.y, place.x - at.x)).sort((one, other) => one - other);
+        found = hash(id) % 7;
+        let widest = 0;
+        for (const [index, line] of lines.entries()) {
+            const gap = index + 1 < lines.length ? lines[index + 1]! - line : lines[0]! + 2 * Math.PI - line;
+            if (gap > widest + 1e-6) [widest, found] = [gap, line + gap / 2];
+        }
+        this.free.set(id, found);
+        return found;
+    }
+
     move(id: string, place: Place): void {
+        this.free.clear();
         this.places.set(id, place);
         this.loose.delete(id);
         this.moving = this.moving.filter((each) => each !== id);

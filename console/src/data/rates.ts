@@ -5,6 +5,8 @@ export interface Table {
     rows: Row[];
     /** Events a second of a counter; null: not known yet. */
     rate(row: Row, column: string): number | null;
+    /** What was added to a list of counts since the sample before; null: not known yet. */
+    added(row: Row, column: string): number[] | null;
     at: number;
 }
 
@@ -36,6 +38,13 @@ export class Rates {
         return {
             rows,
             at,
+            added(row, column) {
+                const now = row[column];
+                const then = before?.get(key(row))?.[column];
+                if (!Array.isArray(now) || !Array.isArray(then)) return null;
+                const counts = now.map((count, index) => Number(count) - Number(then[index] ?? 0));
+                return counts.some((count) => count < 0) ? null : counts;
+            },
             rate(row, column) {
                 const now = row[column];
                 if (before === null || typeof now !== "number") return null;

@@ -5,8 +5,8 @@ import { rate } from "../data/format.ts";
 import { number, text } from "../data/management.ts";
 import type { Row } from "../data/management.ts";
 import { Full } from "../ui/full.tsx";
-import { useApp, useRoute } from "../ui/hooks.ts";
-import { amend, link } from "../ui/route.ts";
+import { useApp } from "../ui/hooks.ts";
+import { link } from "../ui/route.ts";
 import { Rows, perSecond } from "../ui/rows.tsx";
 import type { Item } from "../ui/rows.tsx";
 import type { Column } from "../ui/table.tsx";
@@ -31,19 +31,12 @@ const ofPeople = (row: Row): boolean => !isInternal(key(row));
 
 export function Addresses(): JSX.Element {
     const app = useApp();
-    const all = useRoute().query.get("all") === "yes";
     return (
         <Rows
             title="Addresses" about="Where messages go, and how many."
             source={(target) => app.table(target, "router.address", ADDRESS_COLUMNS, false, "name")} keyOf="name"
             columns={COLUMNS} sort="-in" empty="No address is in use: nobody sends or receives."
-            {...(all ? {} : { wanted: ofPeople })}
-            tools={(
-                <label class="check">
-                    <input type="checkbox" checked={all} onChange={(event) => amend({ all: event.currentTarget.checked ? "yes" : "" })} />
-                    the routers' own, too
-                </label>
-            )}
+            common={ofPeople}
             panelTitle={({ row }) => addressText(key(row))}
             panel={(item) => <Details item={item} />}
         />

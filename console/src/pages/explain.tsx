@@ -2,69 +2,37 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { Source } from "../app.ts";
+import { follow, list, outcome, verdict } from "../data/explain.ts";
+import type { Explained } from "../data/explain.ts";
 import { duration, plural } from "../data/format.ts";
 import { number, text } from "../data/management.ts";
-import type { Management, Row, Target } from "../data/management.ts";
+import type { Row } from "../data/management.ts";
 import { useApp, useFeed, useRoute, useScope } from "../ui/hooks.ts";
 import { Badge, Head, ScopeChoice, Trouble } from "../ui/parts.tsx";
 import { amend, link } from "../ui/route.ts";
 
-const FOLLOWED = 10; // routers with consumers whose path is followed
-
-export interface Explained { answers: Map<string, Row>; errors: Map<string, string>; ways: string[][] }
-
-const list = (value: unknown): Row[] => (Array.isArray(value) ? value as Row[] : []);
-
-/** Ask the router, then those on the paths to its consumers. */
-export async function follow(management: Management, address: string, first: Target, others: (id: string) => Target): Promise<Explained> {
-    const answers = new Map<string, Row>();
-    const errors = new Map<string, string>();
-    const ask = async (target: Target): Promise<Row> => {
-        const answer = (await management.call(target, "EXPLAIN", { address })) as Row;
-        answers.set(text(answer["router"]), answer);
-        return answer;
-    };
-    const own = await ask(first);
-    const hops = (answer: Row | undefined): Map<string, string> => new Map(
-        list(answer?.["records"]).flatMap((record) => list(record["remotes"])).filter((remote) => remote["nextHop"])
-            .map((remote) => [text(remote["router"]), text(remote["nextHop"])]),
-    );
-    const ways: string[][] = [];
-    for (const goal of [...hops(own).keys()].slice(0, FOLLOWED)) {
-        const way = [text(own["router"])];
-        while (way.at(-1) !== goal) {
-            const next = hops(answers.get(way.at(-1)!)).get(goal);
-            if (next === undefined || way.includes(next)) break;
-            way.push(next);
-            if (!answers.has(next) && !errors.has(next)) {
-                try {
-                    await ask(others(next));
-                } catch (error) {
-                    errors.set(next, (error as Error).message);
-                }
-            }
-        }
-        ways.push(way);
-    }
-    return { answers, errors, ways };
-}
-
 export function Explain(): JSX.Element {
     const { query } = useRoute();
     const address = query.get("address") ?? "";
-    const [wanted, setWanted] = useState(address);
     return (
         <>
             <Head title="Explain an address" about="What happens to messages to it, and why."><ScopeChoice all={false} /></Head>
-            <form class="ask" onSubmit={(event) => { event.preventDefault(); amend({ address: wanted }); }}>
-                <input
-                    class="filter" aria-label="Address" placeholder="Address, as a client writes it" value={wanted}
-                    onInput={(event) => setWanted(event.currentTarget.value)}
-                />
-                <button type="submit" class="primary">Explain</button>
-            </form>
-            {address && <Answers key={address} address={address} />}
+            <Ask key={address} address={address} />
+            {address && <Answers key={`answers of ${address}`} address={address} />}
         </>
+    );
+}
+
+function Ask({ address }: { address: string }): JSX.Element {
+    const [wanted, setWanted] = useState(address);
+    return (
+        <form class="ask" onSubmit={(event) => { event.preventDefault(); amend({ address: wanted }); }}>
+            <input
+                class="filter" aria-label="Address" placeholder="Address, as a client writes it" value={wanted}
+                onInput={(event) => setWanted(event.currentTarget.value)}
+            />
+            <button type="submit" class="primary">Explain</button>
+        </form>
     );
 }
 
@@ -82,6 +50,7 @@ function Answers({ address }: { address: string }): JSX.Element {
     return (
         <>
             <Trouble error={feed.error} />
+            <p class={`outcome ${outcome(found).kind}`} role="status">{outcome(found).words}</p>
             {found.ways.map((way) => (
                 <p class="way" key={way.join()}>
                     {way.map((router, index) => <>{index > 0 && <span aria-label="to"> → </span>}<a href={link("topology", { path: address, select: router })}>{router}</a></>)}
@@ -95,10 +64,11 @@ function Answers({ address }: { address: string }): JSX.Element {
 
 function Router({ answer }: { answer: Row }): JSX.Element {
     const router = text(answer["router"]);
+    const { kind, words } = verdict(answer);
     const setting = answer["setting"] as Row | null;
     return (
         <section class="card" aria-label={`Router ${router}`}>
-            <h2>{router} {answer["reachable"] ? <Badge kind="good">reachable</Badge> : <Badge kind="bad">not reachable</Badge>}</h2>
+            <h2>{router} <Badge kind={kind}>{words}</Badge></h2>
             <ul class="findings">{(answer["findings"] as string[]).map((finding) => <li key={finding}>{finding}</li>)}</ul>
             {setting !== null && (
                 <p class="about">
@@ -130,7 +100,7 @@ function Users({ router, title, all, links }: { router: string; title: string; a
         <div class="scroll">
             <table class="plain">
                 <caption>{title}: {all}{links.length < all ? `, the first ${links.length}` : ""}</caption>
-                <thead><tr><th>Container</th><th>Host</th><th>User</th><th class="number">Credit</th><th class="number">Waiting</th><th class="number">Unsettled</th><th class="number">Deliveries</th><th>No credit for</th></tr></thead>
+                <thead><tr><th>Container</th><th>Host</th><th>User</th><th class="number">Credit</th><th class="number">Waiting</th><th class="number">Unsettled</th><th class="number">Stuck</th><th class="number">Deliveries</th><th>No credit for</th></tr></thead>
                 <tbody>
                     {links.map((each) => (
                         <tr key={text(each["identity"])}>
@@ -140,6 +110,7 @@ function Users({ router, title, all, links }: { router: string; title: string; a
                             <td class="number">{number(each["credit"])}</td>
                             <td class="number">{number(each["undelivered"])}</td>
                             <td class="number">{number(each["unsettled"])}</td>
+                            <td class="number">{number(each["stuck"]) > 0 ? <Badge kind="bad">{number(each["stuck"])}</Badge> : 0}</td>
                             <td class="number">{number(each["deliveries"]).toLocaleString("en-GB")}</td>
                             <td>{typeof each["withoutCreditSeconds"] === "number" ? <Badge kind="warn">{duration(each["withoutCreditSeconds"])}</Badge> : ""}</td>
                         </tr>

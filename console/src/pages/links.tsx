@@ -5,9 +5,9 @@ import { number, text } from "../data/management.ts";
 import type { Row } from "../data/management.ts";
 import { LINK_COLUMNS } from "../data/columns.ts";
 import { Full } from "../ui/full.tsx";
-import { useApp, useRoute } from "../ui/hooks.ts";
+import { useApp } from "../ui/hooks.ts";
 import { Badge } from "../ui/parts.tsx";
-import { amend, link } from "../ui/route.ts";
+import { link } from "../ui/route.ts";
 import { Rows, perSecond } from "../ui/rows.tsx";
 import type { Item } from "../ui/rows.tsx";
 import type { Column } from "../ui/table.tsx";
@@ -20,12 +20,12 @@ function address(row: Row): string {
 
 const COLUMNS: Column<Item>[] = [
     { key: "id", title: "Id", width: 0.5, rank: 3, value: ({ row }) => Number(text(row["identity"])), show: ({ row }) => text(row["identity"]) },
-    { key: "address", title: "Address", width: 2, value: ({ row }) => address(row) },
-    { key: "kind", title: "Kind", width: 1.1, rank: 2, hint: "producer: messages come in; consumer: they go out", value: ({ row }) => kind(row) },
-    { key: "connection", title: "Connection", width: 1.1, rank: 2, value: ({ row }) => text(row["connectionId"]) },
+    { key: "address", title: "Address", width: 1.9, value: ({ row }) => address(row) },
+    { key: "kind", title: "Kind", width: 1.2, rank: 2, hint: "producer: messages come in; consumer: they go out", value: ({ row }) => kind(row) },
+    { key: "connection", title: "Connection", width: 1.15, rank: 2, value: ({ row }) => text(row["connectionId"]) },
     { key: "rate", title: "Rate", value: (item) => perSecond(item, "deliveryCount"), show: (item) => rate(perSecond(item, "deliveryCount")) },
-    { key: "deliveries", title: "Deliveries", rank: 2, value: ({ row }) => number(row["deliveryCount"]) },
-    { key: "unsettled", title: "Unsettled", rank: 3, hint: "sent, and not settled yet", value: ({ row }) => number(row["unsettledCount"]) },
+    { key: "deliveries", title: "Deliveries", width: 1.1, rank: 2, value: ({ row }) => number(row["deliveryCount"]) },
+    { key: "unsettled", title: "Unsettled", width: 1.1, rank: 3, hint: "sent, and not settled yet", value: ({ row }) => number(row["unsettledCount"]) },
     { key: "undelivered", title: "Waiting", rank: 3, hint: "messages that wait for credit", value: ({ row }) => number(row["undeliveredCount"]) },
     { key: "credit", title: "Credit", rank: 3, hint: "messages that may be sent now", value: ({ row }) => number(row["creditAvailable"]) },
     {
@@ -35,8 +35,8 @@ const COLUMNS: Column<Item>[] = [
             return seconds ? seconds > BLOCKED_AFTER ? <Badge kind="warn">{duration(seconds)}</Badge> : duration(seconds) : "";
         },
     },
-    { key: "stuck", title: "Stuck", rank: 3, width: 0.7, hint: "unsettled for long", value: ({ row }) => number(row["deliveriesStuck"]), show: ({ row }) => (number(row["deliveriesStuck"]) ? <Badge kind="bad">{number(row["deliveriesStuck"])}</Badge> : "") },
-    { key: "name", title: "Name", rank: 3, width: 1.5, value: ({ row }) => text(row["linkName"]) },
+    { key: "stuck", title: "Stuck", rank: 3, width: 0.9, hint: "unsettled for long", value: ({ row }) => number(row["deliveriesStuck"]), show: ({ row }) => (number(row["deliveriesStuck"]) ? <Badge kind="bad">{number(row["deliveriesStuck"])}</Badge> : "") },
+    { key: "name", title: "Name", rank: 3, width: 1.1, value: ({ row }) => text(row["linkName"]) },
 ];
 
 function kind(row: Row): string {
@@ -47,23 +47,18 @@ function kind(row: Row): string {
 
 const ofPeople = (row: Row): boolean => {
     const key = text(row["owningAddr"]);
+    // An edge router and its interior router have links without an address between them.
+    if (!key && text(row["linkName"]).startsWith("qdlink.")) return false;
     return row["linkType"] !== "inter-router" && row["linkType"] !== "router-control" && !(key && isInternal(key));
 };
 
 export function Links(): JSX.Element {
     const app = useApp();
-    const all = useRoute().query.get("all") === "yes";
     return (
         <Rows
             title="Links" about="Producers and consumers: what they have moved, and who waits for credit."
             source={(target) => app.table(target, "router.link", LINK_COLUMNS)} columns={COLUMNS} sort="-rate" empty="Nobody has attached a link."
-            {...(all ? {} : { wanted: ofPeople })}
-            tools={(
-                <label class="check">
-                    <input type="checkbox" checked={all} onChange={(event) => amend({ all: event.currentTarget.checked ? "yes" : "" })} />
-                    the routers' own, too
-                </label>
-            )}
+            common={ofPeople}
             panelTitle={({ row }) => `${kind(row)} ${address(row)}`}
             panel={(item) => <Details item={item} />}
         />

@@ -1,6 +1,7 @@
 // The network at a glance: what needs attention, and each router with what passes through it.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
+import { stuckMessages } from "../data/attention.ts";
 import type { Finding } from "../data/attention.ts";
 import { duration, octets, plural, rate } from "../data/format.ts";
 import { number, text } from "../data/management.ts";
@@ -22,7 +23,7 @@ export function Overview(): JSX.Element {
     const network = feed.value;
     const targets = network?.targets ?? [];
     const summaries = useFeeds(targets.map((target) => app.summary(target)));
-    useFeeds(app.watchedTargets(network).map((target) => app.watched(target)));
+    const watched = useFeeds(app.watchedTargets(network).map((target) => app.watched(target))).map((each) => each.value).filter((each) => each !== undefined);
     const findings = app.findings(network);
     const items: Item[] = targets.map((target, index) => {
         const { value, error } = summaries[index]!;
@@ -34,6 +35,7 @@ export function Overview(): JSX.Element {
         return known.length ? known.reduce((one, other) => one + other, 0) : null;
     };
     const total = (column: string): number => items.reduce((all, { row }) => all + number(row[column]), 0);
+    const stuck = total("deliveriesStuck") > 0 ? stuckMessages(watched) : 0;
     return (
         <>
             <Head title="Overview" about={network === undefined ? "" : describe(targets)} />
@@ -44,7 +46,7 @@ export function Overview(): JSX.Element {
                 <Tile title="Connections" value={total("connectionCount").toLocaleString("en-GB")} href={link("connections", { router: "*" })} />
                 <Tile title="Links" value={total("linkCount").toLocaleString("en-GB")} href={link("links", { router: "*" })} />
                 <Tile title="Blocked links" value={total("linksBlocked").toLocaleString("en-GB")} href={link("links", { router: "*", sort: "-blocked" })} bad={total("linksBlocked") > 0} />
-                <Tile title="Stuck deliveries" value={total("deliveriesStuck").toLocaleString("en-GB")} href={link("links", { router: "*", sort: "-stuck" })} bad={total("deliveriesStuck") > 0} />
+                <Tile title="Stuck messages" value={stuck.toLocaleString("en-GB")} href={link("links", { router: "*", sort: "-stuck" })} bad={stuck > 0} />
             </section>
             <Attention findings={findings} ready={network !== undefined} />
             <section class="fill" aria-label="Routers">
@@ -114,5 +116,5 @@ const COLUMNS: Column<Item>[] = [
     { key: "connections", title: "Connections", width: 1.2, rank: 2, value: (item) => number(item.row["connectionCount"]) },
     { key: "links", title: "Links", rank: 2, value: (item) => number(item.row["linkCount"]) },
     { key: "memory", title: "Memory", rank: 3, value: (item) => number(item.row["memoryUsage"]), show: (item) => (item.row["memoryUsage"] ? octets(number(item.row["memoryUsage"])) : "") },
-    { key: "up", title: "Up", rank: 3, value: (item) => number(item.row["uptimeSeconds"]), show: (item) => (item.table ? duration(number(item.row["uptimeSeconds"])) : "") },
+    { key: "up", title: "Up", rank: 3, width: 1.2, value: (item) => number(item.row["uptimeSeconds"]), show: (item) => (item.table ? duration(number(item.row["uptimeSeconds"])) : "") },
 ];

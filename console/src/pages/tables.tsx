@@ -1,7 +1,6 @@
 // Pages that are a plain table of one type: link routes, auto links, vhosts.
 import type { JSX } from "preact";
 import { number, text } from "../data/management.ts";
-import type { Row } from "../data/management.ts";
 import { Full } from "../ui/full.tsx";
 import { useApp } from "../ui/hooks.ts";
 import { Badge } from "../ui/parts.tsx";
@@ -56,25 +55,24 @@ const AUTO_LINKS: Kind = {
     ],
 };
 
+function denied(name: string, title: string, width: number): Column<Item> {
+    return {
+        key: name, title, width, rank: 3, value: ({ row }) => number(row[name]),
+        show: ({ row }) => (number(row[name]) ? <Badge kind="warn">{number(row[name]).toLocaleString("en-GB")}</Badge> : <>0</>),
+    };
+}
+
 const VHOSTS: Kind = {
     type: "vhostStats", entity: "vhost", title: "Vhosts",
     about: "Policy: who was let in, and what was refused.", empty: "No vhost has had connections, or policy is off.",
     columns: [
         { key: "hostname", title: "Vhost", width: 2, value: ({ row }) => text(row["hostname"] ?? row["id"]) },
-        column("connectionsCurrent", "Connections now"), column("connectionsApproved", "Let in", 1, 2),
-        {
-            key: "connectionsDenied", title: "Refused", value: ({ row }) => number(row["connectionsDenied"]),
-            show: ({ row }) => refused(row, "connectionsDenied"),
-        },
-        column("sessionDenied", "Sessions refused", 1.2, 3), column("senderDenied", "Senders refused", 1.2, 3),
-        column("receiverDenied", "Receivers refused", 1.2, 3), column("maxMessageSizeDenied", "Too large", 1, 3),
+        column("connectionsCurrent", "Connected"), column("connectionsApproved", "Let in", 1, 2),
+        { ...denied("connectionsDenied", "Refused", 1), rank: 1 },
+        denied("sessionDenied", "Sessions refused", 1.2), denied("senderDenied", "Senders refused", 1.2),
+        denied("receiverDenied", "Receivers refused", 1.2), denied("maxMessageSizeDenied", "Too large", 1),
     ],
 };
-
-function refused(row: Row, name: string): JSX.Element {
-    const found = number(row[name]);
-    return found ? <Badge kind="warn">{found.toLocaleString("en-GB")}</Badge> : <>0</>;
-}
 
 export const LinkRoutes = (): JSX.Element => <Table kind={LINK_ROUTES} />;
 export const AutoLinks = (): JSX.Element => <Table kind={AUTO_LINKS} />;

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Network, Source } from "../app.ts";
 import { isCounter } from "../data/charts.ts";
-import { plural, rate } from "../data/format.ts";
+import { duration, plural, rate } from "../data/format.ts";
 import { build, pathOf } from "../data/graph.ts";
 import type { Edge, Graph, Node, RouterData } from "../data/graph.ts";
 import { Layout } from "../data/layout.ts";
@@ -115,7 +115,10 @@ function graphOf(network: Network | undefined, tables: (Table | undefined)[], er
         id: target.id, kind: target.kind === "edge" || (target.kind === "own" && network!.mode === "edge") ? "edge" : "router",
         connections: tables[index], silent: errors[index] !== null,
     }));
-    return build(routers, network?.nodes ?? []);
+    const lost = (network?.lost ?? []).map(({ id, kind }): RouterData => ({
+        id, kind: kind === "edge" ? "edge" : "router", connections: undefined, silent: true, gone: true,
+    }));
+    return build([...routers, ...lost], network?.nodes ?? []);
 }
 
 function usePath(address: string, targets: Target[]): Map<string, Row> | undefined {
@@ -140,11 +143,13 @@ function usePath(address: string, targets: Target[]): Map<string, Row> | undefin
 }
 
 function about(graph: Graph): string {
-    const of = (kind: string): number => [...graph.nodes.values()].filter((node) => node.kind === kind).length;
+    const of = (kind: string): number => [...graph.nodes.values()].filter((node) => node.kind === kind && !node.gone).length;
+    const gone = [...graph.nodes.values()].filter((node) => node.gone).length;
     const parts = [plural(of("router"), "router")];
     if (of("edge")) parts.push(plural(of("edge"), "edge router"));
     if (of("broker")) parts.push(plural(of("broker"), "broker"));
     parts.push(plural(of("clients"), "group of clients", "groups of clients"));
+    if (gone) parts.push(`${gone} gone`);
     return parts.join(", ");
 }
 
@@ -171,9 +176,20 @@ function Selected({ graph, selected, network }: { graph: Graph; selected: string
     const node = graph.nodes.get(selected);
     const edge = graph.edges.get(selected);
     const close = (): void => amend({ select: "" });
+    if (node?.gone) return <OfGone node={node} network={network} onClose={close} />;
     if (node !== undefined && (node.kind === "router" || node.kind === "edge")) return <OfRouter key={node.id} node={node} network={network} onClose={close} />;
     if (node !== undefined) return <OfGroup node={node} onClose={close} />;
     return edge === undefined ? null : <OfEdge edge={edge} graph={graph} onClose={close} />;
+}
+
+function OfGone({ node, network, onClose }: { node: Node; network: Network | undefined; onClose: () => void }): JSX.Element {
+    const at = network?.gone.get(node.id);
+    return (
+        <Panel title={node.label} onClose={onClose}>
+            <p><Badge kind="bad">gone</Badge> {at === undefined ? "" : `It was last seen ${duration((Date.now() - at) / 1000)} ago.`}</p>
+            <p>No router of the network has a way to it. It stays in the picture for a quarter of an hour.</p>
+        </Panel>
+    );
 }
 
 function OfRouter({ node, network, onClose }: { node: Node; network: Network | undefined; onClose: () => void }): JSX.Element {

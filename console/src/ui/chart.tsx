@@ -28,6 +28,13 @@ export function write(unit: string, value: number | null | undefined): string {
     return `${short(value)}${unit}`;
 }
 
+/** The values without one before and after them: no line goes there. */
+function lonely(values: ArrayLike<number | null | undefined>): number[] {
+    const found = Array.from(values).flatMap((value, index) => (value === undefined ? [] : [{ value, index }]));
+    const empty = (at: number): boolean => (found[at]?.value ?? null) === null;
+    return found.filter(({ value }, at) => value !== null && empty(at - 1) && empty(at + 1)).map(({ index }) => index);
+}
+
 export function Chart({ title, series, height = 170 }: { title: string; series: Series[]; height?: number }): JSX.Element {
     const box = useRef<HTMLDivElement>(null);
     const plot = useRef<uPlot | null>(null);
@@ -44,7 +51,7 @@ export function Chart({ title, series, height = 170 }: { title: string; series: 
             scales: { x: { time: true, range: (_, first) => { const now = Date.now() / 1000; return [Math.max(now - KEPT_SECONDS, Math.min(first ?? now, now - LEAST_SECONDS)), now]; } }, y: { range: (_, __, most) => [0, most > 0 ? most * 1.1 : 1] } },
             axes: [{ ...axis, space: 80, size: 30, values: (_, splits) => splits.map(clock) }, { ...axis, size: 62, ...(unit === "octets" ? { incrs: POWERS } : {}), values: (_, splits) => splits.map((each) => write(unit, each)) }],
             series: [{}, ...series.map((each, index) => ({
-                label: each.title, stroke: LINES[theme][index % LINES[theme].length]!, width: 1.8, spanGaps: true, points: { show: false },
+                label: each.title, stroke: LINES[theme][index % LINES[theme].length]!, width: 1.8, points: { show: false, size: 4, filter: (plot: uPlot, column: number) => lonely(plot.data[column]!) },
                 dash: index >= LINES[theme].length ? [6, 4] : [],
             }))],
         }, align(series) as uPlot.AlignedData, element);

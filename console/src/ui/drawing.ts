@@ -1,6 +1,7 @@
 // The graph on a canvas: draws it, and turns the pointer and keys into looking around, choosing and moving.
 import { short } from "../data/format.ts";
 import type { Edge, Graph, Node, Path } from "../data/graph.ts";
+import { along, around, settle, Room } from "../data/labels.ts";
 import type { Layout, Place } from "../data/layout.ts";
 
 export interface Chosen { node?: string; edge?: string }
@@ -9,8 +10,15 @@ interface Colours { back: string; face: string; ink: string; dim: string; line: 
 
 const RADIUS = { router: 21, edge: 15, broker: 17, clients: 8 } as const;
 const DETAIL = 0.42; // scale from which clients are drawn one by one
-const LABELS = 0.55; // from which lines have labels
+const LABELS = 0.55; // from which lines have labels, and each router its name, whatever it covers
+const NAME = "600 12px system-ui, sans-serif";
+const RATE = "11.5px system-ui, sans-serif";
+const MARGIN = 4; // px between names and the edge
+const MOST_WIDTHS = 5_000; // of texts that are kept
 const SLICE = 6; // ms of a frame for the layout
+
+/** What a line says. */
+interface Rate { id: string; text: string; from: Place; to: Place; faded: boolean }
 
 export class Drawing {
     graph: Graph = { nodes: new Map(), edges: new Map() };
@@ -22,7 +30,9 @@ export class Drawing {
     /** ms that the last frames took; tests look at it. */
     frames: number[] = [];
 
-    private labels: { text: string; x: number; y: number; faded: boolean }[] = [];
+    private rates: Rate[] = [];
+    private readonly widths = new Map<string, number>();
+    private order: Node[] = []; // in which nodes get their names
     private readonly canvas: HTMLCanvasElement;
     private readonly layout: Layout;
     private colours: Colours;
@@ -67,6 +77,8 @@ export class Drawing {
 
     take(graph: Graph): void {
         this.graph = graph;
+        const last = (node: Node): number => (node.kind === "clients" ? 1 : 0);
+        this.order = [...graph.nodes.values()].sort((one, other) => last(one) - last(other) || (one.id < other.id ? -1 : 1));
         this.layout.take(graph);
         this.improving = true;
         this.redraw();
@@ -153,18 +165,13 @@ export class Drawing {
             if (client && this.scale < DETAIL) continue;
             busy = this.line(pen, edge, from, to, client, time) || busy;
         }
-        for (const node of this.graph.nodes.values()) {
-            const place = at.get(node.id)!;
-            if (!seen(place) || (node.kind === "clients" && this.scale < DETAIL)) continue;
-            this.node(pen, node, place);
+        for (const [id, place] of at) if (!seen(place)) at.delete(id);
+        for (const [id, place] of at) {
+            const node = this.graph.nodes.get(id)!;
+            if (node.kind === "clients" && this.scale < DETAIL) at.delete(id);
+            else this.node(pen, node, place);
         }
-        // Last, so that nothing covers them.
-        for (const { text, x, y, faded } of this.labels) {
-            pen.globalAlpha = faded ? 0.3 : 1;
-            this.label(pen, text, x, y, this.colours.dim);
-        }
-        pen.globalAlpha = 1;
-        this.labels = [];
+        this.texts(pen, at, width);
         this.frames.push(performance.now() - began);
         if (this.frames.length > 120) this.frames.shift();
         if (this.improving || (busy && !this.still.matches && document.visibilityState === "visible")) this.redraw();
@@ -195,7 +202,7 @@ export class Drawing {
             const text = [rate > 0 ? `${short(edge.there)} → ${short(edge.back)} ←` : "", edge.cost !== null && edge.cost !== 1 ? `cost ${edge.cost}` : ""];
             const arrows = from.x <= to.x ? text[0]! : rate > 0 ? `${short(edge.back)} → ${short(edge.there)} ←` : "";
             const words = [arrows, text[1]!].filter(Boolean).join("  ");
-            this.labels.push({ text: words, x: (from.x + to.x) / 2, y: (from.y + to.y) / 2, faded: this.faded(edge.id, true) });
+            if (words) this.rates.push({ id: edge.id, text: words, from, to, faded: this.faded(edge.id, true) });
         }
         pen.globalAlpha = 1;
         return moves;
@@ -217,25 +224,77 @@ export class Drawing {
         }
     }
 
-    private label(pen: CanvasRenderingContext2D, text: string, x: number, y: number, colour: string): void {
-        if (!text) return;
-        pen.font = "11.5px system-ui, sans-serif";
+    /** Names and rates, last, so that nothing covers them. at: the nodes in sight. */
+    private texts(pen: CanvasRenderingContext2D, at: Map<string, Place>, width: number): void {
+        const { colours } = this;
+        const room = new Room();
+        for (const [id, { x, y }] of at) {
+            const radius = this.radius(this.graph.nodes.get(id)!) + 2;
+            room.take({ left: x - radius, top: y - radius, right: x + radius, bottom: y + radius });
+        }
+        for (const node of this.order) {
+            const place = at.get(node.id);
+            const wanted = this.chosen.node === node.id || this.hover.node === node.id;
+            const named = node.kind === "clients" ? this.scale > 0.85 : this.scale > 0.2;
+            if (place === undefined || !(named || wanted)) continue;
+            const text = node.label.length > 26 ? `${node.label.slice(0, 25)}…` : node.label;
+            const wide = this.width(pen, NAME, text);
+            const places = around(place, this.radius(node), wide)
+                .map(({ x, y }) => ({ x: place.x < 0 || place.x > width ? x : within(x, wide / 2 + MARGIN, width), y }));
+            const found = settle(room, places, wide, wanted || (node.kind !== "clients" && this.scale > LABELS));
+            if (found === null) continue;
+            pen.globalAlpha = this.faded(node.id, false) ? 0.3 : 1;
+            this.text(pen, NAME, text, found, node.kind === "clients" ? colours.dim : node.silent ? colours.bad : colours.ink);
+        }
+        for (const { text, from, to, faded } of this.rates.sort((one, other) => (one.id < other.id ? -1 : 1))) {
+            const found = settle(room, along(from, to), this.width(pen, RATE, text), false);
+            pen.globalAlpha = faded ? 0.3 : 1;
+            if (found !== null) this.text(pen, RATE, text, found, colours.dim, this.width(pen, RATE, text));
+        }
+        pen.globalAlpha = 1;
+        this.rates = [];
+    }
+
+    private width(pen: CanvasRenderingContext2D, font: string, text: string): number {
+        const key = font + text;
+        let found = this.widths.get(key);
+        if (found === undefined) {
+            if (this.widths.size >= MOST_WIDTHS) this.widths.clear();
+            pen.font = font;
+            found = pen.measureText(text).width;
+            this.widths.set(key, found);
+        }
+        return found;
+    }
+
+    /** ground: the width of one to write on, where a line passes below the text. */
+    private text(pen: CanvasRenderingContext2D, font: string, text: string, { x, y }: Place, colour: string, ground = 0): void {
+        if (ground) {
+            pen.fillStyle = this.colours.face;
+            pen.fillRect(x - ground / 2 - 3, y - 8, ground + 6, 16);
+        }
+        pen.font = font;
         pen.textAlign = "center";
         pen.textBaseline = "middle";
         pen.lineWidth = 4;
-        pen.strokeStyle = this.colours.back;
+        pen.strokeStyle = this.colours.face;
         pen.strokeText(text, x, y);
         pen.fillStyle = colour;
         pen.fillText(text, x, y);
     }
 
+    private radius(node: Node): number {
+        return RADIUS[node.kind] * Math.min(1.25, Math.max(node.kind === "clients" ? 0.6 : 0.34, this.scale));
+    }
+
     private node(pen: CanvasRenderingContext2D, node: Node, { x, y }: Place): void {
         const { colours } = this;
-        const radius = RADIUS[node.kind] * Math.min(1.25, Math.max(node.kind === "clients" ? 0.6 : 0.34, this.scale));
+        const radius = this.radius(node);
         const chosen = this.chosen.node === node.id;
         pen.globalAlpha = this.faded(node.id, false) ? 0.3 : 1;
         const colour = node.silent ? colours.bad : colours.accent;
-        pen.fillStyle = node.kind === "router" ? colour : colours.face;
+        pen.fillStyle = node.kind === "router" && !node.gone ? colour : colours.face;
+        pen.setLineDash(node.gone ? [5, 4] : []);
         pen.strokeStyle = node.kind === "clients" ? colours.dim : colour;
         pen.lineWidth = chosen ? 4 : 2;
         pen.beginPath();
@@ -244,6 +303,7 @@ export class Drawing {
         else pen.arc(x, y, radius, 0, 7);
         pen.fill();
         pen.stroke();
+        pen.setLineDash([]);
         if (chosen || this.hover.node === node.id) {
             pen.strokeStyle = colours.ink;
             pen.lineWidth = 2;
@@ -258,12 +318,6 @@ export class Drawing {
             pen.textBaseline = "middle";
             pen.fillStyle = colours.ink;
             pen.fillText(count > 999 ? `${Math.round(count / 1000)}k` : String(count), x, y + 0.5);
-        }
-        const named = node.kind === "clients" ? this.scale > 0.85 : this.scale > 0.2 || chosen;
-        if (named || this.hover.node === node.id) {
-            const label = node.label.length > 26 ? `${node.label.slice(0, 25)}…` : node.label;
-            pen.font = "600 12px system-ui, sans-serif";
-            this.label(pen, label, x, y + radius + 13, node.kind === "clients" ? colours.dim : node.silent ? colours.bad : colours.ink);
         }
         pen.globalAlpha = 1;
     }
@@ -349,6 +403,11 @@ export class Drawing {
         event.preventDefault();
         this.redraw();
     }
+}
+
+/** A middle that keeps `half` from both edges. */
+function within(x: number, half: number, width: number): number {
+    return width < 2 * half ? x : Math.max(half, Math.min(width - half, x));
 }
 
 function distanceTo(from: Place, to: Place, x: number, y: number): number {

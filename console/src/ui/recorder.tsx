@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks";
 import type { Source } from "../app.ts";
 import { ROUTER_CHARTS, WORKER_CHARTS, isCounter, keyOf, label, readCharted, unitOf } from "../data/charts.ts";
 import type { Charted } from "../data/charts.ts";
+import { quantile } from "../data/latency.ts";
 import { addressOf, longName, text } from "../data/management.ts";
 import type { Row } from "../data/management.ts";
 import type { Feed } from "../data/poller.ts";
@@ -52,13 +53,20 @@ export function Recorder(): null {
     return null;
 }
 
-function record(app: App, router: string, feed: Feed<Table> | undefined, type: string, charts: { name: string }[], now: number): void {
+/** null: nothing was settled since the look before; undefined: there was none. */
+function latency(table: Table, row: Row, share: number): number | null | undefined {
+    const counts = table.added(row, "latencyHistogram");
+    return counts === null ? undefined : quantile(counts, share);
+}
+
+function record(app: App, router: string, feed: Feed<Table> | undefined, type: string, charts: { name: string; share?: number }[], now: number): void {
     if (feed?.value === undefined || feed.error !== null || performance.now() - feed.at > 1000) return;
     for (const row of feed.value.rows) {
         const identity = type === "worker" ? text(row["worker"]) : "";
-        for (const { name } of charts) {
-            const value = isCounter(name) ? feed.value.rate(row, name) : row[name];
-            if (typeof value !== "number") continue;
+        for (const { name, share } of charts) {
+            const value = share !== undefined ? latency(feed.value, row, share) : isCounter(name) ? feed.value.rate(row, name) : row[name];
+            // No delivery within the interval: a gap in a chart of latency.
+            if (typeof value !== "number" && !(share !== undefined && value === null)) continue;
             const title = type === "worker" ? `worker ${identity}` : router;
             app.history.add(keyOf({ router, type, identity, name }), title, unitOf(name), now, value);
         }

@@ -23,7 +23,8 @@ interface Props {
     empty: string;
     /** Rows to show. */
     wanted?: (row: Row) => boolean;
-    tools?: ComponentChildren;
+    /** Of these, those that most people look for; the routers' own are shown when somebody asks for them. */
+    common?: (row: Row) => boolean;
     actions?: ComponentChildren;
     panelTitle: (item: Item) => string;
     panel: (item: Item) => ComponentChildren;
@@ -31,10 +32,13 @@ interface Props {
 
 export const perSecond = (item: Item, column: string): number | null => item.table.rate(item.row, column);
 
-export function Rows({ keyOf = "identity", wanted, ...props }: Props): JSX.Element {
+export function Rows({ keyOf = "identity", common, ...props }: Props): JSX.Element {
     const { targets, chosen } = useScope();
     const feeds = useFeeds(targets.map(props.source));
-    const selected = useRoute().query.get("select") ?? "";
+    const { query } = useRoute();
+    const selected = query.get("select") ?? "";
+    const all = query.get("all") === "yes";
+    const wanted = common === undefined || all ? props.wanted : common;
     const id = (item: Item): string => `${item.target.id}/${text(item.row[keyOf])}`;
     const tables = feeds.map((feed) => feed.value);
     const items = useMemo(() => targets.flatMap((target, index) => {
@@ -54,7 +58,7 @@ export function Rows({ keyOf = "identity", wanted, ...props }: Props): JSX.Eleme
                 <Trouble error={errors.join("; ")} />
                 <DataTable
                     name={props.title} columns={columns} items={items} id={id} sort={props.sort} loading={tables.some((each) => each === undefined) && !errors.length}
-                    empty={props.empty} selected={found === undefined ? "" : id(found)} tools={props.tools}
+                    empty={props.empty} selected={found === undefined ? "" : id(found)} tools={common !== undefined && <Own all={all} />}
                     onSelect={(item) => amend({ select: selected === id(item) ? "" : id(item) })}
                 />
             </div>
@@ -62,5 +66,14 @@ export function Rows({ keyOf = "identity", wanted, ...props }: Props): JSX.Eleme
                 <Panel key={id(found)} title={props.panelTitle(found)} onClose={() => amend({ select: "" })}>{props.panel(found)}</Panel>
             )}
         </div>
+    );
+}
+
+function Own({ all }: { all: boolean }): JSX.Element {
+    return (
+        <label class="check">
+            <input type="checkbox" checked={all} onChange={(event) => amend({ all: event.currentTarget.checked ? "yes" : "" })} />
+            the routers' own, too
+        </label>
     );
 }

@@ -32,7 +32,7 @@ def ago(seconds):
 def test_nobody(desk):
     body = explain(desk, "amqp://h/nobody.here")
     assert (body["address"], body["class"], body["name"]) == ("amqp://h/nobody.here", "mobile", "nobody.here")
-    assert (body["reachable"], body["records"]) == (False, [])
+    assert (body["reachable"], body["verdict"], body["records"]) == (False, "not in use", [])
     assert body["findings"] == [
         "Not in use: no consumer, no producer. A producer may attach; it gets credit when a consumer attaches"
     ]
@@ -54,7 +54,7 @@ def test_consumers_and_producers(desk):
     desk.link(here, "in", "closest/q", credit=250, capacity=250)
     desk.link(here, "out", "closest/other", credit=1)
     body = explain(desk, "closest/q")
-    assert (body["reachable"], body["findings"]) == (True, ["1 consumer with credit"])
+    assert (body["reachable"], body["verdict"], body["findings"]) == (True, "reachable", ["1 consumer with credit"])
     (found,) = body["records"]
     assert (found["key"], found["phase"], found["treatment"], found["priority"]) == ("M0closest/q", "0", "closest", 7)
     assert (found["consumerCount"], found["producerCount"]) == (1, 1)
@@ -73,7 +73,7 @@ def test_no_credit(desk):
     desk.link(connection, "out", "q", blocked_since=ago(30))
     desk.link(connection, "out", "q", blocked_since=ago(100))
     body = explain(desk, "q")
-    assert not body["reachable"]
+    assert (body["reachable"], body["verdict"]) == (False, "no credit: 2 consumers withhold it")
     assert body["findings"] == ["No credit: 2 consumers, none grants credit, the longest for 100 s"]
     assert 100 <= body["records"][0]["longestWithoutCreditSeconds"] < 130
     assert 30 <= body["records"][0]["consumers"][0]["withoutCreditSeconds"] < 60
@@ -83,10 +83,20 @@ def test_no_credit(desk):
     assert body["findings"] == ["1 of 3 consumers grant credit; the longest without any: 100 s"]
 
 
+def test_stuck(desk):
+    connection = desk.connection()
+    desk.link(connection, "out", "q", credit=5, stuck=2)
+    desk.link(connection, "out", "q", credit=5, stuck=1)
+    body = explain(desk, "q")
+    assert (body["reachable"], body["verdict"]) == (True, "3 deliveries are stuck")
+    assert body["findings"][-1].startswith("3 deliveries are stuck: consumers have them")
+    assert body["records"][0]["deliveriesStuck"] == 3
+
+
 def test_producers_only(desk):
     desk.link(desk.connection(), "in", "q")
     body = explain(desk, "q")
-    assert not body["reachable"]
+    assert (body["reachable"], body["verdict"]) == (False, "no consumer")
     assert body["findings"] == [
         "No consumer: its producers (1) get no credit; messages sent on anonymous links are released"
     ]
@@ -98,7 +108,7 @@ def test_consumers_at_another_phase(desk):
     desk.link(connection, "out", "way.x", credit=1)
     body = explain(desk, "way.x")
     assert (body["setting"]["ingressPhase"], body["setting"]["egressPhase"]) == (0, 1)
-    assert not body["reachable"]
+    assert (body["reachable"], body["verdict"]) == (False, "no consumer at phase 0")
     assert body["findings"] == ["Messages enter at phase 0, which has no consumers; there are consumers at phase 1"]
     assert {each["key"]: each["consumerCount"] for each in body["records"]} == {"M0way.x": 0, "M1way.x": 1}
 

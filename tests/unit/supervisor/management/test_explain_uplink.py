@@ -34,13 +34,15 @@ def test_without_an_uplink(desk: Desk) -> None:
     assert not body["reachable"]
     assert body["findings"][-1] == "No uplink: consumers at other routers are not known"
     body = explain(desk, "_topo/0/A/$management")
-    assert not body["reachable"]
+    assert (body["reachable"], body["verdict"]) == (False, "no uplink")
     assert body["findings"] == ["It is at another router, and this edge router has no uplink"]
 
 
 def test_an_address_that_nobody_uses_here(desk: Desk) -> None:
     uplink = with_uplink(desk)
-    assert explain(desk, "a")["findings"][-1] == (
+    body = explain(desk, "a")
+    assert (body["reachable"], body["verdict"]) == (None, "not in use here")
+    assert body["findings"][-1] == (
         "Nobody sends to it here. 'A' would be asked whether it is of a link route; messages on anonymous links that "
         f"have no consumer here go over the uplink to 'A' (connection {uplink.number})"
     )
@@ -54,11 +56,14 @@ def test_what_the_interior_has_said(desk: Desk) -> None:
     desk.core.uplink.lookups.give_up()
     desk.core.take_delta()
     way = f"the uplink to 'A' (connection {uplink.number})"
-    assert explain(desk, "a")["findings"][-1] == f"There is no consumer beyond {way}"
+    body = explain(desk, "a")
+    assert (body["reachable"], body["findings"][-1]) == (False, f"There is no consumer beyond {way}")
     attachment = desk.core.uplink.attachment
     assert attachment is not None
     attachment.proxies.tracked("M0a", reachable=True)
-    assert explain(desk, "a")["findings"][-1] == f"There are consumers beyond {way}"
+    body = explain(desk, "a")
+    assert (body["reachable"], body["findings"][-1]) == (True, f"There are consumers beyond {way}")
+    assert body["verdict"] == "reachable over the uplink"
 
 
 def test_a_scope_that_is_not_the_network(desk: Desk) -> None:
@@ -70,5 +75,7 @@ def test_a_scope_that_is_not_the_network(desk: Desk) -> None:
 def test_what_is_at_another_router(desk: Desk) -> None:
     uplink = with_uplink(desk)
     for address in ("_topo/0/B/$management", "_edge/F/x"):
-        finding = explain(desk, address)["findings"][0]
+        body = explain(desk, address)
+        assert (body["reachable"], body["verdict"]) == (True, "goes over the uplink")
+        finding = body["findings"][0]
         assert finding == f"It is at another router: messages go over the uplink to 'A' (connection {uplink.number})"

@@ -1,0 +1,65 @@
+"""EXPLAIN: what link routes and auto links do to an address; clients cannot see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from router.addressing.address import normalise
+from router.config.entities import AutoLinkConfig
+from supervisor.composition import RouterCore
+from supervisor.linkroutes.local import IN, OUT
+from supervisor.links.auto import State
+from supervisor.management.context import Context
+
+_CLIENTS: Final = {IN: "senders", OUT: "receivers"}
+_ROUTERS: Final = 10  # named in a finding
+
+
+def add_brokers(context: Context, name: str, verdict: dict[str, Any]) -> None:
+    """Add to the verdict about a mobile address what brokers have to do with it."""
+    routed = {direction: _routed(context.core, direction, name) for direction in (IN, OUT)}
+    auto = list(_auto_links(context, name))
+    if routed[IN] is not None and verdict["verdict"] == "not in use":
+        verdict["findings"].clear()  # it says what holds for addresses without link routes
+    for direction, clients in _CLIENTS.items():
+        way = routed[direction]
+        if way is None:
+            continue
+        if way:
+            verdict["findings"].append(f"Links of {clients} go to {way}, by a link route")
+        else:
+            verdict["findings"].append(f"Links of {clients} are refused: no container of its link route is connected")
+    if routed[IN] is not None:
+        verdict |= {"reachable": bool(routed[IN]), "verdict": "link-routed" if routed[IN] else "no container"}
+    verdict["findings"] += auto
+    if auto and not verdict["reachable"] and routed[IN] is None:
+        verdict["verdict"] += "; " + ("an auto link does not work" if len(auto) == 1 else "auto links do not work")
+
+
+def _routed(core: RouterCore, direction: str, name: str) -> str | None:
+    """Where links of a direction go by a link route; empty: no container is there; None: no link route is for them."""
+    local = core.link_routes.match(direction, name)
+    if local is not None and local.containers:
+        return "a container" if local.containers == 1 else f"one of {local.containers} containers"
+    remote = () if core.routers is None else core.routers.link_routes.match(direction, name)
+    if not remote:
+        return None if local is None else ""
+    assert core.routers is not None
+    ids = [core.routers.id_of(index) or "?" for index in remote[:_ROUTERS]]
+    return f"a container at {' or '.join(ids)}" + (" or others" if len(remote) > _ROUTERS else "")
+
+
+def _auto_links(context: Context, name: str) -> Iterator[str]:
+    """Findings about those of the address that are not attached."""
+    for config in context.changes.configuration.auto_links:
+        if normalise(config.address) != name:
+            continue
+        shown = context.core.auto_links.shown(config)
+        if shown.state != State.ACTIVE.value:
+            error = f": {shown.error}" if shown.error else ""
+            yield f"Auto link '{config.name}' ({config.direction}, {_place(config)}) is {shown.state}{error}"
+
+
+def _place(config: AutoLinkConfig) -> str:
+    return f"connection {config.connection}" if config.connection else f"container {config.container_id}"
