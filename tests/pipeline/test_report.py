@@ -8,11 +8,11 @@ from pipeline.jobs.capacity import Capacity
 from pipeline.jobs.imbalance import Imbalance
 from pipeline.jobs.latency import AddressFigures
 from pipeline.jobs.matrix import Matrix
-from pipeline.jobs.rollup import OUTCOMES
 from pipeline.jobs.starvation import Starved
 from pipeline.jobs.timeline import Happening
 from pipeline.report import Findings, page
 from pipeline.report_parts import duration, lines, number
+from pipeline.telemetry.names import OUTCOMES
 
 START = datetime(2026, 3, 1, tzinfo=timezone.utc)  # noqa: UP017
 NASTY = "<script>alert('x')</script>&\""
