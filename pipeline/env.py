@@ -7,10 +7,11 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pipeline.errors import OptionError
+from pipeline.errors import OptionError, PipelineError
 from pipeline.needs import java, require
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ LOCAL = "local[*,4]"
 LOOPBACK = "127.0.0.1"
 #: The module by which Spark finds the data source, where the package is installed.
 FOUND = "pyspark_amqp"
+# What Java says of a write when a disk, a quota or a limit of the process leaves no room.
+FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large")
 SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -67,3 +70,26 @@ def session(
 
         spark.dataSource.register(Amqp)
     return spark
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """What fails in Spark raises PipelineError."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise PipelineError(last_line(error)) from error
+
+
+def last_line(error: Exception) -> str:
+    """Of a failure in Spark what our own code said, or what a full disk means, or else its first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("pipeline.errors.")]
+    if ours:
+        return ours[-1].partition(": ")[2]
+    full = next((each for each in FULL_DISK if each in str(error)), None)
+    if full is not None:
+        return f"{full}, for the checkpoint, the table or Spark's own files. Nothing is lost: start it again with room"
+    return lines[0] if lines else type(error).__name__

@@ -27,3 +27,7 @@ class DataLossError(LandingError):
 
 class PublishError(PipelineError):
     """Messages could not be sent, or were not accepted."""
+
+
+class FileError(PipelineError):
+    """A file of telemetry cannot be read."""

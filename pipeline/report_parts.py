@@ -56,17 +56,21 @@ def tile(label: str, value: str, note: str = "", tone: str = "") -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> str:
-    """A table, which scrolls by itself where the page is narrow. Cells are HTML; numeric: columns of numbers. The last
-    column may be broken into lines if it is of text."""
+    """A table. Where the page is narrow each row is a list, and each cell bears its head. Cells are HTML; numeric:
+    columns of numbers. The last column may be broken into lines if it is of text."""
 
     def kind(at: int) -> str:
         return " class=n" if at in numeric else " class=wrap" if at == len(heads) - 1 else ""
 
-    def cells(row: Sequence[str], tag: str) -> str:
-        return "".join(f"<{tag}{kind(at)}>{each}</{tag}>" for at, each in enumerate(row))
+    def line(row: Sequence[str]) -> str:
+        names = (f' data-head="{escape(head)}"' if head else "" for head in heads)
+        return "".join(
+            f"<td{kind(at)}{name}>{each}</td>" for at, (name, each) in enumerate(zip(names, row, strict=True))
+        )
 
-    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{cells(heads, "th")}</tr></thead><tbody>{body}</tbody></table></div>'
+    head = "".join(f"<th{kind(at)}>{escape(each)}</th>" for at, each in enumerate(heads))
+    body = "".join(f"<tr>{line(row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table class="rows"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def bar(share: float, tone: int = 0) -> str:

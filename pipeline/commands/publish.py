@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from pipeline.commands.query import add_spark_arguments, follow, last_line, pairs, when
+from pipeline.commands.query import add_spark_arguments, follow, pairs, when
 from pipeline.errors import PipelineError
 from pipeline.needs import java, require
 
@@ -43,23 +43,20 @@ def run(options: argparse.Namespace) -> int:
     if options.dead_letter_address:
         sink["deadLetterAddress"] = options.dead_letter_address
     sink |= pairs(options.option, "--option")
-    from pyspark.errors import PySparkException
-
-    from pipeline.env import session
+    from pipeline.env import failures, session
 
     spark = session(
         "sluice pipeline publish", master=options.master, memory=options.memory, conf=pairs(options.conf, "--conf")
     )
     try:
-        table = spark.read.format(options.format).load(options.table)
-        if not options.follow:
-            chosen(table, options).write.format("amqp").mode("append").options(**sink).save()
-            return 0
-        stream = spark.readStream.schema(table.schema).format(options.format).load(options.table)
-        writer = chosen(stream, options).writeStream.format("amqp").options(**sink)
-        return follow(when(writer.option("checkpointLocation", options.checkpoint), options), None)
-    except PySparkException as error:
-        raise PipelineError(last_line(error)) from error
+        with failures():
+            table = spark.read.format(options.format).load(options.table)
+            if not options.follow:
+                chosen(table, options).write.format("amqp").mode("append").options(**sink).save()
+                return 0
+            stream = spark.readStream.schema(table.schema).format(options.format).load(options.table)
+            writer = chosen(stream, options).writeStream.format("amqp").options(**sink)
+            return follow(when(writer.option("checkpointLocation", options.checkpoint), options), None)
     finally:
         spark.stop()
 

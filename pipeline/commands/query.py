@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 HELP = "write what has landed into a Parquet table, exactly once, or show it"
 SHOWN = 20  # rows of --show
 LOOK = 0.5  # seconds between looks at a query
-# What Java says of a write when a disk, a quota or a limit of the process leaves no room.
-FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.segments import Landing
 
     Landing.open(options.path)
-    from pipeline.env import session
+    from pipeline.env import failures, session
 
     source = {"decode": options.decode, "group": options.group, **pairs(options.option, "--option")}
     if options.decode == "full":
@@ -78,8 +76,9 @@ def run(options: argparse.Namespace) -> int:
     )
     try:
         if options.show:
-            table = spark.read.format("amqp").options(**source).load(options.path)
-            readable(table).limit(options.show).show(options.show, truncate=60)
+            with failures():
+                table = spark.read.format("amqp").options(**source).load(options.path)
+                readable(table).limit(options.show).show(options.show, truncate=60)
             return 0
         frame = spark.readStream.format("amqp").options(**source).load(options.path)
         writer = distinct(frame, options.dedup).writeStream.format("parquet").outputMode("append")
@@ -125,12 +124,12 @@ def distinct(frame: "DataFrame", seconds: int | None) -> "DataFrame":
 
 def follow(writer: Any, out: str | None) -> int:
     """Start a query, and say what it does until it ends. Raises PipelineError when it fails."""
-    from pyspark.errors import PySparkException
+    from pipeline.env import failures
 
     shown = -1
     total = 0
     began = time.monotonic()
-    try:
+    with failures():
         query = writer.start(out) if out else writer.start()
         try:
             while not query.awaitTermination(LOOK):
@@ -147,19 +146,5 @@ def follow(writer: Any, out: str | None) -> int:
             total += sum(each.numInputRows for each in query.recentProgress if each.batchId > shown)
         finally:
             query.stop()
-    except PySparkException as error:
-        raise PipelineError(last_line(error)) from error
     print(f"{total} messages in {time.monotonic() - began:.1f} s", file=sys.stderr)
     return 0
-
-
-def last_line(error: Exception) -> str:
-    """Of a failure in Spark what our own code said, or what a full disk means, or else its first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("pipeline.errors.")]
-    if ours:
-        return ours[-1].partition(": ")[2]
-    full = next((each for each in FULL_DISK if each in str(error)), None)
-    if full is not None:
-        return f"{full}, for the checkpoint, the table or Spark's own files. Nothing is lost: start it again with room"
-    return lines[0] if lines else type(error).__name__

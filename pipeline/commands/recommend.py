@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline import recommend
+from pipeline.env import failures
 from pipeline.errors import PipelineError
 from pipeline.jobs.period import add_period, opened
 
@@ -21,10 +22,10 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.jobs import advice, rollup
 
     telemetry = opened(options, "recommend")
-    rollups = rollup.Rollups.of(telemetry)
-    made = recommend.plan(
-        advice.rules(rollups), advice.advice(rollups), telemetry.start, telemetry.end, datetime.now(UTC)
-    )
+    with failures():
+        rollups = rollup.Rollups.of(telemetry)
+        rules, advised = advice.rules(rollups), advice.advice(rollups)
+    made = recommend.plan(rules, advised, telemetry.start, telemetry.end, datetime.now(UTC))
     try:
         Path(options.out).write_text(json.dumps(made, indent=2) + "\n", "utf-8")
     except OSError as error:

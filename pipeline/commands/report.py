@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from pipeline import report
+from pipeline.env import failures
 from pipeline.errors import PipelineError
 from pipeline.jobs.period import add_period, opened
 from pipeline.jobs.rollup import Rollups
@@ -18,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     telemetry = opened(options, "report")
-    findings = collect(Rollups.of(telemetry))
+    with failures():
+        findings = collect(Rollups.of(telemetry))
     try:
         Path(options.out).write_text(report.page(findings), "utf-8")
     except OSError as error:

@@ -3,6 +3,7 @@
 import argparse
 from datetime import timedelta
 
+from pipeline.env import failures
 from pipeline.jobs.period import add_period, opened
 from pipeline.telemetry.reader import Telemetry
 
@@ -23,6 +24,8 @@ def run(options: argparse.Namespace) -> int:
     last = (found.end - timedelta(microseconds=1)).replace(**midnight) + timedelta(days=1)  # type: ignore[arg-type]
     whole = Telemetry(found.spark, options.telemetry, found.start.replace(**midnight), last)  # type: ignore[arg-type]
     out = options.out or options.telemetry
-    for name, rows in rollup.write(whole, out).items():
+    with failures():
+        counts = rollup.write(whole, out)
+    for name, rows in counts.items():
         print(f"{out}/rollup/v1/{name}: {rows:,} rows")
     return 0

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 
 from pipeline.jobs.percentiles import PERCENTS, merged, of_rates, percentile
-from pipeline.jobs.rollup import OUTCOMES, Rollups
+from pipeline.jobs.rollup import Rollups
+from pipeline.telemetry.names import OUTCOMES
 
 
 @dataclass(frozen=True)

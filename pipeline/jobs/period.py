@@ -13,7 +13,8 @@ from router.telemetry.schema import VERSION
 
 #: Few rows are left after the first step of each job; roll-ups of a date replace those of that date only.
 CONF: Final = {"spark.sql.shuffle.partitions": "4", "spark.sql.sources.partitionOverwriteMode": "dynamic"}
-#: Plans of few rows run once each: to optimise them costs more than it wins, half of a small report's CPU time.
+#: Arrow sums up what is in Parquet, so Java has few rows, and plans that run once each: to optimise them costs more
+#: than it wins, half of its CPU time. Lines of JSON it reads itself.
 FEW_ROWS: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 FEW: Final = 64 << 20  # octets of files
 
@@ -48,12 +49,12 @@ def opened(options: argparse.Namespace, name: str) -> Telemetry:
 
 
 def is_little(path: Path, start: datetime, end: datetime) -> bool:
-    """Whether the facts of the dates of a period have fewer than FEW octets."""
+    """Whether the facts of the dates of a period have fewer than FEW octets of JSON."""
     octets = 0
     date, last = start.astimezone(UTC).date(), end.astimezone(UTC).date()
     while date <= last:
-        for file in path.glob(f"v{VERSION}/fact_*/router=*/date={date}/hour=*/*"):
-            with suppress(FileNotFoundError):  # it was deleted, or merged with others
+        for file in path.glob(f"v{VERSION}/fact_*/router=*/date={date}/hour=*/*.jsonl"):
+            with suppress(FileNotFoundError):  # it was deleted
                 octets += file.stat().st_size
             if octets >= FEW:
                 return False

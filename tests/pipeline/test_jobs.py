@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
+from pipeline.cli import main
 from pipeline.jobs import advice, capacity, demand, imbalance, latency, matrix, population, rollup, starvation, timeline
 from pipeline.telemetry.reader import Telemetry, TelemetryError
 from tests.pipeline.days import INTERVAL, START, Day, usual
@@ -165,6 +166,10 @@ def test_a_period_and_lines_of_json(spark, tmp_path):
     assert sums == {"R": 660 * 12, "S": 660 * 12}
     hist = found.table("fact_link").where("settle_hist is not null").groupBy("router").count().collect()
     assert {row[0]: row[1] for row in hist} == {"R": 24, "S": 24}
+    flows = rollup.flows(found).groupBy("router").sum("deliveries").collect()
+    assert {row[0]: row[1] for row in flows} == {"R": 660 * 12, "S": 660 * 12}
+    settles = rollup.settles(found).groupBy("router", "bucket").sum("count").collect()
+    assert {tuple(row) for row in settles} == {(r, b, n * 12) for r in "RS" for b, n in ((11, 594), (14, 66))}
 
 
 @pytest.mark.long
@@ -187,6 +192,14 @@ def test_rollups_replace_those_of_the_same_day(spark, tmp_path):
     assert first["workers"] == 8
     flows = spark.read.parquet(f"{tmp_path}/rollup/v1/flows")
     assert flows.groupBy().sum("deliveries").collect()[0][0] == 660 * 24
+
+
+def test_a_file_that_is_cut_short(spark, tmp_path, capsys):
+    usual(tmp_path, hours=2)
+    path = next(tmp_path.glob("v1/fact_flow/*/*/*/*.parquet"))
+    path.write_bytes(path.read_bytes()[:-9])
+    assert main(["rollup", "--telemetry", str(tmp_path), "--from", f"{START:%Y-%m-%d}"], "sluice pipeline") == 1
+    assert capsys.readouterr().err.startswith(f"sluice pipeline rollup: {path} cannot be read: ")
 
 
 def test_a_folder_without_telemetry(spark, tmp_path):

@@ -1,18 +1,24 @@
 """The page of the report, from figures."""
 
+import os
 import re
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
+
+import pytest
 
 from pipeline.jobs.capacity import Capacity
 from pipeline.jobs.imbalance import Imbalance
 from pipeline.jobs.latency import AddressFigures
 from pipeline.jobs.matrix import Matrix
-from pipeline.jobs.rollup import OUTCOMES
 from pipeline.jobs.starvation import Starved
 from pipeline.jobs.timeline import Happening
 from pipeline.report import Findings, page
 from pipeline.report_parts import duration, lines, number
+from pipeline.telemetry.names import OUTCOMES
+from tests.console.conftest import CHROMIUM
 
 START = datetime(2026, 3, 1, tzinfo=timezone.utc)  # noqa: UP017
 NASTY = "<script>alert('x')</script>&\""
@@ -73,6 +79,39 @@ def test_page_says_what_was_found():
     assert "1.5 min" in text
     assert "10 more." in text
     assert 'class="tile bad"' in text  # a worker uses 95% of a core
+
+
+def test_a_narrow_page_cuts_nothing(tmp_path):
+    """Rows of tables become lists; heat maps scroll by themselves."""
+    path = tmp_path / "report.html"
+    wide = {(f"w{n}", f"w{m}"): 1 + n for n in range(12) for m in range(12)}
+    path.write_text(page(replace(findings(), workers={"R": Matrix("Workers of R", wide)})))
+    with chromium() as browser:
+        shown = browser.new_page(viewport={"width": 400, "height": 900})
+        shown.goto(path.as_uri())
+
+        def beyond(selector):
+            """Pixels of such boxes that are out of sight, at most."""
+            script = (
+                f"Math.max(...[...document.querySelectorAll('{selector}')].map(e => e.scrollWidth - e.clientWidth))"
+            )
+            return shown.evaluate(script)
+
+        assert beyond("html") == 0
+        assert beyond(".scroll:has(.rows)") == 0
+        assert beyond(".scroll:has(.heat)") > 0
+        assert shown.locator(".rows td:visible").count() > 20
+
+
+@contextmanager
+def chromium():
+    if not os.access(CHROMIUM, os.X_OK):
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 def test_numbers_as_people_read_them():

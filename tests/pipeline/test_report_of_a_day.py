@@ -59,7 +59,7 @@ def test_the_example(java_runs, tmp_path):
         if router.alive:
             router.stop()
     page = (tmp_path / "report.html").read_text()
-    assert f"<td>balanced/orders</td><td class=n>{COUNT}</td>" in page
+    assert f'<td data-head="Address">balanced/orders</td><td class=n data-head="Deliveries">{COUNT}</td>' in page
     plan = json.loads((tmp_path / "plan.json").read_text())
     # Sender and receiver are of one host, so there is no better place for them.
     assert plan["rules"] == plan["inverse"] == []

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline import needs
 from pipeline.cli import load, main, verbs
-from pipeline.commands.query import last_line
+from pipeline.env import last_line
 from pipeline.errors import MissingError
 from pipeline.jobs import period
 from pipeline.segments import Group, Landing
@@ -151,12 +151,13 @@ def test_what_is_said_of_a_query_that_failed(text, said):
     assert last_line(RuntimeError(text)).startswith(said)
 
 
-def test_a_period_with_few_rows(tmp_path):
+def test_a_period_with_few_rows_of_json(tmp_path):
     day = datetime(2026, 3, 1, tzinfo=UTC)
     for table, date in (("fact_flow", "2026-03-01"), ("fact_link", "2026-03-02"), ("dim_link", "2026-03-01")):
         folder = tmp_path / "v1" / table / "router=R" / f"date={date}" / "hour=08"
         folder.mkdir(parents=True)
-        with (folder / "a.parquet").open("wb") as file:
-            file.truncate(period.FEW // 2)
+        for name, octets in (("a.jsonl", period.FEW // 2), ("a.parquet", period.FEW)):
+            with (folder / name).open("wb") as file:
+                file.truncate(octets)
     assert period.is_little(tmp_path, day, day + timedelta(hours=23))
     assert not period.is_little(tmp_path, day, day + timedelta(days=1))

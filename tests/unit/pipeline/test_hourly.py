@@ -1,0 +1,170 @@
+"""Sums of an hour by Arrow, against the same sums in Python."""
+
+from itertools import chain
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import FileError
+from pipeline.jobs import sums
+from pipeline.telemetry import hourly
+from pipeline.telemetry.hourly import Part, Period
+from pipeline.telemetry.names import LINK_COUNTS, LINK_GAUGES
+from router.telemetry.parquet import encode
+from router.telemetry.schema import TABLES
+
+HOUR = 3_600_000_000
+ALL = Period(0, 1 << 60)
+
+COUNTS = st.one_of(st.none(), st.integers(0, 1000))
+NAMES = st.one_of(st.none(), st.sampled_from(["a", "b", "address/ü"]))
+LINKS = st.fixed_dictionaries(
+    {
+        "interval_start": st.integers(0, 3 * HOUR),
+        "interval_ms": st.one_of(st.none(), st.integers(0, 5)),
+        "boot_id": st.sampled_from(["x" * 32, "y" * 32]),
+        "connection_id": st.one_of(st.none(), st.integers(0, 2)),
+        "address": NAMES,
+        "dir": st.sampled_from(["in", "out", None]),
+        "settle_hist": st.one_of(st.none(), st.dictionaries(st.integers(0, 3), st.integers(0, 9), max_size=3)),
+        **dict.fromkeys(("deliveries", "octets", "accepted", "zero_credit_ms", "capacity", "undelivered"), COUNTS),
+    }
+)
+
+
+def written(folder, table, *files):
+    """The paths of files with these rows."""
+    paths = []
+    for number, rows in enumerate(files):
+        path = folder / f"{number}.parquet"
+        path.write_bytes(encode(table, rows))
+        paths.append(str(path))
+    return paths
+
+
+def found(wanted, paths, period=ALL, router="R"):
+    """Sums by key; the same key comes several times where rows were not summed at once."""
+    result: dict[Any, Any] = {}
+    keys = 2 + len(wanted.keys)
+    for batch in wanted.of_files([Part(router, paths)], period):
+        assert batch.schema.names == list(wanted.columns)
+        columns = [column.cast(pa.int64()) if at == 0 else column for at, column in enumerate(batch.columns)]
+        for row in zip(*(column.to_pylist() for column in columns), strict=True):
+            for name, value in zip(list(wanted.columns)[keys:], row[keys:], strict=True):
+                combine = max if name in wanted.peaks else sum
+                values = [each for each in (result.setdefault(row[:keys], {}).get(name), value) if each is not None]
+                result[row[:keys]][name] = combine(values) if values else None
+    return result
+
+
+def total(values):
+    """As SQL has it."""
+    given = [value for value in values if value is not None]
+    return sum(given) if given else None
+
+
+def most(values):
+    return max((value for value in values if value is not None), default=None)
+
+
+def grouped(rows, *names):
+    groups: dict[Any, Any] = {}
+    for row in rows:
+        key = (row["interval_start"] // HOUR * HOUR, "R", *(row.get(name) for name in names))
+        groups.setdefault(key, []).append(row)
+    return groups
+
+
+@settings(max_examples=60, deadline=None)
+@given(files=st.lists(st.lists(LINKS, min_size=1, max_size=12), min_size=1, max_size=4), at_once=st.integers(1, 9))
+def test_links(tmp_path_factory, files, at_once):
+    folder = tmp_path_factory.mktemp("links")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hourly, "MOST", at_once)
+        made = found(sums.LINKS, written(folder, "fact_link", *files))
+    wanted: dict[Any, Any] = {}
+    for key, rows in grouped(chain(*files), *sums.LINKS.keys).items():
+        full = [row for row in rows if (row["zero_credit_ms"] or 0) > 0]
+        rates = [
+            None if row["deliveries"] is None else row["deliveries"] * 1000 / max(row["interval_ms"] or 1, 1)
+            for row in rows
+        ]
+        wanted[key] = {
+            **{name: total([row.get(name) for row in rows]) for name in LINK_COUNTS},
+            "link_ms": total([row["interval_ms"] for row in rows]),
+            "full_ms": total([row["interval_ms"] if row in full else 0 for row in rows]),
+            "full_deliveries": total([row["deliveries"] if row in full else 0 for row in rows]),
+            **{peak: most([row.get(gauge) for row in rows]) for peak, gauge in LINK_GAUGES.items()},
+            "rate_peak": most(rates),
+        }
+    assert made == wanted
+
+
+@settings(max_examples=60, deadline=None)
+@given(files=st.lists(st.lists(LINKS, min_size=1, max_size=12), min_size=1, max_size=4), at_once=st.integers(1, 9))
+def test_times_to_settlement(tmp_path_factory, files, at_once):
+    folder = tmp_path_factory.mktemp("settles")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hourly, "MOST", at_once)
+        made = found(sums.SETTLES, written(folder, "fact_link", *files))
+    wanted: dict[Any, Any] = {}
+    for (hour, router, address), rows in grouped(chain(*files), "address").items():
+        for row in rows:
+            for bucket, count in (row["settle_hist"] or {}).items() if row["dir"] == "in" else ():
+                sums_of = wanted.setdefault((hour, router, address, bucket), {"count": 0})
+                sums_of["count"] += count
+    assert made == wanted
+
+
+def flow(start, deliveries, address="a", **others):
+    return {"interval_start": start, "boot_id": "x", "worker_in": 0, "worker_out": 1, "deliveries": deliveries,
+            "address": address, **others}  # fmt: skip
+
+
+def test_only_what_begins_in_the_period(tmp_path):
+    rows = [flow(at * HOUR // 2, 1 << at) for at in range(6)]
+    paths = written(tmp_path, "fact_flow", rows[:3], rows[3:])
+    made = found(sums.FLOWS, paths, Period(HOUR // 2, 2 * HOUR))
+    assert [(key[0], each["deliveries"]) for key, each in made.items()] == [(0, 2), (HOUR, 4 + 8)]
+    assert not found(sums.FLOWS, paths, Period(9 * HOUR, 10 * HOUR))
+
+
+def test_workers(tmp_path):
+    rows = [
+        {"interval_start": at, "interval_ms": 1000, "worker": 3, "cpu_user_us": cpu, "cpu_sys_us": 1, "links": at}
+        for at, cpu in ((1, 199_999), (2, 499_999))
+    ]
+    ((key, made),) = found(sums.WORKERS, written(tmp_path, "fact_worker", rows)).items()
+    assert key == (0, "R", 3)
+    assert (made["cpu_us"], made["busiest"], made["links"], made["ingress"]) == (700_000, 0.5, 2, None)
+
+
+def test_a_file_of_an_older_router(tmp_path):
+    """It lacks columns, and has another type for one."""
+    paths = written(tmp_path, "fact_link", [{"interval_start": 0, "dir": "in", "address": "a", "deliveries": 7}])
+    table = pq.read_table(paths[0]).drop_columns(["octets", "capacity", "boot_id"])
+    at = table.schema.get_field_index("deliveries")
+    pq.write_table(table.set_column(at, "deliveries", table.column(at).cast(pa.int32())), paths[0])
+    ((key, made),) = found(sums.LINKS, paths).items()
+    assert key == (0, "R", None, None, "a", "in")
+    assert (made["deliveries"], made["octets"], made["capacity"]) == (7, None, None)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    (path,) = written(tmp_path, "fact_flow", [flow(0, 1)])
+    with pytest.raises(FileError, match=r"1\.parquet was deleted or merged"):
+        found(sums.FLOWS, [path, str(tmp_path / "1.parquet")])
+    (tmp_path / "0.parquet").write_bytes((tmp_path / "0.parquet").read_bytes()[:-20])
+    with pytest.raises(FileError, match=r"0\.parquet cannot be read"):
+        found(sums.FLOWS, [path])
+
+
+def test_every_column_is_one_of_the_table():
+    for each in (sums.FLOWS, sums.LINKS, sums.SETTLES, sums.WORKERS):
+        assert set(each.reads) <= set(TABLES[each.table])
