@@ -364,10 +364,12 @@ def test_a_configuration_file_that_does_not_answer(run, monkeypatch):
 def test_log_files_are_opened_beside_the_event_loop(run, monkeypatch):
     monkeypatch.setattr("supervisor.telemetry.logging.LOG_SECONDS", 0.05)
     reader, writer = os.pipe()
+    opened = []
 
     def slow(names):
         os.read(reader, 1)
-        return open_outputs(names)
+        opened.append(open_outputs(names))
+        return opened[-1]
 
     monkeypatch.setattr("supervisor.telemetry.logging.open_outputs", slow)
 
@@ -382,6 +384,8 @@ def test_log_files_are_opened_beside_the_event_loop(run, monkeypatch):
         world.log.write(ERROR, "AGENT", "there")
         assert "there" in Path("other.log").read_text()
         assert world.live.find(None, changed.identity) == [changed]
+        while len(opened) < 2:  # also the one that nobody waits for any more
+            await asyncio.sleep(0.01)
 
     run(scenario)
     os.close(reader)
