@@ -5,11 +5,9 @@ short: a message that is no sequence of whole sections has body_kind "malformed"
 value; a field of another type than part 3 names is given as text, or null in a column that is no text.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from libc.limits cimport INT_MAX
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memset
 
 from router.amqp.buffer cimport read16, read32, read64
 from router.amqp.codec cimport (
@@ -20,6 +18,8 @@ from router.amqp.spec cimport (
     T_INT, T_LONG, T_NULL, T_SHORT, T_SMALLINT, T_SMALLLONG, T_SMALLULONG, T_STR32, T_STR8, T_SYM32, T_SYM8,
     T_TIMESTAMP, T_TRUE, T_UBYTE, T_UINT, T_UINT0, T_ULONG, T_ULONG0, T_USHORT, T_SMALLUINT, T_UUID,
 )
+
+from pipeline.buffers cimport Bits, Text
 
 from pipeline.values import NotAmqp, body_text, field_text
 
@@ -89,92 +89,6 @@ cdef struct Parts:
     uint64_t body_code
     BodyKind body_kind
     Slice simple               # the body, where it is one run of octets
-
-
-cdef class Text:
-    """Octets of a column, and where each value ends."""
-    cdef uint8_t* data
-    cdef size_t size
-    cdef size_t room
-    cdef int32_t* ends
-    cdef size_t count
-    cdef size_t ends_room
-
-    def __cinit__(self, size_t rows):
-        self.ends_room = rows + 1
-        self.ends = <int32_t*>PyMem_Malloc(self.ends_room * sizeof(int32_t))
-        self.room = 64 + 16 * rows
-        self.data = <uint8_t*>PyMem_Malloc(self.room)
-        if self.ends is NULL or self.data is NULL:
-            raise MemoryError()
-        self.ends[0] = 0
-
-    def __dealloc__(self):
-        PyMem_Free(self.data)
-        PyMem_Free(self.ends)
-
-    cdef int add(self, const uint8_t* p, size_t size) except -1:
-        """Octets of the value that is not ended yet."""
-        cdef size_t room
-        cdef void* grown
-        if size > <size_t>INT_MAX or self.size + size > <size_t>INT_MAX:
-            raise OverflowError("more than 2 GiB in a column of one batch")
-        if self.room - self.size < size:
-            room = 2 * self.room + size
-            grown = PyMem_Realloc(self.data, room)
-            if grown is NULL:
-                raise MemoryError()
-            self.data = <uint8_t*>grown
-            self.room = room
-        if size:
-            memcpy(self.data + self.size, p, size)
-        self.size += size
-        return 0
-
-    cdef int finish(self) except -1:
-        """The value ends here."""
-        cdef void* grown
-        self.count += 1
-        if self.count >= self.ends_room:
-            grown = PyMem_Realloc(self.ends, 2 * self.ends_room * sizeof(int32_t))
-            if grown is NULL:
-                raise MemoryError()
-            self.ends = <int32_t*>grown
-            self.ends_room *= 2
-        self.ends[self.count] = <int32_t>self.size
-        return 0
-
-    cdef int add_text(self, const uint8_t* p, size_t size) except -1:
-        """As UTF-8, whatever the octets are: what is none becomes U+FFFD."""
-        cdef size_t at = 0
-        cdef bytes clean
-        while at < size and p[at] < 0x80:
-            at += 1
-        if at == size:
-            return self.add(p, size)
-        clean = PyBytes_FromStringAndSize(<const char*>p, size).decode("utf-8", "replace").encode()
-        return self.add(<const uint8_t*>clean, len(clean))
-
-    cdef int add_bytes(self, bytes octets) except -1:
-        return self.add(<const uint8_t*>octets, len(octets))
-
-    cdef tuple buffers(self):
-        return (PyBytes_FromStringAndSize(<const char*>self.ends, (self.count + 1) * sizeof(int32_t)),
-                PyBytes_FromStringAndSize(<const char*>self.data, self.size))
-
-
-cdef class Bits:
-    """A bitmap; all zero at first."""
-    cdef bytes octets
-    cdef uint8_t* data
-
-    def __cinit__(self, size_t rows):
-        self.octets = PyBytes_FromStringAndSize(NULL, (rows + 7) // 8)
-        self.data = <uint8_t*>self.octets
-        memset(self.data, 0, (rows + 7) // 8)
-
-    cdef inline void set(self, size_t row) noexcept:
-        self.data[row >> 3] |= <uint8_t>(1 << (row & 7))
 
 
 cdef class Column:

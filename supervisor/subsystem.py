@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from router.config.entities import Configuration, EntityConfig
 from router.control.handlers import Handlers
-from router.control.messages import Event, Local, Message, Opened
+from router.control.message import Message
+from router.control.messages import Event, Local, Opened
 from router.control.ops import Op
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import Connection, Link

@@ -15,6 +15,7 @@ from router.tls.context import TlsError
 
 from router.addressing.address import EDGE_MODE
 from router.amqp.errors import FatalFault
+from router.control import login_messages
 from router.control import messages as control
 from router.control.handover import Handover
 from router.control.ops import (
@@ -210,7 +211,7 @@ class Worker:
                 self.on_permit(message)
             case control.Admitted() | control.Denied():
                 self.on_admission(message)
-            case control.SaslOffer() | control.SaslChallenge() | control.SaslOutcome():
+            case login_messages.SaslOffer() | login_messages.SaslChallenge() | login_messages.SaslOutcome():
                 client = self.clients.get(message.conn)
                 if client is not None:
                     client.sasl_answer(message)

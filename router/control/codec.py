@@ -8,7 +8,8 @@ import msgspec
 from msgspec.json import Decoder, Encoder
 
 from router.control.handover import MOST_READ_BEFORE, ForkAnswer, ForkRequest, Handover, PageRequest
-from router.control.messages import Delta, Event, Message, Order
+from router.control.message import Message
+from router.control.messages import Delta, Event, Order
 from router.control.names import DELTA_TOPIC
 from router.control.ops import Op
 

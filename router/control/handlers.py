@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, get_args
 
-from router.control.messages import Message
+from router.control.message import Message
 
 M = TypeVar("M", bound=Message)
 S = TypeVar("S")

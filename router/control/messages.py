@@ -2,15 +2,26 @@
 
 A worker sends events (`Event`), the supervisor sends orders (`Order`): answers are orders, too. On the wire a message
 is an object whose field `t` is the name of its class in lower case. Decoding checks the type of every field
-(`router/control/codec.py`). A field with a default may be missing; it is left out where it has that value.
+(`router/control/codec.py`). A field with a default may be missing; it is left out where it has that value. Those about
+a login are in `router/control/login_messages.py`.
 
 No message is part of a reference cycle, so the garbage collector need not look at them (`gc=False`).
 """
 
 from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from router.control.login_messages import (
+    LoginFailed,
+    SaslBegin,
+    SaslChallenge,
+    SaslInit,
+    SaslOffer,
+    SaslOutcome,
+    SaslResponse,
+)
+from router.control.message import Message
 from router.control.ops import Op
 from router.log import Entry
 
@@ -19,15 +30,6 @@ MESSAGES_A_PART: Final = 64  # messages sent together; a reader cannot divide a 
 Direction = Literal["in", "out"]  # as the router sees it: "in" when the peer sends
 ErrorText = tuple[str, str | None]  # condition and description
 Count = tuple[int, int, int]  # connection, messages, their octets
-
-
-class Message(Struct, tag_field="t", tag=str.lower, omit_defaults=True, gc=False):
-    """Base of all messages of the control channel."""
-
-    @property
-    def kind_name(self) -> str:
-        """The name of its type, as on the wire."""
-        return type(self).__name__.lower()
 
 
 # -- worker to supervisor -----------------------------------------------------------------------------------------
@@ -74,43 +76,6 @@ class Opened(Message, kw_only=True):
     properties: dict[str, Any]
     tls: Tls | None
     announced: dict[str, int] | None = None  # what a router says to routers in `properties`, as far as it is valid
-
-
-class SaslBegin(Message, kw_only=True):
-    """A client wants to log in at a listener whose mechanisms are not the worker's own. It waits for `sasloffer`."""
-
-    conn: int
-    external: str | None = None  # user by its certificate
-    encryption: int = 0  # strength (ssf) of TLS
-
-
-class SaslInit(Message, kw_only=True):
-    """It has chosen. It waits for `saslchallenge` or `sasloutcome`."""
-
-    conn: int
-    mechanism: str
-    response: bytes
-    hostname: str | None = None
-
-    def __repr__(self) -> str:
-        return f"SaslInit({self.conn}, {self.mechanism!r})"
-
-
-class SaslResponse(Message):
-    """It has answered a challenge."""
-
-    conn: int
-    response: bytes
-
-    def __repr__(self) -> str:
-        return f"SaslResponse({self.conn})"
-
-
-class LoginFailed(Message):
-    """A client was not let in. mechanism: the one that it chose, of those that it was offered."""
-
-    conn: int
-    mechanism: str | None
 
 
 class Oversized(Message):
@@ -337,32 +302,6 @@ class Snapshot(Message):
     ops: list[Op]
 
 
-class SaslOffer(Message):
-    """The mechanisms that a client may choose from."""
-
-    conn: int
-    mechanisms: list[str]
-
-
-class SaslChallenge(Message):
-    """What it has to answer."""
-
-    conn: int
-    octets: bytes
-
-    def __repr__(self) -> str:
-        return f"SaslChallenge({self.conn})"
-
-
-class SaslOutcome(Message, kw_only=True):
-    """The end of the exchange. user: None where the client is refused; `reason` says why, for the log."""
-
-    conn: int
-    user: str | None
-    additional: bytes | None = None
-    reason: str = ""
-
-
 class Limits(Struct, omit_defaults=True, gc=False):
     """What a connection may, where that is not what its listener says. None: as the listener says."""
 
@@ -586,7 +525,7 @@ class Taken(Message):
     """The supervisor has handled `local` messages."""
 
     counts: list[Count]
-    control: list[Count] = []  # the same for control messages, which count separately
+    control: list[Count] = field(default_factory=list)  # the same for control messages, which count separately
 
 
 Answer = Attached | Refused | Decided | Paired  # to an attach

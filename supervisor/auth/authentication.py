@@ -13,9 +13,8 @@ from router.addressing.address import MOBILE, key
 from router.config import password
 from router.config.entities import AuthServiceConfig, Configuration, ListenerConfig, SaslUsersConfig, TokenIssuerConfig
 from router.control.handlers import Handlers
-from router.control.messages import (
+from router.control.login_messages import (
     LoginFailed,
-    Opened,
     SaslBegin,
     SaslChallenge,
     SaslInit,
@@ -23,6 +22,7 @@ from router.control.messages import (
     SaslOutcome,
     SaslResponse,
 )
+from router.control.messages import Opened
 from router.log import Log
 from supervisor.addresses.inprocess import InProcess
 from supervisor.auth.cbs import ADDRESS, TokenNode

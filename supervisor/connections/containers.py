@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from router.config.roles import ROUTE_CONTAINER
-from router.control.messages import Message
+from router.control.message import Message
 from supervisor.connections.connections import Connection
 from supervisor.subsystem import Subsystem
 

@@ -11,7 +11,7 @@ from typing import Final
 from router.addressing.pattern import PatternTree
 from router.config.entities import LinkRouteConfig
 from router.config.roles import ROUTE_CONTAINER
-from router.control.messages import Message
+from router.control.message import Message
 from router.log import Log
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import Connection

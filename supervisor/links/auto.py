@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from router.addressing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, normalise, too_long
 from router.config.entities import AutoLinkConfig, Configuration
 from router.config.roles import ROUTE_CONTAINER
-from router.control.messages import Message
+from router.control.message import Message
 from router.log import INFO, WARNING, Log
 from supervisor.addresses.record import Record
 from supervisor.addresses.settings import Settings

@@ -16,6 +16,7 @@ from router.amqp.errors import RESOURCE_LIMIT, RemoteError
 from router.amqp.sasl import SaslClient, SaslServer
 from router.amqp.text.messages import components
 from router.config.roles import EDGE, INTER_ROUTER, ROUTE_CONTAINER
+from router.control import login_messages
 from router.control import messages as control
 from router.control.handover import Initiate
 from router.control.ops import FailoverServer, Profile
@@ -188,7 +189,9 @@ class ConnectionHandler:
             return POLICY_ERROR, "Client skipped authentication - forbidden"
         return None
 
-    def sasl_answer(self, message: control.SaslOffer | control.SaslChallenge | control.SaslOutcome) -> None:
+    def sasl_answer(
+        self, message: login_messages.Reply
+    ) -> None:
         """What the supervisor says to a client that logs in."""
         self.worker.admissions.done(self)
         if self.login is not None and not self.connection.ended:
@@ -271,7 +274,7 @@ class ConnectionHandler:
         if self.connection.ended:
             return
         if self.login is not None:
-            self.login.answer(control.SaslOutcome(conn=self.number, user=None, reason=UNDECIDED))
+            self.login.answer(login_messages.SaslOutcome(conn=self.number, user=None, reason=UNDECIDED))
         else:
             self._deny(RESOURCE_LIMIT, UNDECIDED)
 
@@ -423,7 +426,7 @@ class ConnectionHandler:
         if not self.sent_closed:
             self._report_forbidden()
             if isinstance(self.sasl, SaslServer) and self.sasl.error is not None:
-                self.worker.control.send_event(control.LoginFailed(self.number, self.sasl.mechanism))
+                self.worker.control.send_event(login_messages.LoginFailed(self.number, self.sasl.mechanism))
             self.sent_closed = True
             graceful = self.graceful and self.initiate is not None
             self.worker.control.send_event(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
 from router.amqp.sasl import LATER, Anonymous, External, Later, Mechanism, SaslClient, SaslServer
+from router.control import login_messages
 from router.control import messages as control
 from router.control.handover import Initiate
 from router.control.ops import Profile
@@ -34,10 +35,10 @@ class _Asked(Mechanism):
         login = self._login
         event: control.Event
         if self._begun:
-            event = control.SaslResponse(login.handler.number, response)
+            event = login_messages.SaslResponse(login.handler.number, response)
         else:
             self._begun = True
-            event = control.SaslInit(
+            event = login_messages.SaslInit(
                 conn=login.handler.number, mechanism=self._name, response=response, hostname=login.server.hostname
             )
         login.handler.worker.control.send_event(event)
@@ -53,23 +54,25 @@ class Login:
     def __init__(self, handler: "ConnectionHandler", tls: control.Tls | None) -> None:
         self.handler = handler
         self.server = SaslServer(None)
-        event = control.SaslBegin(conn=handler.number)
+        event = login_messages.SaslBegin(conn=handler.number)
         if tls is not None:
             event.external, event.encryption = subject(tls), tls.ssf
         handler.worker.control.send_event(event)
         handler.worker.admissions.expect(handler)
 
-    def answer(self, message: control.SaslOffer | control.SaslChallenge | control.SaslOutcome) -> None:
+    def answer(
+        self, message: login_messages.Reply
+    ) -> None:
         """What the supervisor says; the connection may be gone by now."""
         server = self.server
         if server.done:
             return
         match message:
-            case control.SaslOffer():
+            case login_messages.SaslOffer():
                 frames = server.offer({name: self._factory(name) for name in message.mechanisms})
-            case control.SaslChallenge():
+            case login_messages.SaslChallenge():
                 frames = server.answer(message.octets, None)
-            case control.SaslOutcome(user=None):
+            case login_messages.SaslOutcome(user=None):
                 frames = server.refuse(message.reason, server.mechanism)
             case _:
                 frames = server.answer(None, message.user, message.additional)

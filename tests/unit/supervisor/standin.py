@@ -20,7 +20,8 @@ import msgspec
 import zmq
 
 from router.control.codec import decode_delta, decode_handover, decode_orders
-from router.control.messages import Ack, Closed, Drain, Message, Order, Ready, Snapshot
+from router.control.message import Message
+from router.control.messages import Ack, Closed, Drain, Order, Ready, Snapshot
 from router.control.names import identity
 from router.control.ops import Op
 from router.control.setup import WorkerSetup

@@ -13,7 +13,8 @@ from router.control import codec, messages, names
 from router.control.codec import ControlError
 from router.control.handlers import Handlers
 from router.control.handover import ForkAnswer, ForkRequest, Handover, Initiate
-from router.control.messages import Event, Message, Order
+from router.control.message import Message
+from router.control.messages import Event, Order
 from router.control.ops import AddressAttributes, AddressGone, AddressOp, Op, TableOp
 from router.control.setup import WorkerSetup
 from router.log import Entry

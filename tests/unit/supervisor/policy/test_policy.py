@@ -9,6 +9,7 @@ import pytest
 from router.config.load import load_text
 from router.control import messages
 from router.control.handover import Initiate
+from router.control.message import Message
 from router.log import LogSettings, ModuleSettings
 from router.policy.decisions import CONNECTION_TEXT, LINK_TEXT, RESOURCE_LIMIT, UNAUTHORIZED
 from router.policy.rules import Vhosts
@@ -77,7 +78,7 @@ class World:
                 return message.condition, message.description
         return None
 
-    def attach(self, connection: Connection, direction: str, address: str | None, **more: Any) -> messages.Message:
+    def attach(self, connection: Connection, direction: str, address: str | None, **more: Any) -> Message:
         """The answer to an attach."""
         self._links += 1
         asked = attach(self._links, direction, address, conn=connection.number, **more)
@@ -85,7 +86,7 @@ class World:
         self.desk.core.receive(self.desk.workers[0], asked)
         self.desk._answers()
         (answer,) = list(self.desk.workers[0].outbox)[before:]
-        assert isinstance(answer, messages.Message)
+        assert isinstance(answer, Message)
         return answer
 
     def detach(self, connection: Connection, link: int) -> None:
@@ -297,9 +298,9 @@ def test_what_workers_know():
     """Rules once for all connections of a group, until the last one has gone; those that change for one connection."""
     world = World(vhost({"g": {**OPEN, "targets": "a, b", "allowUserIdProxy": True}}, onChange="close"))
 
-    def sent() -> list[messages.Message]:
+    def sent() -> list[Message]:
         kinds = (messages.Rules, messages.RulesGone, messages.Permit)
-        found: list[messages.Message] = [each for each in world.desk.workers[0].outbox if isinstance(each, kinds)]
+        found: list[Message] = [each for each in world.desk.workers[0].outbox if isinstance(each, kinds)]
         world.desk.workers[0].outbox.clear()
         return found
 

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from router.control.messages import Limits, SaslOffer
+from router.control.login_messages import SaslOffer
+from router.control.messages import Limits
 from supervisor.auth.authentication import Authentication
 from supervisor.connections.admission import Admit, Deny
 from supervisor.policy.policy import Policy
