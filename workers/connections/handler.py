@@ -189,9 +189,7 @@ class ConnectionHandler:
             return POLICY_ERROR, "Client skipped authentication - forbidden"
         return None
 
-    def sasl_answer(
-        self, message: login_messages.Reply
-    ) -> None:
+    def sasl_answer(self, message: login_messages.Reply) -> None:
         """What the supervisor says to a client that logs in."""
         self.worker.admissions.done(self)
         if self.login is not None and not self.connection.ended:

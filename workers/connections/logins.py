@@ -60,9 +60,7 @@ class Login:
         handler.worker.control.send_event(event)
         handler.worker.admissions.expect(handler)
 
-    def answer(
-        self, message: login_messages.Reply
-    ) -> None:
+    def answer(self, message: login_messages.Reply) -> None:
         """What the supervisor says; the connection may be gone by now."""
         server = self.server
         if server.done:
