@@ -31,7 +31,7 @@ from supervisor.addresses.record import Record
 from supervisor.configuration.ops import address_entry
 from supervisor.connections.connections import Link
 from supervisor.management.context import Context
-from supervisor.management.explain_uplink import add_uplink
+from supervisor.management.explain_uplink import add_peers, add_uplink
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
 
@@ -86,8 +86,11 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
     found = {number: _record(context, record, limit) for number, record in records.items()}
     yield from _add_links(context, records, found, limit)
     verdict = _verdict(cls, name, setting, list(found.values()), alone=context.core.routers is None)
-    if context.core.uplink is not None:
-        phase = 0 if setting is None else setting.ingress_phase
+    phase = 0 if setting is None else setting.ingress_phase
+    peers, at_peer = context.core.peers, False
+    if peers is not None:
+        at_peer = add_peers(peers, context.core.table, text, key(cls, name, phase), verdict)
+    if context.core.uplink is not None and not at_peer:
         add_uplink(context.core.uplink, cls, name, phase, verdict)
     body = {
         "address": text,
