@@ -254,23 +254,29 @@ cdef uint32_t uplink_cost(Address address) noexcept:
 cdef int forward_closest(Address address, InDelivery* d, Content* c, int n) except -1:
     """Strict round robin over the consumers of this router; where another edge router has some, over the nearest."""
     cdef Consumer consumer
-    cdef uint32_t most = least_cost(address, c) if address.served is not None else GONE
+    cdef bint nearest = address.served is not None
+    cdef uint32_t least = least_distance(address, c) if nearest else 0
     for _ in range(n):
         consumer = <Consumer>address.consumers[address.start]
         address.start = address.start + 1 if address.start + 1 < n else 0
-        if not goes_back(consumer, c) and consumer.cost <= most:
+        if not goes_back(consumer, c) and (not nearest or distance(consumer) == least):
             give(address, consumer, d, c)
             return 1
     return 0
 
 
-cdef uint32_t least_cost(Address address, const Content* c) noexcept:
-    """Of the consumers that may get it: 0 of those here."""
+cdef inline uint32_t distance(Consumer consumer) noexcept:
+    """By cost; of equal ones the uplink comes before another edge router."""
+    return 2 * consumer.cost + (consumer.peer is not None)
+
+
+cdef uint32_t least_distance(Address address, const Content* c) noexcept:
+    """That of the nearest consumers that may get it."""
     cdef Consumer consumer
     cdef uint32_t least = GONE
     for consumer in address.consumers:
-        if consumer.cost < least and not goes_back(consumer, c):
-            least = consumer.cost
+        if not goes_back(consumer, c) and distance(consumer) < least:
+            least = distance(consumer)
     return least
 
 

@@ -61,9 +61,10 @@ def send(router, sending, number):
         ([UPLINK, peer(1), peer(1, "n")], {1, 2}),
         ([UPLINK, peer(4), peer(2, "n")], {2}),
         ([UPLINK, peer(4)], {0}),
+        ([UPLINK, peer(3)], {0}),
         ([UPLINK, Way()], {0, 1}),
     ],
-    ids=["here", "equal ones", "the cheapest", "the uplink", "as 1.19 without others"],
+    ids=["here", "equal ones", "the cheapest", "the uplink", "as far as the uplink", "as 1.19 without others"],
 )
 def test_closest(made, ways, chosen):
     router, peers, sending = made("closest.a", ways)
