@@ -28,6 +28,7 @@ from supervisor.connections.watches import Watches
 from supervisor.connectors.connectors import Connectors
 from supervisor.core import Core
 from supervisor.edge.interior import Edges
+from supervisor.edge.peers import Peers
 from supervisor.edge.uplink import Uplink
 from supervisor.linkroutes.local import LinkRoutes
 from supervisor.linkroutes.pairs import Pairs
@@ -137,11 +138,16 @@ class RouterCore(Core):
         targets = Targets(router.id, self.link_routes, self.routers, router_of)
         self.edges: Edges | None = None  # of an interior router
         self.uplink: Uplink | None = None  # of an edge router
+        self.peers: Peers | None = None  # of an edge router
         if router.mode == INTERIOR_MODE:
             self.edges = Edges(table, epochs, self.in_process, targets, router.id, self.routers)
         elif router.mode == EDGE_MODE:
             parts = (self.settings, self.initiated_links, self.link_routes, self.in_process)
             self.uplink = Uplink(router, table, epochs, *parts, self.waker, log)
+            self.peers = Peers(
+                router.id, table, epochs, self.settings, self.initiated_links, self.connections.close_link,
+                self.waker, log,
+            )  # fmt: skip
         attaching = Attaching(router.id, router.mode, current, table, targets, resumable=router.resumable_routed_links)
         pairs = Pairs(self.workers, self.take_identity, self.links.add, router_of)
 
@@ -177,6 +183,7 @@ class RouterCore(Core):
             # Behind those who use addresses, before the messages of either.
             *([] if self.edges is None else [self.edges]),
             *([] if self.uplink is None else [self.uplink]),
+            *([] if self.peers is None else [self.peers]),
             self.in_process,  # behind neighbours, whose messages go first
         )  # fmt: skip
         events.check_complete()

@@ -91,6 +91,12 @@ def classify(text: str, router_id: str, mode: str) -> Address:
     return Address(MOBILE, text)
 
 
+def edge_id(text: str) -> str | None:
+    """The id of the edge router in a normalised address `_edge/ID/…`; None: it is none."""
+    edge, slash, _ = text[6:].partition("/") if text.startswith("_edge/") else ("", "", "")
+    return edge if slash else None
+
+
 def _classify_topological(text: str, router_id: str, mode: str) -> Address:
     """Class and name from the text after `_topo/`: area, router, name."""
     area, _, rest = text.partition("/")

@@ -30,7 +30,7 @@ from router.config.errors import Problems
 from router.config.jsontext import JsonValue
 from router.config.password import NOT_IN_ENVIRONMENT, is_missing
 from router.config.ports import PORTS, port_number
-from router.config.roles import EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
+from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
 from router.config.validate import Entity
 from router.log import DEFAULT, Clock, ModuleSettings, parse_enable
 
@@ -194,7 +194,7 @@ def build_connector(entity: Entity, problems: Problems) -> ConnectorConfig:
         websockets=entity.flag("websockets"),
         websocket_path=_websocket_path(entity, problems),
         proxy=_proxy(entity, problems),
-        parallel_connections=entity.number("parallelConnections") if entity.text("role") == EDGE else 1,
+        parallel_connections=(entity.number("parallelConnections") if entity.text("role") in (EDGE, INTER_EDGE) else 1),
     )
 
 
@@ -275,15 +275,15 @@ def check_role(listener: Entity, mode: str | None, problems: Problems, kind: str
     connects = listener.type.name == ConnectorConfig.type
     if role in CLIENT_ROLES:
         return
-    if mode == "interior" and (role == INTER_ROUTER or not connects):
+    if mode == "interior" and role != INTER_EDGE and (role == INTER_ROUTER or not connects):
         return
-    if mode == "edge" and role == EDGE and connects:
+    if mode == "edge" and (role == INTER_EDGE or (role == EDGE and connects)):
         return
     if mode == "standalone":
         text = "role='standalone' not allowed to connect to or accept connections from other routers."
     else:
         # An interior router connects to others as inter-router; Dispatch lets it pose as an edge router, too.
-        allowed = "edge" if connects and role == EDGE else "interior"
+        allowed = "edge" if role == INTER_EDGE or (connects and role == EDGE) else "interior"
         what = f"{listener.type.long_name} {_shown(listener)}"
         text = f"role='{role}' only allowed with router mode='{allowed}' for {what}"
     problems.error(listener.line_of("role"), text, kind)

@@ -6,3 +6,4 @@ NORMAL: Final = "normal"
 ROUTE_CONTAINER: Final = "route-container"
 INTER_ROUTER: Final = "inter-router"
 EDGE: Final = "edge"
+INTER_EDGE: Final = "inter-edge"  # between two edge routers

@@ -17,7 +17,7 @@ class Initiate(Struct, omit_defaults=True, gc=False):
     user: str | None
     password: str | None = None
     port: str = ""  # a number, where an HTTP server is to be told
-    bundle: str = ""  # of role edge: what all connections of this edge router bear in their opens
+    mark: str = ""  # of roles edge and inter-edge: what all connections of this edge router bear in their opens
     uplinks: bool = False  # of role edge: this edge router has several uplinks at work
 
 

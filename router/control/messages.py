@@ -335,19 +335,22 @@ class Permit(Message, kw_only=True):
 
 
 class Admitted(Message):
-    """The answer to an open: the connection may go on. edge: number of the bundle of an edge connection."""
+    """The answer to an open: the connection may go on. edge: number of the bundle of an edge connection. mark: the text
+    by which other routers know this one."""
 
     conn: int
     limits: Limits | None = None
     edge: int = 0
+    mark: str = ""
 
 
 class Denied(Message):
-    """The answer to an open: a close with an error."""
+    """The answer to an open: a close with an error. mark: as of Admitted."""
 
     conn: int
     condition: str
     description: str
+    mark: str = ""
 
 
 class Attached(Message, kw_only=True):

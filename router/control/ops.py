@@ -181,6 +181,8 @@ class ConsumerOp(OpBase, tag="+c"):
     generation: int
     capacity: int
     edge: int = 0  # number of its edge connection: what came by that does not go back; 0: it is on none
+    cost: int = 0  # of that, at an edge router
+    peer: str = ""  # the mark of another edge router that it is at
 
 
 class ConsumerGone(OpBase, tag="-c"):

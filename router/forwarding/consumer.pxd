@@ -16,6 +16,8 @@ cdef class Consumer:
     cdef readonly uint32_t capacity
     cdef bint container                    # it is a route container
     cdef readonly uint32_t edge            # number of its edge connection, 0: it is on none
+    cdef readonly uint32_t cost            # of that, at an edge router: counts where a peer has consumers
+    cdef readonly bytes peer               # it is at another edge router: its mark, encoded; None: it is not
     cdef LinkSlot* slot
     cdef const uint32_t* taken             # deliveries that its worker took from our ring for it (mod 2**32)
     cdef uint32_t sent                     # deliveries that we gave to our ring for it (mod 2**32)
@@ -25,4 +27,4 @@ cdef class Consumer:
 # The consumer of that slot, or None when the slot is ours and its link is gone. worker: this one. ports, links: as of
 # the table.
 cdef Consumer find_consumer(Region region, int worker, list ports, dict links, int owner, uint32_t slot_index,
-                            uint32_t generation, uint32_t capacity, uint32_t edge)
+                            uint32_t generation, uint32_t capacity, uint32_t edge, uint32_t cost, str peer)

@@ -1,4 +1,5 @@
 """An outgoing link of any worker, as senders of deliveries see it."""
+from router.amqp import codec
 
 
 cdef class Consumer:
@@ -6,13 +7,15 @@ cdef class Consumer:
 
 
 cdef Consumer find_consumer(Region region, int worker, list ports, dict links, int owner, uint32_t slot_index,
-                            uint32_t generation, uint32_t capacity, uint32_t edge):
+                            uint32_t generation, uint32_t capacity, uint32_t edge, uint32_t cost, str peer):
     cdef Consumer consumer = Consumer()
     consumer.worker = owner
     consumer.slot_index = slot_index
     consumer.generation = generation
     consumer.capacity = capacity or 1
     consumer.edge = edge
+    consumer.cost = cost
+    consumer.peer = codec.encode_string(peer) if peer else None
     consumer.slot = region.link_slot(owner, slot_index)
     consumer.container = consumer.slot.container != 0
     if owner == worker:

@@ -19,6 +19,7 @@ from router.forwarding.table cimport CLOSEST, MULTICAST, UNAVAILABLE, Exchange
 cdef enum:
     # An unfinished stream occupies its link: others are preferred as if the queue were longer by this.
     BUSY_SCORE = 1 << 24
+    GONE = 0xFFFFFFFF          # of a consumer whose link has ended
     # Targets of one record: a record must fit into a quarter of a ring.
     TARGETS_A_RECORD = 4096
     FALLBACK_PHASE = 22        # 'F' - '0': how Dispatch marks what it redirected
@@ -28,7 +29,7 @@ cdef inline uint32_t score(Consumer c) noexcept:
     """Deliveries queued for a consumer, and sent to it and unsettled; those on their way through a ring included."""
     cdef uint32_t outstanding
     if c.slot.generation != c.generation:
-        return 0xFFFFFFFF
+        return GONE
     outstanding = c.slot.undelivered + c.slot.unsettled
     if c.taken is not NULL:
         if <int32_t>(c.sent - c.taken[0]) < 0:
@@ -40,7 +41,8 @@ cdef inline uint32_t score(Consumer c) noexcept:
 
 
 cdef inline bint goes_back(Consumer consumer, const Content* c) noexcept:
-    """It came by the edge connection that the consumer is on (inter-router.md 14.3)."""
+    """It came by the edge connection that the consumer is on (inter-router.md 14.3). At an edge router all of those have
+    one number: what came by one, of whichever role, is for consumers here alone."""
     return c.came_by != 0 and consumer.edge == c.came_by
 
 
@@ -97,6 +99,8 @@ cdef int forward(Address address, InDelivery* d, Content* c) except -1:
         copies = forward_closest(address, d, c, n)
     elif address.treatment == UNAVAILABLE:
         return 0
+    elif address.served is not None:
+        copies = forward_nearby(address, d, c, n)
     else:
         copies = forward_balanced(address, d, c, n)
     address.slot.egress += copies
@@ -203,16 +207,77 @@ cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) exc
     return 1
 
 
-cdef int forward_closest(Address address, InDelivery* d, Content* c, int n) except -1:
-    """Strict round robin over the consumers of this router."""
+cdef int forward_nearby(Address address, InDelivery* d, Content* c, int n) except -1:
+    """The same at an edge router where others have consumers, too: what a connection costs counts. One here wins when it
+    is as good.
+
+    The uplink comes behind those that are nearer and have room, however many deliveries they have: it may lead to the
+    same consumers, and the messages of a producer would come there by two ways, in any order.
+    """
     cdef Consumer consumer
+    cdef Consumer best = None
+    cdef uint32_t outstanding, value, best_value = 0
+    cdef int rank, best_rank = 0
+    cdef uint32_t uplink = uplink_cost(address)
+    cdef int at = address.start
+    for _ in range(n):
+        consumer = <Consumer>address.consumers[at]
+        at = at + 1 if at + 1 < n else 0
+        if goes_back(consumer, c):
+            continue
+        outstanding = score(consumer)
+        value = outstanding if outstanding == GONE else outstanding + consumer.cost
+        rank = 1 if consumer.edge and consumer.peer is None else 2 if consumer.cost >= uplink else 0
+        if outstanding >= consumer.capacity:
+            rank += 3
+        if best is None or rank < best_rank or (rank == best_rank and (
+                value < best_value or (value == best_value and consumer.cost < best.cost))):
+            best = consumer
+            best_value = value
+            best_rank = rank
+    if best is None:
+        return 0
+    if best_value == best.cost:
+        address.start = address.start + 1 if address.start + 1 < n else 0
+    give(address, best, d, c)
+    return 1
+
+
+cdef uint32_t uplink_cost(Address address) noexcept:
+    cdef Consumer consumer
+    for consumer in address.consumers:
+        if consumer.edge and consumer.peer is None:
+            return consumer.cost
+    return GONE
+
+
+cdef int forward_closest(Address address, InDelivery* d, Content* c, int n) except -1:
+    """Strict round robin over the consumers of this router; where another edge router has some, over the nearest."""
+    cdef Consumer consumer
+    cdef bint nearest = address.served is not None
+    cdef uint32_t least = least_distance(address, c) if nearest else 0
     for _ in range(n):
         consumer = <Consumer>address.consumers[address.start]
         address.start = address.start + 1 if address.start + 1 < n else 0
-        if not goes_back(consumer, c):
+        if not goes_back(consumer, c) and (not nearest or distance(consumer) == least):
             give(address, consumer, d, c)
             return 1
     return 0
+
+
+cdef inline uint32_t distance(Consumer consumer) noexcept:
+    """By cost; of equal ones the uplink comes before another edge router."""
+    return 2 * consumer.cost + (consumer.peer is not None)
+
+
+cdef uint32_t least_distance(Address address, const Content* c) noexcept:
+    """That of the nearest consumers that may get it."""
+    cdef Consumer consumer
+    cdef uint32_t least = GONE
+    for consumer in address.consumers:
+        if not goes_back(consumer, c) and distance(consumer) < least:
+            least = distance(consumer)
+    return least
 
 
 cdef int forward_balanced_remote(Address address, InDelivery* d, Content* c, int n) except -1:
@@ -323,11 +388,15 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
     cdef int copies = 0
     cdef bint up = False                   # a copy leaves an edge router by its uplink
     d.flags |= IN_MULTI
+    if address.served is not None and c.came_by == 0:
+        # The copy that goes up says which edge routers have theirs from here: they drop it.
+        c.served.data = address.served
+        c.served.size = len(address.served)
     for consumer in address.consumers:
         if goes_back(consumer, c):
             continue
         copies += 1
-        up |= consumer.edge != 0
+        up |= consumer.edge != 0 and consumer.peer is None
         if consumer.link is not None:
             consumer.link.offer(d, c, overflow_of(address, c))
         else:
@@ -353,6 +422,9 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
     if ports is not None:
         for port in ports:
             port.offer(d, c, overflow_of(address, c))
+    if c.served.data is not NULL:
+        c.served.data = NULL               # its next forwarding has other ones
+        c.served.size = 0
     if not copies and not links:
         d.flags &= ~IN_MULTI
     return copies

@@ -86,6 +86,7 @@ cdef class Network:
     cdef list node_texts                   # bytes that `nodes` point into
     cdef bint nodes_stale
     cdef object uplink                     # of an edge router: the Address of what is beyond, None: it has none
+    cdef dict edges                        # of an edge router: Addresses of others that it is connected to, by id
     cdef int find_nodes(self) except -1
     # Index of the router that an encoded node id names; HERE when there is none.
     cdef int origin_of(self, const Slice* encoded) noexcept

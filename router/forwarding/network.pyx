@@ -178,6 +178,7 @@ cdef class Network:
         self.routers = {}
         self.hop_limit = MOST_HOPS
         self.uplink = None
+        self.edges = {}
         self.changed()
 
     def changed(self):
@@ -200,7 +201,7 @@ cdef class Network:
         for named in (op.links + [None] * PRIORITIES)[:PRIORITIES]:
             if named is not None:
                 lower = find_consumer(region, worker, ports, links, op.worker, named[0], named[1],
-                                      LINK_CAPACITY, 0) or lower
+                                      LINK_CAPACITY, 0, 0, "") or lower
             hop.links.append(lower)
         self.hops[hop.conn] = hop
         self.changed()

@@ -17,6 +17,7 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef bint container                    # the producer is a route container
     cdef MessageRules rules                # of its connection; None: messages may say anything
     cdef readonly uint32_t edge            # number of the edge connection that it is on, 0: it is on none
+    cdef bytes mark                        # on an uplink: of this edge router, encoded, in x-opt-sluice.served; else None
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1
     cdef void count_ingress(self, Address address) noexcept
     cdef void count_tried(self, Address address) noexcept
@@ -24,6 +25,8 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef int deliver_exchange(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1
     cdef int deliver_local(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1
     cdef int deliver_uplink(self, ProducerLink link, InDelivery* d, Content* c) except -1
+    cdef Address edge_of(self, const Content* c)
+    cdef bint has_come(self, ProducerLink link, InDelivery* d, const Content* c) except -1
     cdef int no_destination(self, ProducerLink link, InDelivery* d, Address address, bint targeted) except -1
 
 cdef class TargetedHandler(ProducerHandler):

@@ -5,10 +5,10 @@ routing-semantics.md 7, 8.7, 11.4.
 Routing semantics: 7 (finding the address), 8.5 to 8.8 (nobody there, fallback), 10 (the router itself), 15 (exchanges).
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp, memset
 
-from router.amqp.codec cimport Slice, open_variable
+from router.amqp.codec cimport Slice, open_list, open_variable, skip_value
 from router.stats.counters cimport totals
 from router.delivery.delivery cimport IN_ACCEPT, IN_DISCARD
 from router.links.producer_link cimport COLLECT_MOST, ROUTED, WANTS_MORE
@@ -22,6 +22,7 @@ from router.forwarding.address_cache cimport RECENT_TEXT, Recent
 from router.forwarding.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN
 from router.policy.messages cimport MessageRules
 
+from router.addressing import address as addresses
 from router.amqp import codec
 from router.amqp.errors import DECODE_ERROR, INVALID_FIELD
 
@@ -85,7 +86,13 @@ cdef class ProducerHandler(DeliveryHandler):
 
     cdef int deliver(self, ProducerLink link, InDelivery* d, Content* c, Address address, bint targeted) except -1:
         cdef int copies
+        cdef Address beyond
         cdef bint fallback = not (targeted and (<TargetedHandler>self).from_fallback)
+        if address.uplink and self.table.network.edges:
+            beyond = self.edge_of(c)
+            if beyond is not None and forward(beyond, d, c):
+                self.count_ingress(beyond)
+                return ROUTED
         if address.exchange is not None:
             return self.deliver_exchange(link, d, c, address)
         if address.inproc:
@@ -109,6 +116,30 @@ cdef class ProducerHandler(DeliveryHandler):
         else:
             link.refuse(d, D_RELEASED, None, True)
         return ROUTED
+
+    cdef Address edge_of(self, const Content* c):
+        """At an edge router: the other one that a message is for, if it is connected to this one."""
+        cdef Slice text = c.sections.to
+        if c.to.data is not NULL:
+            open_variable(c.to.data, c.to.data + c.to.size, &text)
+        if text.data is NULL:
+            return None
+        plain = PyBytes_FromStringAndSize(<const char*>text.data, text.size).decode("utf-8", "replace")
+        return self.table.network.edges.get(addresses.edge_id(addresses.normalise(plain)))
+
+    cdef bint has_come(self, ProducerLink link, InDelivery* d, const Content* c) except -1:
+        """Whether this edge router has had a message before, from the one where it entered: then it is refused."""
+        cdef const uint8_t* p
+        cdef const uint8_t* stop = NULL
+        cdef uint32_t count
+        cdef size_t size = PyBytes_GET_SIZE(self.mark)
+        p = open_list(c.sections.served.data, c.sections.served.data + c.sections.served.size, &count, &stop)
+        while p is not NULL and p < stop:
+            if <size_t>(stop - p) >= size and memcmp(p, PyBytes_AS_STRING(self.mark), size) == 0:
+                link.refuse(d, D_RELEASED, None, True)
+                return True
+            p = skip_value(p, stop)
+        return False
 
     cdef void count_ingress(self, Address address) noexcept:
         """A delivery of a client came in, for this address (None: it is not counted there)."""
@@ -172,9 +203,9 @@ cdef class TargetedHandler(ProducerHandler):
     """A link with a target: its deliveries go to the address that was bound at attach."""
 
     def __cinit__(self, Table table not None, Address address not None, *, to=None, phase=0, honour=False, tenant=None,
-                  from_fallback=False, container=False, MessageRules rules=None, edge=0):
+                  from_fallback=False, container=False, MessageRules rules=None, edge=0, mark=None):
         """to: text for x-opt-qd.to. container: the producer is a route container. rules: of its connection. edge:
-        number of its edge connection."""
+        number of its edge connection. mark: on an uplink, of this router."""
         self.table = table
         self.address = address
         self.to = codec.encode_string(to) if to is not None else None
@@ -185,6 +216,7 @@ cdef class TargetedHandler(ProducerHandler):
         self.container = container
         self.rules = rules
         self.edge = edge
+        self.mark = mark
 
     def rebind(self, Address address not None, ProducerLink link not None):
         """The same address in a new table."""
@@ -202,6 +234,8 @@ cdef class TargetedHandler(ProducerHandler):
                 return result
         if checked and self.forged(link, d, c):
             return ROUTED
+        if c.sections.served.data is not NULL and self.mark is not None and self.has_come(link, d, c):
+            return ROUTED
         c.honour = self.honour
         c.came_by = self.edge
         if self.to is not None:
@@ -215,13 +249,14 @@ cdef class AnonymousHandler(ProducerHandler):
     """A link without a target: each message names its address."""
 
     def __cinit__(self, Table table not None, *, honour=False, tenant=None, container=False, MessageRules rules=None,
-                  edge=0):
+                  edge=0, mark=None):
         self.table = table
         self.honour = honour
         self.tenant = tenant
         self.container = container
         self.rules = rules
         self.edge = edge
+        self.mark = mark
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
@@ -235,6 +270,8 @@ cdef class AnonymousHandler(ProducerHandler):
             result = check_sections(link, d, c, scanned, self.table.network.hop_limit)
             if result == WANTS_MORE or d.flags & IN_DISCARD:
                 return result
+        if c.sections.served.data is not NULL and self.mark is not None and self.has_come(link, d, c):
+            return ROUTED
         c.honour = self.honour
         c.came_by = self.edge
         c.anonymous = not self.edge

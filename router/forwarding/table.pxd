@@ -37,6 +37,7 @@ cdef class Address:
     cdef public Exchange exchange
     cdef list consumers                    # Consumer, in the order of their arrival
     cdef int start                         # where the (rotating) list of consumers begins
+    cdef bytes served                      # at an edge router: marks of peers among them, encoded; None: there is none
     cdef list remotes                      # RemoteDestination, by index; None: no other router announced it
     cdef list ways                         # Path, of …
     cdef uint64_t version                  # … that version of the network

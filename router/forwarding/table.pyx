@@ -249,6 +249,8 @@ cdef class Table:
             address.uplink = key == UPLINK_KEY and self.mode == addresses.EDGE_MODE
             if address.uplink:
                 self.network.uplink = address
+            elif key[0] == addresses.EDGE and self.mode == addresses.EDGE_MODE:
+                self.network.edges[key[1:]] = address
             self.addresses[address.id] = address
             self.by_key[address.key] = address
         elif address.key != op.key:
@@ -278,10 +280,13 @@ cdef class Table:
             self.unbind_consumer(slot_key(consumer.worker, consumer.slot_index), consumer.generation, address)
             consumer.address = None
         address.consumers = []
+        address.served = None
         if self.by_key.get(address.key) is address:
             del self.by_key[address.key]
         if self.network.uplink is address:
             self.network.uplink = None
+        elif self.network.edges.get(address.key[1:]) is address:
+            del self.network.edges[address.key[1:]]
         for destination in address.remotes or ():
             self.network.drop_destination(destination)
         touched.pop(address.id, None)
@@ -289,7 +294,7 @@ cdef class Table:
     def op_consumer(self, op, touched):
         cdef Address address = self.required(op.address)
         cdef Consumer consumer = find_consumer(self.region, self.worker, self.ports, self.links, op.worker, op.slot,
-                                               op.generation, op.capacity, op.edge)
+                                               op.generation, op.capacity, op.edge, op.cost, op.peer)
         if consumer is None:
             return
         self.bind_consumer(address, consumer)
@@ -408,6 +413,8 @@ cdef class Table:
         consumer.address = address
         consumer.also = self.consumers.get(key)
         self.consumers[key] = consumer
+        if consumer.peer is not None:
+            address.served = served_by(address)
         return 0
 
     cdef Consumer unbind_consumer(self, uint64_t key, uint32_t generation, object address):
@@ -498,8 +505,17 @@ cdef int remove_consumer(Address address, Consumer consumer) except -1:
                 address.start -= 1
             if address.start >= len(consumers):
                 address.start = 0
+            if consumer.peer is not None:
+                address.served = served_by(address)
             return 0
     return 0
+
+
+cdef bytes served_by(Address address):
+    """The marks of the peers that get a copy of each multicast message; None: there are none."""
+    cdef Consumer consumer
+    cdef set marks = {consumer.peer for consumer in address.consumers if consumer.peer is not None}
+    return codec.encode_list(sorted(marks)) if marks else None
 
 
 cdef int address_changed(Address address) except -1:

@@ -17,8 +17,8 @@ from router.delivery.delivery cimport (
 from router.delivery.outcome cimport in_lost, in_routed, in_settled_late, in_update, out_update
 from router.interworker.layout cimport DROP_CONSUMER_LOST
 from router.interworker.records cimport (
-    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_CHECKPOINT, R_RETURNED,
-    R_SETTLED, R_UPDATE, R_WINDOW, STATE_SIZE, Head,
+    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_CHECKPOINT, K_SERVED,
+    R_RETURNED, R_SETTLED, R_UPDATE, R_WINDOW, STATE_SIZE, Head,
 )
 from router.links.consumer_link cimport ConsumerLink
 from router.message.content cimport (
@@ -35,6 +35,15 @@ cdef bint has_copy(const InDelivery* d, const DeliveryNode* downstream) noexcept
             return True
         o = o.sibling
     return False
+
+
+cdef size_t read_sized(const uint8_t* p, size_t at, Slice* octets) noexcept:
+    """Octets behind their number; returns what is behind them."""
+    cdef uint32_t size = 0
+    memcpy(&size, p + at, STATE_SIZE)
+    octets.data = p + at + STATE_SIZE
+    octets.size = size
+    return at + STATE_SIZE + size
 
 
 cdef class Inflow:
@@ -82,7 +91,7 @@ cdef class PortIn(ReportingNode):
             d = <InDelivery*>map_get(&self.received, head.key)
         else:
             d = self.read_transfer(p, size, c)
-        self.spread(d, c, target, head.count, head.kind & ~K_CHECKPOINT)
+        self.spread(d, c, target, head.count, head.kind & ~(K_CHECKPOINT | K_SERVED))
         if c.stored is not NULL:
             message_routed(c.stored)
             if not head.flags & F_MORE:
@@ -101,7 +110,6 @@ cdef class PortIn(ReportingNode):
         cdef Inflow inflow
         cdef size_t at = sizeof(Head) + head.count * sizeof(Target)
         cdef bint more = head.flags & F_MORE
-        cdef uint32_t state_size = 0
         cdef InDelivery* d
         d = in_new(&self.node, head.key, self.scheduler.now_ns,
                    (IN_PRESETTLED if head.flags & F_PRESETTLED else 0)
@@ -115,11 +123,10 @@ cdef class PortIn(ReportingNode):
         c.format = head.format
         c.settled = head.flags & F_PRESETTLED
         at += head.extra
+        if head.kind & K_SERVED:
+            at = read_sized(p, at, &c.served)
         if head.flags & F_STATE:
-            memcpy(&state_size, p + at, STATE_SIZE)
-            c.state.data = p + at + STATE_SIZE
-            c.state.size = state_size
-            at += STATE_SIZE + state_size
+            at = read_sized(p, at, &c.state)
         c.data = p + at
         c.size = size - at
         if more:

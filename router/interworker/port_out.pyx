@@ -18,8 +18,8 @@ from router.delivery.delivery cimport (
 from router.delivery.outcome cimport out_left, out_update
 from router.interworker.layout cimport DROP_OVERFLOW, DROP_WORKER_LOST
 from router.interworker.records cimport (
-    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_CHECKPOINT, R_CONTINUE,
-    R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, STATE_SIZE, Head, Target,
+    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_CHECKPOINT, K_SERVED,
+    R_CONTINUE, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, STATE_SIZE, Head, Target,
 )
 from router.interworker.ring cimport ring_commit, ring_longest
 from router.message.content cimport (
@@ -30,10 +30,15 @@ from router.stats.counters cimport totals
 
 cdef void add_state(uint8_t* w, size_t at, const Slice* state) noexcept nogil:
     """Put a delivery state behind the first `at` octets of the head of a transfer."""
-    cdef uint32_t size = <uint32_t>state.size
     (<Head*>w).flags |= F_STATE
-    memcpy(w + at, &size, STATE_SIZE)
-    memcpy(w + at + STATE_SIZE, state.data, size)
+    put_sized(w + at, state)
+
+
+cdef void put_sized(uint8_t* w, const Slice* octets) noexcept nogil:
+    """Octets, and before them how many."""
+    cdef uint32_t size = <uint32_t>octets.size
+    memcpy(w, &size, STATE_SIZE)
+    memcpy(w + STATE_SIZE, octets.data, size)
 
 
 cdef class PortOut(NodeOwner):
@@ -65,7 +70,8 @@ cdef class PortOut(NodeOwner):
         cdef uint8_t* w = NULL
         cdef uint32_t count = self.target_count
         cdef size_t size = sizeof(Head) + count * sizeof(Target) + c.to.size \
-            + (STATE_SIZE + c.state.size if c.state.size else 0)
+            + (STATE_SIZE + c.state.size if c.state.size else 0) \
+            + (STATE_SIZE + c.served.size if c.served.size else 0)
         cdef uint32_t charge = own_charge(&self.node, c, OWN_FLOWING) if d.flags & IN_OWN else 0
         cdef bint dropped = d.flags & IN_OWN and charge == 0
         cdef OutDelivery* o
@@ -135,8 +141,13 @@ cdef class PortOut(NodeOwner):
         memcpy(w, self.targets, targets)
         if c.to.size:
             memcpy(w + targets, c.to.data, c.to.size)
+        w += targets + c.to.size
+        if c.served.size:
+            head.kind |= K_SERVED
+            put_sized(w, &c.served)
+            w += STATE_SIZE + c.served.size
         if c.state.size:
-            add_state(<uint8_t*>head, sizeof(Head) + targets + c.to.size, &c.state)
+            add_state(<uint8_t*>head, w - <uint8_t*>head, &c.state)
         self.next_key += 1
 
     cdef int queue_first_part(self, OutDelivery* o, Message* m, uint8_t* head, size_t size,

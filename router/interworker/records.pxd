@@ -3,7 +3,7 @@
 A delivery that crosses has a key, counted by the sending port:
 
     TRANSFER   key, targets (link slot and generation), annotations' `to`,
-               a delivery state if there is one, first octets                          sender -> receiver of deliveries
+               served edge routers and a delivery state if there are, first octets     sender -> receiver of deliveries
     CONTINUE   key, more octets, or the end, or that it was aborted                       "
     UPDATE     key, state or settlement by the producer                                  "
     SETTLED    keys first … first + count - 1: state or settlement by the consumers     receiver -> sender of deliveries
@@ -40,8 +40,9 @@ cdef enum:
     F_HONOUR = 32              # router annotations of the message count
     F_OWN = 64                 # the router itself sent it
     K_CHECKPOINT = 128         # beside the overflow policy of a transfer: Content.checkpoint
+    K_SERVED = 64              # … octets of Content.served, and their number, are behind `to`, before a state
     F_AT_HAND = 128            # all of it is here, and it is no stream: only what follows this record is to come
-    STATE_SIZE = 4             # octets of the size of a state in a transfer
+    STATE_SIZE = 4             # octets of the size of a state in a transfer, and of Content.served
 
 cdef enum:
     # Payload of one record: several fit into the smallest ring, and none keeps the ring for itself.

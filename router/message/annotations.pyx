@@ -10,7 +10,7 @@ from router.amqp.codec cimport Slice, open_list, skip_value
 from router.amqp.spec cimport (
     S_MESSAGE_ANNOTATIONS, T_LIST8, T_LIST32, T_MAP8, T_MAP32, T_SMALLINT, T_SMALLULONG, T_SYM8,
 )
-from router.message.sections cimport SCAN_MORE, Sections, is_router_key, scan
+from router.message.sections cimport SCAN_MORE, SERVED_SIZE, Sections, is_router_key, scan
 
 from router.amqp import codec
 
@@ -33,8 +33,9 @@ def use_node(str text not None, *, bint forwarded=True):
 
 
 cdef size_t compose_room(const Content* c) noexcept nogil:
-    # 12 for the section's own header; keys of 9 to 16 octets with 2 of their header; 9 for a list's header.
-    return c.sections.map.size + c.to.size + c.sections.ingress.size + c.sections.trace.size + 2 * node_size + 192
+    # 12 for the section's own header; keys of 9 to 19 octets with 2 of their header; 9 for a list's header.
+    return c.sections.map.size + c.to.size + c.sections.ingress.size + c.sections.trace.size + c.served.size \
+        + 2 * node_size + 224
 
 
 cdef inline uint8_t* put_key(uint8_t* w, const char* text, uint8_t size) noexcept nogil:
@@ -107,6 +108,11 @@ cdef size_t compose(uint8_t* w, const Content* c, bint router) noexcept nogil:
     if s.pairs:
         w = put_user_pairs(w, s)
     if router:
+        if c.served.data is not NULL or s.served.data is not NULL:
+            w = put_key(w, b"x-opt-sluice.served", SERVED_SIZE)
+            w = put_slice(w, c.served.data, c.served.size) if c.served.data is not NULL \
+                else put_slice(w, s.served.data, s.served.size)
+            items += 2
         if c.phase:
             w = put_key(w, b"x-opt-qd.phase", 14)
             w[0] = T_SMALLINT
@@ -156,7 +162,7 @@ cdef size_t compose(uint8_t* w, const Content* c, bint router) noexcept nogil:
     return size + 12
 
 
-def rewritten(bytes data not None, router=False, honour=False, bytes to=b"", phase=0):
+def rewritten(bytes data not None, router=False, honour=False, bytes to=b"", phase=0, bytes served=b""):
     """`data` with its annotations as a way out would send them, or None when its first sections are malformed."""
     cdef Content c
     cdef const uint8_t* p = data
@@ -170,6 +176,9 @@ def rewritten(bytes data not None, router=False, honour=False, bytes to=b"", pha
     if to:
         c.to.data = to
         c.to.size = len(to)
+    if served:
+        c.served.data = served
+        c.served.size = len(served)
     if not router and not c.sections.rewrite:
         return data
     room = bytearray(compose_room(&c))

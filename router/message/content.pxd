@@ -65,6 +65,7 @@ cdef struct Content:
     uint32_t came_by           # the inter-router or edge connection that it came by, 0: none
     bint own                   # the router itself has made it
     bint anonymous             # it came from a client by a link without an address
+    Slice served               # encoded list for x-opt-sluice.served, data NULL: what came with the message
     Slice state                # delivery state that the producer put into the transfer; data NULL: none
     Tally* outstanding         # where unsettled copies are counted while they are, or NULL
 

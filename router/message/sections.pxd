@@ -7,6 +7,7 @@ from router.amqp.spec cimport T_SYM32, T_SYM8
 
 cdef enum:
     ROUTER_PREFIX = 9          # octets of "x-opt-qd."
+    SERVED_SIZE = 19           # octets of "x-opt-sluice.served"
 
 # What the first sections say. Slices point into the scanned octets.
 cdef struct Sections:
@@ -23,6 +24,7 @@ cdef struct Sections:
     int phase
     bint stream
     bint settled               # x-opt-qd.settled: sent settled, and a router wants to hear when it has left
+    Slice served               # encoded list: edge routers that have had a copy from the one where it entered
     int priority               # 0…9, or -1 when the message does not say
     bint has_properties
     Slice to                   # text of properties.to; data NULL when absent
@@ -45,12 +47,14 @@ cdef str scan_description(ScanResult result)
 
 
 cdef inline bint is_router_key(const uint8_t* key, const uint8_t* end, Slice* name) noexcept nogil:
-    """A symbol that begins with x-opt-qd. ; `name` is what follows."""
+    """A symbol that begins with x-opt-qd. ; `name` is what follows. Or that of served edge routers, which is whole: it is
+    one of users to routers of 1.19, so that they pass it on."""
     if key[0] != T_SYM8 and key[0] != T_SYM32:
         return False
-    if open_variable(key, end, name) is NULL or name.size < ROUTER_PREFIX \
-            or memcmp(name.data, b"x-opt-qd.", ROUTER_PREFIX) != 0:
+    if open_variable(key, end, name) is NULL or name.size < ROUTER_PREFIX:
         return False
+    if memcmp(name.data, b"x-opt-qd.", ROUTER_PREFIX) != 0:
+        return name.size == SERVED_SIZE and memcmp(name.data, b"x-opt-sluice.served", SERVED_SIZE) == 0
     name.data += ROUTER_PREFIX
     name.size -= ROUTER_PREFIX
     return True

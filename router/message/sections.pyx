@@ -197,6 +197,8 @@ cdef ScanResult scan_router_annotation(const Slice* name, const uint8_t* value, 
         out.stream = True
     elif named(name, b"settled", 7):
         out.settled = True
+    elif named(name, b"x-opt-sluice.served", SERVED_SIZE):
+        out.served = whole
     return SCAN_OK
 
 
@@ -236,5 +238,6 @@ def scan_dict(bytes data not None, properties=True, honour=True):
         "user_id": s.user_id.data[:s.user_id.size] if s.user_id.data is not NULL else None,
         "ingress": s.ingress.data[:s.ingress.size] if s.ingress.data is not NULL else None,
         "trace": s.trace.data[:s.trace.size] if s.trace.data is not NULL else None,
+        "served": s.served.data[:s.served.size] if s.served.data is not NULL else None,
         "to_override": s.to_override.data[:s.to_override.size] if s.to_override.data is not NULL else None,
     }

@@ -1,7 +1,7 @@
 """An address record: how messages to the address are treated, and its users."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from router.addressing.settings import NETWORK
 from router.control.ops import AddressAttributes, AddressOp, ConsumerOp, RemoteOp
@@ -12,6 +12,17 @@ _GENERATION_BITS: Final = 32
 _WORKER_SHIFT: Final = _SLOT_BITS + _GENERATION_BITS
 _SLOT_MASK: Final = (1 << _SLOT_BITS) - 1
 _GENERATION_MASK: Final = (1 << _GENERATION_BITS) - 1
+
+
+class Way(NamedTuple):
+    """The edge connection that a consumer is on."""
+
+    edge: int = 0  # its number, for the table; 0: it is on none
+    cost: int = 0  # at an edge router
+    peer: str = ""  # the mark of another edge router at its other end
+
+
+HERE: Final = Way()  # on no edge connection
 
 
 class Record:
@@ -55,7 +66,7 @@ class Record:
         self.fallback: Record | None = None  # the fallback instance, of a primary one
         self.primary: Record | None = None  # the primary instance, of a fallback one
         self.consumers: dict[int, int] | None = None  # capacity by consumer, in order of arrival
-        self.edges: dict[int, int] | None = None  # number of its edge connection by consumer, of those on one
+        self.edges: dict[int, Way] | None = None  # the edge connection by consumer, of those on one
         self.remotes: dict[int, int] | None = None  # id of counters by index of a router that has destinations
         self.producers = 0  # links
         self.edge_producers = 0  # … of these on edge connections
@@ -76,7 +87,12 @@ class Record:
         consumers = 0 if self.consumers is None else len(self.consumers)
         if self.edges is None:
             return consumers > 0
-        return consumers > len(self.edges) or consumers > sum(each == conn for each in self.edges.values())
+        return consumers > len(self.edges) or consumers > sum(each.edge == conn for each in self.edges.values())
+
+    @property
+    def at_peers(self) -> int:
+        """How many consumers are at other edge routers that this one is connected to."""
+        return 0 if self.edges is None else sum(each.peer != "" for each in self.edges.values())
 
     @property
     def local(self) -> bool:
@@ -101,8 +117,8 @@ class Record:
         """The ops that announce its consumers, in order of arrival."""
         for consumer, capacity in (self.consumers or {}).items():
             slot = consumer >> _GENERATION_BITS & _SLOT_MASK
-            edge = 0 if self.edges is None else self.edges.get(consumer, 0)
-            yield ConsumerOp(self.id, consumer >> _WORKER_SHIFT, slot, consumer & _GENERATION_MASK, capacity, edge)
+            way = HERE if self.edges is None else self.edges.get(consumer, HERE)
+            yield ConsumerOp(self.id, consumer >> _WORKER_SHIFT, slot, consumer & _GENERATION_MASK, capacity, *way)
 
     def remote_ops(self) -> Iterator[RemoteOp]:
         """The ops that announce the routers that have destinations."""

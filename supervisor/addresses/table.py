@@ -10,7 +10,7 @@ from typing import Final
 from router.addressing.address import FALLBACK_PHASE, MOBILE, key, too_long
 from router.addressing.settings import BALANCED, NETWORK, Setting
 from router.control.ops import AddressGone, AddressOp, ConsumerGone, ConsumerOp, Op, RemoteGone, RemoteOp
-from supervisor.addresses.record import Record, consumer_number, worker_of
+from supervisor.addresses.record import HERE, Record, Way, consumer_number, worker_of
 from supervisor.subsystem import Subsystem
 
 FIRST_ID: Final = 1  # 0 stands for "no address" in a link's slot
@@ -199,19 +199,18 @@ class Table(Subsystem):
         return record.consumers is not None and consumer_number(worker, slot, generation) in record.consumers
 
     def add_consumer(
-        self, record: Record, worker: int, slot: int, generation: int, capacity: int, edge: int = 0
+        self, record: Record, worker: int, slot: int, generation: int, capacity: int, way: Way = HERE
     ) -> int:
-        """Add a new consumer; returns the epoch that announces it. edge: number of its edge connection, 0: it is on
-        none."""
+        """Add a new consumer; returns the epoch that announces it. way: the edge connection that it is on."""
         first = record.consumers is None
         if record.consumers is None:
             record.consumers = {}
         consumer = consumer_number(worker, slot, generation)
         record.consumers[consumer] = capacity
-        if edge:
+        if way.edge:
             record.edges = record.edges or {}
-            record.edges[consumer] = edge
-        self._ops.append(ConsumerOp(record.id, worker, slot, generation, capacity, edge))
+            record.edges[consumer] = way
+        self._ops.append(ConsumerOp(record.id, worker, slot, generation, capacity, *way))
         if first:
             self.local_changed(record)
         self._user_changed(record)
@@ -224,8 +223,9 @@ class Table(Subsystem):
         if consumers is None:
             raise KeyError(consumer)
         del consumers[consumer]
-        if record.edges is not None and record.edges.pop(consumer, 0) and not record.edges:
-            record.edges = None
+        if record.edges is not None:
+            record.edges.pop(consumer, None)
+            record.edges = record.edges or None
         self._ops.append(ConsumerGone(record.id, worker, slot, generation))
         if not consumers:
             record.consumers = None

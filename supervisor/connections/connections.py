@@ -5,12 +5,12 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from router.config.entities import EndpointConfig
-from router.config.roles import EDGE, INTER_ROUTER
+from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
 from router.control.handover import Initiate
 from router.control.messages import ErrorText, Tls
 from router.log import INFO, Log
 from router.policy.decisions import LinkFacts
-from supervisor.addresses.record import Record
+from supervisor.addresses.record import HERE, Record, Way
 
 # The error of a connection that the router opened that ends without one.
 _ABORTED: Final = ("amqp:connection:framing-error", "connection aborted")
@@ -83,7 +83,6 @@ class Connection:
     __slots__ = (
         "closing",
         "container",
-        "edge",
         "epoch",
         "groups",
         "hostname",
@@ -106,6 +105,7 @@ class Connection:
         "tls",
         "trace",
         "user",
+        "way",
         "worker",
     )
 
@@ -138,12 +138,17 @@ class Connection:
         self.permissions: tuple[list[str], list[str]] | None = None
         self.properties: dict[str, Any] | None = None
         self.links: dict[int, Link] = {}  # by the worker's number
-        self.edge = 0  # once it is open: number of its bundle, if it is between an edge and an interior router
+        self.way: Way = HERE  # once it is open: to or from an edge router, or none
+
+    @property
+    def edge(self) -> int:
+        """The number of its bundle, if it is to or from an edge router."""
+        return self.way.edge
 
     @property
     def tenant(self) -> str | None:
         """The prefix of its addresses, on a multi-tenant listener."""
-        client = self.origin.role not in (INTER_ROUTER, EDGE)
+        client = self.origin.role not in (INTER_ROUTER, EDGE, INTER_EDGE)
         prefixed = self.origin.multi_tenant and self.hostname is not None and client
         return f"{self.hostname}/" if prefixed else None
 

@@ -1,5 +1,6 @@
 """All connections: accepted or opened by us, given to a worker, opened by AMQP, closed. No input or output here."""
 
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +33,7 @@ from supervisor.subsystem import Events, Subsystem
 # Links of closed connections that are dropped in one wake, and of one connection before the next one's turn.
 DROPS_A_WAKE: Final = 256
 DROPS_A_TURN: Final = 64
+MARK_OCTETS: Final = 8  # of the text by which other routers know the connections of an edge router
 DROPS_AHEAD: Final = 2  # epochs that workers may be behind: other changes wait for no more of them
 
 
@@ -62,7 +64,8 @@ class Connections(Subsystem):
         self._asked: dict[int, Opened] = {}  # opens that are not decided, by number
         self._events = events
         self._log = log
-        self._bundles = Bundles()
+        self.mark: Final = secrets.token_hex(MARK_OCTETS)
+        self._bundles = Bundles(self.mark)
         self._next = 1
         self._initiated: set[int] = set()  # numbers of connections that the router opened and a worker has
         self._leaving: deque[tuple[Worker, Closed]] = deque()  # `closed`, of connections with links to be dropped
@@ -191,6 +194,11 @@ class Connections(Subsystem):
         connection.user = self._user_of(connection, message)
         connection.properties = message.properties or None
         self._asked[connection.number] = message
+        unfit = self._bundles.unfit(connection)
+        if unfit is not None:
+            self._log.warning("ROUTER_CORE", f"[C{connection.number}] {unfit.description} Its end is closed")
+            self.decided(connection, unfit)
+            return
         decision = self._admission.decide(connection, message)
         if decision is not None:
             self.decided(connection, decision)
@@ -201,10 +209,10 @@ class Connections(Subsystem):
         if message is None:
             return
         if isinstance(decision, Deny):
-            self.send(connection, Denied(connection.number, decision.condition, decision.description))
+            self.send(connection, Denied(connection.number, decision.condition, decision.description, self.mark))
             return
-        connection.edge = self._bundles.opened(connection)
-        self.send(connection, Admitted(connection.number, decision.limits, connection.edge))
+        connection.way = self._bundles.opened(connection)
+        self.send(connection, Admitted(connection.number, decision.limits, connection.edge, self.mark))
         connection.opened = True
         connection.opened_at = time.monotonic()
         self.opened[connection.number] = connection

@@ -4,7 +4,6 @@ brokers-and-edge.md 2.3, 2.7.
 """
 
 import asyncio
-import secrets
 import socket
 import traceback
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ from typing import Any, Final
 from router.config import password
 from router.config.build import MAX_USER
 from router.config.entities import Configuration, ConnectorConfig
-from router.config.roles import EDGE, INTER_ROUTER
+from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
 from router.control.handover import Initiate
 from router.log import ERROR, WARNING, Log
 from supervisor.configuration.change import ConfigurationChange
@@ -33,7 +32,6 @@ from supervisor.subsystem import LiveAttributes, Subsystem
 
 MAX_LOGIN: Final = MAX_USER  # octets of user and password together
 MAX_PASSWORD_FILES: Final = 16  # that are read at a time
-BUNDLE_OCTETS: Final = 8  # of the text by which an interior router knows connections of one edge router
 PASSWORD_SECONDS: Final = 5.0  # for reading one
 _LEVELS: Final = {"error": ERROR, "warning": WARNING}
 
@@ -60,7 +58,6 @@ class Connectors(Subsystem):
         self.acceptor: Final = acceptor
         self.waker: Final = waker
         self.log: Final = log
-        self.bundle: Final = secrets.token_hex(BUNDLE_OCTETS)
         self.uplinks = False  # an edge router's: several are at work
         self._running: dict[str, list[_Connector]] = {}  # by name: one for each of its connections
 
@@ -277,9 +274,9 @@ class _Connector:
         """What the worker needs to log in. Raises _LoginError."""
         config = self.config
         initiate = Initiate("", config.sasl_username)
-        if config.role == EDGE:
-            initiate.bundle = self._owner.bundle
-            initiate.uplinks = self._owner.uplinks
+        if config.role in (EDGE, INTER_EDGE):
+            initiate.mark = self._owner.connections.mark
+            initiate.uplinks = self._owner.uplinks and config.role == EDGE
         if config.sasl_username is not None and config.sasl_password is not None:
             initiate.password = (await self._find(config.sasl_password)).text
             if len(f"{config.sasl_username}{initiate.password}".encode()) > MAX_LOGIN:
@@ -326,4 +323,4 @@ class _Connector:
 
 def _state(config: ConnectorConfig) -> ConnectorState:
     """The initial state."""
-    return ConnectorState(config.host, config.port_text, to_router=config.role == INTER_ROUTER)
+    return ConnectorState(config.host, config.port_text, to_router=config.role in (INTER_ROUTER, INTER_EDGE))

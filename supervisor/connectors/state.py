@@ -46,7 +46,7 @@ class ConnectorState:
         to_router: bool = False,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """to_router: the role is inter-router. `uniform` makes the jitter, a number between two others."""
+        """to_router: it is a router like this one. `uniform` makes the jitter, a number between two others."""
         self._to_router = to_router
         self._failures = 0  # attempts since a connection was open
         self.host = host

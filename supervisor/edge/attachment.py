@@ -143,7 +143,7 @@ class Active:
         if wanted:
             link.record = parts.record
             capacity = self.connection.origin.link_capacity
-            parts.table.add_consumer(parts.record, *place, capacity, self.connection.edge)
+            parts.table.add_consumer(parts.record, *place, capacity, self.connection.way)
         else:
             link.record = None
             parts.table.remove_consumer(parts.record, *place)

@@ -1,36 +1,64 @@
-"""Which connections of role edge are between the same two routers: for the table they are one. No I/O here.
+"""Which connections to and from edge routers are one for the table. No I/O here.
 
-What came by one of them goes back by none of them. At an edge router that holds for all connections to interior
-routers. At an interior router those are a bundle that bear the same container id and the same text in `sluice.edge`,
-which an edge router of ours chooses when it starts.
+What came by one of them goes back by none of them. At an edge router those are all: to interior routers, and to other
+edge routers. At an interior router those are a bundle that bear the same container id and the same mark: the text in
+`sluice.edge`, which an edge router of ours chooses when it starts.
 """
 
 from typing import Any, Final
 
-from router.config.roles import EDGE
+from router.amqp.errors import NOT_ALLOWED
+from router.config.roles import EDGE, INTER_EDGE
+from supervisor.addresses.record import HERE, Way
+from supervisor.connections.admission import Deny
 from supervisor.connections.connections import Connection
 
 PROPERTY: Final = "sluice.edge"  # in the open: of an edge router the text, of an interior router the version
 VERSION: Final = 2
+_MOST_COST: Final = 0x00FFFFFF
 _BUNDLES: Final = 1  # the versions that know …
 _UPLINKS: Final = 2
 UPLINKS: Final = "sluice.uplinks"  # in the open of an edge router: true, it has several uplinks at work
+INTER_EDGE_PROPERTY: Final = "sluice.inter-edge"  # in the open of an edge router to another one: the version, 1
+COST: Final = "qd.inter-router-cost"
+MOST_MARK: Final = 64  # characters
+NO_EDGE: Final = "A connection of role inter-edge is between two edge routers of Sluice, and both ends have that role."
+ITSELF: Final = "This connection of role inter-edge leads from the router to itself."
 
 
 class Bundles:
     """The numbers by which the table knows edge connections. Owner: the connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, mark: str) -> None:
+        """mark: this router's."""
+        self._mark = mark
         self._open: dict[Any, dict[int, Connection]] = {}  # those of a bundle, by number, in order of opening
         self._numbers: dict[Any, int] = {}  # of the first connection of a bundle, for as long as there is any
 
-    def opened(self, connection: Connection) -> int:
-        """The number of the bundle of a connection that has just opened; 0: it is of another role."""
-        if connection.origin.role != EDGE:
-            return 0
+    def unfit(self, connection: Connection) -> Deny | None:
+        """Why a connection that is about to open cannot be of its role; None: it can."""
+        if connection.origin.role != INTER_EDGE:
+            return None
+        mark = mark_of(connection)
+        if not _is_peer(connection) or not mark:
+            return Deny(NOT_ALLOWED, NO_EDGE)
+        return Deny(NOT_ALLOWED, ITSELF) if mark == self._mark else None
+
+    def opened(self, connection: Connection) -> Way:
+        """The bundle of a connection that has just opened, for the table."""
+        role = connection.origin.role
+        if role not in (EDGE, INTER_EDGE):
+            return HERE
         key = _key(connection)
         self._open.setdefault(key, {})[connection.number] = connection
-        return self._numbers.setdefault(key, connection.number)
+        number = self._numbers.setdefault(key, connection.number)
+        if role == INTER_EDGE:
+            announced = (connection.properties or {}).get(COST)
+            cost = announced if isinstance(announced, int) and not isinstance(announced, bool) else 1
+            return Way(number, min(max(connection.origin.cost, cost, 1), _MOST_COST), mark_of(connection))
+        # What an interior router has is at least one hop farther.
+        cost = 0 if connection.initiator is None else min(max(connection.origin.cost, 0) + 1, _MOST_COST)
+        return Way(number, cost)
 
     def closed(self, connection: Connection) -> None:
         """The connection is gone."""
@@ -41,9 +69,20 @@ class Bundles:
         del self._open[key], self._numbers[key]
 
 
+def mark_of(connection: Connection) -> str:
+    """The mark of the edge router at the other end; empty: it has none."""
+    text = (connection.properties or {}).get(PROPERTY)
+    return text if isinstance(text, str) and len(text) <= MOST_MARK else ""
+
+
+def _is_peer(connection: Connection) -> bool:
+    version = (connection.properties or {}).get(INTER_EDGE_PROPERTY)
+    return isinstance(version, int) and not isinstance(version, bool) and version >= 1
+
+
 def _key(connection: Connection) -> Any:
-    if connection.initiator is not None:
-        return "interior routers"
+    if connection.initiator is not None or connection.origin.role == INTER_EDGE:
+        return "other routers"
     text = (connection.properties or {}).get(PROPERTY)
     return (connection.container, text) if isinstance(text, str) else connection.number
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from router.addressing.address import normalise
 from router.addressing.settings import NETWORK
-from router.config.roles import EDGE
+from router.config.roles import EDGE, INTER_EDGE
 from router.control.messages import Attach
 from supervisor.connections.connections import Connection
 from supervisor.edge import messages
@@ -95,7 +95,7 @@ class Lookups:
 
         False: decide now.
         """
-        if self._send is None or connection.origin.role == EDGE or attach.dynamic or attach.coordinator:
+        if self._send is None or connection.origin.role in (EDGE, INTER_EDGE) or attach.dynamic or attach.coordinator:
             return False
         if not attach.address:
             return False

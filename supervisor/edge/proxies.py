@@ -48,9 +48,13 @@ class Proxies:
         initiated_links: InitiatedLinks,
         waker: Waker,
         announces: Callable[[str], bool],
+        *,
+        senders: bool = True,
     ) -> None:
-        """announces(key): whether the interior may know of an address."""
+        """announces(key): whether the router at the other end may know of an address. senders: it is an interior
+        router, to which producers here need links."""
         self._announces = announces
+        self._sends = senders
         self._use = Use.NOTHING
         self.table: Final = table
         self.epochs: Final = epochs
@@ -174,7 +178,7 @@ class Proxies:
             there.close()
 
     def _set_sender(self, key: str, record: Record | None) -> None:
-        wanted = record is not None and self._announces(key) and _produced(record)
+        wanted = self._sends and record is not None and self._announces(key) and _produced(record)
         there = self.senders.get(key)
         if wanted and there is None:
             assert record is not None
@@ -278,7 +282,7 @@ class _Sender(_Proxy):
         place = (link.worker, link.slot, link.generation)
         if reachable and link.record is None:
             link.record = self.record
-            table.add_consumer(self.record, *place, self.connection.origin.link_capacity, self.connection.edge)
+            table.add_consumer(self.record, *place, self.connection.origin.link_capacity, self.connection.way)
         elif not reachable and link.record is not None:
             link.record = None
             table.remove_consumer(self.record, *place)

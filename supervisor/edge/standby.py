@@ -147,7 +147,7 @@ class Standby:
         if link.waits:
             link.waits = False
             connection = link.connection
-            self._table.add_consumer(record, *place, connection.origin.link_capacity, connection.edge)
+            self._table.add_consumer(record, *place, connection.origin.link_capacity, connection.way)
             self._table.release(record)
         else:
             link.waits = True

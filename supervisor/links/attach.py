@@ -26,8 +26,9 @@ from router.addressing.address import (
     too_long,
 )
 from router.addressing.settings import BALANCED, CLOSEST, UNAVAILABLE, AddressSettings
+from router.addressing.settings import LOCAL as SCOPE_LOCAL
 from router.config.roles import EDGE as EDGE_ROLE
-from router.config.roles import INTER_ROUTER
+from router.config.roles import INTER_EDGE, INTER_ROUTER
 from router.control.messages import Attach
 from supervisor.addresses.record import Record
 from supervisor.addresses.table import AddressTooLongError, Table, TableFullError
@@ -77,6 +78,7 @@ NO_ROUTE: Final = Refused("qd:no-route-to-dest", "No route to the destination no
 NOT_FOUND: Final = Refused("amqp:not-found", "Node not found")
 FORBIDDEN: Final = Refused("qd:forbidden", "Connectivity to the node is forbidden")
 WRONG_ROLE: Final = Refused("qd:connection-role", "Link attach forbidden on inter-router connection")
+WRONG_LINK: Final = Refused("qd:connection-role", "Link attach forbidden on inter-edge connection")
 NO_COORDINATOR: Final = Refused(
     "amqp:precondition-failed",
     "The router can't coordinate transactions by itself, "
@@ -85,9 +87,14 @@ NO_COORDINATOR: Final = Refused(
 NO_EXPIRATION: Final = Refused("qd:link-expiration", "Requested link expiration not allowed")
 ONLY_OUTGOING: Final = Refused("qd:forbidden", "Source function only accepts outgoing links")
 TOO_LONG: Final = Refused("amqp:resource-limit-exceeded", f"The address is longer than {LONGEST} octets")
+TOO_MANY_PEERS: Final = Refused(
+    "amqp:resource-limit-exceeded", "Too many edge routers have consumers of this address already"
+)
 TABLE_FULL: Final = Refused("amqp:resource-limit-exceeded", "No room for another address")
 ANONYMOUS: Final = Accepted()
 
+# Consumers of an address at other edge routers: their marks have to fit into a record between workers.
+MOST_PEERS: Final = 256
 COORDINATOR: Final = "$coordinator"  # the address of coordinators in link routes
 NEVER: Final = "never"
 _ROUTER_CAPABILITIES: Final = ("qd.router", "qd.router-data")
@@ -161,6 +168,8 @@ class Attaching(Subsystem):
             return WRONG_ROLE
         if not is_array and capabilities and capabilities[0] in _ROUTER_CAPABILITIES:
             return FORBIDDEN
+        if role == INTER_EDGE and (message.coordinator or message.dynamic):
+            return WRONG_LINK
         if message.coordinator:
             return self._route(message, COORDINATOR, from_router) or NO_COORDINATOR
         try:
@@ -172,6 +181,8 @@ class Attaching(Subsystem):
             address = message.address
             if not address:
                 return NO_ROUTE if consumer else ANONYMOUS
+            if role == INTER_EDGE:
+                return self._from_edge(normalise(address), consumer, capabilities)
             routed = self._route(message, address, from_router)
             if routed is not None:
                 return routed
@@ -237,6 +248,25 @@ class Attaching(Subsystem):
         record = self._table.create(record_key, BALANCED, default.priority, default.overflow)
         record.fixed = True
         return Accepted(record, generated=text, to=None if consumer else text)
+
+    def _from_edge(self, name: str, consumer: bool, capabilities: Sequence[str]) -> Accepted | Refused:
+        """A link of another edge router: what its clients receive, what is for itself, or its heartbeats."""
+        if not consumer:
+            return self._service(name, False, False) or WRONG_LINK
+        if DOWNLINK_CAPABILITY in capabilities:
+            return self._downlink(name) if name != self._router_id else WRONG_LINK
+        if too_long(name):
+            return TOO_LONG
+        record = self._table.records.get(key(MOBILE, name))
+        elsewhere = classify(name, self._router_id, self._mode).cls != MOBILE
+        if elsewhere or name.startswith(_SERVICES) or (record is not None and record.inproc):
+            return WRONG_LINK
+        if self._settings.lookup(name).scope == SCOPE_LOCAL:
+            return NO_ROUTE
+        found = self._bind_mobile(name, name, None, True, capabilities, True)
+        if isinstance(found, Accepted) and found.record is not None and found.record.at_peers >= MOST_PEERS:
+            return TOO_MANY_PEERS
+        return found
 
     def _downlink(self, edge_id: str) -> Accepted | Refused:
         """The link by which an edge router gets what is for itself (inter-router.md 14.3)."""

@@ -186,7 +186,7 @@ class LinkHandler(Subsystem):
             link.record = record
             if self._edges is None or not connection.edge or self._edges.standby.begins(link, record):
                 epoch = self._table.add_consumer(
-                    record, worker.index, link.slot, link.generation, connection.origin.link_capacity, connection.edge
+                    record, worker.index, link.slot, link.generation, connection.origin.link_capacity, connection.way
                 )
                 self._epochs.when_all(epoch, (worker, link, answer))
                 return

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
-from router.config.roles import EDGE, INTER_ROUTER
+from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
 from supervisor.connections.connections import Connection
 from supervisor.management import values
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden
@@ -17,7 +17,7 @@ FORCED_TEXT: Final = "Connection forced-closed by management request"
 _IN: Final = values.string("in")
 _OUT: Final = values.string("out")
 # Connections that management does not close: those of other routers.
-_PROTECTED: Final = (INTER_ROUTER, EDGE)
+_PROTECTED: Final = (INTER_ROUTER, EDGE, INTER_EDGE)
 
 
 class Row(NamedTuple):
@@ -46,7 +46,7 @@ def _last_delivery(row: Row) -> bytes:
 def _cost(row: Row) -> bytes:
     """Of a connection to another router: the higher one of both ends."""
     connection = row.connection
-    if connection.origin.role != INTER_ROUTER:
+    if connection.origin.role not in (INTER_ROUTER, INTER_EDGE):
         return values.NULL
     announced = (connection.properties or {}).get(COST_PROPERTY, 1)
     return values.long(max(connection.origin.cost, announced if isinstance(announced, int) else 1))

@@ -33,7 +33,7 @@ from supervisor.configuration.ops import address_entry
 from supervisor.connections.connections import Link
 from supervisor.management.context import Context
 from supervisor.management.explain_brokers import add_brokers
-from supervisor.management.explain_uplink import add_uplink
+from supervisor.management.explain_uplink import add_peers, add_uplink
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
 
@@ -90,8 +90,11 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
     verdict = _verdict(cls, name, setting, list(found.values()), alone=context.core.routers is None)
     if cls == MOBILE and not any(record["inProcess"] for record in found.values()):
         add_brokers(context, name, verdict)
-    if context.core.uplink is not None:
-        phase = 0 if setting is None else setting.ingress_phase
+    phase = 0 if setting is None else setting.ingress_phase
+    peers, at_peer = context.core.peers, False
+    if peers is not None:
+        at_peer = add_peers(peers, context.core.table, text, key(cls, name, phase), verdict)
+    if context.core.uplink is not None and not at_peer:
         add_uplink(context.core.uplink, cls, name, phase, verdict)
     body = {
         "address": text,

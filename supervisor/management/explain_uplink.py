@@ -1,10 +1,35 @@
-"""EXPLAIN at an edge router: what its interior router has to do with an address."""
+"""EXPLAIN at an edge router: what its interior router, and other edge routers, have to do with an address."""
 
 from typing import Any
 
-from router.addressing.address import LOCAL, MOBILE, UPLINK, key
+from router.addressing.address import EDGE, LOCAL, MOBILE, UPLINK, edge_id, key, normalise
 from router.addressing.settings import NETWORK
+from supervisor.addresses.record import Record
+from supervisor.addresses.table import Table
+from supervisor.edge.peers import Peers
 from supervisor.edge.uplink import Uplink
+
+
+def add_peers(peers: Peers, table: Table, text: str, record_key: str, verdict: dict[str, Any]) -> bool:
+    """Add which edge routers that this one is connected to have consumers of an address. text: the address as it was
+    asked about. True: it is the address of one of them."""
+    edge = edge_id(normalise(text))
+    record = None if edge is None else table.records.get(key(EDGE, edge))
+    if record is not None and record.at_peers:
+        verdict |= {"reachable": True, "verdict": "reachable at another edge router"}
+        verdict["findings"] = [f"It is at edge router {way}: messages go there" for way in _ways(peers, record)]
+        return True
+    record = table.records.get(record_key)
+    if record is not None:
+        findings: list[str] = verdict["findings"]
+        findings += [f"There are consumers at edge router {way}" for way in _ways(peers, record)]
+    return False
+
+
+def _ways(peers: Peers, record: Record) -> list[str]:
+    """The edge routers that have consumers of an address."""
+    found = sorted({(way.cost, way.peer) for way in (record.edges or {}).values() if way.peer})
+    return [f"'{peers.container(mark)}' (cost {cost})" for cost, mark in found]
 
 
 def add_uplink(uplink: Uplink, cls: str, name: str, phase: int, verdict: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tests.peer.peer import Peer
@@ -11,6 +12,7 @@ from tests.system.router import Router, Section, listener, poll
 #: Names of listeners.
 BROKERS = "brokers"
 EDGES = "edges"
+PEERS = "peers"
 
 
 def with_edges(name: str, *to: int, **attributes: Any) -> list[Section]:
@@ -32,8 +34,25 @@ def edge(name: str, *interiors: Router, **attributes: Any) -> list[Section]:
     ]
 
 
+def peer_edge(name: str, *interiors: Router, to: Iterable[int] = (), **attributes: Any) -> list[Section]:
+    """The same for one that other edge routers connect to, and that connects to those on these ports."""
+    return [
+        *edge(name, *interiors, **attributes),
+        listener(PEERS, role="inter-edge"),
+        *(connector(port, role="inter-edge") for port in to),
+    ]
+
+
 class EdgeView(View):
     """What one router of a site reports."""
+
+    def peers(self) -> list[str]:
+        """Container ids of the edge routers that it is connected to, one for each connection."""
+        return sorted(row["container"] for row in self.query("connection") if row["role"] == "inter-edge")
+
+    def wait_peers(self, *names: str) -> None:
+        """Wait until it is connected to these."""
+        poll(lambda: self.peers() == sorted(names), f"connected to {names}", CONVERGENCE)
 
     def consumers(self, key: str) -> int:
         """Consumers of an address here."""

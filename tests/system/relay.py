@@ -37,6 +37,10 @@ class Relay:
         for end in self._all:
             end.close()
 
+    def redirect(self, to: int) -> None:
+        """Connect those who come from now on with another port."""
+        self._to = to
+
     def cut(self) -> None:
         """End all connections at once."""
         with self._lock:

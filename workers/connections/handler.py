@@ -15,7 +15,7 @@ from router.links.source_link import SourceLink
 from router.amqp.errors import RESOURCE_LIMIT, RemoteError
 from router.amqp.sasl import SaslClient, SaslServer
 from router.amqp.text.messages import components
-from router.config.roles import EDGE, INTER_ROUTER, ROUTE_CONTAINER
+from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, ROUTE_CONTAINER
 from router.control import login_messages
 from router.control import messages as control
 from router.control.handover import Initiate
@@ -40,6 +40,8 @@ ANNOTATIONS_VERSION: Final = 1  # of router annotations, as 1.19 has them
 EDGE_PROPERTY: Final = "sluice.edge"  # docs/internals/edge.md
 EDGE_VERSION: Final = 2  # its value at an interior router: it knows bundles (1) and several uplinks at work (2)
 EDGE_UPLINKS: Final = "sluice.uplinks"  # of an edge router with several uplinks at work
+BETWEEN_EDGES: Final = "sluice.inter-edge"  # of an edge router to another one
+BETWEEN_EDGES_VERSION: Final = 1
 DEFAULT_PORT: Final = "5672"
 MOST_LOGGED: Final = 1_000  # characters of an error that a peer sends
 POLICY_ERROR: Final = "amqp:connection:policy-error"  # in the log only
@@ -69,6 +71,7 @@ class ConnectionHandler:
         "limits",
         "links",
         "login",
+        "mark",
         "message_rules",
         "next_link",
         "number",
@@ -110,7 +113,8 @@ class ConnectionHandler:
         self._routed_sessions: RoutedSessions | None = None
         self.router = RouterLinks(self) if profile.role == INTER_ROUTER else None
         # What comes by an edge connection does not go back there; the supervisor says which ones are a bundle.
-        self.edge = number if profile.role == EDGE else 0
+        self.edge = number if profile.role in (EDGE, INTER_EDGE) else 0
+        self.mark = "" if initiate is None else initiate.mark  # of this edge router, for others
         self.edge_streams: EdgeStreams | None = None  # of an edge connection whose peer takes streams apart
         self.container = ""  # the peer's container id
         self.had_consumers = False  # at the end of the connection; other workers may still send to them
@@ -148,7 +152,7 @@ class ConnectionHandler:
 
     def prepare_incoming(self, link: Any) -> None:
         """A link on which the peer sends is made: its credit depends on the role of the connection."""
-        if self.edge and self.initiate is None:
+        if self.edge and self.initiate is None and self.profile.role == EDGE:
             link.from_edge()
         elif self.edge:
             link.from_interior()
@@ -161,6 +165,11 @@ class ConnectionHandler:
         link = RouterOut(capacity=capacity, settles=settles)
         link.pool = self.edge_streams.pool
         return link
+
+    @property
+    def served_as(self) -> bytes | None:
+        """On the uplink of an edge router: what messages bear that it has had before (docs/internals/edge.md)."""
+        return encode_string(self.mark) if self.initiate is not None and self.profile.role == EDGE else None
 
     @property
     def relays(self) -> bool:
@@ -249,6 +258,7 @@ class ConnectionHandler:
         """The supervisor's answer to the open."""
         if self.connection.ended:
             return
+        self.mark = message.mark
         if isinstance(message, control.Denied):
             self._deny(message.condition, message.description)
             return
@@ -341,8 +351,11 @@ class ConnectionHandler:
         if self.relays:
             items += [encode_symbol(VERSION), encode_int(ANNOTATIONS_VERSION)]
         if self.edge:
-            mark = EDGE_VERSION if self.initiate is None else self.initiate.bundle
+            to_edge = self.profile.role == INTER_EDGE
+            mark = EDGE_VERSION if self.initiate is None and not to_edge else self.mark
             items += [encode_symbol(EDGE_PROPERTY), encode_value(mark)]
+            if to_edge:
+                items += [encode_symbol(BETWEEN_EDGES), encode_int(BETWEEN_EDGES_VERSION)]
             if self.initiate is not None and self.initiate.uplinks:
                 items += [encode_symbol(EDGE_UPLINKS), encode_value(True)]
         servers = self.profile.failover_servers

@@ -171,6 +171,7 @@ class LinkRecord:
             container=client.route_container,
             rules=self._rules(),
             edge=client.edge,
+            mark=client.served_as,
         )
 
     def _flow(self, route: AnonymousHandler | OwnHandler) -> None:
@@ -197,6 +198,7 @@ class LinkRecord:
                 container=client.route_container,
                 rules=self._rules(),
                 edge=client.edge,
+                mark=client.served_as,
             )
         )
         link.decided()

@@ -73,7 +73,7 @@ function add(graph: Graph, router: RouterData, row: Row, table: Table, told: Set
     const container = text(row["container"]);
     const into = table.rate(row, "deliveriesIn") ?? 0;
     const out = table.rate(row, "deliveriesOut") ?? 0;
-    if (role === "inter-router" || role === "edge") {
+    if (role === "inter-router" || role === "edge" || role === "inter-edge") {
         const there = graph.nodes.get(container);
         if (there === undefined || (role === "edge" && row["active"] === false)) return;
         const found = edge(graph, router.id, container);

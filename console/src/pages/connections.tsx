@@ -12,7 +12,7 @@ import type { Column } from "../ui/table.tsx";
 import { Full } from "../ui/full.tsx";
 
 export const NAMES: Record<string, string> = {
-    "normal": "client", "inter-router": "router", "route-container": "broker", "edge": "edge",
+    "normal": "client", "inter-router": "router", "route-container": "broker", "edge": "edge", "inter-edge": "edge",
 };
 
 const COLUMNS: Column<Item>[] = [
@@ -47,7 +47,7 @@ function Details({ item }: { item: Item }): JSX.Element {
     const [closing, setClosing] = useState(false);
     const [fault, setFault] = useState("");
     const traced = row["enableProtocolTrace"] === true;
-    const between = ["inter-router", "edge"].includes(text(row["role"]));
+    const between = ["inter-router", "edge", "inter-edge"].includes(text(row["role"]));
     const trace = (): void => {
         setFault("");
         app.management.update(target, "connection", identity, { enableProtocolTrace: !traced })

@@ -81,7 +81,10 @@ def test_listener_attributes(line, attribute, value):
             ["role='standalone' not allowed to connect to or accept connections from other routers"],
         ),
         ("role: edge", ["role='standalone' not allowed"]),
-        ("role: none", ["Invalid value for enum['normal', 'inter-router', 'route-container', 'edge']: 'none'"]),
+        (
+            "role: none",
+            ["Invalid value for enum['normal', 'inter-router', 'route-container', 'edge', 'inter-edge']: 'none'"],
+        ),
         ("failoverUrls: a,,b", ["No network host in failover item"]),
         ("idleTimeoutSeconds: -1", ["'idleTimeoutSeconds'", "between 0 and"]),
     ],
@@ -100,6 +103,8 @@ def test_listener_refusals(line, words):
         ("edge", "connector", "inter-router", "interior"),
         ("edge", "listener", "edge", "interior"),
         ("interior", "connector", "edge", "edge"),
+        ("interior", "listener", "inter-edge", "edge"),
+        ("interior", "connector", "inter-edge", "edge"),
     ],
 )
 def test_roles_that_another_mode_has(mode, kind, role, allowed):
@@ -116,6 +121,16 @@ def test_edge_connections_of_both_modes():
     edge = load_text("x.conf", text)
     assert edge.router.id.startswith("Edge_")
     assert [connector.role for connector in edge.connectors] == ["edge"]
+
+
+def test_edge_routers_have_listeners_and_connectors_for_each_other():
+    ends = [section(kind, "role: inter-edge", "port: 1", "host: h") for kind in ("listener", "connector")]
+    edge = load_text("x.conf", section("router", "mode: edge") + "".join(ends))
+    assert [end.role for end in (*edge.listeners, *edge.connectors)] == ["inter-edge", "inter-edge"]
+    refused = errors(ends[0])
+    assert [text for _, text in refused] == [
+        "role='standalone' not allowed to connect to or accept connections from other routers."
+    ]
 
 
 def test_interior_routers_have_listeners_and_connectors_for_others():

@@ -140,7 +140,8 @@ def test_old_names_are_told():
             "listener",
             {"role": "none"},
             400,
-            f"{LONG}listener: Invalid value for enum['normal', 'inter-router', 'route-container', 'edge']: 'none'",
+            f"{LONG}listener: Invalid value for enum"
+            "['normal', 'inter-router', 'route-container', 'edge', 'inter-edge']: 'none'",
         ),
         ("listener", {"openProperties": 5}, 400, f"{LONG}listener: Properties must be a map"),
         ("listener", {"openProperties": {"é": 1}}, 400, f"{LONG}listener: Property keys must be ASCII encoded"),

@@ -102,3 +102,26 @@ def test_a_message_that_is_cut_is_never_taken_for_whole_sections(parts, data):
     result, found = scan_dict(octets[:end])
     if result == 0:
         assert found == whole
+
+
+SERVED = "x-opt-sluice.served"
+
+
+def test_served_edge_routers():
+    """docs/internals/edge.md"""
+    message = made(None, None, [(Symbol("a"), 1), (Symbol(SERVED), ["one"])], None, b"x")
+    result, found = scan_dict(message)
+    assert (result, found["served"], found["pairs"], found["rewrite"]) == (0, encode(["one"]), 1, True)
+    assert scan_dict(message, honour=False)[1]["served"] is None
+    assert annotations_of(rewritten(message, honour=True)) == {"a": 1}, "clients do not see it"
+    passed_on = annotations_of(rewritten(message, router=True, honour=True))
+    assert list(passed_on)[:2] == ["a", SERVED], "before those of routers, as 1.19 wants those of users"
+    assert passed_on[SERVED] == ["one"]
+    written = rewritten(message, router=True, served=encode(["two", "three"]))
+    assert annotations_of(written)[SERVED] == ["two", "three"]
+    assert SERVED not in annotations_of(rewritten(message, router=True))
+
+
+def annotations_of(octets):
+    (section,) = [value for code, value in sections(octets) if code == 0x72]
+    return {str(key): value for key, value in section.pairs}

@@ -8,7 +8,7 @@ import pytest
 
 from router.addressing.settings import BALANCED, DEFAULT_OVERFLOW, MULTICAST
 from router.config.load import load_text
-from supervisor.addresses.record import Record
+from supervisor.addresses.record import Record, Way
 from supervisor.addresses.table import Table
 from supervisor.connections.connections import Connection, Link
 from supervisor.edge.bundles import UPLINKS
@@ -52,7 +52,7 @@ class World:
         listener = load_text("router.conf", CONFIGURATION).listeners[0]
         self.connection = Connection(7, listener, "l", "p", "key")
         self.connection.properties = {UPLINKS: True}
-        self.connection.edge = 7
+        self.connection.way = Way(7)
         self.standby.opened(self.connection)
         self._numbers = itertools.count(1)
 
@@ -62,7 +62,7 @@ class World:
         link = Link(number, f"l{number}", True, number, 1, self.connection, 0)
         link.record = record
         if self.standby.begins(link, record):
-            self.table.add_consumer(record, 0, number, 1, 10, 7)
+            self.table.add_consumer(record, 0, number, 1, 10, Way(7))
         self.table.take_delta()
         return link
 

@@ -1,0 +1,156 @@
+"""Other edge routers that an edge router has connections of role inter-edge to (docs/internals/edge.md). No I/O here.
+
+Each of two such routers attaches, at the other one, a receiver for each address that it has consumers of: what its
+clients receive, the other one's clients send. What comes by such a link is for clients alone, and goes to no other
+router.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from router.addressing.address import MOBILE
+from router.addressing.settings import LOCAL
+from router.config.entities import ConnectorConfig
+from router.config.roles import INTER_EDGE
+from router.control.messages import Opened
+from router.log import INFO, Log
+from supervisor.addresses.record import Record
+from supervisor.addresses.settings import Settings
+from supervisor.addresses.table import Table
+from supervisor.connections.connections import Connection
+from supervisor.edge.attachment import OwnLink
+from supervisor.edge.proxies import Proxies, announced
+from supervisor.links.attach import DOWNLINK_CAPABILITY, HEARTBEAT
+from supervisor.links.initiated import InitiatedLinks, Wanted
+from supervisor.processes.epochs import Epochs
+from supervisor.runtime.waker import Waker
+from supervisor.subsystem import NEVER, Subsystem
+
+CONFINED: Final = ("qd:no-route-to-dest", "The address is known at its edge router alone")
+
+
+class Peer:
+    """Another edge router. Owner: the peers."""
+
+    def __init__(self, container: str, proxies: Proxies) -> None:
+        self.container: Final = container
+        self.proxies: Final = proxies
+        self.bearer: Connection | None = None  # has the link for what is for this router itself
+
+
+class Peers(Subsystem):
+    """All other edge routers that this one is connected to. Owner: the core."""
+
+    def __init__(
+        self,
+        router_id: str,
+        table: Table,
+        epochs: Epochs[Any],
+        settings: Settings,
+        initiated_links: InitiatedLinks,
+        close_link: Callable[[Connection, int, str, str], None],
+        waker: Waker,
+        log: Log,
+    ) -> None:
+        """close_link(connection, number, condition, description): closes a link of a peer."""
+        self._router_id = router_id
+        self._table = table
+        self._epochs = epochs
+        self._settings = settings
+        self._initiated_links = initiated_links
+        self._close_link = close_link
+        self._waker = waker
+        self._log = log
+        self._peers: dict[str, Peer] = {}  # by mark
+        self._confined: dict[str, Record] = {}  # addresses that have become local and have consumers at peers, by key
+        table.watch_users(self._user_changed)
+
+    def container(self, mark: str) -> str:
+        """The id of the edge router with a mark."""
+        peer = self._peers.get(mark)
+        return "" if peer is None else peer.container
+
+    def connection_opened(self, connection: Connection, message: Opened) -> None:
+        if connection.origin.role != INTER_EDGE:
+            return
+        mark, container = connection.way.peer, connection.container or ""
+        peer = self._peers.get(mark)
+        if peer is None:
+            proxies = Proxies(
+                self._table, self._epochs, self._settings, self._initiated_links, self._waker, self._announces,
+                senders=False,
+            )  # fmt: skip
+            peer = self._peers[mark] = Peer(container, proxies)
+            if isinstance(connection.origin, ConnectorConfig):
+                proxies.gather(connection.origin.parallel_connections)
+        self._write(f"Edge connection (id={connection.number}) to edge router '{container}' established")
+        peer.proxies.use(connection)
+        self._attach(connection, True, Wanted(address=HEARTBEAT, use="heartbeat", second=True))
+        if peer.bearer is None:
+            self._bear(peer, connection)
+
+    def _bear(self, peer: Peer, connection: Connection) -> None:
+        """What is for this router itself comes by this connection."""
+        peer.bearer = connection
+        own = Wanted(address=self._router_id, use="anonymous", capability=DOWNLINK_CAPABILITY, mirrored=True)
+        self._attach(connection, False, own)
+
+    def _attach(self, connection: Connection, outgoing: bool, wanted: Wanted) -> None:
+        self._initiated_links.attach_wanted(connection, outgoing, wanted, OwnLink(lambda own: None))
+
+    def connection_closed(self, connection: Connection) -> None:
+        mark = connection.way.peer
+        peer = self._peers.get(mark)
+        if peer is None or connection.number not in peer.proxies.members:
+            return
+        self._write(f"Edge connection (id={connection.number}) to edge router '{peer.container}' lost")
+        peer.proxies.lost(connection)
+        if not peer.proxies.members:
+            del self._peers[mark]
+        elif peer.bearer is connection:
+            self._bear(peer, next(iter(peer.proxies.members.values())))
+
+    def _write(self, text: str) -> None:
+        self._log.write(INFO, "ROUTER_CORE", text)
+
+    # Addresses
+
+    def _announces(self, key: str) -> bool:
+        """Whether peers may know of an address. What an exchange gets it passes on at the router where it entered."""
+        record = self._table.records.get(key)
+        if not announced(key) or (record is not None and (record.inproc or record.exchange is not None)):
+            return False
+        return self._settings.current.lookup(key[2:]).scope != LOCAL
+
+    def _user_changed(self, record: Record) -> None:
+        for peer in self._peers.values():
+            peer.proxies.user_changed(record)
+        if record.scope == LOCAL and record.key[0] == MOBILE and record.at_peers:
+            self._confined[record.key] = record
+            self._waker.wake()
+
+    def _confine(self) -> None:
+        """Close the links of peers for addresses that they are to know no more; those that have no answer yet, later."""
+        confined, self._confined = self._confined, {}
+        for peer in self._peers.values():
+            for connection in peer.proxies.members.values():
+                for number, link in list(connection.links.items()):
+                    record = link.record
+                    if not link.consumer or record is None or confined.get(record.key) is not record:
+                        continue
+                    if link.up:
+                        self._close_link(connection, number, *CONFINED)
+                    else:
+                        self._confined[record.key] = record
+
+    # Each wake
+
+    def step(self) -> None:
+        if self._confined:
+            self._confine()
+        for peer in self._peers.values():
+            peer.proxies.step()
+
+    @property
+    def deadline(self) -> float:
+        return min((peer.proxies.deadline for peer in self._peers.values()), default=NEVER)
