@@ -25,6 +25,7 @@ EDGES = (2, 3, 2)  # of each interior router: ten routers in all
 RATE = 1_000  # messages/s of others
 SECONDS = 10  # that consoles are looked at, in each round
 ROUNDS = 3
+SETTLE = 2.0  # seconds in which routers tell each other of addresses that have come and gone: messages to new ones wait
 WEB = """\
 listener {
     name: web
@@ -115,6 +116,7 @@ class Look(NamedTuple):
 def look(network: Network) -> Look:
     """Measure while others' messages go from A to B."""
     a, b, _ = network.interiors
+    time.sleep(SETTLE)
     before, began = network.cpu(), time.monotonic()
     report = through(a, b, rate=RATE, seconds=SECONDS, size=BODY)
     after, seconds = network.cpu(), time.monotonic() - began
