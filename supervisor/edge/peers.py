@@ -130,7 +130,7 @@ class Peers(Subsystem):
             self._waker.wake()
 
     def _confine(self) -> None:
-        """Close the links of peers for addresses that they are to know no more; those that have no answer yet, later."""
+        """Close the links of peers for addresses that they are to know no more; those without an answer yet, later."""
         confined, self._confined = self._confined, {}
         for peer in self._peers.values():
             for connection in peer.proxies.members.values():

@@ -56,8 +56,9 @@ def values(name: str) -> list[Any]:
 def check(desk: Desk, operation: str, kind: EntityType, body: Any, **properties: Any) -> None:
     """One request; what it makes goes again."""
     answer = desk.ask(operation, body, connection=1, type=kind.long_name, **properties)
-    # The levels of a log are looked at when they are applied (management.md 5.9).
-    if kind.name == "log" and answer.description.startswith("CError: Configuration: "):
+    # Levels of a log and rules of a vhost are looked at when they are applied (management.md 5.9, security.md P-7).
+    applied = {"log": "CError: Configuration: ", "vhost": "PolicyError: Policy "}.get(kind.name)
+    if applied is not None and answer.description.startswith(applied):
         wanted: tuple[int, ...] = (500,)
     else:
         wanted = (200, 201, 400, 403, 404, 501)
