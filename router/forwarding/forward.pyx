@@ -41,8 +41,8 @@ cdef inline uint32_t score(Consumer c) noexcept:
 
 
 cdef inline bint goes_back(Consumer consumer, const Content* c) noexcept:
-    """It came by the edge connection that the consumer is on (inter-router.md 14.3). At an edge router all of those have
-    one number: what came by one, of whichever role, is for consumers here alone."""
+    """It came by the edge connection that the consumer is on (inter-router.md 14.3). At an edge router all of those
+    have one number: what came by one, of whichever role, is for consumers here alone."""
     return c.came_by != 0 and consumer.edge == c.came_by
 
 
@@ -208,8 +208,8 @@ cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) exc
 
 
 cdef int forward_nearby(Address address, InDelivery* d, Content* c, int n) except -1:
-    """The same at an edge router where others have consumers, too: what a connection costs counts. One here wins when it
-    is as good.
+    """The same at an edge router where others have consumers, too: what a connection costs counts. One here wins when
+    it is as good.
 
     The uplink comes behind those that are nearer and have room, however many deliveries they have: it may lead to the
     same consumers, and the messages of a producer would come there by two ways, in any order.
@@ -254,23 +254,29 @@ cdef uint32_t uplink_cost(Address address) noexcept:
 cdef int forward_closest(Address address, InDelivery* d, Content* c, int n) except -1:
     """Strict round robin over the consumers of this router; where another edge router has some, over the nearest."""
     cdef Consumer consumer
-    cdef uint32_t most = least_cost(address, c) if address.served is not None else GONE
+    cdef bint nearest = address.served is not None
+    cdef uint32_t least = least_distance(address, c) if nearest else 0
     for _ in range(n):
         consumer = <Consumer>address.consumers[address.start]
         address.start = address.start + 1 if address.start + 1 < n else 0
-        if not goes_back(consumer, c) and consumer.cost <= most:
+        if not goes_back(consumer, c) and (not nearest or distance(consumer) == least):
             give(address, consumer, d, c)
             return 1
     return 0
 
 
-cdef uint32_t least_cost(Address address, const Content* c) noexcept:
-    """Of the consumers that may get it: 0 of those here."""
+cdef inline uint32_t distance(Consumer consumer) noexcept:
+    """By cost; of equal ones the uplink comes before another edge router."""
+    return 2 * consumer.cost + (consumer.peer is not None)
+
+
+cdef uint32_t least_distance(Address address, const Content* c) noexcept:
+    """That of the nearest consumers that may get it."""
     cdef Consumer consumer
     cdef uint32_t least = GONE
     for consumer in address.consumers:
-        if consumer.cost < least and not goes_back(consumer, c):
-            least = consumer.cost
+        if not goes_back(consumer, c) and distance(consumer) < least:
+            least = distance(consumer)
     return least
 
 

@@ -57,7 +57,8 @@ class Bundles:
             cost = announced if isinstance(announced, int) and not isinstance(announced, bool) else 1
             return Way(number, min(max(connection.origin.cost, cost, 1), _MOST_COST), mark_of(connection))
         # What an interior router has is at least one hop farther.
-        return Way(number, 0 if connection.initiator is None else connection.origin.cost + 1)
+        cost = 0 if connection.initiator is None else min(max(connection.origin.cost, 0) + 1, _MOST_COST)
+        return Way(number, cost)
 
     def closed(self, connection: Connection) -> None:
         """The connection is gone."""

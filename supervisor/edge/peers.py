@@ -130,13 +130,18 @@ class Peers(Subsystem):
             self._waker.wake()
 
     def _confine(self) -> None:
-        """Close the links of peers for addresses that they are to know no more."""
+        """Close the links of peers for addresses that they are to know no more; those without an answer yet, later."""
         confined, self._confined = self._confined, {}
         for peer in self._peers.values():
             for connection in peer.proxies.members.values():
                 for number, link in list(connection.links.items()):
-                    if link.consumer and link.record is not None and confined.get(link.record.key) is link.record:
+                    record = link.record
+                    if not link.consumer or record is None or confined.get(record.key) is not record:
+                        continue
+                    if link.up:
                         self._close_link(connection, number, *CONFINED)
+                    else:
+                        self._confined[record.key] = record
 
     # Each wake
 

@@ -230,6 +230,25 @@ def test_streams_cross(mesh: Site) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
+def test_a_stream_to_all_comes_once(mesh: Site) -> None:
+    address = mesh.fresh("multicast/")
+    receivers = [mesh.connect(name).receiver(address, 10) for name in "EFG"]
+    mesh.view("A").wait_consumers(f"M0{address}", 2)
+    sender = mesh.connect("E").sender(address)
+    mesh.view("E").wait_consumers(f"M0{address}", 4)
+    body = "x" * 600_000
+    for _ in range(2):
+        number = sender.send(message.message(body))
+        for receiver in receivers:
+            delivery = receiver.next()
+            assert message.body(delivery.payload) == body
+            delivery.settle()
+        assert sender.outcome(number).name == "accepted"
+    for receiver in receivers:
+        receiver.session.peer.barrier()
+        assert len(receiver.deliveries) == 2
+
+
 def test_explain_follows_them(mesh: Site) -> None:
     address = mesh.fresh("balanced/")
     client = mesh.connect("F")

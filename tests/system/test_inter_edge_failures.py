@@ -172,6 +172,8 @@ def test_several_connections_between_two(start: Start, workers: int, peers: list
         flow = Flow(e, f, "multicast/0")
         flow.wait_more()
         later.cut()
+        at_e.wait_peers("F", "F")
+        at_e.wait_consumers("HF", 1)
         flow.wait_more()
         at_e.wait_peers("F", "F", "F")
         flow.wait_more()

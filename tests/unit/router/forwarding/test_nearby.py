@@ -61,9 +61,10 @@ def send(router, sending, number):
         ([UPLINK, peer(1), peer(1, "n")], {1, 2}),
         ([UPLINK, peer(4), peer(2, "n")], {2}),
         ([UPLINK, peer(4)], {0}),
+        ([UPLINK, peer(3)], {0}),
         ([UPLINK, Way()], {0, 1}),
     ],
-    ids=["here", "equal ones", "the cheapest", "the uplink", "as 1.19 without others"],
+    ids=["here", "equal ones", "the cheapest", "the uplink", "as far as the uplink", "as 1.19 without others"],
 )
 def test_closest(made, ways, chosen):
     router, peers, sending = made("closest.a", ways)
@@ -81,10 +82,10 @@ def test_balanced_takes_the_uplink_when_nothing_nearer_has_room(made):
     came = []
     for number in range(14):
         send(router, sending, number)
-        came.append(receivers(peers))
-    assert came[:3] == [[2], [2], [1]], "one here, then as good as one at a cost of 1"
-    assert sorted(sum(came[:8], [])) == [1] * 4 + [2] * 4
-    assert sum(came[8:12], []) == [0] * 4
+        came += receivers(peers)
+    assert came[:3] == [2, 2, 1], "one here, then as good as one at a cost of 1"
+    assert sorted(came[:8]) == [1] * 4 + [2] * 4
+    assert came[8:12] == [0] * 4
     peers[1].feed(settle(0, state=ACCEPTED))
     router.settle()
     frames(peers[1])

@@ -5,13 +5,17 @@ import re
 import pytest
 
 from router.addressing.settings import AddressSettings, Setting
+from supervisor.addresses.record import Way
 from supervisor.addresses.table import Table
 from supervisor.links.attach import (
     FORBIDDEN,
+    MOST_PEERS,
     NO_COORDINATOR,
     NO_ROUTE,
     NOT_FOUND,
     TABLE_FULL,
+    TOO_MANY_PEERS,
+    WRONG_LINK,
     WRONG_ROLE,
     Accepted,
     Attaching,
@@ -25,6 +29,7 @@ SETTINGS = [
     ("way/#", Setting(ingress_phase=0, egress_phase=1)),
     ("back/#", Setting(fallback=True, priority=7)),
     ("acme.com/closest/#", Setting("closest")),
+    ("near/#", Setting(scope="local")),
 ]
 
 
@@ -71,6 +76,45 @@ def test_clients_of_a_router_listener(router):
     assert router.decide("in", None, role="inter-router") is WRONG_ROLE
     assert router.decide("out", "a", role="inter-router") is WRONG_ROLE
     assert isinstance(router.decide("out", "a", role="edge"), Accepted)
+
+
+def test_links_of_another_edge_router():
+    """docs/internals/edge.md"""
+    router = Router("edge")
+
+    def decide(direction, address, **more):
+        return router.decide(direction, address, role="inter-edge", **more)
+
+    assert decide("out", "a").record.key == "M0a"
+    assert decide("out", "back/a", caps=caps("qd.fallback")).record.key == "MFback/a"
+    assert decide("out", "way/a", caps=caps("qd.waypoint.1")).record.key == "M0way/a"
+    downlink = decide("out", "F", caps=caps("qd.router-edge-downlink"))
+    assert (downlink.record.key, downlink.link_type) == ("HF", "edge-downlink")
+    assert decide("in", "_$qd.edge_heartbeat").service == "heartbeat"
+    assert decide("in", None) == Accepted(None), "for streams"
+    for direction, address, more in (
+        ("in", "a", {}),
+        ("in", None, {"coordinator": True}),
+        ("in", "_$qd.addr_lookup", {}),
+        ("out", None, {"dynamic": True}),
+        ("out", "_$qd.edge_addr_tracking", {}),
+        ("out", "_local/x", {}),
+        ("out", "_topo/0/A/x", {}),
+        ("out", "_edge/F/x", {}),
+        ("out", "QDR", {"caps": caps("qd.router-edge-downlink")}),
+    ):
+        assert decide(direction, address, **more) is WRONG_LINK, (direction, address)
+    assert decide("out", None) is NO_ROUTE
+    assert decide("out", "near/a") is NO_ROUTE, "its scope is local"
+
+
+def test_so_many_edge_routers_have_consumers_of_an_address():
+    router = Router("edge")
+    for number in range(MOST_PEERS):
+        record = router.decide("out", "a", role="inter-edge").record
+        router.table.add_consumer(record, 0, number, 1, 10, Way(7, 1, f"mark{number}"))
+    assert router.decide("out", "a", role="inter-edge") is TOO_MANY_PEERS
+    assert isinstance(router.decide("out", "a"), Accepted), "clients are not concerned"
 
 
 def test_coordinator():
