@@ -41,8 +41,8 @@ cdef inline uint32_t score(Consumer c) noexcept:
 
 
 cdef inline bint goes_back(Consumer consumer, const Content* c) noexcept:
-    """It came by the edge connection that the consumer is on (inter-router.md 14.3). At an edge router all of those have
-    one number: what came by one, of whichever role, is for consumers here alone."""
+    """It came by the edge connection that the consumer is on (inter-router.md 14.3). At an edge router all of those
+    have one number: what came by one, of whichever role, is for consumers here alone."""
     return c.came_by != 0 and consumer.edge == c.came_by
 
 
@@ -208,8 +208,8 @@ cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) exc
 
 
 cdef int forward_nearby(Address address, InDelivery* d, Content* c, int n) except -1:
-    """The same at an edge router where others have consumers, too: what a connection costs counts. One here wins when it
-    is as good.
+    """The same at an edge router where others have consumers, too: what a connection costs counts. One here wins when
+    it is as good.
 
     The uplink comes behind those that are nearer and have room, however many deliveries they have: it may lead to the
     same consumers, and the messages of a producer would come there by two ways, in any order.

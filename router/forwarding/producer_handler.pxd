@@ -17,7 +17,7 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef bint container                    # the producer is a route container
     cdef MessageRules rules                # of its connection; None: messages may say anything
     cdef readonly uint32_t edge            # number of the edge connection that it is on, 0: it is on none
-    cdef bytes mark                        # on an uplink: of this edge router, encoded, in x-opt-sluice.served; else None
+    cdef bytes mark                        # on an uplink: this edge router's in x-opt-sluice.served, encoded; else None
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1
     cdef void count_ingress(self, Address address) noexcept
     cdef void count_tried(self, Address address) noexcept

@@ -47,8 +47,8 @@ cdef str scan_description(ScanResult result)
 
 
 cdef inline bint is_router_key(const uint8_t* key, const uint8_t* end, Slice* name) noexcept nogil:
-    """A symbol that begins with x-opt-qd. ; `name` is what follows. Or that of served edge routers, which is whole: it is
-    one of users to routers of 1.19, so that they pass it on."""
+    """A symbol that begins with x-opt-qd. ; `name` is what follows. Or that of served edge routers, which is whole: to
+    routers of 1.19 it is one of users, so that they pass it on."""
     if key[0] != T_SYM8 and key[0] != T_SYM32:
         return False
     if open_variable(key, end, name) is NULL or name.size < ROUTER_PREFIX:
