@@ -25,6 +25,7 @@ States, and the event that leads on (any error leads to CLOSED after a close fra
 
 As initiator, after `start`, the same way with SASL; our AMQP header and open follow the outcome at once.
 """
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from router.amqp.buffer cimport read16, read32
@@ -133,6 +134,7 @@ cdef class Connection(ConnectionOutput):
         self.silent = True
         self.end_by(error)
 
+    @cython.final
     cdef Py_ssize_t consume(self, const uint8_t* data, size_t size) except -1:
         cdef size_t at = 0
         cdef uint32_t length
@@ -159,6 +161,7 @@ cdef class Connection(ConnectionOutput):
             at += length
         return at
 
+    @cython.final
     cdef int one_frame(self, const uint8_t* frame, uint32_t size) except -1:
         cdef const uint8_t* p
         cdef const uint8_t* end = frame + size
@@ -206,6 +209,7 @@ cdef class Connection(ConnectionOutput):
         self.resume(PAUSE_TURN)
         return 0
 
+    @cython.final
     cdef Channel channel_of(self, uint16_t number):
         return <Channel>number_get(self.channels, number)
 

@@ -4,6 +4,7 @@ routing-semantics.md 7, 8.7, 11.4.
 
 Routing semantics: 7 (finding the address), 8.5 to 8.8 (nobody there, fallback), 10 (the router itself), 15 (exchanges).
 """
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t
 from libc.string cimport memcmp, memset
@@ -83,6 +84,7 @@ cdef class ProducerHandler(DeliveryHandler):
         self.rules.deny_user()
         return True
 
+    @cython.final
     cdef int deliver(self, ProducerLink link, InDelivery* d, Content* c, Address address, bint targeted) except -1:
         cdef int copies
         cdef bint fallback = not (targeted and (<TargetedHandler>self).from_fallback)
