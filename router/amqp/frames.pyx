@@ -81,12 +81,15 @@ cdef int parse_transfer(const uint8_t* p, const uint8_t* end, Transfer* out) exc
     if q is not NULL:
         p = q
         i = 4
-        if count >= 6 and stop - p >= 2 and (p[0] == T_TRUE or p[0] == T_FALSE) and (p[1] == T_TRUE or p[1] == T_FALSE):
+        if count > 4 and p < stop and (p[0] == T_TRUE or p[0] == T_FALSE):
             out.has_settled = True
             out.settled = p[0] == T_TRUE
-            out.more = p[1] == T_TRUE
-            p += 2
-            i = 6
+            p += 1
+            i = 5
+            if count > 5 and p < stop and (p[0] == T_TRUE or p[0] == T_FALSE):
+                out.more = p[0] == T_TRUE
+                p += 1
+                i = 6
     while i < count:
         if p >= stop:
             bad_field("transfer", TRANSFER_FIELDS, i)

@@ -30,7 +30,7 @@ from router.amqp.frames cimport (
 )
 from router.amqp.id_map cimport map_free, map_get, map_keys_within
 from router.amqp.meter cimport meter_new, meter_release
-from router.amqp.object_table cimport number_get
+from router.amqp.object_table cimport number_at
 from router.amqp.performatives cimport WINDOW_OPEN, begin_body, begin_values
 from router.amqp.runs cimport RUNS_MOST, Run, runs_begin, runs_extend, runs_join, runs_release
 from router.amqp.spec cimport (
@@ -143,10 +143,10 @@ cdef class Session(SessionLinks):
     cdef int transfer(self, const uint8_t* p, const uint8_t* end) except -1:
         cdef Transfer t
         cdef Endpoint link
+        cdef void* found
         parse_transfer(p, end, &t)
-        link = <Endpoint>number_get(self.by_remote_handle, t.handle)
-        if link is None:
-            link = self.link_of(t.handle)  # raises
+        found = number_at(<void*>self.by_remote_handle, t.handle)
+        link = <Endpoint>found if found is not NULL and found is not <void*>None else self.link_of(t.handle)
         if link.pending:
             self.connection.pause(PAUSE_ATTACH)
             return FRAME_WAITS

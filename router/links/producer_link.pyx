@@ -120,11 +120,11 @@ cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
         return link.returned(d) if d.live == 0 else 0
     if d.flags & IN_ACCEPT:
         state = plain_state(D_ACCEPTED)
-        return finish(link, d, D_ACCEPTED, &state)
+        return link.outcome(d, D_ACCEPTED, &state, True)
     if d.flags & IN_FINAL:
         state.data = d.state
         state.size = d.state_size
-        return finish(link, d, d.kind, &state)
+        return link.outcome(d, d.kind, &state, True)
     return 0
 
 
@@ -295,8 +295,6 @@ cdef class ProducerLink(GrantingLink):
                 message_release(d.message)
                 d.message = NULL
             return 0
-        if d.flags & IN_COMPLETE:
-            return finish(self, d, kind, &state)
         return self.outcome(d, kind, &state, True)
 
     # -- deliveries ---------------------------------------------------------------------------------------------------
@@ -410,7 +408,7 @@ cdef class ProducerLink(GrantingLink):
             return self.returned(d)
         state.data = d.state
         state.size = d.state_size
-        return finish(self, d, d.kind, &state)
+        return self.outcome(d, d.kind, &state, True)
 
     cdef int abort(self, InDelivery* d) except -1:
         """An aborted delivery is implicitly settled (2.7.5): no outcome is reported."""
