@@ -484,6 +484,16 @@ def build_transfer(channel, handle, delivery_id, bytes tag not None, message_for
     return room[:n] + payload
 
 
+def build_short_transfer(channel, handle, delivery_id, bytes tag not None, message_format, settled,
+                         bytes payload not None):
+    """The same for a delivery's only frame."""
+    cdef uint8_t[TRANSFER_ROOM] room
+    if len(tag) != SHORT_TAG:
+        raise ValueError("a short transfer has a tag of 8 octets")
+    n = write_short_transfer(room, channel, handle, delivery_id, tag, message_format, settled, len(payload))
+    return room[:n] + payload
+
+
 def build_disposition(channel, role, first, last, settled, bytes state not None):
     """A whole disposition frame."""
     cdef bytearray room = bytearray(DISPOSITION_ROOM + len(state))

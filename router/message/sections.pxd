@@ -46,7 +46,8 @@ cdef ScanResult scan_sections(const uint8_t* data, size_t size, bint properties,
 cdef str scan_description(ScanResult result)
 
 
-cdef inline ScanResult scan(const uint8_t* data, size_t size, bint properties, bint honour, Sections* out) noexcept nogil:
+cdef inline ScanResult scan(const uint8_t* data, size_t size, bint properties, bint honour,
+                            Sections* out) noexcept nogil:
     """Walks the sections at `data` through message-annotations, through properties when asked for.
 
     `out` is zero before.
