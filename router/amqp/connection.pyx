@@ -25,13 +25,14 @@ States, and the event that leads on (any error leads to CLOSED after a close fra
 
 As initiator, after `start`, the same way with SASL; our AMQP header and open follow the outcome at once.
 """
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from router.amqp.buffer cimport read16, read32
 from router.amqp.channel cimport FRAME_WAITS
 from router.amqp.codec cimport open_described, split_fields
 from router.amqp.memory cimport CONNECTION_CONTENT
-from router.amqp.object_table cimport number_get
+from router.amqp.object_table cimport number_at, number_get
 from router.amqp.performatives cimport open_body, open_fields, open_values
 from router.amqp.scheduler cimport FRAMES_A_TURN
 from router.amqp.spec cimport (
@@ -133,6 +134,7 @@ cdef class Connection(ConnectionOutput):
         self.silent = True
         self.end_by(error)
 
+    @cython.final
     cdef Py_ssize_t consume(self, const uint8_t* data, size_t size) except -1:
         cdef size_t at = 0
         cdef uint32_t length
@@ -159,6 +161,7 @@ cdef class Connection(ConnectionOutput):
             at += length
         return at
 
+    @cython.final
     cdef int one_frame(self, const uint8_t* frame, uint32_t size) except -1:
         cdef const uint8_t* p
         cdef const uint8_t* end = frame + size
@@ -166,6 +169,7 @@ cdef class Connection(ConnectionOutput):
         cdef uint16_t number = read16(frame + 6)
         cdef uint32_t offset = 4 * <uint32_t>frame[4]
         cdef Channel channel
+        cdef void* found
         if frame[5] != FRAME_AMQP or offset < FRAME_HEADER or offset > size:
             raise RemoteError("transport", FRAMING_ERROR, "malformed frame")
         if offset == size:
@@ -181,7 +185,8 @@ cdef class Connection(ConnectionOutput):
         if not P_ATTACH < code < P_DETACH and not self.takes_turn():
             return FRAME_WAITS
         if P_BEGIN < code < P_END and self.state == OPEN:
-            channel = self.channel_of(number)
+            found = number_at(<void*>self.channels, number)
+            channel = <Channel>found if found is not NULL else self.channel_of(number)
             if channel is None:
                 if number > self.local_channel_max:
                     raise above_channel_max(number, self.local_channel_max)

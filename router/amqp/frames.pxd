@@ -1,8 +1,13 @@
 """Frames (AMQP 1.0 part 2, 2.3) and the performatives of the hot path as C structs."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from router.amqp.buffer cimport WriteBuffer
+from libc.string cimport memcpy
+
+from router.amqp.buffer cimport WriteBuffer, write16, write32
 from router.amqp.codec cimport Slice
+from router.amqp.spec cimport (
+    P_TRANSFER, T_BIN8, T_FALSE, T_LIST8, T_SMALLUINT, T_SMALLULONG, T_TRUE, T_UINT, T_UINT0,
+)
 
 cdef enum:
     # Transfer.options
@@ -77,3 +82,63 @@ cdef size_t write_disposition(uint8_t* w, uint16_t channel, bint role, uint32_t 
                               const uint8_t* state, size_t state_size) noexcept nogil
 cdef size_t write_flow(uint8_t* w, uint16_t channel, const Flow* flow) noexcept nogil
 cdef int write_frame(WriteBuffer* out, uint16_t channel, uint8_t kind, bytes body) except -1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Parts of frames
+
+cdef inline uint8_t* put_uint(uint8_t* w, uint32_t value) noexcept nogil:
+    if value == 0:
+        w[0] = T_UINT0
+        return w + 1
+    if value < 256:
+        w[0] = T_SMALLUINT
+        w[1] = <uint8_t>value
+        return w + 2
+    w[0] = T_UINT
+    write32(w + 1, value)
+    return w + 5
+
+
+cdef inline uint8_t* put_bool(uint8_t* w, bint value) noexcept nogil:
+    w[0] = T_TRUE if value else T_FALSE
+    return w + 1
+
+
+cdef inline uint8_t* begin_frame(uint8_t* w, uint16_t channel, uint8_t code) noexcept nogil:
+    """Leaves w[0:4] (frame size), and the two octets of the list8 behind its constructor, to end_list."""
+    w[4] = 2
+    w[5] = 0
+    write16(w + 6, channel)
+    w[8] = 0
+    w[9] = T_SMALLULONG
+    w[10] = code
+    w[11] = T_LIST8
+    return w + 14
+
+
+cdef inline void end_list(uint8_t* frame, uint8_t* w, uint8_t items) noexcept nogil:
+    frame[12] = <uint8_t>(w - frame - 13)
+    frame[13] = items
+
+
+cdef enum:
+    SHORT_TAG = 8              # octets of the tag of a short transfer
+
+cdef inline size_t write_short_transfer(uint8_t* w, uint16_t channel, uint32_t handle, uint32_t delivery_id,
+                                        const uint8_t* tag, uint32_t message_format, bint settled,
+                                        size_t payload) noexcept nogil:
+    """As write_transfer, for the only frame of a delivery without a state: the same octets."""
+    cdef uint8_t* frame = w
+    w = put_uint(begin_frame(w, channel, P_TRANSFER), handle)
+    w = put_uint(w, delivery_id)
+    w[0] = T_BIN8
+    w[1] = SHORT_TAG
+    memcpy(w + 2, tag, SHORT_TAG)
+    w = put_uint(w + 2 + SHORT_TAG, message_format)
+    if settled:
+        w[0] = T_TRUE
+        w += 1
+    end_list(frame, w, 5 if settled else 4)
+    write32(frame, <uint32_t>(w - frame + payload))
+    return w - frame

@@ -1,12 +1,10 @@
 """Frames (AMQP 1.0 part 2, 2.3) and the performatives of the hot path as C structs."""
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
-from router.amqp.buffer cimport buffer_room, read32, write16, write32
+from router.amqp.buffer cimport buffer_room, read32
 from router.amqp.codec cimport open_list, open_variable, read_unsigned, skip_value
-from router.amqp.spec cimport (
-    FRAME_HEADER, P_DISPOSITION, P_FLOW, P_TRANSFER, T_BIN8, T_FALSE, T_LIST8, T_LIST32, T_NULL, T_SMALLUINT, T_TRUE,
-    T_UBYTE, T_UINT, T_UINT0, T_SMALLULONG,
-)
+from router.amqp.spec cimport FRAME_HEADER, P_DISPOSITION, P_FLOW, T_LIST32, T_NULL, T_UBYTE
+from router.amqp.zero cimport zero
 
 from router.amqp.errors import malformed
 
@@ -73,7 +71,7 @@ cdef int parse_transfer(const uint8_t* p, const uint8_t* end, Transfer* out) exc
     cdef uint64_t value = 0
     cdef const uint8_t* stop
     cdef const uint8_t* q
-    memset(out, 0, sizeof(Transfer))
+    zero(out, sizeof(Transfer))
     p = open_list(p, end, &count, &stop)
     if p is NULL:
         raise malformed("transfer: not a list, or longer than its frame")
@@ -83,12 +81,15 @@ cdef int parse_transfer(const uint8_t* p, const uint8_t* end, Transfer* out) exc
     if q is not NULL:
         p = q
         i = 4
-        if count >= 6 and stop - p >= 2 and (p[0] == T_TRUE or p[0] == T_FALSE) and (p[1] == T_TRUE or p[1] == T_FALSE):
+        if count > 4 and p < stop and (p[0] == T_TRUE or p[0] == T_FALSE):
             out.has_settled = True
             out.settled = p[0] == T_TRUE
-            out.more = p[1] == T_TRUE
-            p += 2
-            i = 6
+            p += 1
+            i = 5
+            if count > 5 and p < stop and (p[0] == T_TRUE or p[0] == T_FALSE):
+                out.more = p[0] == T_TRUE
+                p += 1
+                i = 6
     while i < count:
         if p >= stop:
             bad_field("transfer", TRANSFER_FIELDS, i)
@@ -139,7 +140,7 @@ cdef int parse_flow(const uint8_t* p, const uint8_t* end, Flow* out) except -1:
     cdef uint64_t value = 0
     cdef const uint8_t* stop
     cdef const uint8_t* q
-    memset(out, 0, sizeof(Flow))
+    zero(out, sizeof(Flow))
     p = open_list(p, end, &count, &stop)
     if p is NULL:
         raise malformed("flow: not a list, or longer than its frame")
@@ -198,7 +199,7 @@ cdef int parse_disposition(const uint8_t* p, const uint8_t* end, Disposition* ou
     cdef const uint8_t* stop
     cdef const uint8_t* q
     cdef bint has_last = False
-    memset(out, 0, sizeof(Disposition))
+    zero(out, sizeof(Disposition))
     p = open_list(p, end, &count, &stop)
     if p is NULL:
         raise malformed("disposition: not a list, or longer than its frame")
@@ -236,41 +237,6 @@ cdef int parse_disposition(const uint8_t* p, const uint8_t* end, Disposition* ou
     if not has_last:
         out.last = out.first
     return 0
-
-
-cdef inline uint8_t* put_uint(uint8_t* w, uint32_t value) noexcept nogil:
-    if value == 0:
-        w[0] = T_UINT0
-        return w + 1
-    if value < 256:
-        w[0] = T_SMALLUINT
-        w[1] = <uint8_t>value
-        return w + 2
-    w[0] = T_UINT
-    write32(w + 1, value)
-    return w + 5
-
-
-cdef inline uint8_t* put_bool(uint8_t* w, bint value) noexcept nogil:
-    w[0] = T_TRUE if value else T_FALSE
-    return w + 1
-
-
-cdef inline uint8_t* begin_frame(uint8_t* w, uint16_t channel, uint8_t code) noexcept nogil:
-    """Leaves w[0:4] (frame size), and the two octets of the list8 behind its constructor, to end_list."""
-    w[4] = 2
-    w[5] = 0
-    write16(w + 6, channel)
-    w[8] = 0
-    w[9] = T_SMALLULONG
-    w[10] = code
-    w[11] = T_LIST8
-    return w + 14
-
-
-cdef inline void end_list(uint8_t* frame, uint8_t* w, uint8_t items) noexcept nogil:
-    frame[12] = <uint8_t>(w - frame - 13)
-    frame[13] = items
 
 
 cdef inline uint8_t* begin_wide(uint8_t* frame) noexcept nogil:
@@ -515,6 +481,16 @@ def build_transfer(channel, handle, delivery_id, bytes tag not None, message_for
         raise ValueError("tag or state too long for one small transfer")
     n = write_transfer(room, channel, handle, delivery_id, tag, len(tag), message_format, settled, more, aborted, state,
                        len(state), len(payload))
+    return room[:n] + payload
+
+
+def build_short_transfer(channel, handle, delivery_id, bytes tag not None, message_format, settled,
+                         bytes payload not None):
+    """The same for a delivery's only frame."""
+    cdef uint8_t[TRANSFER_ROOM] room
+    if len(tag) != SHORT_TAG:
+        raise ValueError("a short transfer has a tag of 8 octets")
+    n = write_short_transfer(room, channel, handle, delivery_id, tag, message_format, settled, len(payload))
     return room[:n] + payload
 
 

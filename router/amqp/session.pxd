@@ -6,7 +6,7 @@ from router.amqp.endpoint cimport Endpoint, ReadyList
 from router.amqp.frames cimport Disposition, Flow, Transfer
 from router.amqp.id_map cimport IdMap
 from router.amqp.meter cimport Meter
-from router.amqp.runs cimport Runs
+from router.amqp.runs cimport Runs, runs_extend
 from router.amqp.session_links cimport SessionLinks
 
 cdef enum:
@@ -71,3 +71,18 @@ cdef class Session(SessionLinks):
     cdef Meter* whole_meter(self) except NULL
     cdef void content_freed(self) noexcept
     cdef void want_flow(self, Endpoint link) noexcept
+
+
+cdef inline int note_delivery(Session session, const Transfer* t) except -1:
+    """The first transfer of a delivery has come."""
+    if session.any_delivery and t.has_delivery_id and t.delivery_id == session.expected_delivery_id:
+        session.expected_delivery_id += 1
+        return 0
+    return session.new_delivery(t)
+
+
+cdef inline int report_settled(Session session, uint32_t delivery_id, uint8_t kind, const Slice* state) except -1:
+    """`report` of a settlement. Most go on with the run of the one before."""
+    if state.size <= 4 and runs_extend(&session.settlements, delivery_id, kind):
+        return 0
+    return session.report(delivery_id, kind, state, True)

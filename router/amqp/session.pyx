@@ -15,6 +15,7 @@ Cold events go to a handler, a Python object with
     on_oversized(link)                    a message is longer than `limit_size` allows: it is dropped, and when its last
                                           frame has come link and connection end
 """
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport free
 
@@ -29,6 +30,7 @@ from router.amqp.frames cimport (
 )
 from router.amqp.id_map cimport map_free, map_get, map_keys_within
 from router.amqp.meter cimport meter_new, meter_release
+from router.amqp.object_table cimport number_at
 from router.amqp.performatives cimport WINDOW_OPEN, begin_body, begin_values
 from router.amqp.runs cimport RUNS_MOST, Run, runs_begin, runs_extend, runs_join, runs_release
 from router.amqp.spec cimport (
@@ -137,11 +139,14 @@ cdef class Session(SessionLinks):
 
     # -- transfers ----------------------------------------------------------------------------------------------------
 
+    @cython.final
     cdef int transfer(self, const uint8_t* p, const uint8_t* end) except -1:
         cdef Transfer t
         cdef Endpoint link
+        cdef void* found
         parse_transfer(p, end, &t)
-        link = self.link_of(t.handle)
+        found = number_at(<void*>self.by_remote_handle, t.handle)
+        link = <Endpoint>found if found is not NULL and found is not <void*>None else self.link_of(t.handle)
         if link.pending:
             self.connection.pause(PAUSE_ATTACH)
             return FRAME_WAITS
@@ -179,6 +184,7 @@ cdef class Session(SessionLinks):
         self.expected_delivery_id = t.delivery_id + 1
         return 0
 
+    @cython.final
     cdef int window_left(self) noexcept:
         """Frames that the peer may still send; less than 0 when it has sent more (it may not have seen the window
         shrink).
@@ -372,6 +378,7 @@ cdef class Session(SessionLinks):
 
     # -- dispositions -------------------------------------------------------------------------------------------------
 
+    @cython.final
     cdef int disposition(self, const uint8_t* p, const uint8_t* end) except -1:
         cdef Disposition d
         cdef uint8_t kind
@@ -390,6 +397,7 @@ cdef class Session(SessionLinks):
             self.apply_received(d.first, count, kind, &d.state, d.settled)
         return FRAME_TAKEN
 
+    @cython.final
     cdef int apply_sent(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state, bint settled) except -1:
         """About deliveries that we sent."""
         cdef Entry* entry

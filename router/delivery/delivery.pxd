@@ -1,9 +1,11 @@
 """A delivery on its way in, its copies on their way out, and the lists that they are in (AMQP 1.0 part 2, 2.6.12)."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free
 
 from router.amqp.codec cimport Slice
-from router.stats.counters cimport Tally
-from router.message.content cimport Content, Cursor, Message
+from router.amqp.zero cimport zero
+from router.message.content cimport Content, Cursor, Message, cursor_close, message_release
+from router.stats.counters cimport Tally, tally_release
 
 cdef enum:
     # InDelivery.flags
@@ -127,8 +129,25 @@ cdef class NodeOwner:
     cdef int abandon(self, OutDelivery* o) except -1
     cdef void unstuck(self) noexcept
 
-cdef InDelivery* in_new(DeliveryNode* upstream, uint64_t key, uint64_t now, uint16_t flags) except NULL
-cdef void in_free(InDelivery* d) noexcept
+# Structs that nobody uses, kept for the next deliveries, and how many are in use. A worker has one thread: each process
+# has one of these.
+cdef struct Pools:
+    InDelivery* ins            # linked by `next`
+    OutDelivery* outs
+    uint32_t ins_kept
+    uint32_t outs_kept
+    uint64_t ins_alive
+    uint64_t outs_alive
+
+cdef enum:
+    POOL_KEEP = 4096           # structs of each kind that a pool keeps
+
+cdef Pools pools
+# Of the heap: the pool is empty.
+cdef InDelivery* in_allocate() except NULL
+cdef OutDelivery* out_allocate() except NULL
+cdef void pools_drop() noexcept
+
 cdef int in_more(InDelivery* d) except -1
 cdef void in_detach_copies(InDelivery* d) noexcept
 # Octets of some copy of d wait to be written.
@@ -136,20 +155,115 @@ cdef bint in_waits(const InDelivery* d) noexcept nogil
 # Abandon all copies with waiting octets. True: some consumer has got a part. The caller settles d.
 cdef bint in_abandon(InDelivery* d) except *
 
-cdef OutDelivery* out_new(DeliveryNode* downstream, InDelivery* d, Content* c, bint linked) except NULL
 # The only copy of a delivery of a routed link.
 cdef OutDelivery* out_routed(DeliveryNode* downstream, InDelivery* d, bint settled) except NULL
-cdef void out_free(OutDelivery* o) noexcept
-cdef void pools_drop() noexcept
 # What a copy of a message of the router's own counts in the queue of s; 0: there is no room, it is to be dropped.
 cdef uint32_t own_charge(DeliveryNode* s, const Content* c, uint64_t most) noexcept
 cdef void queue_append(DeliveryNode* s, OutDelivery* o) noexcept
 cdef void queue_remove(DeliveryNode* s, OutDelivery* o) noexcept
-cdef void sent_append(DeliveryNode* s, OutDelivery* o) noexcept
-cdef void sent_remove(DeliveryNode* s, OutDelivery* o) noexcept
 
 cdef uint64_t live_in() noexcept
 cdef uint64_t live_out() noexcept
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Begin and end of each delivery and copy: inline in every module that has one.
+
+cdef inline InDelivery* in_new(DeliveryNode* upstream, uint64_t key, uint64_t now, uint16_t flags) except NULL:
+    """The last one of its upstream's list."""
+    cdef InDelivery* d = pools.ins
+    if d is NULL:
+        d = in_allocate()
+    else:
+        pools.ins = d.next
+        pools.ins_kept -= 1
+    zero(d, sizeof(InDelivery))
+    pools.ins_alive += 1
+    d.upstream = upstream
+    d.key = key
+    d.since = now
+    d.flags = flags
+    d.previous = upstream.in_last
+    if d.previous is not NULL:
+        d.previous.next = d
+    else:
+        upstream.in_first = d
+    upstream.in_last = d
+    upstream.in_count += 1
+    return d
+
+
+cdef inline void in_unlink(InDelivery* d) noexcept:
+    """Out of its upstream's list."""
+    cdef DeliveryNode* upstream = d.upstream
+    cdef InDelivery* previous = d.previous
+    cdef InDelivery* following = d.next
+    if previous is not NULL:
+        previous.next = following
+    else:
+        upstream.in_first = following
+    if following is not NULL:
+        following.previous = previous
+    else:
+        upstream.in_last = previous
+    upstream.in_count -= 1
+    if d.flags & IN_STUCK:
+        upstream.calls.unstuck(upstream.owner)
+
+
+cdef inline void in_free(InDelivery* d) noexcept:
+    """The upstream is done with it: out of its list, copies cut off, memory back."""
+    if d.copies is not NULL:
+        in_detach_copies(d)
+    if d.upstream is not NULL:
+        in_unlink(d)
+    if d.message is not NULL:
+        message_release(d.message)
+    if d.state is not NULL:
+        free(d.state)
+    pools.ins_alive -= 1
+    if pools.ins_kept < POOL_KEEP:
+        pools.ins_kept += 1
+        d.next = pools.ins
+        pools.ins = d
+    else:
+        free(d)
+
+
+cdef inline OutDelivery* out_make(DeliveryNode* downstream, InDelivery* d, bint settled, bint linked) except NULL:
+    cdef OutDelivery* o = pools.outs
+    if o is NULL:
+        o = out_allocate()
+    else:
+        pools.outs = o.next
+        pools.outs_kept -= 1
+    zero(o, sizeof(OutDelivery))
+    pools.outs_alive += 1
+    o.downstream = downstream
+    o.since = d.since
+    if settled:
+        o.flags = OUT_SETTLED
+    if linked:
+        o.source = d
+        o.sibling = d.copies
+        if d.copies is not NULL:
+            d.copies.sibling_before = o
+        d.copies = o
+        d.live += 1
+        d.pending += 1
+    return o
+
+
+cdef inline OutDelivery* out_new(DeliveryNode* downstream, InDelivery* d, Content* c, bint linked) except NULL:
+    """A copy for `downstream`; linked: it reports to its delivery."""
+    cdef OutDelivery* o = out_make(downstream, d, c.settled, linked)
+    if c.outstanding is not NULL and not c.settled:
+        o.outstanding = c.outstanding
+        o.outstanding.holders += 1
+        if o.outstanding.count is not NULL:
+            o.outstanding.count[0] += 1
+    if c.checking:
+        o.flags |= OUT_CHECK
+    return o
 
 
 cdef inline void out_detach(OutDelivery* o) noexcept:
@@ -166,3 +280,52 @@ cdef inline void out_detach(OutDelivery* o) noexcept:
         d.pending -= 1
     o.sibling = o.sibling_before = NULL
     o.source = NULL
+
+
+cdef inline void out_free(OutDelivery* o) noexcept:
+    """The downstream is done with it and has taken it out of its lists."""
+    if o.source is not NULL:
+        out_detach(o)
+    if o.flags & OUT_STUCK:
+        o.downstream.calls.unstuck(o.downstream.owner)
+    if o.outstanding is not NULL:
+        if o.outstanding.count is not NULL:
+            o.outstanding.count[0] -= 1
+        tally_release(o.outstanding)
+    if o.prefix is not NULL:
+        free(o.prefix)
+    if o.cursor.chunk is not NULL:
+        cursor_close(&o.cursor)
+    if o.message is not NULL:
+        message_release(o.message)
+    pools.outs_alive -= 1
+    if pools.outs_kept < POOL_KEEP:
+        pools.outs_kept += 1
+        o.next = pools.outs
+        pools.outs = o
+    else:
+        free(o)
+
+
+cdef inline void sent_append(DeliveryNode* s, OutDelivery* o) noexcept:
+    o.next = NULL
+    o.previous = s.sent_last
+    if o.previous is not NULL:
+        o.previous.next = o
+    else:
+        s.sent_first = o
+    s.sent_last = o
+
+
+cdef inline void sent_remove(DeliveryNode* s, OutDelivery* o) noexcept:
+    cdef OutDelivery* previous = o.previous
+    cdef OutDelivery* following = o.next
+    if previous is not NULL:
+        previous.next = following
+    else:
+        s.sent_first = following
+    if following is not NULL:
+        following.previous = previous
+    else:
+        s.sent_last = previous
+    o.previous = o.next = NULL

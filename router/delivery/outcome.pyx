@@ -28,10 +28,8 @@ cdef inline int rank(uint8_t kind) noexcept nogil:
 # ---------------------------------------------------------------------------------------------------------------------
 # From the producer, and to it when all copies are made
 
-cdef int in_routed(InDelivery* d) except -1:
-    """Forwarders have made all copies there will be: report what they already know. May free the delivery."""
+cdef int in_report_known(InDelivery* d) except -1:
     cdef Slice state
-    d.flags |= IN_ROUTED
     if d.flags & (IN_PRESETTLED | IN_ACCEPT):
         return 0
     state.data = d.state
@@ -135,8 +133,7 @@ cdef int combine(InDelivery* d, OutDelivery* o, uint8_t kind, const Slice* state
     return 0
 
 
-cdef int out_update(OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
-    """The consumer of this copy set a state or settled. After `settled` the copy has no peer."""
+cdef int out_update_any(OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
     cdef InDelivery* d = o.source
     cdef Slice kept
     if d is NULL:

@@ -1,11 +1,42 @@
 """Forwarders: which consumers of an address get a delivery."""
+from router.amqp.items cimport item_at, items_in
 from router.delivery.delivery cimport InDelivery
+from router.forwarding.consumer cimport Consumer
+from router.forwarding.table cimport CLOSEST, Address
+from router.links.consumer_link cimport OVERFLOW_DROP_OLDEST, OVERFLOW_REMOTE
 from router.message.content cimport Content
-from router.forwarding.table cimport Address
+from router.stats.counters cimport totals
 
-# Passes d to consumers of the address by its treatment; returns the number of copies, 0: there is no consumer.
-cdef int forward(Address address, InDelivery* d, Content* c) except -1
-# The same for an exchange: to its address, the next hops of its bindings, or its alternate address.
+# The same as `forward` for an exchange: to its address, the next hops of its bindings, or its alternate address.
 cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1
 # The same for those who stand in for consumers of the address, which has a fallback.
 cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1
+# The same, whatever consumers there are.
+cdef int forward_any(Address address, InDelivery* d, Content* c) except -1
+
+
+cdef inline bint goes_back(Consumer consumer, const Content* c) noexcept:
+    """It came by the edge connection that the consumer is on (inter-router.md 14.3). At an edge router all of those
+    have one number: what came by one, of whichever role, is for consumers here alone."""
+    return c.came_by != 0 and consumer.edge == c.came_by
+
+
+cdef inline int overflow_of(Address address, const Content* c) noexcept:
+    return OVERFLOW_REMOTE if c.unbounded and address.overflow != OVERFLOW_DROP_OLDEST else address.overflow
+
+
+cdef inline int forward(Address address, InDelivery* d, Content* c) except -1:
+    """Passes d to consumers of the address by its treatment; returns the number of copies, 0: there is no consumer.
+
+    Most addresses have one consumer, of this worker: it is found without a call.
+    """
+    cdef Consumer only
+    cdef void* consumers = <void*>address.consumers
+    if items_in(consumers) == 1 and address.treatment <= CLOSEST and address.remotes is None:
+        only = <Consumer>item_at(consumers, 0)
+        if only.link is not None and not only.container and not goes_back(only, c):
+            only.link.offer(d, c, overflow_of(address, c))
+            address.slot.egress += 1
+            totals.egress += 1
+            return 1
+    return forward_any(address, d, c)

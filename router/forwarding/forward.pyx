@@ -8,13 +8,10 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
-from router.stats.counters cimport totals
 from router.delivery.delivery cimport IN_MULTI
-from router.links.consumer_link cimport OVERFLOW_DROP_OLDEST, OVERFLOW_REMOTE
-from router.forwarding.consumer cimport Consumer
 from router.forwarding.network cimport DEFAULT_PRIORITY, HERE, RemoteDestination, Network, Path
 from router.interworker.port_out cimport PortOut
-from router.forwarding.table cimport CLOSEST, MULTICAST, UNAVAILABLE, Exchange
+from router.forwarding.table cimport MULTICAST, UNAVAILABLE, Exchange
 
 cdef enum:
     # An unfinished stream occupies its link: others are preferred as if the queue were longer by this.
@@ -38,16 +35,6 @@ cdef inline uint32_t score(Consumer c) noexcept:
     if c.slot.busy:
         outstanding += BUSY_SCORE
     return outstanding
-
-
-cdef inline bint goes_back(Consumer consumer, const Content* c) noexcept:
-    """It came by the edge connection that the consumer is on (inter-router.md 14.3). At an edge router all of those
-    have one number: what came by one, of whichever role, is for consumers here alone."""
-    return c.came_by != 0 and consumer.edge == c.came_by
-
-
-cdef inline int overflow_of(Address address, const Content* c) noexcept:
-    return OVERFLOW_REMOTE if c.unbounded and address.overflow != OVERFLOW_DROP_OLDEST else address.overflow
 
 
 cdef inline int give(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
@@ -81,7 +68,7 @@ cdef inline int priority_of(Address address, const Content* c) noexcept:
     return c.sections.priority if c.sections.priority >= 0 else DEFAULT_PRIORITY
 
 
-cdef int forward(Address address, InDelivery* d, Content* c) except -1:
+cdef int forward_any(Address address, InDelivery* d, Content* c) except -1:
     cdef int copies
     cdef int n = len(address.consumers)
     if address.remotes is not None:

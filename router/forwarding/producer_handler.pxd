@@ -15,23 +15,26 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef readonly bint honour              # router annotations of messages count (the listener does not strip them)
     cdef str tenant
     cdef bint container                    # the producer is a route container
+    cdef bint counted_before               # what it routes was counted where it entered the network
     cdef MessageRules rules                # of its connection; None: messages may say anything
     cdef readonly uint32_t edge            # number of the edge connection that it is on, 0: it is on none
     cdef bytes mark                        # on an uplink: this edge router's in x-opt-sluice.served, encoded; else None
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1
-    cdef void count_ingress(self, Address address) noexcept
     cdef void count_tried(self, Address address) noexcept
-    cdef int deliver(self, ProducerLink link, InDelivery* d, Content* c, Address address, bint targeted) except -1
+    cdef int deliver_elsewhere(self, ProducerLink link, InDelivery* d, Content* c, Address address,
+                               bint targeted) except -1
     cdef int deliver_exchange(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1
     cdef int deliver_local(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1
     cdef int deliver_uplink(self, ProducerLink link, InDelivery* d, Content* c) except -1
+    cdef bint deliver_edge(self, InDelivery* d, Content* c) except -1
     cdef Address edge_of(self, const Content* c)
     cdef bint has_come(self, ProducerLink link, InDelivery* d, const Content* c) except -1
     cdef int no_destination(self, ProducerLink link, InDelivery* d, Address address, bint targeted) except -1
 
 cdef class TargetedHandler(ProducerHandler):
     cdef readonly Address address
-    cdef bytes to                          # for x-opt-qd.to, encoded
+    cdef Slice to                          # for x-opt-qd.to, encoded; data NULL: none
+    cdef bytes to_owner                    # keeps its octets
     cdef int phase
     cdef bint from_fallback                # the producer itself stands in for others: its deliveries are not redirected
 

@@ -84,38 +84,34 @@ cdef class ProducerHandler(DeliveryHandler):
         self.rules.deny_user()
         return True
 
-    cdef int deliver(self, ProducerLink link, InDelivery* d, Content* c, Address address, bint targeted) except -1:
-        cdef int copies
-        cdef Address beyond
-        cdef bint fallback = not (targeted and (<TargetedHandler>self).from_fallback)
-        if address.uplink and self.table.network.edges:
-            beyond = self.edge_of(c)
-            if beyond is not None and forward(beyond, d, c):
-                self.count_ingress(beyond)
-                return ROUTED
-        if address.exchange is not None:
-            return self.deliver_exchange(link, d, c, address)
-        if address.inproc:
-            return self.deliver_local(link, d, c, address)
-        copies = forward(address, d, c)
-        if copies == 0 and address.fallback is not None and fallback:
-            copies = forward_fallback(address, d, c)
-        if copies == 0 and c.anonymous and self.table.network.uplink is not None and not address.confined:
+    cdef int deliver_elsewhere(self, ProducerLink link, InDelivery* d, Content* c, Address address,
+                               bint targeted) except -1:
+        """The address has no consumer."""
+        if address.fallback is not None and not (targeted and (<TargetedHandler>self).from_fallback) \
+                and forward_fallback(address, d, c):
+            count_ingress(self, address)
+            return ROUTED
+        if c.anonymous and self.table.network.uplink is not None and not address.confined:
             # A destination elsewhere, of which only the interior knows.
             return self.deliver_uplink(link, d, c)
-        if copies == 0:
-            return self.no_destination(link, d, address, targeted)
-        self.count_ingress(address if fallback else None)
-        return ROUTED
+        return self.no_destination(link, d, address, targeted)
 
     cdef int deliver_uplink(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         """To whoever is beyond the uplink of an edge router (inter-router.md 14.2)."""
         cdef Address uplink = self.table.network.uplink
         if forward(uplink, d, c):
-            self.count_ingress(uplink)
+            count_ingress(self, uplink)
         else:
             link.refuse(d, D_RELEASED, None, True)
         return ROUTED
+
+    cdef bint deliver_edge(self, InDelivery* d, Content* c) except -1:
+        """At an edge router: to another one that the message is for, if it is connected to this one."""
+        cdef Address beyond = self.edge_of(c)
+        if beyond is None or not forward(beyond, d, c):
+            return False
+        count_ingress(self, beyond)
+        return True
 
     cdef Address edge_of(self, const Content* c):
         """At an edge router: the other one that a message is for, if it is connected to this one."""
@@ -141,16 +137,6 @@ cdef class ProducerHandler(DeliveryHandler):
             p = skip_value(p, stop)
         return False
 
-    cdef void count_ingress(self, Address address) noexcept:
-        """A delivery of a client came in, for this address (None: it is not counted there)."""
-        totals.ingress += 1
-        if address is not None:
-            address.slot.ingress += 1
-        if self.container:
-            totals.ingress_container += 1
-            if address is not None:
-                address.slot.ingress_container += 1
-
     cdef int no_destination(self, ProducerLink link, InDelivery* d, Address address, bint targeted) except -1:
         if targeted and not link.keeps_credit and not address.reachable(not (<TargetedHandler>self).from_fallback):
             link.unreachable(d)
@@ -167,11 +153,13 @@ cdef class ProducerHandler(DeliveryHandler):
             self.count_tried(address)
             link.refuse(d, D_RELEASED, None, True)
         else:
-            self.count_ingress(address)
+            count_ingress(self, address)
         return ROUTED
 
     cdef void count_tried(self, Address address) noexcept:
         """It came for this address, which has no consumer."""
+        if self.counted_before:
+            return
         address.slot.ingress += 1
         if self.container:
             address.slot.ingress_container += 1
@@ -194,9 +182,40 @@ cdef class ProducerHandler(DeliveryHandler):
             return ROUTED
         d.flags |= IN_ACCEPT
         address.slot.to_container += 1
-        self.count_ingress(address)
+        count_ingress(self, address)
         totals.to_container += 1
         return ROUTED
+
+
+cdef inline void count_ingress(ProducerHandler handler, Address address) noexcept:
+    """A delivery of a client came in, for this address (None: it is not counted there)."""
+    if handler.counted_before:
+        return
+    totals.ingress += 1
+    if address is not None:
+        address.slot.ingress += 1
+    if handler.container:
+        totals.ingress_container += 1
+        if address is not None:
+            address.slot.ingress_container += 1
+
+
+cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* d, Content* c, Address address,
+                        bint targeted) except -1:
+    """The address is found. targeted: by the attach of the link, else by the message."""
+    if address.uplink and handler.table.network.edges and handler.deliver_edge(d, c):
+        return ROUTED
+    if address.exchange is not None:
+        return handler.deliver_exchange(link, d, c, address)
+    if address.inproc:
+        return handler.deliver_local(link, d, c, address)
+    if forward(address, d, c) == 0:
+        return handler.deliver_elsewhere(link, d, c, address, targeted)
+    if targeted and (<TargetedHandler>handler).from_fallback:
+        count_ingress(handler, None)
+    else:
+        count_ingress(handler, address)
+    return ROUTED
 
 
 cdef class TargetedHandler(ProducerHandler):
@@ -208,7 +227,10 @@ cdef class TargetedHandler(ProducerHandler):
         number of its edge connection. mark: on an uplink, of this router."""
         self.table = table
         self.address = address
-        self.to = codec.encode_string(to) if to is not None else None
+        self.to_owner = codec.encode_string(to) if to is not None else None
+        if to is not None:
+            self.to.data = self.to_owner
+            self.to.size = len(self.to_owner)
         self.phase = phase
         self.honour = honour
         self.tenant = tenant
@@ -238,11 +260,9 @@ cdef class TargetedHandler(ProducerHandler):
             return ROUTED
         c.honour = self.honour
         c.came_by = self.edge
-        if self.to is not None:
-            c.to.data = self.to
-            c.to.size = len(self.to)
+        c.to = self.to
         c.phase = self.phase
-        return self.deliver(link, d, c, self.address, True)
+        return deliver(self, link, d, c, self.address, True)
 
 
 cdef class AnonymousHandler(ProducerHandler):
@@ -306,7 +326,7 @@ cdef class AnonymousHandler(ProducerHandler):
             c.to.size = len(address.to)
         if c.phase == 0:
             c.phase = address.phase
-        return self.deliver(link, d, c, address, False)
+        return deliver(self, link, d, c, address, False)
 
     cdef bint repeats(self, const Slice* text) noexcept:
         """Whether the last message that was looked up had the same address."""
@@ -348,7 +368,7 @@ cdef class RouterHandler(ProducerHandler):
         the peer is Sluice and slows down the producers of settled messages (Content.checkpoint)."""
         self.checks = checks
         self.table = table
-        self.honour = True
+        self.honour = self.counted_before = True
         self.conn = conn
         self.streaming = streaming
 
@@ -392,13 +412,7 @@ cdef class RouterHandler(ProducerHandler):
             result = self.scan_subject(link, d, c)
             if result == WANTS_MORE or d.flags & IN_DISCARD:
                 return result
-        return self.deliver(link, d, c, address, False)
-
-    cdef void count_ingress(self, Address address) noexcept:
-        """It was counted where it entered the network."""
-
-    cdef void count_tried(self, Address address) noexcept:
-        pass
+        return deliver(self, link, d, c, address, False)
 
     cdef int scan_subject(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         """An exchange goes by a message's subject."""

@@ -25,7 +25,6 @@ cdef class ConsumerLink(DeliveryLink):
     cdef OutDelivery* oldest               # queued copies that may be dropped: presettled, not started …
     cdef OutDelivery* newest               # … in the order in which they became that
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
-    cdef int send_now(self, InDelivery* d, Content* c, size_t composed) except -1
     cdef void no_credit(self) noexcept
     cdef void count_settled(self, uint8_t kind) noexcept
     cdef bint drop_oldest(self) except *

@@ -29,20 +29,19 @@ from router.delivery.delivery cimport (
     OWN_FLOWING, OWN_QUEUED, out_free, out_new, own_charge, queue_append, sent_append,
 )
 from router.delivery.outcome cimport out_left, out_update
-from router.amqp.frames cimport TRANSFER_ROOM, Flow, write_transfer
+from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_short_transfer, write_transfer
 from router.message.content cimport (
     Message, Meter, content_store, cursor_close, cursor_open, message_state,
 )
 from router.message.annotations cimport compose, compose_room
 from router.amqp.session cimport Session
 from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RELEASED
-from router.interworker.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW
+from router.interworker.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW, LinkSlot
 
 from router.amqp.errors import RESOURCE_LIMIT
 
 cdef enum:
     DEFAULT_CAPACITY = 250     # deliveries, of Dispatch
-    TAG_OCTETS = 8
     # Capacities that wait for one consumer of what comes from routers that cannot slow its producers.
     REMOTE_QUEUE = 10
 
@@ -97,6 +96,76 @@ cdef inline void use_credit(ConsumerLink link) noexcept:
         link.no_credit()
 
 
+cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t composed) except -1:
+    """One frame, straight from where the message is."""
+    cdef Session session = link.session
+    cdef Connection connection = session.connection
+    cdef LinkSlot* slot = link.slot
+    cdef uint64_t now = connection.scheduler.now_ns
+    cdef bint rewrite = link.annotations or c.sections.rewrite
+    cdef size_t size = c.size
+    cdef uint32_t delivery_id = session.next_delivery_id
+    cdef bint settled = c.settled or link.settles or (c.checkpoint and not c.checking)
+    cdef OutDelivery* o
+    cdef uint8_t* w
+    cdef Slice accepted
+    global next_tag
+    if rewrite:
+        size += composed - (c.sections.end - c.sections.at)
+    w = buffer_room(&connection.out, TRANSFER_ROOM + c.state.size + size)
+    if not settled:
+        map_reserve(&session.sent)
+        o = out_new(&link.node, d, c, True)
+        o.flags |= OUT_STARTED
+        o.id = delivery_id
+        sent_append(&link.node, o)
+        map_put(&session.sent, delivery_id, o)
+        slot.unsettled += 1
+    if c.state.size:
+        w += write_transfer(w, session.local_channel, link.handle, delivery_id, <uint8_t*>&next_tag, SHORT_TAG,
+                            c.format, settled, False, False, c.state.data, c.state.size, size)
+    else:
+        w += write_short_transfer(w, session.local_channel, link.handle, delivery_id, <uint8_t*>&next_tag, c.format,
+                                  settled, size)
+    if rewrite:
+        memcpy(w, c.data, c.sections.at)
+        w += c.sections.at
+        memcpy(w, scratch, composed)
+        w += composed
+        memcpy(w, c.data + c.sections.end, c.size - c.sections.end)
+        w += c.size - c.sections.end
+    else:
+        memcpy(w, c.data, size)
+        w += size
+    connection.out.end = w - connection.out.data
+    next_tag += 1
+    session.next_delivery_id += 1
+    frame_written(session)
+    link.delivery_count += 1
+    use_credit(link)
+    slot.deliveries += 1
+    slot.octets += size
+    slot.last_delivery = now
+    if is_sample(slot):
+        if settled:
+            sample_left_settled(slot, size, d.since, now)
+        else:
+            o.octets = <uint32_t>size
+            sample_left(slot, o, now)
+    if not connection.dirty:
+        connection.mark_dirty()
+    if link.logged:
+        link.show_message(c.data, c.size)
+    if settled:
+        note_presettled(slot, connection.scheduler.second)
+        if not c.settled:
+            o = out_new(&link.node, d, c, True)
+            accepted = plain_state(D_ACCEPTED)
+            out_update(o, D_ACCEPTED, &accepted, True)
+            out_free(o)
+    return 0
+
+
 cdef class ConsumerLink(DeliveryLink):
     """A link on which the peer receives. Owner: its session."""
 
@@ -130,69 +199,7 @@ cdef class ConsumerLink(DeliveryLink):
             size += composed - (c.sections.end - c.sections.at)
         if size + TRANSFER_ROOM + c.state.size > session.connection.remote_max_frame:
             return self.enqueue(d, c, overflow)
-        return self.send_now(d, c, composed)
-
-    cdef int send_now(self, InDelivery* d, Content* c, size_t composed) except -1:
-        """One frame, straight from where the message is."""
-        cdef Session session = self.session
-        cdef Connection connection = session.connection
-        cdef bint rewrite = self.annotations or c.sections.rewrite
-        cdef size_t size = c.size
-        cdef uint32_t delivery_id = session.next_delivery_id
-        cdef bint settled = c.settled or self.settles or (c.checkpoint and not c.checking)
-        cdef OutDelivery* o
-        cdef uint8_t* w
-        cdef Slice accepted
-        global next_tag
-        if rewrite:
-            size += composed - (c.sections.end - c.sections.at)
-        w = buffer_room(&connection.out, TRANSFER_ROOM + c.state.size + size)
-        if not settled:
-            map_reserve(&session.sent)
-            o = out_new(&self.node, d, c, True)
-            o.flags |= OUT_STARTED
-            o.id = delivery_id
-            sent_append(&self.node, o)
-            map_put(&session.sent, delivery_id, o)
-            self.slot.unsettled += 1
-        w += write_transfer(w, session.local_channel, self.handle, delivery_id, <uint8_t*>&next_tag, TAG_OCTETS,
-                            c.format, settled, False, False, c.state.data, c.state.size, size)
-        if rewrite:
-            memcpy(w, c.data, c.sections.at)
-            w += c.sections.at
-            memcpy(w, scratch, composed)
-            w += composed
-            memcpy(w, c.data + c.sections.end, c.size - c.sections.end)
-            w += c.size - c.sections.end
-        else:
-            memcpy(w, c.data, size)
-            w += size
-        connection.out.end = w - connection.out.data
-        next_tag += 1
-        session.next_delivery_id += 1
-        frame_written(session)
-        self.delivery_count += 1
-        use_credit(self)
-        self.slot.deliveries += 1
-        self.slot.octets += size
-        self.slot.last_delivery = connection.scheduler.now_ns
-        if is_sample(self.slot):
-            if settled:
-                sample_left_settled(self.slot, size, d.since, connection.scheduler.now_ns)
-            else:
-                o.octets = <uint32_t>size
-                sample_left(self.slot, o, connection.scheduler.now_ns)
-        connection.mark_dirty()
-        if self.logged:
-            self.show_message(c.data, c.size)
-        if settled:
-            note_presettled(self.slot, connection.scheduler.second)
-            if not c.settled:
-                o = out_new(&self.node, d, c, True)
-                accepted = plain_state(D_ACCEPTED)
-                out_update(o, D_ACCEPTED, &accepted, True)
-                out_free(o)
-        return 0
+        return send_now(self, d, c, composed)
 
     cdef void no_credit(self) noexcept:
         cdef Scheduler scheduler = self.session.connection.scheduler
@@ -385,7 +392,7 @@ cdef class ConsumerLink(DeliveryLink):
 
     cdef size_t write_head(self, uint8_t* w, OutDelivery* o, const Slice* state, bint first, bint settled, bint more,
                            bint aborted, size_t payload) noexcept:
-        return write_transfer(w, self.session.local_channel, self.handle, o.id, <uint8_t*>&o.tag_octets, TAG_OCTETS,
+        return write_transfer(w, self.session.local_channel, self.handle, o.id, <uint8_t*>&o.tag_octets, SHORT_TAG,
                               o.message.format, settled, more, aborted, state.data, state.size, payload)
 
     cdef int show_first(self, OutDelivery* o) except -1:

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint32_t
 
 from router.amqp.frames cimport Flow
-from router.delivery.delivery cimport InDelivery
+from router.delivery.delivery cimport IN_CREDITED, IN_KEEP_CREDIT, InDelivery
 from router.links.delivery_link cimport DeliveryLink
 
 cdef class GrantingLink(DeliveryLink):
@@ -15,7 +15,19 @@ cdef class GrantingLink(DeliveryLink):
     cdef bint called                       # the router attached it (an auto link), the peer answered
     cpdef set_flowing(self, bint flowing)
     cdef void take_back(self) noexcept
-    cdef void free_credit(self, InDelivery* d) noexcept
     cdef void forwarded(self, InDelivery* d) noexcept
     cdef bint holds_back(self) noexcept
     cdef void note_credit(self) noexcept
+
+
+cdef inline void free_credit(GrantingLink link, const InDelivery* d) noexcept:
+    """d has ended: its place is free, unless it was before or is withheld."""
+    link.slot.unsettled -= 1
+    if d.flags & IN_CREDITED:
+        return
+    if d.flags & IN_KEEP_CREDIT and link.draining:
+        link.withheld += 1
+        return
+    link.occupied -= 1
+    if not link.needs_flow and link.flowing and not link.draining:
+        link.session.want_flow(link)

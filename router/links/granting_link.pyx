@@ -7,7 +7,7 @@ reachable again.
 from libc.stdint cimport uint32_t
 
 from router.amqp.session cimport HOLD_OCTETS
-from router.delivery.delivery cimport IN_CREDITED, IN_KEEP_CREDIT
+from router.delivery.delivery cimport IN_CREDITED
 from router.stats.counters cimport unblock
 
 
@@ -39,17 +39,6 @@ cdef class GrantingLink(DeliveryLink):
         """The peer has answered our attach: this is where it begins to count."""
         self.delivery_count = initial_delivery_count
         self.called = True
-
-    cdef void free_credit(self, InDelivery* d) noexcept:
-        self.slot.unsettled -= 1
-        if d.flags & IN_CREDITED:
-            return
-        if d.flags & IN_KEEP_CREDIT and self.draining:
-            self.withheld += 1
-            return
-        self.occupied -= 1
-        if self.flowing and not self.draining:
-            self.session.want_flow(self)
 
     cdef int grant(self) except -1:
         if self.draining:

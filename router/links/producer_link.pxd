@@ -47,9 +47,7 @@ cdef class ProducerLink(GrantingLink):
     # The handler wants all of d, which is not complete. False: too much is being collected already.
     cdef bint collect(self, InDelivery* d) except *
     cdef int route_stored(self, InDelivery* d, Content* c) except -1
-    cdef int finish(self, InDelivery* d, uint8_t kind, const Slice* state) except -1
     cdef int give_up_delivery(self, InDelivery* d) except -1
     cdef void count_unheard(self, InDelivery* d) noexcept
-    cdef void count_end(self, uint8_t kind) noexcept
     cdef int refuse(self, InDelivery* d, uint8_t kind, bytes state, bint counted) except -1
     cdef int unreachable(self, InDelivery* d) except -1

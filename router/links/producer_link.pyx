@@ -5,6 +5,8 @@ routing-semantics.md 5, 11.6, 11.7. Its credit: granting_link.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
+from router.amqp.zero cimport zero
+from router.links.granting_link cimport free_credit
 from router.stats.counters cimport (
     count_age, count_drop, count_finished, count_outcome, count_total, note_presettled, totals,
 )
@@ -21,7 +23,7 @@ from router.message.content cimport (
     message_new, message_release, message_routed, message_state,
 )
 from router.links.delivery_link cimport check_continues, check_value, delivery_begins
-from router.amqp.session cimport HOLD_OCTETS, Session
+from router.amqp.session cimport HOLD_OCTETS, note_delivery, report_settled
 from router.amqp.link cimport CREDIT_OCTETS
 from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
 from router.interworker.layout cimport DROP_NO_DESTINATION, DROP_OVERFLOW, DROP_PRODUCER_LOST, DROP_REJECTED
@@ -89,6 +91,24 @@ cdef inline void count_presettled(ProducerLink link) noexcept:
     totals.presettled += not link.inter_router
 
 
+cdef inline void count_end(ProducerLink link, uint8_t kind) noexcept:
+    count_finished(link.slot, link.session.connection.scheduler.second)
+    count_outcome(link.slot, kind)
+    count_total(kind, not link.inter_router)
+
+
+cdef inline int finish(ProducerLink link, InDelivery* d, uint8_t kind, const Slice* state) except -1:
+    """Settled by the consumer (or by us): tell the producer, count, free."""
+    report_settled(link.session, <uint32_t>d.key, kind, state)
+    if d.since:
+        count_end(link, kind)
+        count_age(link.slot, link.session.connection.scheduler.now_ns - d.since, True)
+    map_take(&link.session.received, d.key)
+    free_credit(link, d)
+    in_free(d)
+    return 0
+
+
 cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
     """The last octet of a routed delivery is here."""
     cdef Slice state
@@ -100,11 +120,11 @@ cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
         return link.returned(d) if d.live == 0 else 0
     if d.flags & IN_ACCEPT:
         state = plain_state(D_ACCEPTED)
-        return link.finish(d, D_ACCEPTED, &state)
+        return link.outcome(d, D_ACCEPTED, &state, True)
     if d.flags & IN_FINAL:
         state.data = d.state
         state.size = d.state_size
-        return link.finish(d, d.kind, &state)
+        return link.outcome(d, d.kind, &state, True)
     return 0
 
 
@@ -158,15 +178,14 @@ cdef inline int route_delivery(ProducerLink link, InDelivery* d, Content* c) exc
 
 
 cdef inline int first_frame(ProducerLink link, const Transfer* t) except -1:
-    cdef Session session = link.session
     cdef InDelivery* d
     cdef Content c
-    session.new_delivery(t)
+    note_delivery(link.session, t)
     if link.credit:
         link.credit -= 1
         link.slot.credit = link.credit
         if link.credit == 0:
-            link.slot.blocked_since = session.connection.scheduler.now_ns
+            link.slot.blocked_since = link.session.connection.scheduler.now_ns
     elif link.occupied >= OVERRUN * link.capacity + OVERRUN_MORE:
         link.overrun()
         return 0
@@ -181,7 +200,7 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t) except -1:
         if t.state.size:
             link.keep_state(d, t)
         return link.store_and_route(d, t)
-    memset(&c, 0, sizeof(Content))
+    zero(&c, sizeof(Content))
     c.data = t.payload.data
     c.size = t.payload.size
     c.complete = c.whole = True
@@ -276,8 +295,6 @@ cdef class ProducerLink(GrantingLink):
                 message_release(d.message)
                 d.message = NULL
             return 0
-        if d.flags & IN_COMPLETE:
-            return self.finish(d, kind, &state)
         return self.outcome(d, kind, &state, True)
 
     # -- deliveries ---------------------------------------------------------------------------------------------------
@@ -387,25 +404,25 @@ cdef class ProducerLink(GrantingLink):
         if d.flags & IN_PRESETTLED:
             if d.since:
                 # It had an outcome before its producer settled it with the last octet.
-                self.count_end(d.kind)
+                count_end(self, d.kind)
             return self.returned(d)
         state.data = d.state
         state.size = d.state_size
-        return self.finish(d, d.kind, &state)
+        return self.outcome(d, d.kind, &state, True)
 
     cdef int abort(self, InDelivery* d) except -1:
         """An aborted delivery is implicitly settled (2.7.5): no outcome is reported."""
         if not d.flags & IN_PRESETTLED:
             map_take(&self.session.received, d.key)
         self.count_unheard(d)
-        self.free_credit(d)
+        free_credit(self, d)
         return in_lost(d)
 
     cdef void count_unheard(self, InDelivery* d) noexcept:
         """Its producer aborted it or is gone: how it ended, for the counters only."""
         if d.flags & IN_DISCARD:
             if d.since:
-                self.count_end(d.kind)
+                count_end(self, d.kind)
         elif not d.flags & IN_ROUTED:
             return
         elif d.flags & IN_PRESETTLED and (d.live == 0 or d.flags & IN_COMPLETE):
@@ -414,12 +431,7 @@ cdef class ProducerLink(GrantingLink):
         elif not d.flags & IN_COMPLETE:
             totals.dropped[DROP_PRODUCER_LOST] += not self.inter_router
         else:
-            self.count_end(d.kind)
-
-    cdef void count_end(self, uint8_t kind) noexcept:
-        count_finished(self.slot, self.session.connection.scheduler.second)
-        count_outcome(self.slot, kind)
-        count_total(kind, not self.inter_router)
+            count_end(self, d.kind)
 
     def overrun(self):
         """Far more transfers than credit: the link ends (2.6.12 leaves how much to us)."""
@@ -470,7 +482,7 @@ cdef class ProducerLink(GrantingLink):
         if not settled:
             return self.session.report(<uint32_t>d.key, kind, state, False)
         if d.flags & IN_COMPLETE:
-            return self.finish(d, kind, state)
+            return finish(self, d, kind, state)
         # Settled before its last octet came: the outcome now, settlement with the last octet; the rest goes nowhere.
         if state.data is not d.state:
             in_keep_state(d, kind, state)
@@ -482,20 +494,9 @@ cdef class ProducerLink(GrantingLink):
             d.message = NULL
         return 0
 
-    cdef int finish(self, InDelivery* d, uint8_t kind, const Slice* state) except -1:
-        """Settled by the consumer (or by us): tell the producer, count, free."""
-        self.session.report(<uint32_t>d.key, kind, state, True)
-        if d.since:
-            self.count_end(kind)
-            count_age(self.slot, self.session.connection.scheduler.now_ns - d.since, True)
-        map_take(&self.session.received, d.key)
-        self.free_credit(d)
-        in_free(d)
-        return 0
-
     cdef int returned(self, InDelivery* d) except -1:
         """A presettled delivery has been counted and holds nothing back any more."""
-        self.free_credit(d)
+        free_credit(self, d)
         in_free(d)
         return 0
 
@@ -514,9 +515,9 @@ cdef class ProducerLink(GrantingLink):
         map_take(&self.session.received, d.key)
         if not d.flags & IN_COMPLETE:
             return in_settled_late(d)
-        self.count_end(d.kind)
+        count_end(self, d.kind)
         count_age(self.slot, self.session.connection.scheduler.now_ns - d.since, True)
-        self.free_credit(d)
+        free_credit(self, d)
         in_free(d)
         return 0
 

@@ -3,11 +3,12 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp
 
 from router.amqp.codec cimport Slice, open_variable
-from router.amqp.spec cimport T_SYM32, T_SYM8
+from router.amqp.spec cimport S_PROPERTIES, T_SMALLULONG, T_SYM32, T_SYM8
 
 cdef enum:
     ROUTER_PREFIX = 9          # octets of "x-opt-qd."
     SERVED_SIZE = 19           # octets of "x-opt-sluice.served"
+    NO_PRIORITY = -1
 
 # What the first sections say. Slices point into the scanned octets.
 cdef struct Sections:
@@ -42,8 +43,26 @@ cdef enum ScanResult:
     SCAN_BAD_INGRESS = 6
     SCAN_ODD_MAP = 7
 
-cdef ScanResult scan(const uint8_t* data, size_t size, bint properties, bint honour, Sections* out) noexcept nogil
+cdef ScanResult scan_sections(const uint8_t* data, size_t size, bint properties, bint honour,
+                              Sections* out) noexcept nogil
 cdef str scan_description(ScanResult result)
+
+
+cdef inline ScanResult scan(const uint8_t* data, size_t size, bint properties, bint honour,
+                            Sections* out) noexcept nogil:
+    """Walks the sections at `data` through message-annotations, through properties when asked for.
+
+    `out` is zero before.
+
+    honour: router annotations are meant for us and must be well formed. SCAN_MORE: the octets end where another section
+    could begin; SCAN_TRUNCATED: they end within one (malformed, unless more will come).
+    """
+    if size > 3 and data[0] == 0 and data[1] == T_SMALLULONG \
+            and data[2] >= (S_PROPERTIES + 1 if properties else S_PROPERTIES):
+        # The common case: nothing that concerns us stands before the body.
+        out.priority = NO_PRIORITY
+        return SCAN_OK
+    return scan_sections(data, size, properties, honour, out)
 
 
 cdef inline bint is_router_key(const uint8_t* key, const uint8_t* end, Slice* name) noexcept nogil:

@@ -7,23 +7,16 @@ from libc.string cimport memcmp, memset
 
 from router.amqp.codec cimport open_described, open_list, open_map, read_unsigned, skip_value
 from router.amqp.spec cimport (
-    S_DELIVERY_ANNOTATIONS, S_HEADER, S_MESSAGE_ANNOTATIONS, S_PROPERTIES, T_INT, T_MAP8, T_MAP32, T_NULL, T_SMALLINT,
-    T_SMALLULONG, T_STR32, T_STR8,
+    S_DELIVERY_ANNOTATIONS, S_HEADER, S_MESSAGE_ANNOTATIONS, T_INT, T_MAP8, T_MAP32, T_NULL, T_SMALLINT, T_STR32,
+    T_STR8,
 )
 
 cdef enum:
-    DEFAULT_PRIORITY = -1
     MAX_PRIORITY = 9
 
 
-cdef ScanResult scan(const uint8_t* data, size_t size, bint properties, bint honour, Sections* out) noexcept nogil:
-    """Walks the sections at `data` through message-annotations, through properties when asked for.
-
-    `out` is zero before.
-
-    honour: router annotations are meant for us and must be well formed. SCAN_MORE: the octets end where another section
-    could begin; SCAN_TRUNCATED: they end within one (malformed, unless more will come).
-    """
+cdef ScanResult scan_sections(const uint8_t* data, size_t size, bint properties, bint honour,
+                              Sections* out) noexcept nogil:
     cdef const uint8_t* p = data
     cdef const uint8_t* end = data + size
     cdef const uint8_t* body
@@ -31,13 +24,8 @@ cdef ScanResult scan(const uint8_t* data, size_t size, bint properties, bint hon
     cdef uint64_t code
     cdef int last = 0
     cdef ScanResult result
-    if size > 3 and data[0] == 0 and data[1] == T_SMALLULONG \
-            and data[2] >= (S_PROPERTIES + 1 if properties else S_PROPERTIES):
-        # The common case: nothing that concerns us stands before the body.
-        out.priority = DEFAULT_PRIORITY
-        return SCAN_OK
     memset(out, 0, sizeof(Sections))
-    out.priority = DEFAULT_PRIORITY
+    out.priority = NO_PRIORITY
     if size == 0:
         return SCAN_TRUNCATED
     while p < end:

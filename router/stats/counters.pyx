@@ -2,17 +2,10 @@
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
-from router.interworker.layout cimport LATENCY_BUCKETS, RATE_SECONDS
-from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
-
-cdef enum:
-    DELAYED_NS = 1000000000    # deliveriesDelayed1Sec
-    NS_A_US = 1000
+from router.interworker.layout cimport RATE_SECONDS
+from router.amqp.spec cimport D_MODIFIED, D_REJECTED, D_RELEASED
 
 cdef uint64_t LONG_DELAYED_NS = 10000000000  # deliveriesDelayed10Sec
-
-cdef extern from *:
-    int leading_zeros "__builtin_clzll"(unsigned long long word) noexcept nogil
 
 cdef WorkerSlot private_slot
 memset(&private_slot, 0, sizeof(WorkerSlot))
@@ -25,10 +18,8 @@ cdef void use_worker_slot(WorkerSlot* slot) noexcept:
     totals = slot if slot is not NULL else &private_slot
 
 
-cdef void count_outcome(LinkSlot* slot, uint8_t kind) noexcept nogil:
-    if kind == D_ACCEPTED:
-        slot.accepted += 1
-    elif kind == D_RELEASED:
+cdef void count_other_outcome(LinkSlot* slot, uint8_t kind) noexcept nogil:
+    if kind == D_RELEASED:
         slot.released += 1
     elif kind == D_MODIFIED:
         slot.modified += 1
@@ -36,12 +27,8 @@ cdef void count_outcome(LinkSlot* slot, uint8_t kind) noexcept nogil:
         slot.rejected += 1
 
 
-cdef void count_total(uint8_t kind, bint client) noexcept nogil:
-    """The final outcome of a delivery as its producer sees it. client: it was counted when it came in."""
-    if kind == D_ACCEPTED:
-        totals.accepted += 1
-        totals.ended_accepted += client
-    elif kind == D_RELEASED:
+cdef void count_other_total(uint8_t kind, bint client) noexcept nogil:
+    if kind == D_RELEASED:
         totals.released += 1
         totals.ended_released += client
     elif kind == D_MODIFIED:
@@ -54,22 +41,13 @@ cdef void count_total(uint8_t kind, bint client) noexcept nogil:
         totals.settled_no_state += client
 
 
-cdef void count_age(LinkSlot* slot, uint64_t age, bint total) noexcept nogil:
-    """age: ns from the first octet to settlement."""
-    cdef int bucket
-    if age > DELAYED_NS:
-        if age > LONG_DELAYED_NS:
-            slot.delayed_10s += 1
-            totals.delayed_10s += total
-        else:
-            slot.delayed_1s += 1
-            totals.delayed_1s += total
-    if total:
-        age //= NS_A_US
-        bucket = 64 - leading_zeros(age) if age else 0
-        bucket = bucket if bucket < LATENCY_BUCKETS else LATENCY_BUCKETS - 1
-        totals.latency[bucket] += 1
-        slot.latency[bucket] += 1
+cdef void count_delay(LinkSlot* slot, uint64_t age, bint total) noexcept nogil:
+    if age > LONG_DELAYED_NS:
+        slot.delayed_10s += 1
+        totals.delayed_10s += total
+    else:
+        slot.delayed_1s += 1
+        totals.delayed_1s += total
 
 
 cdef void begin_second(LinkSlot* slot, uint32_t second) noexcept nogil:

@@ -5,7 +5,14 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from router.amqp.frames import build_disposition, build_transfer, disposition_dict, flow_dict, transfer_dict
+from router.amqp.frames import (
+    build_disposition,
+    build_short_transfer,
+    build_transfer,
+    disposition_dict,
+    flow_dict,
+    transfer_dict,
+)
 
 from router.amqp.errors import RemoteError
 from tests.peer.codec import encode
@@ -100,6 +107,12 @@ def test_what_is_written_is_a_transfer(handle, delivery_id, tag, message_format,
     assert (frame.handle, frame.delivery_id, frame.delivery_tag) == (handle, delivery_id, tag)
     assert (bool(frame.settled), bool(frame.more), bool(frame.aborted)) == (settled, more, aborted)
     assert frame.message_format == message_format
+
+
+@given(uint, uint, st.binary(min_size=8, max_size=8), uint, st.booleans(), octets)
+def test_a_short_transfer_has_the_same_octets(handle, delivery_id, tag, message_format, settled, payload):
+    short = build_short_transfer(7, handle, delivery_id, tag, message_format, settled, payload)
+    assert short == build_transfer(7, handle, delivery_id, tag, message_format, settled, False, False, b"", payload)
 
 
 @given(st.booleans(), uint, uint, st.booleans(), state)
