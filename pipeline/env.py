@@ -3,8 +3,8 @@
 A program that has a session of its own needs nothing of this.
 """
 
-import importlib.util
 import os
+import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -65,7 +65,8 @@ def session(
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    if importlib.util.find_spec(FOUND) is None:  # else Spark has it already, and would warn
+    # Else Spark has it already, and would warn. It looks in folders, and so misses an editable installation.
+    if all(module.name != FOUND for module in pkgutil.iter_modules()):
         from pipeline.source import Amqp
 
         spark.dataSource.register(Amqp)

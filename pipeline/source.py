@@ -35,7 +35,7 @@ from pipeline.segments import Group, Landing, Offsets, Segment, collect, now
 
 UNLIMITED = 1 << 62
 #: Of a task, where the options do not say how many there are.
-BIN_ROWS, BIN_OCTETS, MOST_BINS = 50_000, 4 << 20, 8
+BIN_ROWS, BIN_OCTETS, MOST_BINS = 150_000, 24 << 20, 8
 #: Seconds between two looks for what may be deleted.
 COLLECT_EVERY = 30.0
 
@@ -84,7 +84,7 @@ class Bin(InputPartition):
 
 def bins(segments: Sequence[Segment], count: int | None) -> list[Bin]:
     """Of about equal octets, and the same ones for the same segments: a batch that is run again is split as before.
-    None: as many as are worth their while, for each costs Spark as much as some 20,000 rows."""
+    None: as many as are worth their while, for each costs Spark as much as some 30,000 rows."""
     if count is None:
         rows, octets = sum(each.rows for each in segments), sum(each.octets for each in segments)
         count = min(max(-(-rows // BIN_ROWS), -(-octets // BIN_OCTETS)), MOST_BINS)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("pyspark")
+from pipeline.segments import Landing, Log
 from router.client.blocking import connect
 from router.client.message import Message
+from tests.pipeline.java import environment
 from tests.pipeline.landers import Lander
 from tests.pipeline.receiving import Consumer
+from tests.pipeline.segments import land, numbered
 from tests.system.router import ROOT, poll
 
 if TYPE_CHECKING:
@@ -38,6 +42,8 @@ def test_sensors(spark: SparkSession, url: str, tmp_path: Path):
     landing, out = tmp_path / "landing", tmp_path / "out"
     first, _, code = example().partition("\n")
     assert first.startswith("landing, url, out = ")
+    code, last_line, _ = code.rpartition("spark.streams.awaitAnyTermination()")
+    assert last_line
     names: dict[str, Any] = {"landing": str(landing), "url": url, "out": str(out)}
     with Lander(url, landing, address="sensors") as lander, Consumer(url, "averages") as consumer:
         lander.ready()
@@ -77,3 +83,23 @@ def test_sensors(spark: SparkSession, url: str, tmp_path: Path):
     assert len(rows) == TOTAL
     assert {row.message_id for row in rows} == {message.message_id for message in messages}
     assert {row.celsius for row in rows} == set(map(float, range(READINGS)))
+
+
+def test_a_query_in_any_folder(java_runs: None, landing: Landing, tmp_path: Path):
+    """Spark does not look where an editable installation is."""
+    land(landing, Log("one", "a"), 0, numbered(0, 3))
+    variables = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+    program: list[str | Path] = [
+        ROOT / ".venv" / "bin" / "sluice",
+        "pipeline",
+        "query",
+        "--path",
+        landing.url,
+        "--show",
+        "3",
+    ]
+    done = subprocess.run(
+        program, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "|body" in done.stdout
