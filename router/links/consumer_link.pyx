@@ -106,7 +106,7 @@ cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t co
     cdef size_t size = c.size
     cdef uint32_t delivery_id = session.next_delivery_id
     cdef bint settled = c.settled or link.settles or (c.checkpoint and not c.checking)
-    cdef OutDelivery* o
+    cdef OutDelivery* o = NULL
     cdef uint8_t* w
     cdef Slice accepted
     global next_tag
