@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from loadtests import edge_rows, gateway_rows, login_rows, network_rows, policy_rows, rows, storm_rows, tls_rows
+from loadtests import (
+    consoles_rows,
+    edge_rows,
+    gateway_rows,
+    login_rows,
+    network_rows,
+    policy_rows,
+    rows,
+    storm_rows,
+    tls_rows,
+)
 from loadtests.measuring import MB, Bench, Effort
 from loadtests.processes import DEFAULT_ROUTER, MeasureError
 from loadtests.report import Figure
@@ -21,6 +31,7 @@ NEEDS_ROUTER = {
     "link-route", "clients", "broker-lost", "hop", "hop-latency", "path-lost", "network", "storms",
     "edge", "edge-switch", "edge-first", "edge-idle", "edge-storm",
     "policy", "logins", "tls", "tls-large", "tls-handshakes", "tls-crowd", "tls-idle", "websocket",
+    "first-paint", "consoles",
 }  # fmt: skip
 
 
@@ -52,6 +63,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls_rows, "CROWD", 20)
     monkeypatch.setattr(tls_rows, "PACED_RATE", 500)
     monkeypatch.setattr(tls_rows, "IDLE_CONNECTIONS", 8)
+    monkeypatch.setattr(consoles_rows, "MANY", 3)
+    monkeypatch.setattr(consoles_rows, "EDGES", (1, 0, 1))
+    monkeypatch.setattr(consoles_rows, "RATE", 500)
+    monkeypatch.setattr(consoles_rows, "SECONDS", 1)
+    monkeypatch.setattr(consoles_rows, "ROUNDS", 1)
     monkeypatch.setattr(storm_rows, "STORMS", {kind: (20, title) for kind, (_, title) in storm_rows.STORMS.items()})
 
 

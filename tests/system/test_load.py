@@ -40,7 +40,7 @@ def test_statistics(router: Router, tmp_path: Path) -> None:
     assert status == 0
     assert rows(tmp_path / "load_failures.csv") == {}
     sent, received = counts["send", "balanced/load"], counts["receive", "balanced/load"]
-    assert sent > 50
+    assert sent > 10
     # What is on its way when the test ends counts on one side only.
     assert abs(sent - received) <= 60
     assert counts["receive", "multicast/load"] > counts["send", "multicast/load"]
@@ -52,8 +52,8 @@ def test_statistics(router: Router, tmp_path: Path) -> None:
 def test_several_processes(router: Router, tmp_path: Path) -> None:
     status, counts = run(router, tmp_path, "--processes", "2", "--rate", "30")
     assert status == 0
-    assert counts["send", "balanced/load"] > 50
-    assert counts["receive", "balanced/load"] > 50
+    assert counts["send", "balanced/load"] > 10
+    assert counts["receive", "balanced/load"] > 10
 
 
 def test_failures_are_named(router: Router, tmp_path: Path) -> None:
