@@ -1,4 +1,9 @@
-"""Files of telemetry: Parquet, or lines of JSON without pyarrow; published by rename, kept to a quota."""
+"""Files of telemetry: Parquet, or lines of JSON without pyarrow; published by rename, kept to a quota.
+
+A set of files is written under hidden names; then it is noted that there is this set; then the files get their names.
+A process that goes on after a crash completes the set that was noted and drops the one that was not. So a file that a
+reader has seen stays until it is too old, and its rows never come again.
+"""
 
 import json
 import os
@@ -19,6 +24,7 @@ MOST_WAITING: Final = 1_000_000  # rows that wait while the disk takes none; bey
 _MIB: Final = 1 << 20
 _HOUR: Final = 3600.0
 _BOOT: Final = 8  # characters of a boot's id in the names of files
+_HIDDEN: Final = ".tmp"
 _NAME: Final = re.compile(r"\d{6}-(?P<boot>[^-]+)-(?P<number>\d+)\.(?:parquet|jsonl)")
 
 
@@ -51,6 +57,7 @@ class Writer:
         self._encode: Final = encode
         self._clock: Final = clock
         self._waiting: dict[str, list[Row]] = {}
+        self._unseen: deque[tuple[float, Path, int]] = deque()  # as _files: written, and hidden still
         self._files: deque[tuple[float, Path, int]] | None = None  # when it begins, path, octets; the oldest first
         self._octets = 0
         self.dropped = 0  # rows that found no room, in all
@@ -75,37 +82,50 @@ class Writer:
                 self.dropped += len(longest[:excess])
                 del longest[:excess]
 
-    def publish(self, number: int) -> None:
-        """Write a file of each table that has rows. Raises OSError; then all rows wait on, for another attempt.
+    def publish(self, number: int, state: bytes | None = None) -> None:
+        """Write a file of each table that has rows. Raises OSError; then all that has no name yet waits on, for another
+        attempt.
 
-        number: of this set of files, the same in another attempt: its files replace those of the one that failed.
+        number: of this set of files. state: what to note once the files are written, for `load`; None: nothing.
         """
-        written = []
+        self._show()
+        written: deque[tuple[float, Path, int]] = deque()
         try:
             for table, rows in self._waiting.items():
                 if rows:
                     written.append(self._write(table, rows, number))
+            if state is not None:
+                path = _hidden(self.state_path)
+                _write(path, state)
+                path.rename(self.state_path)
         except OSError:
             for _, path, _ in written:
-                path.unlink(missing_ok=True)
+                _hidden(path).unlink(missing_ok=True)
             raise
         self._waiting.clear()
-        if self._files is not None:
-            self._files.extend(written)
-            self._octets += sum(size for _, _, size in written)
+        self._unseen = written
+        self._show()
 
-    def forget_after(self, number: int) -> None:
-        """Delete the files of this boot that were written after those of `number`: a process died before it had
-        noted them, and their rows come again."""
-        for folder in self._root.glob(f"*/{self._router}/date=*/hour=*"):
-            for path in folder.iterdir():
-                match = _NAME.fullmatch(path.name)
-                if match and match["boot"] == self._boot and int(match["number"]) > number:
-                    path.unlink()
+    def _show(self) -> None:
+        """Give the files that are written their names. Raises OSError."""
+        while self._unseen:
+            _, path, size = self._unseen[0]
+            _hidden(path).rename(path)
+            found = self._unseen.popleft()
+            if self._files is not None:
+                self._files.append(found)
+                self._octets += size
 
-    def save(self, state: bytes) -> None:
-        """Note what the files contain. Raises OSError."""
-        _publish(self.state_path, state)
+    def recover(self, boot: str, number: int) -> None:
+        """After a crash: show the files of a boot that were noted, up to those of `number`, and delete the others that
+        are hidden, whose rows come again."""
+        for path in self._root.glob(f"*/{self._router}/date=*/hour=*/.*"):
+            shown = path.with_name(path.name.removeprefix(".").removesuffix(_HIDDEN))
+            match = _NAME.fullmatch(shown.name)
+            if match and match["boot"] == boot[:_BOOT] and int(match["number"]) <= number:
+                path.rename(shown)
+            else:
+                path.unlink()
 
     def load(self) -> bytes | None:
         """What was noted last."""
@@ -124,16 +144,13 @@ class Writer:
         else:
             octets = self._encode(table, rows)
             path = folder / f"{name}.parquet"
-        _publish(path, octets)
+        _write(_hidden(path), octets)
         return began.timestamp(), path, len(octets)
 
     def _found(self) -> deque[tuple[float, Path, int]]:
         """The files that there are."""
         found = []
         for path in self._root.glob(f"*/{self._router}/date=*/hour=*/*"):
-            if path.name.startswith("."):
-                path.unlink()  # of a process that died while it wrote
-                continue
             when = _began(path)
             if when is not None:
                 found.append((when, path, path.stat().st_size))
@@ -168,18 +185,21 @@ def _began(path: Path) -> float | None:
         return None
 
 
-def _publish(path: Path, octets: bytes) -> None:
-    """Have a file with these octets, or none of that name. Raises OSError."""
+def _hidden(path: Path) -> Path:
+    """Where a file is until it has its name."""
+    return path.with_name(f".{path.name}{_HIDDEN}")
+
+
+def _write(path: Path, octets: bytes) -> None:
+    """Have a file with these octets on the disk, or none. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{path.name}.tmp")
     try:
-        with hidden.open("wb") as file:
+        with path.open("wb") as file:
             file.write(octets)
             file.flush()
             os.fsync(file.fileno())
-        hidden.rename(path)
     except OSError:
-        hidden.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         raise
 
 

@@ -102,33 +102,34 @@ class Process:
         """Go on where a process of the same router stopped."""
         assert self._writer is not None
         assert self._counting is not None
+        boot = self._setup["boot"]
         octets = self._writer.load()
         if octets is None:
-            self._writer.forget_after(0)  # one that died before it noted anything
+            self._writer.recover(boot, 0)
             return
         try:
             state = json.loads(octets)
-            if state["boot"] != self._setup["boot"]:
+            self._writer.recover(state["boot"], state["number"])
+            if state["boot"] != boot:
                 return
             self._counting.resume(state["counting"], [base64.b64decode(each) for each in state["slots"]])
             self._number, self._asked = state["number"], state["asked"]
         except (ValueError, KeyError, TypeError) as error:
             self._log("warning", f"Telemetry begins anew, its state cannot be used: {error!r}")
-            return
-        self._writer.forget_after(self._number)
+            self._writer.recover(boot, 0)
 
-    def _save(self) -> None:
-        assert self._writer is not None
+    def _state(self, number: int) -> bytes:
+        """What a process needs to go on after the files of `number`."""
         assert self._counting is not None
         plain, slots = self._counting.state()
         state = {
             "boot": self._setup["boot"],
-            "number": self._number,
+            "number": number,
             "asked": self._asked,
             "counting": plain,
             "slots": [base64.b64encode(each).decode() for each in slots],
         }
-        self._writer.save(json.dumps(state).encode())
+        return json.dumps(state).encode()
 
     # Rows
 
@@ -157,9 +158,8 @@ class Process:
     def _publish(self) -> None:
         assert self._writer is not None
         try:
-            self._writer.publish(self._number + 1)
             self._number += 1
-            self._save()
+            self._writer.publish(self._number, self._state(self._number))
             self._send({"saved": self._asked})
             self._writer.clean()
         except OSError as error:

@@ -120,13 +120,44 @@ def test_files_keep_to_a_quota_with_those_of_an_earlier_process(tmp_path, clock)
     assert left[-1].name.endswith("000015.jsonl")
 
 
-def test_files_that_were_not_noted_are_forgotten(tmp_path, clock):
+def test_hidden_files_of_another_boot_are_forgotten(tmp_path, clock):
     made = writer(tmp_path, clock)
     for number in (1, 2, 3):
         made.add("fact_worker", [row(clock)])
-        made.publish(number)
-    made.save(b"state")
+        made.publish(number, b"state %d" % number)
+    for file in files(tmp_path)[1:]:
+        file.rename(file.with_name(f".{file.name}.tmp"))  # as after a crash
+    (tmp_path / "v1/fact_worker/router=a%2Fb/date=2026-03-01/hour=00/.part.tmp").write_text("{")
     again = writer(tmp_path, clock)
-    assert again.load() == b"state"
-    again.forget_after(2)
-    assert [file.name[-12:] for file in files(tmp_path)] == ["000001.jsonl", "000002.jsonl"]
+    assert again.load() == b"state 3"
+    again.recover("another", 9)
+    assert [file.name[-12:] for file in files(tmp_path)] == ["000001.jsonl"]
+
+
+def test_a_set_shows_after_a_crash_between_its_note_and_its_names(tmp_path, clock):
+    made = writer(tmp_path, clock)
+    made.add("fact_worker", [row(clock)])
+    made.publish(1, b"state")
+    (file,) = files(tmp_path)
+    file.rename(file.with_name(f".{file.name}.tmp"))
+    later = file.with_name(f".{file.name.replace('000001', '000002')}.tmp")
+    later.write_text("{}")
+    writer(tmp_path, clock).recover("boot", 1)
+    assert files(tmp_path) == [file]
+    assert not later.exists()
+
+
+def test_files_that_cannot_show_do_so_later_and_their_rows_do_not_come_again(tmp_path, clock):
+    made = writer(tmp_path, clock)
+    made.add("fact_worker", [row(clock)])
+    blocked = tmp_path / "v1/fact_worker/router=a%2Fb/date=2026-03-01/hour=00/000000-boot-000001.jsonl"
+    (blocked / "folder").mkdir(parents=True)
+    with pytest.raises(OSError):
+        made.publish(1, b"state")
+    assert made.load() == b"state"
+    assert made.waiting == 0
+    made.add("fact_worker", [row(clock, 2)])
+    (blocked / "folder").rmdir()
+    blocked.rmdir()
+    made.publish(2, b"state")
+    assert len(files(tmp_path)) == 2
