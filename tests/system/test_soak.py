@@ -20,10 +20,12 @@ SEED = int(os.environ.get("SLUICE_SOAK_SEED", "1"))
 SECONDS = float(os.environ.get("SLUICE_SOAK_SECONDS", "12"))
 #: Seconds after which traffic that is to finish has stalled.
 FINISH_TIMEOUT = 30.0
-#: Octets that the router's processes may have more after the run than after the one before, which filled its pools.
-GROWTH = 6 << 20
-#: Octets that a worker keeps for its next messages: spare write buffers and chunks of content, 4 MiB each.
-POOLS = 8 << 20
+#: Octets that the supervisor, and each worker, may have more after the first run than before it, and after the second
+#: run than after the first; each time once quiet workers have returned their spare memory to the system.
+FIRST_GROWTH = (8 << 20, 4 << 20)
+GROWTH = (6 << 20, 2 << 20)
+#: Seconds until a quiet worker has returned its spare memory.
+RETURN_TIMEOUT = 30.0
 #: Addresses whose consumers come and go, and those whose consumers stay and always grant credit.
 WILD = ["balanced/w0", "balanced/w1", "closest/w0", "multicast/w0"]
 CALM = ("balanced/calm0", "balanced/calm1", "closest/calm0")
@@ -71,14 +73,28 @@ def run(router: Router, seconds: float, seed: int) -> Record:
     return record
 
 
+def wait_memory(router: Router, most: int) -> int:
+    """The router's memory, once it is at most `most` octets."""
+    found = 0
+
+    def fell() -> bool:
+        nonlocal found
+        found = router.memory()
+        return found <= most
+
+    poll(fell, f"at most {most} octets of memory", RETURN_TIMEOUT)
+    return found
+
+
 @pytest.mark.long
 @pytest.mark.timeout(120 + 2 * SECONDS)
 def test_soak(start: Start, workers: int) -> None:
     router = start([listener(), *SETTINGS], workers)
     with Counters(router) as counters:
+        fresh = router.memory()
         check(run(router, SECONDS / 4, SEED + 1000), CALM, MULTICAST)
         counters.wait_gauges("after the first run", connections=0, links=0)
-        memory = router.memory()
+        memory = wait_memory(router, fresh + FIRST_GROWTH[0] + workers * FIRST_GROWTH[1])
         before = counters.totals()
         record = run(router, SECONDS, SEED)
         check(record, CALM, MULTICAST)
@@ -86,6 +102,6 @@ def test_soak(start: Start, workers: int) -> None:
         counters.wait_gauges("after the run", connections=0, links=0)
         counters.wait_balance(before)
         assert counters.totals()["checks_failed"] == 0
-    assert router.memory() - memory < GROWTH + workers * POOLS
+    wait_memory(router, memory + GROWTH[0] + workers * GROWTH[1])
     faults = [line for line in router.lines if any(mark in line for mark in FAULTS)]
     assert not faults, faults[:3]
