@@ -5,15 +5,15 @@ would be an error where Dispatch prints its version.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
 class OptionError(Exception):
     """An unknown option, or one without its argument; the text is getopt's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """An option: one letter, a long name, and the name of its argument if it takes one."""
 
     letter: str

@@ -1,9 +1,11 @@
 """The options of the tools for a running router: which router, and how to connect (management.md 8.2)."""
 
 import argparse
-from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from router.cli.version import version
 
@@ -13,8 +15,7 @@ MANAGEMENT = "$management"
 _SCHEMES = {"amqp": 5672, "amqps": 5671}  # with the default port; a port may be written as such a name too
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
+class Url(Struct, frozen=True):
     """`[amqp[s]://][user[:pass]@]host[:port][/path]`, parsed; `text` has no user and no path."""
 
     scheme: str
@@ -68,8 +69,7 @@ def _host_and_port(place: str, text: str) -> tuple[str, int | None]:
     return host, number
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
+class Tls(Struct, frozen=True):
     """The TLS options; None for one that was not given."""
 
     certificate: str | None
@@ -79,8 +79,7 @@ class Tls:
     verify_name: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Sasl:
+class Sasl(Struct, frozen=True):
     """The SASL options, and the user in the URL."""
 
     mechanisms: str | None
@@ -88,8 +87,7 @@ class Sasl:
     password: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """The router to query, and how to connect. `tls` None: none, or with `amqps` the system's defaults. `sasl` None: no
     layer."""
 

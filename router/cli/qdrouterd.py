@@ -2,7 +2,8 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from router.cli.getopt_long import Option, OptionError, parse
 from router.cli.start import StartOptions, default_config, start

@@ -3,8 +3,9 @@
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from router.cli.daemon import Daemon, DaemonError
 from router.config.entities import Configuration
@@ -20,8 +21,7 @@ class StartError(Exception):
     """The router cannot start; the text follows the program's name in the last line on stderr."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartOptions:
+class StartOptions(Struct, frozen=True):
     """The command line. `program` is the program's name as started; paths are as given.
 
     user: of a daemon, from the beginning, as Dispatch has it. become_user, become_group: once the ports are open.

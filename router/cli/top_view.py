@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -38,8 +38,7 @@ _RATES: Final = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """A sample of a router. `at`: seconds of the monotonic clock. Rows by their identity."""
 
     at: float

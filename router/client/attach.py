@@ -1,7 +1,8 @@
 """Fields of an attach (part 2, 2.7.3; termini: part 3, 3.5), as a client says and reads them."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from router.amqp import codec
 from router.amqp.errors import INVALID_FIELD, RemoteError
@@ -13,8 +14,7 @@ UINT_MOST = 0xFFFFFFFF
 SETTLED = {None: NULL, False: b"\x50\x00", True: b"\x50\x01"}
 
 
-@dataclass(frozen=True)
-class Terminus:
+class Terminus(Struct, frozen=True):
     """A source or target. dynamic: the peer is to make up an address."""
 
     address: str | None = None
@@ -76,8 +76,7 @@ def encode(
     return items
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The peer's attach. address: of its terminus, which is None when it refuses the link: its detach follows."""
 
     address: str | None

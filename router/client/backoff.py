@@ -1,11 +1,11 @@
 """When to connect again."""
 
 import random
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Backoff:
+class Backoff(Struct, frozen=True):
     """Seconds between attempts: `first`, then `factor` times as many each time, `most` at most. A random part of up to
     `spread` of it keeps clients that lost the same router from coming back together. attempts: None for no limit."""
 

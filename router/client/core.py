@@ -18,9 +18,10 @@ import platform
 import ssl
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Any, ClassVar
+
+from msgspec import field
 
 from router.amqp import codec
 from router.amqp.connection import Connection
@@ -32,6 +33,7 @@ from router.client.links import LinkState
 from router.client.session import SessionState
 from router.client.tls import Tls, failure
 from router.client.url import Url, parse
+from router.record import Record
 from router.sasl.client import ways_in
 
 NANOSECONDS = 1_000_000_000
@@ -49,8 +51,7 @@ def _container() -> str:
     return f"{platform.node()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Record, frozen=True):
     """Of a connection. idle: seconds after which a silent peer is given up, 0: never. handshake: seconds until the
     peer's open.
 
@@ -60,11 +61,13 @@ class Options:
     token. Exchanges instead of names: the first that the peer offers. allow_insecure_mechs: a password (PLAIN) or a
     token is sent without TLS, too."""
 
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"login", "token"})
+
     container: str = field(default_factory=_container)
     hostname: str | None = None
     mechanisms: Sequence[ClientExchange | str] = ()
-    login: tuple[str, str] | None = field(default=None, repr=False)
-    token: str | Callable[[], str] | None = field(default=None, repr=False)
+    login: tuple[str, str] | None = None
+    token: str | Callable[[], str] | None = None
     tls: Tls | None = None
     allow_insecure_mechs: bool = False
     idle: float = 60.0

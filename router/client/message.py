@@ -1,8 +1,9 @@
 """A message (part 3, 3.2): sections as Python values, or its octets as they are."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from router.amqp import codec
 from router.amqp.errors import malformed
@@ -61,8 +62,7 @@ TYPES: Final[dict[int, type]] = {
 }
 
 
-@dataclass
-class Message:
+class Message(Struct):
     """Fields that are None are absent. A body of bytes is one data section, `Parts` several of them,
     `Sequences` are amqp-sequences, anything else is an amqp-value."""
 

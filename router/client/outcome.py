@@ -1,7 +1,8 @@
 """What became of a delivery (part 3, 3.4)."""
 
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+from msgspec import Struct, field
 
 from router.amqp import codec
 from router.amqp.performatives import read_error
@@ -10,15 +11,13 @@ NULL = b"\x40"
 RECEIVED = 0x23
 
 
-@dataclass(frozen=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """The receiver has it."""
 
     code: ClassVar[int] = 0x24
 
 
-@dataclass(frozen=True)
-class Rejected:
+class Rejected(Struct, frozen=True):
     """The message is invalid."""
 
     condition: str = ""
@@ -26,15 +25,13 @@ class Rejected:
     code: ClassVar[int] = 0x25
 
 
-@dataclass(frozen=True)
-class Released:
+class Released(Struct, frozen=True):
     """Nobody has seen it."""
 
     code: ClassVar[int] = 0x26
 
 
-@dataclass(frozen=True)
-class Modified:
+class Modified(Struct, frozen=True):
     """It may be tried again, perhaps elsewhere."""
 
     delivery_failed: bool = False
@@ -43,8 +40,7 @@ class Modified:
     code: ClassVar[int] = 0x27
 
 
-@dataclass(frozen=True)
-class OtherState:
+class OtherState(Struct, frozen=True):
     """A state that part 3 does not name: its octets."""
 
     octets: bytes

@@ -2,23 +2,25 @@
 
 import os
 import ssl
-from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
+
+from router.record import Record
 
 NO_TLS: Final = "WRONG_VERSION_NUMBER"  # OpenSSL's word for octets that are no record
 
 
-@dataclass(frozen=True)
-class Tls:
+class Tls(Record, frozen=True):
     """Of connections to `amqps` URLs. ca_file: authorities (PEM), None: the system's. certificate, key: of the client
     (PEM); key None: it is in the certificate's file. password: of the key. verify_host: the peer's certificate must be
     for the host of the URL. server_name: for that check and for SNI, None: the host of the URL.
     """
 
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"password"})
+
     ca_file: str | os.PathLike[str] | None = None
     certificate: str | os.PathLike[str] | None = None
     key: str | os.PathLike[str] | None = None
-    password: str | None = field(default=None, repr=False)
+    password: str | None = None
     verify_host: bool = True
     server_name: str | None = None
 

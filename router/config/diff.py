@@ -6,8 +6,10 @@ given name, the pattern of an address, host and port of a listener, and so on. G
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from router.config.build import build_router
 from router.config.entities import (
@@ -30,6 +32,7 @@ from router.config.jsontext import JsonValue
 from router.config.schema import ChangeClass
 from router.config.validate import Entity
 from router.config.values import written
+from router.record import Record
 
 Kind = Literal["create", "update", "delete"]
 
@@ -52,8 +55,7 @@ _HIDDEN = "*******"
 _Key = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Record, frozen=True):
     """A change of one entity.
 
     `type` is the short name, `identity` that of the entity in force (for one to be created: of the new one),
@@ -61,13 +63,15 @@ class Change:
     of its attributes. `old` and `new` are the entities, or None.
     """
 
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"old", "new"})
+
     kind: Kind
     type: str
     identity: str
     attributes: Mapping[str, tuple[JsonValue, JsonValue, ChangeClass]]
     effect: ChangeClass
-    old: EntityConfig | None = field(repr=False)
-    new: EntityConfig | None = field(repr=False)
+    old: EntityConfig | None
+    new: EntityConfig | None
 
     def as_map(self) -> dict[str, Any]:
         """Return the change as plain values, hidden ones masked."""
@@ -114,8 +118,7 @@ class Change:
         return "(none)" if value is None else written(self._shown(name, value)) or "(empty)"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The plan from `old` to `new`; the changes are in the order in which a router can make them.
 
     Removals come first, in reverse order of creation; new and changed entities follow.

@@ -1,15 +1,18 @@
 """The typed configuration: an immutable object for each section, with defaults filled in."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import compress, count, repeat
 from operator import is_
 from typing import ClassVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from router.addressing.pattern import canonical, from_prefix
 from router.config.jsontext import JsonValue
 from router.config.schema import SCHEMA, EntityType
 from router.log import LogSettings, ModuleSettings
+from router.record import Record
 
 DEFAULT_LINK_CAPACITY = 250  # deliveries; what a listener without linkCapacity grants
 MIN_FRAME_SIZE = 512  # octets; AMQP 1.0 section 2.4.1: every peer must take frames of this size
@@ -18,8 +21,7 @@ MANAGEMENT = "ManagementEntity(name=self, identity=self)"  # it, as texts of err
 MAX_SESSIONS = 32768  # sessions of one connection; Dispatch allowed as many
 
 
-@dataclass(frozen=True, kw_only=True)
-class EntityConfig:
+class EntityConfig(Record, frozen=True, kw_only=True):
     """Base of all entities. Immutable.
 
     `type` is the short name of the type, `line` the line of the section (None: made by the router or a request), `file`
@@ -29,13 +31,15 @@ class EntityConfig:
     """
 
     type: ClassVar[str]
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"values"})
+    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"line", "file"})
 
     name: str
     identity: str
     named: bool = False
-    line: int | None = field(default=None, compare=False)
-    file: str | None = field(default=None, compare=False)
-    values: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)
+    line: int | None = None
+    file: str | None = None
+    values: Mapping[str, JsonValue] = field(default_factory=dict)
     generated: frozenset[str] = frozenset()
 
     @property
@@ -55,8 +59,7 @@ class EntityConfig:
         return {name: every[name] for name in self.entity_type.attributes if every.get(name) is not None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class RouterConfig(EntityConfig):
+class RouterConfig(EntityConfig, frozen=True, kw_only=True):
     """The router section. Intervals and ages in seconds; `workers` is resolved, never absent."""
 
     type: ClassVar[str] = "router"
@@ -82,15 +85,16 @@ class RouterConfig(EntityConfig):
     all_uplinks: bool = False  # of an edge router: all connections to interior routers of ours are at work
 
 
-@dataclass(frozen=True, kw_only=True)
-class SslProfileConfig(EntityConfig):
+class SslProfileConfig(EntityConfig, frozen=True, kw_only=True):
     """An sslProfile section. `password` as written: where the password is, or itself. `lines` of the attributes."""
 
     type: ClassVar[str] = "sslProfile"
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"values", "password", "lines"})
+    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"line", "file", "lines"})
 
     certificate_file: str | None
     key_file: str | None
-    password: str | None = field(repr=False)
+    password: str | None
     trusted_file: str | None
     ciphers: str | None
     protocols: tuple[str, ...]
@@ -98,11 +102,10 @@ class SslProfileConfig(EntityConfig):
     uid_mapping_file: str | None
     retires_old: bool  # connections that were made with credentials before
     retired_per_second: int
-    lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    lines: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class FailoverServer:
+class FailoverServer(Struct, frozen=True):
     """Another router for clients, as in the connection property `failover-server-list`."""
 
     scheme: str | None
@@ -110,8 +113,7 @@ class FailoverServer:
     port: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class EndpointConfig(EntityConfig):
+class EndpointConfig(EntityConfig, frozen=True, kw_only=True):
     """Base of listeners and connectors. `port_text` is the port as written."""
 
     host: str
@@ -135,24 +137,25 @@ class EndpointConfig(EntityConfig):
     policy_vhost: str | None = None  # instead of the host name that the open has
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyConfig:
+class ProxyConfig(Record, frozen=True):
     """An HTTP proxy on the way of a connector. `password` as written: the password, or where it is."""
+
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"password"})
 
     host: str
     port: str
     user: str | None
-    password: str | None = field(repr=False)
+    password: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConnectorConfig(EndpointConfig):
+class ConnectorConfig(EndpointConfig, frozen=True, kw_only=True):
     """A connector section. `sasl_password` as written: the password, or where it is."""
 
     type: ClassVar[str] = "connector"
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"values", "sasl_password"})
 
     sasl_username: str | None
-    sasl_password: str | None = field(repr=False)
+    sasl_password: str | None
     verify_hostname: bool
     websockets: bool
     websocket_path: str
@@ -171,8 +174,7 @@ def console_url(host: str, port: int | str, *, encrypted: bool) -> str:
     return f"{'https' if encrypted else 'http'}://{bracketed}:{port}/"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListenerConfig(EndpointConfig):
+class ListenerConfig(EndpointConfig, frozen=True, kw_only=True):
     """A listener section. `port` 0: the kernel chooses."""
 
     type: ClassVar[str] = "listener"
@@ -220,8 +222,7 @@ class ListenerConfig(EndpointConfig):
         return every["IPv4"] + every["IPv6"] if self.family is None else every[self.family]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AddressConfig(EntityConfig):
+class AddressConfig(EntityConfig, frozen=True, kw_only=True):
     """An address section. Exactly one of `prefix` and `pattern` is a text, as written in the file."""
 
     type: ClassVar[str] = "router.config.address"
@@ -243,8 +244,7 @@ class AddressConfig(EntityConfig):
         return tuple(canonical(from_prefix(self.prefix) if self.prefix is not None else self.pattern or ""))
 
 
-@dataclass(frozen=True, kw_only=True)
-class AutoLinkConfig(EntityConfig):
+class AutoLinkConfig(EntityConfig, frozen=True, kw_only=True):
     """An autoLink section. At most one of `container_id` and `connection` is a text; with neither it does nothing."""
 
     type: ClassVar[str] = "router.config.autoLink"
@@ -258,8 +258,7 @@ class AutoLinkConfig(EntityConfig):
     fallback: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogConfig(EntityConfig):
+class LogConfig(EntityConfig, frozen=True, kw_only=True):
     """A log section. None: as module DEFAULT."""
 
     type: ClassVar[str] = "log"
@@ -268,8 +267,7 @@ class LogConfig(EntityConfig):
     settings: ModuleSettings
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExchangeConfig(EntityConfig):
+class ExchangeConfig(EntityConfig, frozen=True, kw_only=True):
     """An exchange section."""
 
     type: ClassVar[str] = "router.config.exchange"
@@ -281,8 +279,7 @@ class ExchangeConfig(EntityConfig):
     match_method: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class BindingConfig(EntityConfig):
+class BindingConfig(EntityConfig, frozen=True, kw_only=True):
     """A binding section of an exchange that exists."""
 
     type: ClassVar[str] = "router.config.binding"
@@ -293,8 +290,7 @@ class BindingConfig(EntityConfig):
     next_hop_phase: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinkRouteConfig(EntityConfig):
+class LinkRouteConfig(EntityConfig, frozen=True, kw_only=True):
     """A linkRoute section, or a link route of a client. Has exactly one of prefix and pattern."""
 
     type: ClassVar[str] = "router.config.linkRoute"
@@ -326,8 +322,7 @@ class LinkRouteConfig(EntityConfig):
         return ("C" if prefix else "E") + text if self.direction == "in" else ("D" if prefix else "F") + text
 
 
-@dataclass(frozen=True, kw_only=True)
-class SaslUsersConfig(EntityConfig):
+class SaslUsersConfig(EntityConfig, frozen=True, kw_only=True):
     """A saslUsers section: a file that `sluice passwd` writes."""
 
     type: ClassVar[str] = "saslUsers"
@@ -335,8 +330,7 @@ class SaslUsersConfig(EntityConfig):
     users_file: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenIssuerConfig(EntityConfig):
+class TokenIssuerConfig(EntityConfig, frozen=True, kw_only=True):
     """A tokenIssuer section. Of `jwks_file` and `jwks_url` exactly one is there."""
 
     type: ClassVar[str] = "tokenIssuer"
@@ -353,8 +347,7 @@ class TokenIssuerConfig(EntityConfig):
     group_claim: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TelemetryConfig(EntityConfig):
+class TelemetryConfig(EntityConfig, frozen=True, kw_only=True):
     """A telemetry section."""
 
     type: ClassVar[str] = "telemetry"
@@ -367,8 +360,7 @@ class TelemetryConfig(EntityConfig):
     live: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlacementConfig(EntityConfig):
+class PlacementConfig(EntityConfig, frozen=True, kw_only=True):
     """A placement section. Of `listener` and `host` at least one is there; `host` is an address or a network."""
 
     type: ClassVar[str] = "placement"
@@ -378,8 +370,7 @@ class PlacementConfig(EntityConfig):
     worker: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuthServiceConfig(EntityConfig):
+class AuthServiceConfig(EntityConfig, frozen=True, kw_only=True):
     """An authServicePlugin section."""
 
     type: ClassVar[str] = "authServicePlugin"
@@ -391,8 +382,7 @@ class AuthServiceConfig(EntityConfig):
     ssl_profile: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class PolicyConfig(EntityConfig):
+class PolicyConfig(EntityConfig, frozen=True, kw_only=True):
     """The policy section. `directory`: of further vhosts; empty: none."""
 
     type: ClassVar[str] = "policy"
@@ -405,12 +395,13 @@ class PolicyConfig(EntityConfig):
     default_vhost: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupConfig:
+class GroupConfig(Record, frozen=True, kw_only=True):
     """What one group of a vhost's users may do. None: as the vhost, or the listener, has it.
 
     `lines`: those of its attributes in the file of the vhost; `line` that of its name; 0: in no file.
     """
+
+    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"line", "lines"})
 
     name: str
     users: tuple[str, ...] = ()
@@ -434,15 +425,15 @@ class GroupConfig:
     targets: tuple[str, ...] = ()
     source_pattern: tuple[str, ...] | None = None  # a tuple: instead of the list
     target_pattern: tuple[str, ...] | None = None
-    line: int = field(default=0, compare=False)
-    lines: Mapping[str, int] = field(default_factory=dict, compare=False)
+    line: int = 0
+    lines: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class VhostConfig(EntityConfig):
+class VhostConfig(EntityConfig, frozen=True, kw_only=True):
     """A vhost section. `addresses`: what host names in its groups stood for when it was read from a file."""
 
     type: ClassVar[str] = "vhost"
+    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"line", "file", "lines", "addresses"})
 
     hostname: str
     aliases: tuple[str, ...]
@@ -453,26 +444,23 @@ class VhostConfig(EntityConfig):
     allow_unknown_user: bool
     close_on_change: bool
     groups: tuple[GroupConfig, ...]
-    lines: Mapping[str, int] = field(default_factory=dict, compare=False)
-    addresses: Mapping[str, str] = field(default_factory=dict, compare=False)
+    lines: Mapping[str, int] = field(default_factory=dict)
+    addresses: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConsoleConfig(EntityConfig):
+class ConsoleConfig(EntityConfig, frozen=True, kw_only=True):
     """A console section, without effect."""
 
     type: ClassVar[str] = "console"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DummyConfig(EntityConfig):
+class DummyConfig(EntityConfig, frozen=True, kw_only=True):
     """An entity for tests of management clients."""
 
     type: ClassVar[str] = "dummy"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Configuration:
+class Configuration(Struct, frozen=True, kw_only=True):
     """A whole file. `warnings` are pairs of log module and text, which the supervisor logs at its start.
 
     `logs` has an entity for every log module: those of the file in its order, then the rest.
@@ -536,7 +524,7 @@ class Configuration:
             have = same(entity)
             free = places.get(entity.type)
             have.insert(free.pop(0) if free else len(have), entity)
-        return replace(self, **{name: tuple(each) for name, each in fields.items()})  # type: ignore[arg-type]
+        return replace(self, **{name: tuple(each) for name, each in fields.items()})
 
     def entities(self) -> Iterator[EntityConfig]:
         """Yield every entity in the order in which a router creates them."""

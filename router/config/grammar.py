@@ -18,7 +18,8 @@ defaults.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from router.config.errors import Problems
 from router.config.jsontext import NO_KEY, JsonReader, JsonSyntaxError, JsonValue, Node
@@ -38,8 +39,7 @@ _OTHER_KEY = re.compile(r"(null|true|false|-?[0-9]+(?:\.[0-9]+)?)[ \t]*[:{]")
 _INNER_PATTERNS = re.compile(r"((?:source|target)Pattern[ \t]*:.*?)(?:[ \t]+#.*)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One attribute as written: `value` before conversion, `line` where its name stands.
 
     `inner`: of a map, the lines of its members, by the keys that lead to them.
@@ -50,8 +50,7 @@ class Item:
     inner: Mapping[tuple[str, ...], int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """One section: folded `name`, `line` of its header, attributes by folded name (the last of equals)."""
 
     name: str
@@ -59,8 +58,7 @@ class Section:
     attributes: Mapping[str, Item]
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A section of the line syntax whose `}` has not come yet."""
 
     name: str

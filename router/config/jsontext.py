@@ -7,7 +7,8 @@ an option, a comma may precede `}` or `]`.
 import json
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 JsonValue = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
 
@@ -30,8 +31,7 @@ class JsonSyntaxError(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A JSON value and the line it starts in. Arrays hold nodes; objects hold nodes by key, the last of equals."""
 
     line: int

@@ -23,10 +23,11 @@ router (`restart`).
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from router.config.jsontext import JsonValue
 from router.config.values import CONVERSIONS, to_enum, to_integer, written
@@ -34,8 +35,7 @@ from router.config.values import CONVERSIONS, to_enum, to_integer, written
 ChangeClass = Literal["live", "reconnect", "restart"]
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(Struct, frozen=True):
     """One attribute of an entity type; see the head of this module for the meaning of the fields."""
 
     name: str
@@ -102,8 +102,7 @@ class Attribute:
         return {key: value for key, value in entries.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column of a core query: `amqp_type` is a primitive type or `list of` one."""
 
     name: str
@@ -111,8 +110,7 @@ class Column:
     nullable: bool
 
 
-@dataclass(frozen=True)
-class EntityType:
+class EntityType(Struct, frozen=True, dict=True):
     """One type of entity.
 
     `name` is the short name (`router.config.address`), `long_name` that with the prefix, `dump_key` the name in
@@ -185,8 +183,7 @@ class EntityType:
         return self is other
 
 
-@dataclass(frozen=True)
-class Schema:
+class Schema(Struct, frozen=True, dict=True):
     """All entity types by short name, in the order of Dispatch. `prefix` has no dot at its end."""
 
     prefix: str

@@ -5,7 +5,8 @@ management.md 2.5, 2.6.
 
 import difflib
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from router.config.errors import Problems
 from router.config.grammar import Item, Section
@@ -17,8 +18,7 @@ _MAX_GUESSED = 40  # characters of a name that is compared with the known ones
 MADE_BY_ROUTER = frozenset({"identity", "type"})  # attributes of every entity that files must not set
 
 
-@dataclass(frozen=True, slots=True)
-class Entity:
+class Entity(Struct, frozen=True):
     """A section, or a request, after validation: converted values, defaults filled in, those without value left out.
 
     `line` is the line of the section, `lines` those of its attributes, `inner` those of the members of its maps, by

@@ -1,11 +1,13 @@
 """What a worker process is born with. It is inherited through fork and never encoded."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from router.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class RouterFacts:
+class RouterFacts(Struct, frozen=True):
     """What all workers know of the router; it does not change while the router runs. Owner: immutable."""
 
     id: str
@@ -21,9 +23,10 @@ class RouterFacts:
     streams_kept: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSetup:
+class WorkerSetup(Record, frozen=True):
     """What a worker is born with, inherited through fork. repr() does not show secrets."""
+
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"client_secret"})
 
     worker: int
     generation: int
@@ -35,7 +38,7 @@ class WorkerSetup:
     ctl_endpoint: str
     server_public: bytes
     client_public: bytes
-    client_secret: bytes = field(repr=False)
+    client_secret: bytes
     cpu: int | None
     router: RouterFacts
     log: dict[str, Any]  # LogSettings.to_dict()

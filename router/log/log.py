@@ -12,10 +12,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from types import FrameType
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from router.log.clock import Clock
 from router.log.levels import (
@@ -83,8 +84,7 @@ class _Repeats:
         self.until = 0.0  # seconds of the monotonic clock; then the number is told
 
 
-@dataclass(frozen=True, slots=True)
-class LogChange:
+class LogChange(Struct, frozen=True):
     """Other settings, ready to be used or discarded. fresh: sinks that were opened for them, by name."""
 
     settings: LogSettings

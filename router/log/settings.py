@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from router.log.levels import ALL_LEVELS, DEFAULT_MASK, LEVEL_NAMES, LEVELS
 
@@ -36,8 +37,7 @@ def parse_enable(text: str) -> int | None:
     return None if inherit else mask
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleSettings:
+class ModuleSettings(Struct, frozen=True):
     """Settings of one module; None means as module DEFAULT. `mask`: enabled levels, `output`: name of the sink."""
 
     mask: int | None = None
@@ -46,8 +46,7 @@ class ModuleSettings:
     output: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LogSettings:
+class LogSettings(Struct, frozen=True):
     """Settings of a whole log: by module, and the timestamps' format (None: the default) and zone."""
 
     modules: Mapping[str, ModuleSettings] = field(default_factory=dict)

@@ -4,8 +4,9 @@ Texts of the log and the order of the checks are those of 1.19 (security.md 6.3 
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from router.policy.rules import CONNECTOR, GroupRules, LinkRules, VhostRules
 
@@ -26,8 +27,7 @@ class Counts(NamedTuple):
     host: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OpenDenied:
+class OpenDenied(Struct, frozen=True):
     """No. `vhost` None: there is none. `texts`: for the log, each a violated rule."""
 
     reason: str
@@ -36,8 +36,7 @@ class OpenDenied:
     group: GroupRules | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAllowed:
+class OpenAllowed(Struct, frozen=True):
     """Yes."""
 
     vhost: VhostRules
@@ -102,8 +101,7 @@ class LinkFacts(NamedTuple):
     wanted: str | None = None  # address that a dynamic terminus asks for, for a link route
 
 
-@dataclass(frozen=True, slots=True)
-class Who:
+class Who(Struct, frozen=True):
     """Whose link it is, as the log shows it. `vhost`: the host name of the open."""
 
     user: str | None
@@ -115,8 +113,7 @@ class Who:
         return f"for user '{user}', rhost '{self.host}', vhost '{self.vhost or ''}'"
 
 
-@dataclass(frozen=True, slots=True)
-class LinkDenied:
+class LinkDenied(Struct, frozen=True):
     """No. `text`: for the log."""
 
     reason: str

@@ -1,8 +1,9 @@
 """What the policy of a configuration allows, and which line of which file says so. Decides as the router does."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from router.config.entities import Configuration, VhostConfig
 from router.policy.decisions import LinkDenied, LinkFacts, OpenAllowed, OpenDenied, Who, decide_group, decide_link
@@ -10,8 +11,7 @@ from router.policy.hosts import HostError, HostRules, known
 from router.policy.rules import DEFAULT, EVERYBODY, GroupRules, VhostRules, Vhosts
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """An answer: whether `what` is allowed, why, and where that is written; `file` None: management has made it."""
 
     allowed: bool
@@ -31,8 +31,7 @@ class Finding:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Struct, frozen=True):
     """Who is asked about. user None: nobody is known. vhost: the host name of the open, or policyVhost."""
 
     user: str | None

@@ -2,8 +2,10 @@
 
 import ipaddress
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from router.config.entities import Configuration
 from router.policy.decisions import LinkFacts
@@ -21,8 +23,7 @@ class QuestionError(ValueError):
     """The question makes no sense; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """May this client connect, and attach these links? user None: nobody is known. vhost: the host name of its open.
     listener: the one that it connects to, whose policyVhost counts."""
 

@@ -6,9 +6,11 @@ connection. security.md 6.3 to 6.7.
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from router.addressing.pattern import SEPARATORS, PatternTree
 from router.config.entities import GroupConfig, PolicyConfig, VhostConfig
@@ -23,8 +25,7 @@ RESERVED: Final = "$"  # begins the names of groups that no token can put a user
 _numbers: Final = itertools.count(1)
 
 
-@dataclass(frozen=True)
-class Addresses:
+class Addresses(Struct, frozen=True, dict=True):
     """Addresses that links may name: a list, or patterns."""
 
     items: tuple[str, ...]
@@ -45,8 +46,7 @@ class Addresses:
         return next(found, None)
 
 
-@dataclass(frozen=True)
-class LinkRules:
+class LinkRules(Struct, frozen=True):
     """What the links of a connection may do. max_senders, max_receivers: 0 is no limit, as for max_message_size."""
 
     sources: Addresses
@@ -78,8 +78,7 @@ def with_service(rules: LinkRules | None, sends: Iterable[str], receives: Iterab
     )
 
 
-@dataclass(frozen=True)
-class GroupRules:
+class GroupRules(Struct, frozen=True, dict=True):
     """What one group of a vhost may do. `number` is unique in this process, for who keeps something by it."""
 
     vhost: str

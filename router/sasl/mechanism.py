@@ -6,8 +6,11 @@ peer never sees them, and they hold nothing of what it sent.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
+
+from msgspec import Struct, field
+
+from router.record import Record
 
 MAX_RESPONSE: Final = 65536  # octets of a response or challenge that a mechanism looks at; no real one is near
 MAX_NAME: Final = 1024  # octets of a user name
@@ -27,25 +30,26 @@ def refused(text: str) -> "Failure":
     return Failure(f"SASL(-13): authentication failure: {text}", credentials=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(Record, frozen=True):
     """The exchange goes on: what the client has to answer."""
 
-    octets: bytes = field(repr=False)
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"octets"})
+
+    octets: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Success:
+class Success(Record, frozen=True):
     """The client is who it says. additional: what goes along with the outcome. facts: what else is known of the user,
     by names that the provider documents."""
 
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"additional"})
+
     user: str
-    additional: bytes | None = field(default=None, repr=False)
+    additional: bytes | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """The client is not let in. credentials: because what it knows is wrong, so that the attempt counts."""
 
     text: str

@@ -5,8 +5,9 @@ import binascii
 import hashlib
 import hmac
 import os
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
+
+from router.record import Record
 
 HASHES: Final = {"SCRAM-SHA-1": "sha1", "SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 STRONGEST_FIRST: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1")
@@ -21,15 +22,16 @@ class VerifierError(ValueError):
     """A text that is no verifier."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verifier:
+class Verifier(Record, frozen=True):
     """What a server knows of a password, for one mechanism."""
+
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"salt", "stored_key", "server_key"})
 
     mechanism: str
     iterations: int
-    salt: bytes = field(repr=False)
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
 
     @property
     def hash(self) -> str:

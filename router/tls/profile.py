@@ -5,8 +5,9 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from router.config import password
 from router.config.entities import Configuration, EndpointConfig, ListenerConfig, SslProfileConfig
@@ -53,8 +54,7 @@ class Fault(NamedTuple):
         return f"{self.attribute}{place}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class Material:
+class Material(Struct, frozen=True):
     """The contents of the files of a profile.
 
     names: users by what `uidFormat` makes of their certificates; None: as it makes them. expires: seconds since the

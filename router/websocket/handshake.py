@@ -5,9 +5,10 @@ import hashlib
 import os
 import re
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from router.websocket.http import Head, HeadError, host_header, parse, parse_answer, parse_request
 
@@ -23,8 +24,7 @@ _CANNOT_UPGRADE: Final = b"\x88\x10\x03\xf3cannot-upgrade"  # 1011
 _NO_PROTOCOL: Final = b"\x88\x11\x03\xeano sub-protocol"  # 1002
 
 
-@dataclass(frozen=True, slots=True)
-class Upgrade:
+class Upgrade(Struct, frozen=True):
     """The answer to a request for WebSocket. octets: all of it, which may be nothing; accepted: AMQP follows."""
 
     octets: bytes

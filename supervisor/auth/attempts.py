@@ -11,8 +11,9 @@ import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 MOST_HOSTS: Final = 10_000  # that are remembered; the one that failed longest ago makes room
 FIRST_DELAY: Final = 0.1  # seconds, of the answer to the first failure
@@ -35,8 +36,7 @@ class TooManyAttempts(Exception):
     """Of this host so many attempts wait that this one is refused."""
 
 
-@dataclass(slots=True)
-class _Host:
+class _Host(Struct):
     failures: float = 0.0
     since: float = 0.0  # when `failures` was right
     queued: int = 0

@@ -7,9 +7,10 @@ passwords (PBKDF2), tokens (signatures, and keys that must be fetched), the libr
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from router.amqp.errors import AmqpError
 from router.amqp.sasl import NOT_OFFERED
@@ -70,8 +71,7 @@ def _no_issuers(names: Sequence[str], token: str) -> Failure:
     return refused("the issuer of the token is not known")
 
 
-@dataclass(slots=True)
-class Providers:
+class Providers(Struct):
     """What there is to authenticate by, by names of entities. Owner: the process."""
 
     users: Mapping[str, Callable[[], Users | None]] = field(default_factory=dict)  # None: never read
@@ -119,8 +119,7 @@ class _OfService:
         return await self._exchange.step(self._name, response, self._hostname)
 
 
-@dataclass(slots=True)
-class _Running:
+class _Running(Struct):
     """An exchange. At most one task works on it."""
 
     context: Context

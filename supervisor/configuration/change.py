@@ -7,8 +7,9 @@ change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from router.addressing.settings import AddressSettings, Setting
 from router.config.diff import Change
@@ -17,8 +18,7 @@ from router.config.entities import Configuration, EntityConfig
 _Entity = TypeVar("_Entity", bound=EntityConfig)
 
 
-@dataclass(frozen=True, slots=True)
-class AddressPlan:
+class AddressPlan(Struct, frozen=True):
     """The address settings of a configuration, made ready in a thread.
 
     entries: settings by canonical pattern. settings: the same, ready to be looked up. changed: patterns that differ
@@ -30,8 +30,7 @@ class AddressPlan:
     changed: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ConfigurationChange:
+class ConfigurationChange(Struct, frozen=True, eq=False):
     """From one configuration to another.
 
     whole: any entity may differ, as in a reload, and none is named. Otherwise only those in `entities` differ, in an

@@ -1,6 +1,6 @@
 """The plan for a new configuration of a running router. Pure: may run in a thread."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from router.addressing.settings import AddressSettings
 from router.config.diff import Plan, diff
@@ -14,8 +14,7 @@ from supervisor.configuration.ops import address_entries
 _SCRATCH_RECORDS = 1 << 20  # addresses in the table on which exchanges are tried: more than any table has
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A plan, and what is needed to execute it.
 
     `reached`: the configuration in force afterwards, without changes that require a restart; `inventory`: of that.

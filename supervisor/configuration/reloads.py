@@ -10,9 +10,10 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from router.config.diff import Plan
 from router.config.entities import Configuration
@@ -42,8 +43,7 @@ def behind_traffic() -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(Struct, frozen=True):
     """A reload, or with `undo` the reversal of the last one. All requesters share `result`."""
 
     path: str | None

@@ -7,8 +7,9 @@ No I/O here.
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from router.config.entities import ConnectorConfig
 from supervisor.addresses.inprocess import InProcess
@@ -47,8 +48,7 @@ TRACKING_SERVICE: Final = "edge tracking"
 ANSWER_SERVICE: Final = "edge answer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(Struct, frozen=True, kw_only=True):
     """What an edge router's attachments work with."""
 
     router_id: str

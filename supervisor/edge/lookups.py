@@ -9,8 +9,9 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from router.addressing.address import normalise
 from router.addressing.settings import NETWORK
@@ -36,8 +37,7 @@ class Beyond:
         self.served = served
 
 
-@dataclass(slots=True)
-class Question:
+class Question(Struct):
     """An attach that waits. Owner: the look-ups."""
 
     worker: Worker

@@ -6,8 +6,9 @@ brokers-and-edge.md 7.2.
 import secrets
 import string
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol
+
+from msgspec import Struct
 
 from router.control import messages
 from supervisor.connections.connections import Connection, Link
@@ -19,8 +20,7 @@ _NAME_CHARACTERS: Final = string.ascii_letters + string.digits + "+_"
 _RANDOM_PART: Final = 15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """What is special about a link; see `messages.Link`."""
 
     address: str | None = None

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
 
 from router.config.entities import Configuration, EntityConfig
 from router.interworker.region import Region
@@ -42,8 +43,7 @@ class Changes(Protocol):
         """Remove an entity."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """The router, for the agent. Owner: the agent; immutable.
 
     answer(request, response): sends a further answer to a request; False when there is no receiver. later(function):

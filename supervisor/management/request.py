@@ -4,8 +4,9 @@ Nothing here trusts the message. `decode` never raises: an invalid message becom
 answered when there is a reply-to, and dropped otherwise.
 """
 
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from router.amqp import codec
 from router.amqp.errors import RemoteError
@@ -28,8 +29,7 @@ _SHOWN: Final = 1000  # characters of a request in a text
 _KEPT: Final = frozenset({"operation", "type", "entityType", "name", "identity"})  # properties, while it waits
 
 
-@dataclass(slots=True)
-class Request:
+class Request(Struct):
     """One request. `worker` and `connection`: where it came from; `octets`: the message, for its body.
 
     `correlation_id` is the value as it was encoded. `fault`: why the message is no request.
@@ -37,13 +37,16 @@ class Request:
 
     worker: int
     connection: int | None
-    octets: bytes = field(repr=False)
+    octets: bytes
     to: str | None = None
     reply_to: str | None = None
     correlation_id: bytes | None = None
     properties: dict[str, Any] = field(default_factory=dict)
     fault: str | None = None
     _body_at: int | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.operation} of {self.text("type")}, {self.size} octets"  # the body may hold passwords
 
     @property
     def size(self) -> int:

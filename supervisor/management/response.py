@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from router.amqp import codec
 from supervisor.management import values
@@ -44,8 +45,7 @@ class StatusError(Exception):
         self.body = body
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True):
     """An answer; `body` is encoded. `subject`: of the message, where a request has several answers."""
 
     status: int = OK

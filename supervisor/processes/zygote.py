@@ -15,8 +15,9 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, NoReturn, cast
+
+from msgspec.structs import replace
 
 from router.control.codec import decode_fork_request, encode_fork
 from router.control.handover import ForkAnswer

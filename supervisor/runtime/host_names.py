@@ -4,9 +4,10 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from router.config.entities import ListenerConfig
 from supervisor.runtime.threads import Threads
@@ -18,8 +19,7 @@ MAX_RESOLVERS: Final = 64  # threads
 Address = tuple[int, int, int, str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """The addresses of the hosts of a listener; `reason`: why one has none."""
 
     addresses: Sequence[Address] = field(default=())

@@ -6,12 +6,12 @@ Names, types and order of the first part are those of Dispatch 1.19 (management.
 dashboards go on working; the types are as they were, though some gauges end in `_total`.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+
+class Definition(Struct, frozen=True):
     """One metric. `kind`: gauge, counter or histogram."""
 
     name: str

@@ -3,10 +3,10 @@
 import heapq
 from array import array
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import psutil
+from msgspec import Struct, field
 
 from router.addressing.address import MOBILE
 from router.interworker.region import Region
@@ -24,8 +24,7 @@ NO_ADDRESS: Final = 0  # where the table has ids from 1
 KIND_ENDPOINT: Final = "endpoint"  # link kinds between routers come with them
 
 
-@dataclass(slots=True)
-class WorkerRow:
+class WorkerRow(Struct):
     """One worker: the supervisor's object, its counters in shared memory, and its process (0 where there is none)."""
 
     worker: Worker
@@ -34,8 +33,7 @@ class WorkerRow:
     resident: int = 0
 
 
-@dataclass(slots=True)
-class AddressRow:
+class AddressRow(Struct):
     """An address with its own series, or all others together (`record` None). `counters`: as ADDRESS_SUMS."""
 
     record: Record | None
@@ -45,8 +43,7 @@ class AddressRow:
     undelivered: int
 
 
-@dataclass(slots=True)
-class Snapshot:
+class Snapshot(Struct):
     """The router at one moment, as far as a page needs it; parts may differ by the milliseconds it took."""
 
     workers: list[WorkerRow] = field(default_factory=list)

@@ -3,9 +3,9 @@
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
 from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
@@ -57,8 +57,7 @@ def drop_label(name: str) -> str:
     return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name)
 
 
-@dataclass(frozen=True)
-class HttpCounts:
+class HttpCounts(Struct, frozen=True):
     """Counters of the HTTP server. requests: by page and status; refused: by reason."""
 
     requests: dict[tuple[str, int], int]

@@ -6,8 +6,9 @@ Live: a restart would not help. Ready: everything configured works, so the route
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from supervisor.composition import RouterCore
 from supervisor.processes.worker import Stage, Worker
@@ -27,8 +28,7 @@ _STAGES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """One check: its name, whether it passed, and a text."""
 
     name: str
@@ -36,8 +36,7 @@ class Check:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerState:
+class ListenerState(Struct, frozen=True):
     """A configured listener: its name, address and role, and whether it takes connections."""
 
     name: str

@@ -1,10 +1,10 @@
 """The page /metrics: a snapshot as families of samples, and those as text, in slices."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import blake2s
 from typing import Final
 
+from msgspec import Struct
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
@@ -18,8 +18,7 @@ _CUT: Final = 160
 _TOTAL: Final = "_total"
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(Struct, frozen=True):
     """A metric of Dispatch: one whole number, written without a fraction or an exponent as there."""
 
     definition: Definition

@@ -11,9 +11,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from router.config.entities import Configuration, ConnectorConfig, EndpointConfig, ListenerConfig, SslProfileConfig
 from router.control.messages import Opened

@@ -4,8 +4,9 @@ import asyncio
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from supervisor.runtime.threads import Threads
 
@@ -46,8 +47,7 @@ CONSOLE: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "conso
 COMPRESSED: Final = ".gz"
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Struct, frozen=True):
     """A file that was read. `etag` changes with it."""
 
     body: bytes

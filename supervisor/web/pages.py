@@ -7,10 +7,10 @@ import asyncio
 import gc
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec.json
+from msgspec import Struct
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from router.config.entities import ListenerConfig
@@ -30,8 +30,7 @@ AGE_PER_COST: Final = 10.0
 MIN_AGE: Final = 0.05  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """An HTTP response. `page`: the path as metrics name it, never text of a client."""
 
     status: int

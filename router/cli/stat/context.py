@@ -1,15 +1,15 @@
 """The context of a display: router, options, output."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import Struct
 
 from router.cli.client import Client, Properties, Row
 from router.cli.table import Cells, Display
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Struct):
     """One router and how to show it. `at`: the management node, None for the one that the command line names."""
 
     client: Client

@@ -3,7 +3,8 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from router.cli.client import Client, guarded
 from router.cli.options import Parser, add_connection_options, add_target_options, target

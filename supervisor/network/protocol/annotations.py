@@ -3,8 +3,9 @@
 Everything from the properties on, the *tail*, is passed on octet for octet.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from router.amqp import codec
 from router.amqp.errors import AmqpError
@@ -32,8 +33,7 @@ class MessageError(Exception):
     """An invalid message; the text says why."""
 
 
-@dataclass(slots=True)
-class Envelope:
+class Envelope(Struct):
     """The head of `octets`, before the tail."""
 
     octets: bytes

@@ -6,8 +6,9 @@ Octets here are the *tail* of a message: properties, application properties and 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from router.amqp import codec
 from router.amqp.errors import AmqpError
@@ -35,8 +36,7 @@ def to_router_mobile(router_id: str) -> str:
     return f"amqp:/_topo/0/{router_id}/qdrouter.ma"
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(Struct, frozen=True):
     id: str
     version: int
     instance: int
@@ -44,8 +44,7 @@ class Hello:
     process: int = 0  # only between Sluice neighbours: another one in each process, also of the same instance
 
 
-@dataclass(frozen=True, slots=True)
-class Advertisement:
+class Advertisement(Struct, frozen=True):
     """RA: what a router's sequences have come to."""
 
     id: str
@@ -55,16 +54,14 @@ class Advertisement:
     mobile_seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class LinkStateRequest:
+class LinkStateRequest(Struct, frozen=True):
     """LSR"""
 
     id: str
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class LinkStateUpdate:
+class LinkStateUpdate(Struct, frozen=True):
     """LSU: the neighbours of router `id` with the costs of the links to them."""
 
     id: str
@@ -77,8 +74,7 @@ class LinkStateUpdate:
     mobile_seq: int = 0  # of the origin, as far as the sender knows it
 
 
-@dataclass(frozen=True, slots=True)
-class MobileRequest:
+class MobileRequest(Struct, frozen=True):
     """MAR"""
 
     id: str
@@ -86,8 +82,7 @@ class MobileRequest:
     have_seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class MobileChange:
+class MobileChange(Struct, frozen=True):
     """MAU, differential: key -> treatment (None: not said) that came, and those that went."""
 
     id: str
@@ -97,8 +92,7 @@ class MobileChange:
     removed: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MobileState:
+class MobileState(Struct, frozen=True):
     """MAU, absolute: all keys. `instance`, `part` and `parts` only between Sluice neighbours."""
 
     id: str
@@ -110,8 +104,7 @@ class MobileState:
     parts: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """SUMMARY, between Sluice neighbours: the state of the sender: router -> (instance, ls_seq, mobile_seq)."""
 
     id: str

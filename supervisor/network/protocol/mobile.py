@@ -1,8 +1,10 @@
 """Mobile addresses: announces the local ones; keeps those of others up to date (inter-router.md 9)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from supervisor.network.protocol import messages
 from supervisor.network.protocol.flooding import Flooding
@@ -19,8 +21,7 @@ _NEVER_YET: Final = -1e9
 _ENVELOPE: Final = 65_536  # octets of a message besides its addresses, at most: annotations of all its hops, too
 
 
-@dataclass(slots=True)
-class _Coming:
+class _Coming(Struct):
     """An incomplete list of all addresses of a router. `tails`: its messages, to be relayed."""
 
     instance: int | None

@@ -2,8 +2,9 @@
 
 import heapq
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from router.amqp import codec
 from supervisor.network.protocol.outbox import DEBUG, ERROR, Outbox
@@ -12,8 +13,7 @@ from supervisor.network.protocol.paths import Edges
 from supervisor.network.protocol.timers import Limits
 
 
-@dataclass(slots=True)
-class LocalRouter:
+class LocalRouter(Struct):
     """This router. `instance` is raised when the network has a later one."""
 
     id: str
@@ -25,8 +25,7 @@ Keys = Mapping[str, int | None]  # key -> treatment; never changed once made
 NO_KEYS: Keys = MappingProxyType({})
 
 
-@dataclass(slots=True, eq=False)
-class Node:
+class Node(Struct, eq=False):
     """A remote router. Owner: Nodes; its fields are those of the part named."""
 
     id: str
@@ -54,8 +53,7 @@ class Node:
     asked: float = -1e9  # when the last unanswered request was sent
 
 
-@dataclass(slots=True)
-class Nodes:
+class Nodes(Struct):
     """All nodes. `beside_1_19`: a neighbour is a router of 1.19."""
 
     own_id: str

@@ -1,8 +1,9 @@
 """Outputs of the engine. Immutable."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 
 class Send(NamedTuple):
@@ -19,8 +20,7 @@ class LogLine(NamedTuple):
     kind: str | None = None  # of a failure that may come again and again
 
 
-@dataclass(frozen=True, slots=True)
-class RouterAdded:
+class RouterAdded(Struct, frozen=True):
     """A router is known: no path yet (PathChanged follows once there is one), no keys.
 
     index: its number here, 1 and up, the lowest free one; 0 is this router. Free again after RouterRemoved.
@@ -30,15 +30,13 @@ class RouterAdded:
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RouterRemoved:
+class RouterRemoved(Struct, frozen=True):
     """The router is removed, with its path and all of its keys (without a KeysChanged)."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class PathChanged:
+class PathChanged(Struct, frozen=True):
     """The new path to a router; it is reachable (again).
 
     links: inter-router connections to the next hop, ascending, at least one; several: a bundle, each as good. next_hop:
@@ -53,22 +51,19 @@ class PathChanged:
     valid_origins: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unreachable:
+class Unreachable(Struct, frozen=True):
     """There is no path to the router now. Its keys stay (inter-router.md 7.6): deliveries to them find no path."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class RadiusChanged:
+class RadiusChanged(Struct, frozen=True):
     """Hops to the farthest reachable router; a message whose trace has more than radius + 1 entries is released."""
 
     radius: int
 
 
-@dataclass(frozen=True, slots=True)
-class KeysChanged:
+class KeysChanged(Struct, frozen=True):
     """Keys (`M0address`, `Clinkroute` …; inter-router.md 3.2) for which a router has consumers from now on, or no
     longer.
 
@@ -84,8 +79,7 @@ class KeysChanged:
 Change = RouterAdded | RouterRemoved | PathChanged | Unreachable | RadiusChanged | KeysChanged
 
 
-@dataclass(frozen=True, slots=True)
-class RouterRow:
+class RouterRow(Struct, frozen=True):
     """A known router, for management (router.node, management.md 6.4) and tests. The first row is this router."""
 
     index: int

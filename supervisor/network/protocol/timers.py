@@ -3,15 +3,15 @@
 inter-router-protocol.md 8, 9.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 # Mask bits of a router of Dispatch 1.19, itself included (inter-router.md 1).
 ROUTERS_OF_1_19: Final = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Timers:
+class Timers(Struct, frozen=True):
     """Those of the `router` entity, then others. In seconds, except where the name says otherwise."""
 
     hello_interval: float = 1.0
@@ -59,8 +59,7 @@ class Timers:
     flap_alone: float = 2.0  # the limit if there is no other path to it
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Limits of what peers can make the engine keep. More is dropped and logged."""
 
     routers: int = 2048  # this one included

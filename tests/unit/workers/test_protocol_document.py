@@ -3,11 +3,11 @@
 Routers A, B and C of this process hold the conversation that the document shows; A connects to B, B to C.
 """
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec.structs
 import pytest
 
 import tests.unit.engine.network as engine_network
@@ -158,7 +158,7 @@ class Conversation:
         self.network.on_octets = lambda router, octets: self._note(router.identity, octets)
         for router in self.network.routers.values():
             for worker in router.workers:
-                worker.router = dataclasses.replace(worker.router, product="sluice-router", version="1.0.0")
+                worker.router = msgspec.structs.replace(worker.router, product="sluice-router", version="1.0.0")
         self._hold()
 
     def _note(self, router: str, octets: bytes) -> None:

@@ -1,8 +1,7 @@
 """Large messages between routers: links of their own, and their end (inter-router.md 10)."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.peer.frames import ACCEPTED, RELEASED
 from tests.unit.engine.network import client

@@ -3,9 +3,9 @@
 import asyncio
 import os
 import socket
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from router.config.load import load_text
 from router.control.handover import Initiate

@@ -4,10 +4,10 @@ import asyncio
 import errno
 import os
 import socket
-from dataclasses import replace
 from typing import NoReturn
 
 import pytest
+from msgspec.structs import replace
 
 from router.config.load import load_text
 from router.control import messages

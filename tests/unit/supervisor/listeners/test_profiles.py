@@ -1,8 +1,7 @@
 """What workers know of listeners, and for how long."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from router.config.load import load_text
 from supervisor.addresses.table import Table
