@@ -46,7 +46,7 @@ class Request(Struct):
     _body_at: int | None = None
 
     def __repr__(self) -> str:
-        return f"{self.operation} of {self.text("type")}, {self.size} octets"  # the body may hold passwords
+        return f"{self.operation} of {self.text('type')}, {self.size} octets"  # the body may hold passwords
 
     @property
     def size(self) -> int:
