@@ -14,10 +14,10 @@ from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
 from loadtests.network_rows import KNOWN_LIMIT, LOSSES, Flow, hop, interior, through, wait_known, wire
 from loadtests.processes import LINK_CAPACITY, MeasureError, Router, finish_load
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
+from router.amqp.message import Message
 from router.cli.client import Client
 from router.cli.options import Target, Url
 from router.client.blocking import connect
-from router.client.message import Message
 
 FIRST_ADDRESSES = 300
 EDGES = 200

@@ -40,7 +40,7 @@ VISIBLE_LIMIT = 120.0  # seconds until everything is in the table
 
 def messages(count: int) -> list[bytes]:
     """As a sensor sends them: an id, a subject, a type, a time, two properties, 100 octets."""
-    from router.client.message import Message
+    from router.amqp.message import Message
 
     return [
         Message(

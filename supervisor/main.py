@@ -10,7 +10,6 @@ import asyncio
 import os
 import resource
 import signal
-from importlib import metadata
 from typing import Final
 
 from router.addressing.address import INTERIOR_MODE
@@ -19,6 +18,7 @@ from router.control.setup import RouterFacts, WorkerSetup
 from router.interworker.region import Region
 from router.log import Log
 from router.stats.sums import AddressCounters
+from router.version import VERSION
 from supervisor.composition import RouterCore
 from supervisor.processes import zygote
 from supervisor.processes.channels import Endpoints, Keys, make_endpoints, make_keys
@@ -26,7 +26,6 @@ from supervisor.processes.privileges import PrivilegeError, find_identity
 from supervisor.service import EXIT_FAILED, Supervisor, log_identity
 
 PRODUCT: Final = "sluice-router"  # in the open to clients; the name of the distribution
-VERSION: Final = metadata.version(PRODUCT)
 
 # Sizes of the memory region. It is sparse: what is not used costs address space only.
 LINKS_PER_WORKER: Final = 1 << 17

@@ -8,7 +8,7 @@ from typing import Final
 
 from router.cli.check import check
 from router.cli.start import StartOptions, default_config, start
-from router.cli.version import version
+from router.version import VERSION
 
 # Commands with a parser of their own: the module with `main(words, program)`, and the help text. They are imported when
 # called, because other commands do not need what they import.
@@ -48,7 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
             )
         case "check":
             return check(arguments.files)
-    print(version())
+    print(VERSION)
     return 0
 
 

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from router.cli.version import version
+from router.version import VERSION
 
 DEFAULT_URL = "0.0.0.0"
 DEFAULT_TIMEOUT = 5.0  # seconds
@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, description: str, usage: str | None = None) -> None:
         super().__init__(prog=prog, description=description, usage=usage)
-        self.add_argument("--version", action="version", version=version())
+        self.add_argument("--version", action="version", version=VERSION)
         self.add_argument("-v", "--verbose", action="store_true", help="Show maximum detail")
 
 

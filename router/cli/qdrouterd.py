@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from router.cli.getopt_long import Option, OptionError, parse
 from router.cli.start import StartOptions, default_config, start
-from router.cli.version import version
+from router.version import VERSION
 
 DEFAULT_LIBRARY = "/usr/lib/qpid-dispatch/python"  # named in the usage only: the router needs no library directory
 
@@ -51,7 +51,7 @@ def main(words: Sequence[str] | None = None) -> int:
         for letter, argument in parse(OPTIONS, sys.argv[1:] if words is None else words):
             match letter:
                 case "v":
-                    print(version())
+                    print(VERSION)
                     return 0
                 case "h":
                     print(usage(program))

@@ -1,5 +1,6 @@
 """An AMQP 1.0 client on the engine of the router: blocking (`connect`) and for asyncio (`aconnect`)."""
 
+from router.amqp.message import Message, Parts, Sequences
 from router.client.aio import AsyncConnection, AsyncReceiver, AsyncSender, aconnect
 from router.client.attach import Terminus
 from router.client.backoff import Backoff
@@ -12,7 +13,6 @@ from router.client.errors import (
     UnsettledError,
 )
 from router.client.links import Delivery
-from router.client.message import Message, Parts, Sequences
 from router.client.outcome import Accepted, Modified, OtherState, Outcome, Rejected, Released
 from router.client.tls import Tls
 

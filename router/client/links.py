@@ -4,11 +4,12 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from router.amqp import message
 from router.amqp.performatives import read_error
 from router.amqp.receiver import Received, Receiver
 from router.amqp.sender import Sender, Sent
 from router.amqp.session import Session
-from router.client import attach, message, outcome
+from router.client import attach, outcome
 from router.client.errors import ClientError, LinkDetachedError, StaleDeliveryError, UnsettledError
 
 if TYPE_CHECKING:

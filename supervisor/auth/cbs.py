@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from router.amqp.errors import AmqpError
-from router.client.message import Message, decode
+from router.amqp.message import Message, decode
 from supervisor.addresses.inprocess import LocalMessage
 from supervisor.connections.connections import Connection
 

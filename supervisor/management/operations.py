@@ -1,12 +1,10 @@
 """Operations of the management entity by name: those of 1.19 and additional ones (management.md 5.11)."""
 
-import cProfile
 import functools
 import io
 import json
-import pstats
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from router.config.schema import SCHEMA, EntityType
 from supervisor.management import values
@@ -17,6 +15,9 @@ from supervisor.management.nodes import management_address
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, OK, Outcome, Response, StatusError
 from supervisor.management.workers_view import get_workers
+
+if TYPE_CHECKING:
+    import cProfile
 
 Operation = Callable[[Request, Context], Outcome]
 
@@ -115,11 +116,14 @@ def get_log(request: Request, context: Context) -> Response:
 class _Profiler:
     """The running profiler of the supervisor."""
 
-    running: cProfile.Profile | None = None
+    running: "cProfile.Profile | None" = None
 
 
 def profile(request: Request, context: Context) -> Response:
     """Start to profile the supervisor, or stop and report."""
+    import cProfile  # here: a start need not read them
+    import pstats
+
     if request.properties.get("start") is not None:
         if _Profiler.running is None:
             _Profiler.running = cProfile.Profile()

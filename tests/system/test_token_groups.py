@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from router.client.message import Message, decode
+from router.amqp.message import Message, decode
 from tests.peer.peer import Peer
 from tests.system.fixtures import Start
 from tests.system.router import listener

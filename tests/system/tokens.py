@@ -11,7 +11,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from router.client.message import Message, decode
+from router.amqp.message import Message, decode
 from tests.peer.frames import AMQP_HEADER
 from tests.peer.peer import Peer, Receiver, Sender
 from tests.system.router import Section

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from router.cli.start import DEFAULT_CONFIGS
-from router.cli.version import version
+from router.version import VERSION
 
 ROOT = Path(__file__).parents[4]
 pytestmark = pytest.mark.starts
@@ -72,7 +72,7 @@ def shell(tmp_path):
 @pytest.mark.parametrize("words", [["-v"], ["--version"], ["--ver"], ["-Tv", "--nonsense"], ["x", "-v"]])
 def test_qdrouterd_version(shell, words):
     done = shell("qdrouterd", *words)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{version()}\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
 
 
 @pytest.mark.parametrize("words", [["-h"], ["--help"], ["-h", "anything"], ["-h", "-c"]])
@@ -274,7 +274,7 @@ def test_daemon_switches_user():
 
 def test_sluice_version(shell):
     done = shell("sluice", "version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{version()}\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
 
 
 def test_sluice_check(shell):
@@ -328,7 +328,7 @@ def test_tools_are_listed(shell):
         help_text = shell("sluice", tool, "--help")
         assert (help_text.returncode, help_text.stderr) == (0, "")
         assert help_text.stdout.startswith(f"usage: sluice {tool} ")
-        assert shell("sluice", tool, "--version").stdout == f"{version()}\n"
+        assert shell("sluice", tool, "--version").stdout == f"{VERSION}\n"
 
 
 def test_the_router_needs_no_client(shell):
