@@ -70,6 +70,19 @@ class Peers(Subsystem):
         peer = self._peers.get(mark)
         return "" if peer is None else peer.container
 
+    def rows(self) -> dict[str, tuple[int, int, int]]:
+        """Of each edge router, by its id: open connections, addresses that it knows to have consumers here, and
+        addresses that have consumers there. Two of one id are counted together."""
+        found: dict[str, tuple[int, int, int]] = {}
+        for peer in self._peers.values():
+            members = peer.proxies.members.values()
+            links = (link for connection in members for link in connection.links.values() if link.consumer and link.up)
+            there = {link.record.key for link in links if link.record is not None and announced(link.record.key)}
+            row = len(members), len(peer.proxies.receivers), len(there)
+            before = found.get(peer.container, (0, 0, 0))
+            found[peer.container] = (row[0] + before[0], row[1] + before[1], row[2] + before[2])
+        return found
+
     def connection_opened(self, connection: Connection, message: Opened) -> None:
         if connection.origin.role != INTER_EDGE:
             return

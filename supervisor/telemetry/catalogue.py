@@ -166,6 +166,10 @@ EDGE: Final = (
            "edge"),
     _counter("sluice_edge_router_heartbeats_missed_total", "At an interior router: heartbeats of an edge router that "
              "did not come in time.", "edge"),
+    _gauge("sluice_edge_peer_connections", "At an edge router: open connections of role inter-edge to another edge "
+           "router.", "edge"),
+    _gauge("sluice_edge_peer_addresses", "At an edge router: addresses with consumers `here` that another edge router "
+           "has been told of, and with consumers `there`, at that one.", "edge", "users"),
 )  # fmt: skip
 
 MEMORY: Final = (

@@ -278,6 +278,13 @@ class Builder:
         for name, row in ({} if edges is None else edges.rows()).items():
             for family, value in zip(per_edge, row, strict=True):
                 family.add((name,), value)
+        connections = families.open(DEFINITIONS["sluice_edge_peer_connections"])
+        addresses = families.open(DEFINITIONS["sluice_edge_peer_addresses"])
+        peers = self._core.peers
+        for name, (count, here, there) in ({} if peers is None else peers.rows()).items():
+            connections.add((name,), count)
+            addresses.add((name, "here"), here)
+            addresses.add((name, "there"), there)
 
     def _memory(self, families: Families) -> None:
         region = self._region

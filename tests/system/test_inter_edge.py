@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -10,12 +11,14 @@ from tests.peer import message
 from tests.peer.management import Management
 from tests.system.edges import PEERS, Site, peer_edge, with_edges
 from tests.system.fixtures import bodies
+from tests.system.http import WEB, scrape
 from tests.system.network import CONVERGENCE
-from tests.system.router import SETTINGS, Router, Section
+from tests.system.router import SETTINGS, Router, Section, poll
 
 WORKER_COUNTS = (1, 3)
 SCOPES: list[Section] = [
     *SETTINGS,
+    WEB,
     ("address", {"prefix": "here", "scope": "local"}),
     ("address", {"prefix": "these", "scope": "site"}),
     ("address", {"prefix": "shared", "scope": "site", "distribution": "multicast"}),
@@ -259,9 +262,27 @@ def test_explain_follows_them(mesh: Site) -> None:
         (address, "There are consumers at edge router 'F' (cost 1)"),
         ("_edge/E/temp.x", "It is at edge router 'E' (cost 1): messages go there"),
     ):
-        body = management.call("EXPLAIN", address=asked)
-        assert body["reachable"]
-        assert finding in body["findings"]
+        # The other edge router tells this one of its consumer later than the interior router does.
+        poll(partial(_found, management, asked, finding), f"{asked}: {finding}", CONVERGENCE)
+
+
+def _found(management: Management, address: str, finding: str) -> bool:
+    body = management.call("EXPLAIN", address=address)
+    return bool(body["reachable"]) and finding in body["findings"]
+
+
+def test_metrics_name_them(mesh: Site) -> None:
+    def shown(router: str, metric: str, **labels: str) -> float:
+        return scrape(mesh.routers[router].ports["web"]).sum(f"sluice_edge_peer_{metric}", **labels)
+
+    assert [shown("G", "connections", edge=edge) for edge in "EF"] == [1, 1]
+    # A page is some moments old, and consumers of tests before may still go.
+    poll(lambda: shown("G", "addresses", edge="F", users="there") == 0, "no consumers at F", CONVERGENCE)
+    address = mesh.fresh("balanced/")
+    mesh.connect("F").receiver(address, 10)
+    mesh.view("G").wait_consumers(f"M0{address}", 1)
+    poll(lambda: shown("G", "addresses", edge="F", users="there") == 1, "a consumer at F", CONVERGENCE)
+    poll(lambda: shown("F", "addresses", edge="G", users="here") == 1, "G has been told", CONVERGENCE)
 
 
 def test_management_shows_the_connections(mesh: Site) -> None:
