@@ -207,9 +207,11 @@ export class App {
         return gone;
     }
 
-    targetOf(id: string): Target {
+    targetOf(id: string, edge?: boolean): Target {
         const network = this.poller.get<Network>("network").value;
-        return network?.targets.find((each) => each.id === id) ?? network?.targets[0] ?? { id: "", kind: "own" };
+        const known = network?.targets.find((each) => each.id === id);
+        if (known === undefined && edge !== undefined) return { id, kind: edge ? "edge" : "router" };
+        return known ?? network?.targets[0] ?? { id: "", kind: "own" };
     }
 
     /** What the overview looks at beyond counters. */

@@ -7,7 +7,7 @@ import type { Asked, Watched } from "../src/data/attention.ts";
 import { isCounter, parseCharted, readCharted } from "../src/data/charts.ts";
 import { duration, heading, octets, short } from "../src/data/format.ts";
 import { History, KEPT_SECONDS, align } from "../src/data/history.ts";
-import { outcome, verdict } from "../src/data/explain.ts";
+import { follow, outcome, verdict } from "../src/data/explain.ts";
 import type { Explained } from "../src/data/explain.ts";
 import { quantile } from "../src/data/latency.ts";
 import { Management, rowsOf } from "../src/data/management.ts";
@@ -50,9 +50,34 @@ test("a message waits although the first router can pass it on, and the words sa
     assert.equal(outcome(explained(null)).kind, "plain");
     const held = { router: "B", reachable: true, verdict: "250 deliveries are stuck", records: [{ consumersWithCredit: 1, deliveriesStuck: 250 }] };
     assert.deepEqual(outcome(explained(held)), { kind: "bad", words: "A message sent now may wait: 250 deliveries are stuck at B" });
+    const up = (end: Row): Explained => ({
+        answers: new Map<string, Row>([["E", { router: "E", reachable: null, records: [] }], ["B", end]]), errors: new Map(), ways: [["E", "B"]],
+    });
+    assert.deepEqual(outcome(up(works)), { kind: "good", words: "A message sent now is taken at B" });
+    assert.equal(outcome(up({ router: "B", reachable: false, verdict: "not in use", records: [] })).kind, "bad");
     const unused = { router: "E", reachable: null, verdict: "not in use here", records: [] };
     assert.equal(outcome({ answers: new Map([["E", unused]]), errors: new Map(), ways: [] }).kind, "plain");
     assert.deepEqual(verdict({ reachable: false }).words, "not reachable"); // of an older version
+});
+
+test("an address is followed over an uplink, between interior routers and down to another edge router", async () => {
+    const answers: Record<string, Row> = {
+        "own": { router: "E", further: [{ router: "A", edge: false }] },
+        "router A": { router: "A", records: [{ remotes: [{ router: "B", nextHop: "B" }] }], further: [{ router: "E", edge: true }] },
+        "router B": { router: "B", further: [{ router: "G", edge: true }, { router: "H", edge: true }] },
+        "edge G": { router: "G" },
+    };
+    const asked: string[] = [];
+    const management = new Management((target) => {
+        const [kind, ...names] = target.split("/");
+        asked.push(kind === "$management" ? "own" : kind === "_edge" ? `edge ${names[0]}` : `router ${names[1]}`);
+        const body = answers[asked.at(-1)!];
+        return body === undefined ? Promise.reject(new Error("gone")) : Promise.resolve({ status: 200, description: "", body });
+    });
+    const found = await follow(management, "a", { id: "", kind: "own" }, (id, edge) => ({ id, kind: edge ? "edge" : "router" }));
+    assert.deepEqual(asked, ["own", "router A", "router B", "edge G", "edge H"]);
+    assert.deepEqual(found.ways, [["E", "A"], ["E", "A", "B"], ["E", "A", "B", "G"], ["E", "A", "B", "H"]]);
+    assert.deepEqual([...found.errors.keys()], ["H"]);
 });
 
 test("rows have no prototype that a name could reach", () => {

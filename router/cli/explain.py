@@ -17,7 +17,7 @@ DESCRIPTION: Final = (
     "1 if the router does not answer."
 )
 UNREACHABLE: Final = 3  # exit code
-FOLLOWED: Final = 10  # routers with consumers to which paths are followed
+FOLLOWED: Final = 10  # interior routers with consumers to which paths are followed, and edge routers
 
 _HEADS: Final = [
     "link", "conn", "worker", "container", "host", "user", "cred", "cap", "undel", "unsett", "deliv", "no credit for",
@@ -61,7 +61,12 @@ def _run(options: argparse.Namespace) -> int:
         if options.alone:
             answer |= {"ways": [], "routers": {}}
         else:
-            answer |= follow(answer, lambda router: client.node_call("EXPLAIN", properties, address("", router, None)))
+            answer |= follow(
+                answer,
+                lambda router, edge: client.node_call(
+                    "EXPLAIN", properties, address("", None if edge else router, router if edge else None)
+                ),
+            )
     if options.json:
         print(json.dumps(answer, indent=2, default=str))
     else:
@@ -69,27 +74,44 @@ def _run(options: argparse.Namespace) -> int:
     return 0 if taken(answer) else UNREACHABLE
 
 
-def follow(answer: Answer, ask: Callable[[str], Answer]) -> Answer:
-    """Follow the address to the routers with consumers, from each router to its next hop.
+def follow(answer: Answer, ask: Callable[[str, bool], Answer]) -> Answer:
+    """Follow the address to the routers with consumers: between interior routers from each to its next hop, over
+    uplinks and to edge routers.
 
-    ask(router): the answer of that router. Returns `ways`, each a path that begins with the router asked and ends with
-    one that has consumers, or where it breaks off; and `routers`, the answers of the routers on the paths: only a key
-    `error` for one that did not answer.
+    ask(router, edge): the answer of that router. Returns `ways`, each a path that begins with the router asked and ends
+    with one that has consumers, or may have, or where it breaks off; and `routers`, the answers of the routers on the
+    paths: only a key `error` for one that did not answer.
     """
-    own = answer.get("router")
-    answers: dict[str, Answer] = {} if own is None else {own: answer}
+    own = str(answer.get("router"))
+    answers: dict[str, Answer] = {own: answer}
 
-    def asked(router: str) -> Answer:
+    def asked(router: str, edge: bool = False) -> Answer:
         if router not in answers:
             try:
-                answers[router] = ask(router)
+                answers[router] = ask(router, edge)
             except (ManagementError, ProtonException) as error:
                 answers[router] = {"error": str(error)}
         return answers[router]
 
+    ways = _among_interiors([own], asked)
+    for further in _further(answer)[:FOLLOWED]:
+        asked(further["router"], further["edge"])
+        ways.append([own, further["router"]])
+        if not further["edge"]:
+            ways += _among_interiors([own, further["router"]], asked)
+    for way in list(ways):
+        for further in _further(asked(way[-1]))[:FOLLOWED]:
+            if further["edge"] and further["router"] not in answers:
+                asked(further["router"], True)
+                ways.append([*way, further["router"]])
+    return {"ways": ways, "routers": {router: found for router, found in answers.items() if router != own}}
+
+
+def _among_interiors(begin: list[str], asked: Callable[[str], Answer]) -> list[list[str]]:
+    """The paths from the last router of `begin` to interior routers with consumers."""
     ways = []
-    for goal in list(_remotes(answer))[:FOLLOWED]:
-        path = [str(own)]
+    for goal in list(_remotes(asked(begin[-1])))[:FOLLOWED]:
+        path = list(begin)
         while path[-1] != goal:
             following = _remotes(asked(path[-1])).get(goal)
             if following is None or following in path:
@@ -97,7 +119,12 @@ def follow(answer: Answer, ask: Callable[[str], Answer]) -> Answer:
             path.append(following)
         asked(path[-1])
         ways.append(path)
-    return {"ways": ways, "routers": {router: found for router, found in answers.items() if router != own}}
+    return ways
+
+
+def _further(answer: Answer) -> list[Answer]:
+    """Routers behind edge connections that know more; none by one of an older version."""
+    return list(answer.get("further", ()))
 
 
 def _remotes(answer: Answer) -> dict[str, str | None]:
@@ -107,11 +134,12 @@ def _remotes(answer: Answer) -> dict[str, str | None]:
 
 def taken(answer: Answer) -> bool:
     """Whether a message sent now would be delivered, here or, by their answers, at another router."""
-    if not answer["reachable"] or not answer["ways"]:
+    if answer["reachable"] is False or not answer["ways"]:
         return bool(answer["reachable"])
     here = any(record["consumersWithCredit"] or record["inProcess"] for record in answer["records"])
     ends = (answer["routers"].get(path[-1], {}) for path in answer["ways"])
-    return here or any(end.get("reachable", True) for end in ends)
+    unknown = answer["reachable"]  # of one that does not answer
+    return here or any(end.get("reachable", unknown) for end in ends)
 
 
 def show_all(answer: Answer, display: Display) -> None:

@@ -28,6 +28,7 @@ from router.addressing.address import (
 )
 from router.addressing.pattern import PatternError
 from router.addressing.settings import UNAVAILABLE, Setting
+from router.config import roles
 from supervisor.addresses.record import Record
 from supervisor.configuration.ops import address_entry
 from supervisor.connections.connections import Link
@@ -86,7 +87,7 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
     records = {record.id: record for record in _records(context, cls, name)}
     limit = DEFAULT_LIMIT if limit is None else limit
     found = {number: _record(context, record, limit) for number, record in records.items()}
-    yield from _add_links(context, records, found, limit)
+    further = yield from _add_links(context, records, found, limit)
     verdict = _verdict(cls, name, setting, list(found.values()), alone=context.core.routers is None)
     if cls == MOBILE and not any(record["inProcess"] for record in found.values()):
         add_brokers(context, name, verdict)
@@ -95,7 +96,9 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
     if peers is not None:
         at_peer = add_peers(peers, context.core.table, text, key(cls, name, phase), verdict)
     if context.core.uplink is not None and not at_peer:
-        add_uplink(context.core.uplink, cls, name, phase, verdict)
+        interior = add_uplink(context.core.uplink, cls, name, phase, verdict)
+        if interior is not None:
+            further[interior] = False
     body = {
         "address": text,
         "class": CLASSES[cls],
@@ -104,6 +107,9 @@ def explain(request: Request, context: Context) -> Generator[None, None, Respons
         "setting": None if setting is None else _setting(context, setting),
         "records": list(found.values()),
         **verdict,
+        # Routers that know more: behind an edge connection of either role, which the path between interior routers
+        # does not show.
+        "further": [{"router": name, "edge": edge} for name, edge in sorted(further.items())[:limit]],
     }
     return Response.of(OK, body)
 
@@ -195,10 +201,13 @@ def _remotes(context: Context, record: Record, limit: int) -> list[dict[str, Any
 
 def _add_links(
     context: Context, records: dict[int, Record], found: dict[int, dict[str, Any]], limit: int
-) -> Generator[None, None, None]:
-    """Go through all links and add those of the records."""
+) -> Generator[None, None, dict[str, bool]]:
+    """Go through all links and add those of the records. Returns the routers that consumers on edge connections stand
+    for, by id, and whether each is an edge router."""
+    further: dict[str, bool] = {}
     if not records:
-        return
+        return further
+    edge = context.core.uplink is not None
     for number, link in enumerate(list(context.core.links.by_identity.values()), 1):
         if not number % LINKS_A_STEP:
             yield
@@ -209,6 +218,10 @@ def _add_links(
         if counters is None or counters["generation"] != link.generation:
             continue
         _add_link(found[record.id], link, counters, limit)
+        role = link.connection.origin.role
+        if link.consumer and link.connection.container and role in (roles.EDGE, roles.INTER_EDGE):
+            further[link.connection.container] = role == roles.INTER_EDGE or not edge
+    return further
 
 
 def _add_link(row: dict[str, Any], link: Link, counters: dict[str, Any], limit: int) -> None:

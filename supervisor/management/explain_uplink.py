@@ -32,14 +32,15 @@ def _ways(peers: Peers, record: Record) -> list[str]:
     return [f"'{peers.container(mark)}' (cost {cost})" for cost, mark in found]
 
 
-def add_uplink(uplink: Uplink, cls: str, name: str, phase: int, verdict: dict[str, Any]) -> None:
-    """Add what is known of the interior to the verdict about an address. phase: at which messages enter."""
+def add_uplink(uplink: Uplink, cls: str, name: str, phase: int, verdict: dict[str, Any]) -> str | None:
+    """Add what is known of the interior to the verdict about an address. phase: at which messages enter. Returns the id
+    of the interior router that knows more."""
     beyond = (cls, name) == (LOCAL, UPLINK)
     findings: list[str] = verdict["findings"]
     scope = uplink.scope(name) if cls == MOBILE else NETWORK
     if scope != NETWORK:
         findings.append(f"Its scope is '{scope}': nothing of it goes over the uplink")
-        return
+        return None
     connection = uplink.connection
     if connection is None:
         if beyond:
@@ -47,14 +48,14 @@ def add_uplink(uplink: Uplink, cls: str, name: str, phase: int, verdict: dict[st
             verdict["verdict"] = "no uplink"
         elif cls == MOBILE:
             findings.append("No uplink: consumers at other routers are not known")
-        return
+        return None
     way = f"the uplink to '{connection.container}' (connection {connection.number})"
     if beyond:
         findings.insert(0, f"It is at another router: messages go over {way}")
         verdict |= {"reachable": True, "verdict": "goes over the uplink"}
-        return
+        return connection.container
     if cls != MOBILE or not uplink.announces(key(MOBILE, name, phase)):
-        return
+        return None
     reachable = uplink.reachable(key(MOBILE, name, phase))
     if reachable is None:
         if verdict["verdict"] == "not in use":
@@ -69,3 +70,4 @@ def add_uplink(uplink: Uplink, cls: str, name: str, phase: int, verdict: dict[st
             verdict |= {"reachable": True, "verdict": "reachable over the uplink"}
     else:
         findings.append(f"There is no consumer beyond {way}")
+    return connection.container

@@ -17,6 +17,7 @@ from tests.peer.types import Symbol
 from tests.system.edges import BROKERS, Site, edge, with_edges
 from tests.system.network import CONVERGENCE
 from tests.system.router import SETTINGS, Router, Section, poll
+from tests.system.tools import run
 
 WORKER_COUNTS = (1, 3)
 #: Octets of a body, and of those that are sent at first: more than what is held back before a message streams.
@@ -168,6 +169,21 @@ def test_management_reaches_edge_routers_and_comes_from_them(four: Site) -> None
         ):
             rows = Management(four.connect(name), address).query("router")
             assert [row["id"] for row in rows] == [other]
+
+
+def test_explain_goes_over_the_uplink_and_down_again(four: Site) -> None:
+    address = four.fresh("balanced/")
+    assert run("explain", four.routers["E"].port, address).code == 3, "nobody is there"
+    four.connect("F").receiver(address, 10)
+    four.view("B").wait_consumers(f"M0{address}", 1)
+    four.view("A").wait_remote(f"M0{address}", "B")
+    done = run("explain", four.routers["E"].port, address)
+    assert done.code == 0
+    assert "Path: E -> A -> B -> F\n" in done.out
+    assert "--- Router F\n" in done.out
+    down = run("explain", four.routers["A"].port, address)
+    assert down.code == 0
+    assert "Path: A -> B -> F\n" in down.out
 
 
 def test_management_shows_the_connections_and_what_the_interior_knows(four: Site) -> None:

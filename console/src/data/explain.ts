@@ -11,8 +11,10 @@ export interface Verdict { kind: "good" | "plain" | "warn" | "bad"; words: strin
 
 export const list = (value: unknown): Row[] => (Array.isArray(value) ? value as Row[] : []);
 
-/** Ask the router, then those on the paths to its consumers. */
-export async function follow(management: Management, address: string, first: Target, others: (id: string) => Target): Promise<Explained> {
+/** Ask the router, then those on the paths to its consumers: interior routers hop by hop, others over edge connections. */
+export async function follow(
+    management: Management, address: string, first: Target, others: (id: string, edge: boolean) => Target,
+): Promise<Explained> {
     const answers = new Map<string, Row>();
     const errors = new Map<string, string>();
     const ask = async (target: Target): Promise<Row> => {
@@ -20,30 +22,56 @@ export async function follow(management: Management, address: string, first: Tar
         answers.set(text(answer["router"]), answer);
         return answer;
     };
-    const own = await ask(first);
-    const hops = (answer: Row | undefined): Map<string, string> => new Map(
-        list(answer?.["records"]).flatMap((record) => list(record["remotes"])).filter((remote) => remote["nextHop"])
-            .map((remote) => [text(remote["router"]), text(remote["nextHop"])]),
-    );
-    const ways: string[][] = [];
-    for (const goal of [...hops(own).keys()].slice(0, FOLLOWED)) {
-        const way = [text(own["router"])];
-        while (way.at(-1) !== goal) {
-            const next = hops(answers.get(way.at(-1)!)).get(goal);
-            if (next === undefined || way.includes(next)) break;
-            way.push(next);
-            if (!answers.has(next) && !errors.has(next)) {
-                try {
-                    await ask(others(next));
-                } catch (error) {
-                    errors.set(next, (error as Error).message);
-                }
+    const own = text((await ask(first))["router"]);
+    const asked = async (id: string, edge = false): Promise<Row | undefined> => {
+        if (!answers.has(id) && !errors.has(id)) {
+            try {
+                await ask(others(id, edge));
+            } catch (error) {
+                errors.set(id, (error as Error).message);
             }
         }
-        ways.push(way);
+        return answers.get(id);
+    };
+    const amongInteriors = async (begin: string[]): Promise<string[][]> => {
+        const found: string[][] = [];
+        for (const goal of [...hops(await asked(begin.at(-1)!)).keys()].slice(0, FOLLOWED)) {
+            const way = [...begin];
+            while (way.at(-1) !== goal) {
+                const next = hops(answers.get(way.at(-1)!)).get(goal);
+                if (next === undefined || way.includes(next)) break;
+                way.push(next);
+                await asked(next);
+            }
+            found.push(way);
+        }
+        return found;
+    };
+    const ways = await amongInteriors([own]);
+    for (const { id, edge } of beyond(answers.get(own))) {
+        await asked(id, edge);
+        ways.push([own, id]);
+        if (!edge) ways.push(...await amongInteriors([own, id]));
+    }
+    for (const way of [...ways]) {
+        for (const { id, edge } of beyond(await asked(way.at(-1)!))) {
+            if (!edge || answers.has(id) || errors.has(id)) continue;
+            await asked(id, true);
+            ways.push([...way, id]);
+        }
     }
     return { answers, errors, ways };
 }
+
+/** The next router to each that has consumers. */
+const hops = (answer: Row | undefined): Map<string, string> => new Map(
+    list(answer?.["records"]).flatMap((record) => list(record["remotes"])).filter((remote) => remote["nextHop"])
+        .map((remote) => [text(remote["router"]), text(remote["nextHop"])]),
+);
+
+/** Routers behind edge connections that know more; none by a router of an older version. */
+const beyond = (answer: Row | undefined): { id: string; edge: boolean }[] =>
+    list(answer?.["further"]).slice(0, FOLLOWED).map((each) => ({ id: text(each["router"]), edge: each["edge"] === true }));
 
 const some = (answer: Row, test: (record: Row) => boolean): boolean => list(answer["records"]).some(test);
 const takes = (answer: Row): boolean => some(answer, (record) => number(record["consumersWithCredit"]) > 0 || record["inProcess"] === true);
@@ -63,7 +91,7 @@ export function verdict(answer: Row): Verdict {
 export function outcome({ answers, ways }: Explained): Verdict {
     const own = [...answers.values()][0]!;
     const name = text(own["router"]);
-    if (!own["reachable"]) {
+    if (!own["reachable"] && (own["reachable"] !== null || !ways.length)) {
         const { kind, words } = verdict(own);
         return { kind, words: own["reachable"] === null ? `${name} does not know whether a message would be taken: ${words}` : `A message sent now is not taken: ${words}` };
     }

@@ -42,7 +42,7 @@ function Answers({ address }: { address: string }): JSX.Element {
     const first = targets[0] ?? { id: "", kind: "own" as const };
     const source: Source<Explained> = {
         key: `explain/${first.kind}/${first.id}/${address}`, interval: 4000,
-        fetch: () => follow(app.management, address, first, (id) => app.targetOf(id)),
+        fetch: () => follow(app.management, address, first, (id, edge) => app.targetOf(id, edge)),
     };
     const feed = useFeed(source);
     const found = feed.value;

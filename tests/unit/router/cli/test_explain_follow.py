@@ -4,11 +4,13 @@ from router.cli.client import ManagementError
 from router.cli.explain import follow, taken
 
 
-def explained(router, remotes=None, *, reachable=True, credit=0):
-    """What a router says; remotes: next router by router that takes messages."""
+def explained(router, remotes=None, *, reachable=True, credit=0, further=None):
+    """What a router says; remotes: next router by router that takes messages; further: whether each router behind an
+    edge connection is an edge router."""
     return {
         "router": router,
         "reachable": reachable,
+        "further": [{"router": name, "edge": edge} for name, edge in (further or {}).items()],
         "records": [
             {
                 "consumersWithCredit": credit,
@@ -27,8 +29,8 @@ class Network:
         self.asked = []
 
     def follow(self, first):
-        def ask(router):
-            self.asked.append(router)
+        def ask(router, edge):
+            self.asked.append(f"edge {router}" if edge else router)
             if router not in self.answers:
                 raise ManagementError("501 no such operation")
             return self.answers[router]
@@ -71,3 +73,30 @@ def test_what_nobody_takes_at_the_end_of_all_ways_is_not_taken():
 def test_what_is_taken_here_is_taken():
     network = Network(explained("A", {"B": "B"}, credit=1), explained("B", reachable=False))
     assert taken(network.follow("A"))
+
+
+def test_from_an_edge_router_over_its_uplink_and_down_to_another():
+    network = Network(
+        explained("E", reachable=None, further={"A": False, "F": True}),
+        explained("F", credit=1),
+        explained("A", {"B": "B"}, further={"E": True}),
+        explained("B", further={"G": True}),
+        explained("G", credit=1, further={"B": False}),
+    )
+    answer = network.follow("E")
+    assert answer["ways"] == [["E", "A"], ["E", "A", "B"], ["E", "F"], ["E", "A", "B", "G"]]
+    assert network.asked == ["A", "B", "edge F", "edge G"]
+    assert taken(answer)
+
+
+def test_what_an_edge_router_does_not_know_its_interior_does():
+    nobody = Network(explained("E", reachable=None, further={"A": False}), explained("A", reachable=False))
+    assert not taken(nobody.follow("E"))
+    silent = Network(explained("E", reachable=None, further={"A": False}))
+    assert not taken(silent.follow("E"))
+
+
+def test_routers_of_an_older_version_know_nothing_further():
+    answer = explained("A")
+    del answer["further"]
+    assert follow(answer, lambda router, edge: {})["ways"] == []
