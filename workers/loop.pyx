@@ -12,7 +12,7 @@ from router.links.pause cimport PAUSE_DRAIN
 from router.amqp.buffer cimport buffer_used, buffers_drop
 from router.stats.counters cimport totals, use_worker_slot
 from router.stats.samples cimport use_samples
-from router.delivery.delivery cimport pools_drop
+from router.delivery.delivery cimport pools_drop, pools_grew
 from router.message.content cimport chunks_drop, stored_octets
 from router.interworker.region cimport Region
 from router.interworker.ring cimport ring_empty
@@ -91,12 +91,14 @@ cdef class Loop(TransportHost):
         if self.scheduler.now < self.used_at + QUIET_MS:
             self.call_at(self.used_at + QUIET_MS, self.trim)
             return
+        if not pools_drop():
+            self.call_at(self.scheduler.now + 1, self.trim)
+            return
         self.trims = False
         if self.room_size > ROOM_OCTETS:
             self.more_room(ROOM_OCTETS)
         chunks_drop()
         buffers_drop()
-        pools_drop()
         malloc_trim(0)
 
     def use_ports(self, ports):
@@ -436,6 +438,8 @@ cdef class Loop(TransportHost):
                 self.used_memory()
             self.slot.buffered = stored_octets()
             self.scheduler.memory.note_content(self.slot.buffered)
+        if pools_grew():
+            self.used_memory()
         self.slot.windows_shut = self.scheduler.memory.windows_shut
         if self.scheduler.memory.given_up:
             self.slot.given_up += self.scheduler.memory.given_up

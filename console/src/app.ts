@@ -9,7 +9,7 @@ import { Poller, browserClock } from "./data/poller.ts";
 import type { Feed } from "./data/poller.ts";
 import { Rates } from "./data/rates.ts";
 import type { Table } from "./data/rates.ts";
-import { CONNECTION_COLUMNS, LINK_COLUMNS_OF_ATTENTION, VHOST_COLUMNS_OF_ATTENTION } from "./data/columns.ts";
+import { CONNECTION_COLUMNS, LINK_COLUMNS_OF_ATTENTION, ROUTER_COLUMNS, VHOST_COLUMNS_OF_ATTENTION } from "./data/columns.ts";
 
 export interface Source<V> { key: string; fetch: () => Promise<V>; interval: number }
 
@@ -100,7 +100,7 @@ export class App {
     }
 
     summary(target: Target): Source<Table> {
-        return this.table(target, "router", []);
+        return this.table(target, "router", ROUTER_COLUMNS);
     }
 
     connections(target: Target): Source<Table> {

@@ -138,15 +138,31 @@ cdef struct Pools:
     uint32_t outs_kept
     uint64_t ins_alive
     uint64_t outs_alive
+    uint32_t seen              # of ins_kept and outs_kept together, for pools_grew
 
 cdef enum:
-    POOL_KEEP = 4096           # structs of each kind that a pool keeps
+    # Structs of each kind that a pool keeps: as many as wait for their outcome on some busy links. For each the heap
+    # would take longer than all else that is done for a settlement.
+    POOL_KEEP = 131072
+    POOL_GROWTH = 4096         # so many more than a moment before: much memory was used
+    POOL_DROPS = 8192          # structs of each kind that one call of pools_drop frees, at most: a fraction of a ms
 
 cdef Pools pools
 # Of the heap: the pool is empty.
 cdef InDelivery* in_allocate() except NULL
 cdef OutDelivery* out_allocate() except NULL
-cdef void pools_drop() noexcept
+# Free some of the structs that nobody uses. False: there are more.
+cdef bint pools_drop() noexcept
+
+# Whether the pools have grown much since the call that said so before, or since they were smallest.
+cdef inline bint pools_grew() noexcept:
+    cdef uint32_t kept = pools.ins_kept + pools.outs_kept
+    if kept > pools.seen + POOL_GROWTH:
+        pools.seen = kept
+        return True
+    if kept < pools.seen:
+        pools.seen = kept
+    return False
 
 cdef int in_more(InDelivery* d) except -1
 cdef void in_detach_copies(InDelivery* d) noexcept

@@ -31,19 +31,24 @@ cdef OutDelivery* out_allocate() except NULL:
     return o
 
 
-cdef void pools_drop() noexcept:
-    """Free the deliveries that nobody uses."""
+cdef bint pools_drop() noexcept:
     cdef InDelivery* d
     cdef OutDelivery* o
-    while pools.ins is not NULL:
+    cdef int left = POOL_DROPS
+    while pools.ins is not NULL and left:
         d = pools.ins
         pools.ins = d.next
+        pools.ins_kept -= 1
+        left -= 1
         free(d)
-    while pools.outs is not NULL:
+    left = POOL_DROPS
+    while pools.outs is not NULL and left:
         o = pools.outs
         pools.outs = o.next
+        pools.outs_kept -= 1
+        left -= 1
         free(o)
-    pools.ins_kept = pools.outs_kept = 0
+    return pools.ins is NULL and pools.outs is NULL
 
 
 cdef class NodeOwner:

@@ -192,6 +192,8 @@ cdef inline void count_ingress(ProducerHandler handler, Address address) noexcep
     if handler.counted_before:
         return
     totals.ingress += 1
+    if handler.edge:
+        totals.ingress_edge += 1
     if address is not None:
         address.slot.ingress += 1
     if handler.container:

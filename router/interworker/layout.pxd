@@ -75,6 +75,7 @@ cdef struct WorkerSlot:
     uint64_t redirected        # to fallback
     uint64_t ingress_container  # of ingress, egress: from, to route containers
     uint64_t egress_container
+    uint64_t ingress_edge      # of ingress: by connections between an edge router and another router
     uint64_t checks_failed     # CHECK assertions that did not hold
     uint64_t buffered          # octets of message content held
     uint64_t windows_shut      # sessions whose window stays shut until something is taken

@@ -103,7 +103,10 @@ class RouterType(CoreType):
         "memoryUsage": _memory,
         "workerThreads": lambda row: values.int32(row.router.workers),
     }
-    more: ClassVar[Mapping[str, Column]] = {"blockedLinkCount": columns["linksBlocked"]}  # as the schema calls it
+    more: ClassVar[Mapping[str, Column]] = {
+        "blockedLinkCount": columns["linksBlocked"],  # as the schema calls it
+        "deliveriesIngressEdge": _counter("ingress_edge"),
+    }
 
     def rows(self) -> Iterable[Row]:
         """The only row."""

@@ -51,11 +51,11 @@ class View:
         self.router = router
         self.address_asked = address
 
-    def query(self, kind: str) -> list[dict[str, Any]]:
-        """The rows of a type."""
+    def query(self, kind: str, *attributes: str) -> list[dict[str, Any]]:
+        """The rows of a type; all attributes, unless some are named."""
         peer = Peer.opened(self.router.port)
         try:
-            return Management(peer, self.address_asked).query(kind)
+            return Management(peer, self.address_asked).query(kind, *attributes)
         finally:
             peer.drop()
 

@@ -23,6 +23,8 @@ WORKER_COUNTS = (1, 3)
 #: Octets of a body, and of those that are sent at first: more than what is held back before a message streams.
 STREAM = 600_000
 STREAM_BEGUN = 300_000
+#: Messages, more than the routers themselves exchange meanwhile.
+MANY = 200
 
 EXTRA: list[Section] = [
     *SETTINGS,
@@ -138,6 +140,25 @@ def test_the_interior_counts_one_consumer_of_an_edge_router(four: Site) -> None:
     first.detach()
     second.detach()
     four.view("A").wait_consumers(f"M0{address}", 0)
+
+
+def test_what_comes_over_an_edge_connection_is_counted_apart(four: Site) -> None:
+    name = "deliveriesIngressEdge"
+
+    def counted() -> list[int]:
+        return [four.view(router).query("router", name)[0][name] for router in "EABF"]
+
+    address = four.fresh("balanced/")
+    receiver = four.connect("F").receiver(address, MANY)
+    sender = four.connect("E").sender(address, credit=False)
+    sender.wait_credit(timeout=CONVERGENCE)
+    before = counted()
+    for number in range(MANY):
+        sender.send(message.message(number), settled=True)
+        receiver.next()
+    crossed = [after - one for after, one in zip(counted(), before, strict=True)]
+    # Heartbeats and the like come by these connections, too.
+    assert [each >= MANY for each in crossed] == [False, True, False, True], crossed
 
 
 def test_requests_are_answered_from_everywhere(four: Site) -> None:

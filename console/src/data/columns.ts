@@ -1,5 +1,15 @@
 // Attributes that pages ask for: only what is shown, since each cell costs the router time.
 
+export const ROUTER_COLUMNS = [
+    "name", "identity", "id", "type", "mode", "area", "version", "metadata", "addrCount", "linkCount", "nodeCount",
+    "linkRouteCount", "autoLinkCount", "connectionCount", "presettledDeliveries", "droppedPresettledDeliveries",
+    "acceptedDeliveries", "rejectedDeliveries", "releasedDeliveries", "modifiedDeliveries", "deliveriesDelayed1Sec",
+    "deliveriesDelayed10Sec", "deliveriesStuck", "deliveriesIngress", "deliveriesEgress", "deliveriesTransit",
+    "deliveriesIngressRouteContainer", "deliveriesEgressRouteContainer", "deliveriesRedirectedToFallback",
+    "linksBlocked", "uptimeSeconds", "memoryUsage", "workerThreads",
+    // Not in 1.19, which answers with `name` instead.
+    "deliveriesIngressEdge",
+];
 export const CONNECTION_COLUMNS = [
     "identity", "container", "role", "dir", "host", "user", "sasl", "isEncrypted", "sslProto", "sslCipher", "tenant",
     "opened", "active", "operStatus", "uptimeSeconds", "lastDlvSeconds", "enableProtocolTrace",

@@ -34,6 +34,11 @@ export function Overview(): JSX.Element {
         const known = items.map(({ row, table }) => table?.rate(row, column) ?? null).filter((each) => each !== null);
         return known.length ? known.reduce((one, other) => one + other, 0) : null;
     };
+    // What crosses a connection between an edge router and another router comes in, and goes out, at both.
+    const once = (column: string): number | null => {
+        const all = sum(column);
+        return all === null ? null : Math.max(0, all - (sum("deliveriesIngressEdge") ?? 0));
+    };
     const total = (column: string): number => items.reduce((all, { row }) => all + number(row[column]), 0);
     const stuck = total("deliveriesStuck") > 0 ? stuckMessages(watched) : 0;
     return (
@@ -41,8 +46,8 @@ export function Overview(): JSX.Element {
             <Head title="Overview" about={network === undefined ? "" : describe(targets)} />
             <Trouble error={feed.error} />
             <section class="tiles" aria-label="Totals">
-                <Tile title="Messages in" value={rate(sum("deliveriesIngress"))} href="#/charts" />
-                <Tile title="Messages out" value={rate(sum("deliveriesEgress"))} href="#/charts" />
+                <Tile title="Messages in" value={rate(once("deliveriesIngress"))} href="#/charts" />
+                <Tile title="Messages out" value={rate(once("deliveriesEgress"))} href="#/charts" />
                 <Tile title="Connections" value={total("connectionCount").toLocaleString("en-GB")} href={link("connections", { router: "*" })} />
                 <Tile title="Links" value={total("linkCount").toLocaleString("en-GB")} href={link("links", { router: "*" })} />
                 <Tile title="Blocked links" value={total("linksBlocked").toLocaleString("en-GB")} href={link("links", { router: "*", sort: "-blocked" })} bad={total("linksBlocked") > 0} />

@@ -187,6 +187,7 @@ def test_attributes_in_reporting_order():
         ("router", "readyWithoutUplink"),
         ("router", "uplinks"),
         ("router", "maxBufferedMegabytes"),
+        ("router", "deliveriesIngressEdge"),
         ("sslProfile", "oldConnections"),
         ("sslProfile", "oldConnectionsPerSecond"),
         ("sslProfile", "expiresInDays"),
