@@ -15,7 +15,7 @@ from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED
 from tests.peer.types import Described, ULong
 from tests.unit.engine.host import Peer, Router, configuration
-from tests.unit.engine.network import Network, client
+from tests.unit.engine.network import Joint, Network, Quiet, client
 from tests.unit.engine.talk import MANY, consumer, flow, frames, message, of, producer, say, start, transfer
 
 BODY: Final = bytes(100)
@@ -25,6 +25,34 @@ DESCRIPTOR_AT: Final = 10  # in a frame: of a performative, after the codes of d
 LISTENER: Final = "linkCapacity: 250"
 CHANNEL: Final = 3  # by which a broker answers
 NEIGHBOURS: Final = ("A", "B")
+EDGE_LISTENER: Final = """
+listener {
+    name: edges
+    host: 127.0.0.1
+    port: 4
+    role: edge
+    idleTimeoutSeconds: 0
+}
+"""
+EDGE: Final = """
+router {
+    mode: edge
+    id: E
+}
+listener {
+    name: main
+    host: 127.0.0.1
+    port: 0
+    idleTimeoutSeconds: 0
+    linkCapacity: 250
+}
+connector {
+    host: peer.example
+    port: 1
+    role: edge
+    idleTimeoutSeconds: 0
+}
+"""
 
 Settle = Callable[[], object]
 
@@ -115,6 +143,23 @@ def hop() -> Iterator[Play]:
 
 
 @contextmanager
+def edge() -> Iterator[Play]:
+    """From a client of an edge router to one of its interior router."""
+    with pytest.MonkeyPatch.context() as patch:
+        network = Network("A", monkeypatch=patch, listener=LISTENER, more=EDGE_LISTENER)
+        e = network.routers["E"] = Router(1, EDGE)
+        (up,) = e.configuration.connectors
+        network.joints.append(Joint(network, e.initiate(0, up, Quiet()), network["A"].connect(0, "edges")))
+        network.settle()
+        receiving = client(network, "A", consumer(0, "balanced.a"))
+        sending = client(network, "E", producer(0, "balanced.a"))
+        receiving.take(), sending.take()
+        yield Round(network.settle, sending, [receiving], message(BODY), settled=False).play
+        for router in network.routers.values():
+            router.close()
+
+
+@contextmanager
 def link_route() -> Iterator[Play]:
     router = Router(1, configuration(LISTENER))
     broker = started(router, 0, b"", "broker")
@@ -148,5 +193,6 @@ ROWS: Final[dict[str, Row]] = {
     ),
     "two-workers": partial(one_router, workers=2),
     "hop": hop,
+    "edge": edge,
     "link-route": link_route,
 }

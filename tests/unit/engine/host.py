@@ -67,11 +67,11 @@ def configuration(listener: str = "", more: str = "") -> str:
     return text.replace("; ", "\n").replace(" {", " {\n").replace(" }", "\n}")
 
 
-def facts(identity: str = "QDR", *, test_hooks: bool = False) -> RouterFacts:
+def facts(identity: str = "QDR", mode: str = "standalone", *, test_hooks: bool = False) -> RouterFacts:
     """What workers of a test know of their router."""
     return RouterFacts(
         id=identity,
-        mode="standalone",
+        mode=mode,
         product="sluice",
         version="0",
         allow_unsettled_multicast=False,
@@ -181,7 +181,7 @@ class InProcessWorker(Worker):
             client_public=b"",
             client_secret=b"",
             cpu=None,
-            router=facts(router.identity, test_hooks=router.test_hooks),
+            router=facts(router.identity, router.configuration.router.mode, test_hooks=router.test_hooks),
             log=router.log.settings.to_dict(),
         )
         super().__init__(setup, self.poller, self.channels)
