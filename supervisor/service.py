@@ -6,6 +6,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
@@ -190,14 +191,14 @@ class Supervisor:
 
     # Events
 
-    def _receive(self, identity: bytes, messages: list[Event], raw: bytes | None) -> None:
+    def _receive(self, identity: bytes, messages: list[tuple[Event, bytes | None]]) -> None:
         worker = self._pool.find(identity)
         if worker is None:
             return
-        for left, message in enumerate(messages, 1 - len(messages)):
+        for message, octets in messages:
             before = worker.stage
             try:
-                self._core.receive(worker, message, None if left else raw)
+                self._core.receive(worker, message, octets)
             except WorkerFaultError as error:
                 self._refuse(identity, str(error))
                 return
@@ -243,25 +244,23 @@ class Supervisor:
         if self._core.busy:
             self._wake_soon()
         for worker in self._core.workers.values():
-            if worker.outbox and worker.stage not in (Stage.FORKING, Stage.DEAD):
-                self._send_answers(worker)
-            if not worker.outbox:
-                self._send_messages(worker)
+            if worker.stage not in (Stage.FORKING, Stage.DEAD):
+                self._send_orders(worker)
 
-    def _send_answers(self, worker: Worker) -> None:
-        """Send orders in parts."""
-        sent = 0
-        while sent < len(worker.outbox) and self._channels.send(
-            worker.identity, worker.outbox[sent : sent + MESSAGES_A_PART]
-        ):
-            sent += MESSAGES_A_PART
-        del worker.outbox[:sent]
-
-    def _send_messages(self, worker: Worker) -> None:
-        """Messages of the router itself."""
-        if worker.live:
-            while worker.sends and self._channels.send(worker.identity, [worker.sends[0][0]], worker.sends[0][1]):
-                worker.sends.popleft()
+    def _send_orders(self, worker: Worker) -> None:
+        """Send orders in parts, and messages of the router itself behind them, in the last of these: each part takes
+        ZeroMQ and the worker longer than what is in it."""
+        orders, sends, at = worker.outbox, worker.sends, 0
+        while at < len(orders) or (sends and worker.live):
+            part = orders[at : at + MESSAGES_A_PART]
+            own = list(islice(sends, MESSAGES_A_PART - len(part))) if worker.live else []
+            messages, octets = [*part, *(message for message, _ in own)], [each for _, each in own]
+            if not self._channels.send(worker.identity, messages, octets):
+                break
+            at += len(part)
+            for _ in own:
+                sends.popleft()
+        del orders[:at]
 
     def _wake_soon(self) -> None:
         """Schedule a wake, after other events."""

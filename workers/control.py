@@ -17,6 +17,7 @@ from router.control.codec import (
     encode,
     encode_page_request,
     handover_number,
+    join_octets,
 )
 from router.control.handover import Handover, PageRequest
 from router.control.messages import MESSAGES_A_PART, Closed, Event, Log, Order
@@ -163,19 +164,12 @@ class Control:
         self.poll()
 
     def send(self) -> None:
-        """Send the waiting events in parts; `flush` must follow."""
+        """Send the waiting events in parts, the octets of those that have any behind them; `flush` must follow."""
         pending, self.pending = self.pending, []
-        batch: list[Event] = []
-        for message, raw in pending:
-            batch.append(message)
-            if raw is not None:  # belongs to the last message of its batch
-                self.channels.send([encode(batch), raw])
-                batch = []
-            elif len(batch) == MESSAGES_A_PART:
-                self.channels.send([encode(batch)])
-                batch = []
-        if batch:
-            self.channels.send([encode(batch)])
+        for start in range(0, len(pending), MESSAGES_A_PART):
+            part = pending[start : start + MESSAGES_A_PART]
+            octets = [raw for _, raw in part if raw is not None]
+            self.channels.send([encode([message for message, _ in part]), *octets])
 
     def poll(self) -> None:
         """Take what has come, as far as this wake may."""
@@ -210,9 +204,7 @@ class Control:
             while self.messages_left > 0:
                 if not self.taken:
                     parts = self.channels.receive()
-                    messages = decode_orders(parts[0])
-                    self.taken.extend((message, None) for message in messages[:-1])
-                    self.taken.append((messages[-1], parts[1] if len(parts) > 1 else None))
+                    self.taken.extend(join_octets(decode_orders(parts[0]), parts[1:]))
                 self.messages_left -= 1
                 self.on_message(*self.taken.popleft())
             return False

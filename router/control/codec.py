@@ -9,11 +9,14 @@ from msgspec.json import Decoder, Encoder
 
 from router.control.handover import MOST_READ_BEFORE, ForkAnswer, ForkRequest, Handover, PageRequest
 from router.control.message import Message
-from router.control.messages import Delta, Event, Order
+from router.control.messages import Control, Delta, Event, Local, Order, Send
 from router.control.names import DELTA_TOPIC
 from router.control.ops import Op
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+
+_WITH_OCTETS: Final = (Local, Send, Control)  # messages that octets belong to
 
 # How a hand-over begins.
 _HANDOVER_NUMBER: Final = re.compile(rb'\{"conn":([0-9]{1,19}),')
@@ -53,6 +56,20 @@ def decode_events(data: bytes) -> list[Event]:
 def decode_orders(data: bytes) -> list[Order]:
     """The messages of one part from the supervisor. Raises ControlError."""
     return _decode(_orders, data, "orders of the supervisor")
+
+
+def join_octets(messages: Sequence[M], octets: Sequence[bytes]) -> list[tuple[M, bytes | None]]:
+    """The messages of a part with the octets that came behind it: those of the first one that has any come first.
+
+    None: a message has none, or they are missing. Raises ControlError when octets belong to no message.
+    """
+    if not octets:
+        return [(message, None) for message in messages]
+    left = iter(octets)
+    joined = [(message, next(left, None) if isinstance(message, _WITH_OCTETS) else None) for message in messages]
+    if next(left, None) is not None:
+        raise ControlError(f"{len(octets)} parts of octets, more than messages that they could belong to")
+    return joined
 
 
 def encode_delta(epoch: int, ops: list[Op]) -> bytes:

@@ -243,7 +243,10 @@ class Attachment:
         answers = active.lookup_answers
         if self.use is not Use.NOTHING and active.lookup.up and answers.up and answers.address is not None:
             self.parts.lookups.use(
-                active.connection, answers.address, lambda octets: active.send(active.lookup, octets)
+                active.connection,
+                answers.address,
+                lambda octets: active.send(active.lookup, octets),
+                self.proxies.expect,
             )
         answers = active.management_answers
         if answers.up and answers.address is not None:

@@ -2,6 +2,8 @@
 (inter-router.md 14.5). No I/O here.
 
 The decision about the attach waits for the answer. Without one in time it is made as if there were no such link route.
+Meanwhile the proxy of a sender is attached already (`expect`), except for an address that was of a link route when it
+was asked about last.
 """
 
 import itertools
@@ -26,7 +28,12 @@ from supervisor.runtime.waker import Waker
 
 TIMEOUT: Final = 3.0  # seconds
 IN_FLIGHT: Final = 32  # questions; more wait for answers
+MOST_ROUTED: Final = 1000  # addresses of link routes that are remembered
 NEVER: Final = math.inf
+
+# Attaches a proxy for the address with a key. Returns what to call once the attach that it is for is decided, or is
+# not any more. None: there is no early proxy.
+Expect = Callable[[str], Callable[[], None] | None]
 
 
 class Beyond:
@@ -46,6 +53,21 @@ class Question(Struct):
     text: str  # the address
     due: float
     decide: Callable[[Worker, Attach, Beyond | None], None]
+    key: str | None  # of the address that it is bound to if there is no link route; None: no proxy before the answer
+    over: Callable[[], None] | None = None  # ends what is expected, see Expect
+
+    def end(self, beyond: Beyond | None) -> None:
+        """Decide. What the decision needs is wanted by then, so it is not closed."""
+        try:
+            self.decide(self.worker, self.attach, beyond)
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """Nobody waits for it any more."""
+        if self.over is not None:
+            self.over()
+            self.over = None
 
 
 class Lookups:
@@ -57,7 +79,9 @@ class Lookups:
         self._link_routes = link_routes
         self._waker = waker
         self._send: Callable[[bytes], bool] | None = None
+        self._expect: Expect | None = None
         self._connection: Connection | None = None  # the uplink
+        self._routed: OrderedDict[str, None] = OrderedDict()  # addresses of link routes; asked about last is last
         self._reply_to = ""
         self._numbers = itertools.count(1)
         self.unanswered = 0  # given up, or with an answer that says nothing
@@ -67,13 +91,18 @@ class Lookups:
     def __len__(self) -> int:
         return len(self._asked) + len(self._waiting)
 
-    def use(self, connection: Connection, reply_to: str, send: Callable[[bytes], bool]) -> None:
+    def use(
+        self, connection: Connection, reply_to: str, send: Callable[[bytes], bool], expect: Expect | None = None
+    ) -> None:
         """Questions go there from now on."""
-        self._connection, self._reply_to, self._send = connection, reply_to, send
+        if connection is not self._connection:
+            self._routed.clear()
+        self._connection, self._reply_to, self._send, self._expect = connection, reply_to, send, expect
 
     def lost(self) -> None:
         """The uplink is gone: decide without it."""
-        self._send = self._connection = None
+        self._send = self._expect = self._connection = None
+        self._routed.clear()
         self.give_up()
 
     def give_up(self) -> None:
@@ -82,7 +111,7 @@ class Lookups:
         self._asked.clear()
         self._waiting.clear()
         for question in questions:
-            question.decide(question.worker, question.attach, None)
+            question.end(None)
 
     def ask(
         self,
@@ -90,8 +119,10 @@ class Lookups:
         connection: Connection,
         attach: Attach,
         decide: Callable[[Worker, Attach, Beyond | None], None],
+        sends_to: Callable[[Attach], str | None],
     ) -> bool:
         """Ask about the address of an attach, if there is somebody to ask; `decide` is called with what is beyond.
+        sends_to(attach): the key of the address of an ordinary sender.
 
         False: decide now.
         """
@@ -105,7 +136,8 @@ class Lookups:
         local = self._link_routes.match(attach.dir, normalise(text))
         if local is not None and local.containers:
             return False
-        question = Question(worker, connection, attach, text, time.monotonic() + TIMEOUT, decide)
+        early = sends_to(attach) if local is None else None
+        question = Question(worker, connection, attach, text, time.monotonic() + TIMEOUT, decide, early)
         self._waiting[connection.number, attach.link] = question
         self._send_some()
         return True
@@ -117,8 +149,10 @@ class Lookups:
             octets = messages.lookup(question.text, question.attach.dir == "in", self._reply_to, correlation_id)
             if self._send(octets):
                 self._asked[correlation_id] = question
+                if question.key is not None and self._expect is not None and question.text not in self._routed:
+                    question.over = self._expect(question.key)
             else:
-                question.decide(question.worker, question.attach, None)
+                question.end(None)
 
     def answered(self, answer: LookupAnswer) -> None:
         """The interior has answered."""
@@ -129,8 +163,18 @@ class Lookups:
         self.unanswered += answer.status not in (messages.FOUND, messages.NOT_FOUND)
         if answer.status == messages.FOUND and answer.is_link_route and self._connection is not None:
             beyond = Beyond(self._connection, answer.has_destinations)
+        if question.key is not None:
+            self._remember(question.text, beyond is not None)
         self._send_some()
-        question.decide(question.worker, question.attach, beyond)
+        question.end(beyond)
+
+    def _remember(self, text: str, routed: bool) -> None:
+        """An address that a client sends to is of a link route, or of none."""
+        self._routed.pop(text, None)
+        if routed:
+            self._routed[text] = None
+            if len(self._routed) > MOST_ROUTED:
+                self._routed.popitem(last=False)
 
     def forget(self, conn: int, link: int) -> bool:
         """A link is gone. True: it waited for an answer."""
@@ -139,6 +183,7 @@ class Lookups:
         for correlation_id, question in self._asked.items():
             if question.connection.number == conn and question.attach.link == link:
                 del self._asked[correlation_id]
+                question.drop()
                 return True
         return False
 
@@ -147,7 +192,7 @@ class Lookups:
         for link in [link for number, link in self._waiting if number == conn]:
             del self._waiting[conn, link]
         for each in [each for each, question in self._asked.items() if question.connection.number == conn]:
-            del self._asked[each]
+            self._asked.pop(each).drop()
 
     @property
     def deadline(self) -> float:
@@ -164,6 +209,6 @@ class Lookups:
         questions += [self._waiting.pop(place) for place in waiting]
         self.unanswered += len(questions)
         for question in questions:
-            question.decide(question.worker, question.attach, None)
+            question.end(None)
         if late:
             self._send_some()

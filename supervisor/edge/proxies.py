@@ -1,7 +1,8 @@
 """Proxies: links on the uplink of an edge router that stand for its clients (inter-router.md 14.2). No I/O here.
 
 An address with consumers here has one receiver on the uplink, one with producers has one sender, however many clients
-there are. The sender is a consumer of the address while the interior says that there are destinations beyond.
+there are. The sender is a consumer of the address while the interior says that there are destinations beyond. It is
+attached early, for a producer that is only expected, while a look-up is on its way.
 """
 
 import math
@@ -14,9 +15,10 @@ from router.addressing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, MOB
 from router.addressing.settings import MULTICAST, Setting
 from supervisor.addresses.record import Record
 from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import Table
+from supervisor.addresses.table import Table, TableFullError
 from supervisor.connections.connections import Connection, Link
-from supervisor.links.attach import FALLBACK_CAPABILITY, WAYPOINT_CAPABILITY, Accepted, Refused
+from supervisor.edge.bundles import takes_early
+from supervisor.links.attach import FALLBACK_CAPABILITY, NO_LINK_ROUTE, WAYPOINT_CAPABILITY, Accepted, Refused
 from supervisor.links.initiated import InitiatedLinks, Wanted
 from supervisor.processes.epochs import Epochs
 from supervisor.runtime.waker import Waker
@@ -68,6 +70,7 @@ class Proxies:
         self.receivers: dict[str, _Proxy] = {}  # by key of the address: on which the interior sends
         self.senders: dict[str, _Sender] = {}
         self._changed: dict[str, None] = {}  # keys of addresses whose users have changed
+        self._early: dict[str, int] = {}  # producers that are expected, by key of the address
 
     def gather(self, members: int) -> None:
         """A bundle of so many connections begins: links stay on those on which they are made, so wait for the others
@@ -141,6 +144,43 @@ class Proxies:
         self._changed[key] = None
         self.waker.wake()
 
+    def expect(self, key: str) -> Callable[[], None] | None:
+        """An address may get a producer: attach the sender for it already. Its record is there from now on, so that
+        workers know it when the producer comes.
+
+        Returns what to call once the producer is there, or will not come; None: there is no early sender.
+        """
+        if (
+            not self._sends
+            or not self.members
+            or not self._announces(key)
+            or not self._may_be_early(key, self._least())
+        ):
+            return None
+        phase, name = key[1], key[2:]
+        try:
+            record = self.table.open_mobile(name, int(phase), self.settings.current.lookup(name))
+        except TableFullError:
+            return None  # the attach is refused, or finds room by then
+        self.table.hold(record)
+        self._early[key] = self._early.get(key, 0) + 1
+        self.again(key)
+        return lambda: self._not_expected(key, record)
+
+    def _may_be_early(self, key: str, connection: Connection) -> bool:
+        """Whether the interior can be told not to route a link to this address, which needs the place of the
+        capability."""
+        setting = self.settings.current.lookup(key[2:])
+        return takes_early(connection) and capability_of(key[1], setting, outgoing=True) is None
+
+    def _not_expected(self, key: str, record: Record) -> None:
+        """One of the producers that were expected is there, or will not come."""
+        self._early[key] -= 1
+        if not self._early[key]:
+            del self._early[key]
+        self.table.release(record)
+        self.again(key)
+
     def user_changed(self, record: Record) -> None:
         """An address has got or lost a user."""
         if record.key[0] == MOBILE and self.members:
@@ -178,11 +218,14 @@ class Proxies:
             there.close()
 
     def _set_sender(self, key: str, record: Record | None) -> None:
-        wanted = self._sends and record is not None and self._announces(key) and _produced(record)
+        produced = record is not None and _produced(record)
+        wanted = self._sends and record is not None and self._announces(key) and (produced or key in self._early)
         there = self.senders.get(key)
         if wanted and there is None:
             assert record is not None
-            self.senders[key] = _Sender(self, record, self._least(), outgoing=True)
+            connection = self._least()
+            if produced or self._may_be_early(key, connection):
+                self.senders[key] = _Sender(self, record, connection, outgoing=True, early=not produced)
         elif not wanted and there is not None:
             del self.senders[key]
             there.close()
@@ -191,7 +234,10 @@ class Proxies:
 class _Proxy:
     """A link on which the interior sends what is for consumers here. Owner: the proxies."""
 
-    def __init__(self, owner: Proxies, record: Record, connection: Connection, *, outgoing: bool) -> None:
+    def __init__(
+        self, owner: Proxies, record: Record, connection: Connection, *, outgoing: bool, early: bool = False
+    ) -> None:
+        """early: its address may be of a link route of the interior, which must not route it."""
         self.owner = owner
         self.key = record.key
         self.record = record
@@ -201,6 +247,8 @@ class _Proxy:
         self._open = True
         phase, name = record.key[1], record.key[2:]
         capability = capability_of(phase, owner.settings.current.lookup(name), outgoing=outgoing)
+        if early:
+            capability = NO_LINK_ROUTE
         wanted = Wanted(address=name, capability=capability, use="messages" if outgoing else "address")
         owner.begun(connection)
         self._identity = owner.initiated_links.attach_wanted(connection, outgoing, wanted, self)

@@ -102,6 +102,7 @@ _SERVICES: Final = "_$qd."
 FALLBACK_CAPABILITY: Final = "qd.fallback"
 WAYPOINT_CAPABILITY: Final = "qd.waypoint"
 DOWNLINK_CAPABILITY: Final = "qd.router-edge-downlink"
+NO_LINK_ROUTE: Final = "sluice.no-link-route"  # of a target: this link of an edge router is for a mobile address
 DOWNLINK: Final = "edge-downlink"  # type of such a link in management
 
 # Services for edge routers (inter-router.md 14.4 to 14.6), and the credit for their messages.
@@ -183,9 +184,10 @@ class Attaching(Subsystem):
                 return NO_ROUTE if consumer else ANONYMOUS
             if role == INTER_EDGE:
                 return self._from_edge(normalise(address), consumer, capabilities)
-            routed = self._route(message, address, from_router)
-            if routed is not None:
-                return routed
+            if not self._is_early(message, role):
+                routed = self._route(message, address, from_router)
+                if routed is not None:
+                    return routed
             if from_router:
                 return NO_ROUTE  # the link route that it is for has gone
             if role == EDGE_ROLE and self._mode == EDGE_MODE:
@@ -224,6 +226,35 @@ class Attaching(Subsystem):
         seen = target.address.outward(whole)
         put = target.address.delete_prefix.removeprefix(tenant or "")
         return Routed(target.connection, None if seen == text else seen, target.address.add_prefix, put)
+
+    def _is_early(self, message: Attach, role: str) -> bool:
+        """Whether an edge router attaches before it knows if the address is of a link route: it closes the link if it
+        is (docs/internals/edge.md)."""
+        return (
+            role == EDGE_ROLE
+            and self._mode == INTERIOR_MODE
+            and message.dir == "in"
+            and NO_LINK_ROUTE in message.caps[0]
+        )
+
+    def sends_to(self, message: Attach) -> str | None:
+        """The key of the mobile address that a client's sender will be bound to if its address is of no link route.
+
+        None: the attach is of another kind, or will be refused, or no early proxy can be for it. Makes no record.
+        """
+        address = message.address
+        if message.dir != "in" or message.dynamic or message.coordinator or message.caps[0] or not address:
+            return None
+        cls, name = classify(normalise(address), self._router_id, self._mode)
+        if cls != MOBILE or name.startswith(_SERVICES):
+            return None
+        if message.tenant is not None:
+            name = message.tenant + name
+        setting = self._settings.lookup(name)
+        found = key(MOBILE, name, setting.ingress_phase)
+        if too_long(address) or setting.distribution == UNAVAILABLE:
+            return None
+        return None if found in self._refusals or found in self._sources else found
 
     def route_beyond(self, message: Attach, connection: Connection, served: bool) -> Routed | Refused:
         """An edge router's decision about an attach that is for a link route of its interior router

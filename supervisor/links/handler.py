@@ -82,7 +82,9 @@ class LinkHandler(Subsystem):
             answer = control.Refused(connection.number, number, denied.condition, LINK_TEXT, termini=True)
             worker.outbox.append(answer)
             return
-        if self._uplink is None or not self._uplink.lookups.ask(worker, connection, message, self._decide):
+        if self._uplink is None or not self._uplink.lookups.ask(
+            worker, connection, message, self._decide, self._attaching.sends_to
+        ):
             self._decide(worker, message, None)
 
     def _decide(self, worker: Worker, message: control.Attach, beyond: Beyond | None) -> None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import zmq
 from zmq.utils import z85
 
-from router.control.codec import ControlError, decode_events, encode, encode_delta
+from router.control.codec import ControlError, decode_events, encode, encode_delta, join_octets
 from router.control.messages import Event, Order
 from router.control.ops import Op
 
@@ -62,7 +62,7 @@ def make_endpoints() -> Endpoints:
 class Channels:
     """The supervisor's sockets. Owner: supervisor.
 
-    receive(identity, messages, raw): what a worker sent, `raw` the second part, which belongs to the last message.
+    receive(identity, messages): what a worker sent, each message with the octets that belong to it.
     subscribed(topic): a worker asked for a topic. refuse(identity, text): it sent what cannot be read. flush(): send
     what came of it, called in each wake.
     """
@@ -73,7 +73,7 @@ class Channels:
         endpoints: Endpoints,
         keys: Keys,
         *,
-        receive: Callable[[bytes, list[Event], bytes | None], None],
+        receive: Callable[[bytes, list[tuple[Event, bytes | None]]], None],
         subscribed: Callable[[bytes], None],
         refuse: Callable[[bytes, str], None],
         flush: Callable[[], None],
@@ -113,11 +113,11 @@ class Channels:
         """Send a delta to all workers. From `flush` only."""
         self._pub.send(encode_delta(epoch, ops), zmq.NOBLOCK)
 
-    def send(self, identity: bytes, messages: Sequence[Order], raw: bytes | None = None) -> bool:
-        """Send messages to one worker, `raw` with the last; False when it is not connected yet: try at the next flush.
-        From `flush` only.
+    def send(self, identity: bytes, messages: Sequence[Order], octets: Sequence[bytes] = ()) -> bool:
+        """Send messages to one worker, with the octets of those that have any, in order; False when it is not connected
+        yet: try at the next flush. From `flush` only.
         """
-        parts = [identity, encode(messages)] if raw is None else [identity, encode(messages), raw]
+        parts = [identity, encode(messages), *octets]
         try:
             self._ctl.send_multipart(parts, zmq.NOBLOCK)
         except zmq.ZMQError as error:
@@ -161,12 +161,12 @@ class Channels:
             if parts[1:] == [b""]:  # ZMQ_PROBE_ROUTER: it is connected
                 continue
             try:
-                messages = decode_events(parts[1])
+                messages = join_octets(decode_events(parts[1]), parts[2:])
             except (ControlError, IndexError) as error:
                 self._refuse(identity, str(error))
                 continue
             taken += len(messages) - 1
-            self._receive(identity, messages, parts[2] if len(parts) > 2 else None)
+            self._receive(identity, messages)
 
     def _read_subscriptions(self) -> None:
         while True:

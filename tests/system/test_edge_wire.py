@@ -13,7 +13,7 @@ from tests.peer.frames import source, target
 from tests.peer.management import Management
 from tests.peer.neighbour import properties
 from tests.peer.peer import Peer, Receiver, Sender
-from tests.peer.types import Symbol
+from tests.peer.types import Int, Symbol
 from tests.peer.wire import TIMEOUT
 from tests.system.edges import EDGES, EdgeView, with_edges
 from tests.system.fixtures import Start
@@ -24,6 +24,7 @@ from tests.system.router import SETTINGS, Router, Section, listener, poll
 #: Seconds: less than an edge router waits for an answer.
 IMMEDIATELY = 2.5
 DOWNLINK = "qd.router-edge-downlink"
+NO_LINK_ROUTE = "sluice.no-link-route"
 #: Octets of messages from interior router A, router annotations included (inter-router.md 16.11).
 ANNOTATIONS_OF = (
     "005372c13004a310782d6f70742d71642e696e6772657373a103302f{0}a30e782d6f70742d71642e7472616365c00601a103302f{0}"
@@ -184,7 +185,7 @@ def test_several_uplinks_on_the_wire(interior: Router, peers: list[Peer]) -> Non
     edge = EdgePeer(interior.ports[EDGES], properties=properties(**more))
     peers.append(edge.peer)
     remote: Any = edge.peer.remote_open
-    assert dict(remote.properties.pairs)[Symbol("sluice.edge")] == 2
+    assert dict(remote.properties.pairs)[Symbol("sluice.edge")] == 3
     view = EdgeView(interior)
     one, every = edge.first.receiver("balanced/x", 10), edge.first.receiver("multicast/m", 10)
     consumers = ("HE", "M0balanced/x", "M0multicast/m")
@@ -208,6 +209,22 @@ def test_several_uplinks_on_the_wire(interior: Router, peers: list[Peer]) -> Non
     assert not every.deliveries
 
 
+def test_an_early_sender_is_not_for_a_link_route(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
+    """docs/internals/edge.md, "The first message\""""
+    view = EdgeView(interior)
+    early = scripted.first.sender("lr.x", target=target("lr.x", capabilities=Symbol(NO_LINK_ROUTE)), credit=False)
+    assert early.wait_credit() == 250
+    assert view.address("M0lr.x") is not None
+    usual = scripted.first.sender("lr.y", wait=False)
+    assert usual.wait_detached() == ("qd:no-route-to-dest", "No route to the destination node")
+    client = Peer.opened(interior.port)
+    peers.append(client)
+    bold = client.sender("lr.z", target=target("lr.z", capabilities=Symbol(NO_LINK_ROUTE)), wait=False)
+    assert bold.wait_detached() == ("qd:no-route-to-dest", "No route to the destination node"), "no edge router"
+    early.detach()
+    poll(lambda: view.address("M0lr.x") is None, "the address is gone")
+
+
 def test_a_client_at_an_edge_listener_is_a_client(interior: Router, peers: list[Peer]) -> None:
     """brokers-and-edge.md ED-29"""
     client, other = Peer.opened(interior.ports[EDGES]), Peer.opened(interior.port)
@@ -228,7 +245,8 @@ class Interior:
 
     def __init__(self, broker: Broker, **fields: Any) -> None:
         self.broker = broker
-        self.peer: Container = broker.serve(CONVERGENCE, container_id="A", properties=properties(), **fields)
+        given = {"container_id": "A", "properties": properties(), **fields}
+        self.peer: Container = broker.serve(CONVERGENCE, **given)
         self.links: list[Sender | Receiver] = []
         for number in range(8):
             link = self.peer.link_attached(answer=False)
@@ -304,13 +322,25 @@ def brokers() -> Iterator[Callable[[], Broker]]:
 
 
 @pytest.fixture
-def edge(start: Start, workers: int, brokers: Callable[[], Broker], peers: list[Peer]) -> tuple[Router, Interior]:
-    broker = brokers()
-    place = {"name": "up", "host": "127.0.0.1", "port": broker.port, "role": "edge"}
-    router = start([("router", {"mode": "edge", "id": "E"}), listener(), WEB, ("connector", place)], workers)
-    interior = Interior(broker)
-    peers.append(interior.peer)
-    return router, interior
+def make_edge(
+    start: Start, workers: int, brokers: Callable[[], Broker], peers: list[Peer]
+) -> Callable[..., tuple[Router, Interior]]:
+    """An edge router, and its interior router; keywords are properties of the open of that."""
+
+    def make(**more: Any) -> tuple[Router, Interior]:
+        broker = brokers()
+        place = {"name": "up", "host": "127.0.0.1", "port": broker.port, "role": "edge"}
+        router = start([("router", {"mode": "edge", "id": "E"}), listener(), WEB, ("connector", place)], workers)
+        interior = Interior(broker, properties=properties(**more))
+        peers.append(interior.peer)
+        return router, interior
+
+    return make
+
+
+@pytest.fixture
+def edge(make_edge: Callable[..., tuple[Router, Interior]]) -> tuple[Router, Interior]:
+    return make_edge()
 
 
 def test_the_eight_links(edge: tuple[Router, Interior]) -> None:
@@ -370,6 +400,51 @@ def test_proxies_and_tracking(edge: tuple[Router, Interior], peers: list[Peer]) 
     assert sender.outcome(number).name == "released"
     sender.send_detach()
     assert proxy.wait_detached() is None
+
+
+@pytest.mark.parametrize("answer", ["nothing", "link route"])
+def test_an_early_proxy(make_edge: Callable[..., tuple[Router, Interior]], peers: list[Peer], answer: str) -> None:
+    """docs/internals/edge.md, "The first message\""""
+    router, interior = make_edge(**{"sluice.edge": Int(3)})
+    interior.wait_asked_by(router)
+    client = Peer.opened(router.port)
+    peers.append(client)
+    sender = client.sender("a.c", credit=False, wait=False)
+    early = interior.peer.link_attached(answer=False)
+    assert isinstance(early, Receiver)
+    assert link_fields(early)["target"].value == [
+        "a.c",
+        0,
+        Symbol("link-detach"),
+        0,
+        False,
+        None,
+        Symbol(NO_LINK_ROUTE),
+    ]
+    accept(early)
+    early.flow(250)
+    correlation_id, body = interior.asked()
+    assert body == ["a.c", True]
+    assert sender.remote is None
+    if answer == "nothing":
+        interior.track("M0a.c", True)
+        interior.answer(correlation_id, 3, [False, False])
+        sender.wait_attached()
+        sender.wait_credit()
+        number = sender.send(message.message("x"))
+        early.next().settle()
+        assert sender.outcome(number).name == "accepted"
+        return
+    interior.answer(correlation_id, 0, [True, True])
+    link = interior.peer.link_attached(name=sender.name)
+    assert isinstance(link, Receiver)
+    assert early.wait_detached() is None
+    sender.wait_attached()
+    link.flow(1)
+    number = sender.send(message.message("x"))
+    link.next().settle()
+    assert sender.outcome(number).name == "accepted"
+    assert EdgeView(router).address("M0a.c") is None
 
 
 @pytest.mark.parametrize("answer", ["none", "link route", "without container", "another version", "malformed"])

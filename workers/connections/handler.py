@@ -38,7 +38,8 @@ STREAMING: Final = "qd.streaming-links"
 CAPABILITIES: Final = ("ANONYMOUS-RELAY", STREAMING)
 ANNOTATIONS_VERSION: Final = 1  # of router annotations, as 1.19 has them
 EDGE_PROPERTY: Final = "sluice.edge"  # docs/internals/edge.md
-EDGE_VERSION: Final = 2  # its value at an interior router: it knows bundles (1) and several uplinks at work (2)
+# Its value at an interior router: it knows bundles (1), several uplinks at work (2) and links attached early (3).
+EDGE_VERSION: Final = 3
 EDGE_UPLINKS: Final = "sluice.uplinks"  # of an edge router with several uplinks at work
 BETWEEN_EDGES: Final = "sluice.inter-edge"  # of an edge router to another one
 BETWEEN_EDGES_VERSION: Final = 1

@@ -20,7 +20,7 @@ from workers.testing import Asleep, MemoryPoller, MemoryTransport, count_in
 import router.testing.engine as engine
 from router.config.load import load_text
 from router.control import messages as control
-from router.control.codec import decode_events, encode, encode_delta, encode_handover
+from router.control.codec import decode_events, encode, encode_delta, encode_handover, join_octets
 from router.control.handover import Handover, Initiate
 from router.control.setup import RouterFacts, WorkerSetup
 from router.interworker.region import Region
@@ -421,11 +421,9 @@ class Router:
             known = self.core.workers[worker.setup.worker]
             events = worker.channels.events
             while events:
-                octets, *raw = events.popleft()
-                *before, last = decode_events(octets)
-                for message in before:
-                    self.core.receive(known, message, None)
-                self.core.receive(known, last, raw[0] if raw else None)
+                encoded, *octets = events.popleft()
+                for message, own in join_octets(decode_events(encoded), octets):
+                    self.core.receive(known, message, own)
                 moved = True
         if self.work:
             moved |= self.core.work()

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 import zmq
 
-from router.control.codec import decode_events, encode, encode_delta, encode_handover
+from router.control.codec import decode_events, encode, encode_delta, encode_handover, join_octets
 from router.control.handover import MOST_READ_BEFORE, Handover, Initiate
-from router.control.messages import MESSAGES_A_PART, Ack, Closed, Gone, Log
+from router.control.messages import MESSAGES_A_PART, Ack, Closed, Gone, Local, Log
+from router.control.messages import Control as Order
 from router.control.ops import AddressGone
 from router.control.setup import WorkerSetup
 from supervisor.processes.channels import make_endpoints, make_keys
@@ -173,7 +174,7 @@ class Supervising:
         self.identity = self.channel.recv_multipart()[0]
 
     def on_message(self, message, raw):
-        assert isinstance(message, Gone)
+        assert isinstance(message, Gone | Order)
         self.messages.append((message.conn, raw))
 
     def bind(self, kind, endpoint, keys):
@@ -184,9 +185,9 @@ class Supervising:
         bound.bind(endpoint)
         return bound
 
-    def answers(self, first, count, raw=()):
+    def answers(self, first, count):
         messages: Any = [Gone(number) for number in range(first, first + count)]
-        self.channel.send_multipart([self.identity, encode(messages), *raw])
+        self.channel.send_multipart([self.identity, encode(messages)])
 
     def wakes(self, done):
         """What each wake takes, until `done`: (messages, epochs)."""
@@ -217,11 +218,12 @@ def supervising():
 
 def test_answers_are_taken_in_turns(supervising):
     supervising.answers(0, 3 * MESSAGES_A_WAKE)
-    supervising.answers(3 * MESSAGES_A_WAKE, 1, [b"octets"])
-    taken = supervising.wakes(lambda: len(supervising.messages) > 3 * MESSAGES_A_WAKE)
+    more: Any = [Order(100), Gone(101), Order(102)]
+    supervising.channel.send_multipart([supervising.identity, encode(more), b"first", b"second"])
+    taken = supervising.wakes(lambda: len(supervising.messages) == 3 * MESSAGES_A_WAKE + 3)
     assert max(messages for messages, _ in taken) == MESSAGES_A_WAKE
-    assert [number for number, _ in supervising.messages] == list(range(3 * MESSAGES_A_WAKE + 1))
-    assert [raw for _, raw in supervising.messages if raw is not None] == [b"octets"]
+    assert supervising.messages[:-3] == [(number, None) for number in range(3 * MESSAGES_A_WAKE)]
+    assert supervising.messages[-3:] == [(100, b"first"), (101, None), (102, b"second")]
     supervising.wakes(lambda: not supervising.control.more)
 
 
@@ -245,3 +247,17 @@ def test_questions_are_told_in_parts(supervising):
     assert [message.epoch for part in parts for message in part if isinstance(message, Ack)] == list(
         range(2 * MESSAGES_A_PART + 1)
     )
+
+
+def test_octets_go_behind_the_messages_of_their_part(supervising):
+    for number in range(MESSAGES_A_PART):
+        supervising.control.send_event(Ack(number))
+        supervising.control.send_event(Local("M0a", number), b"%d" % number)
+    supervising.control.flush()
+    taken = []
+    for _ in range(2):
+        _, encoded, *octets = supervising.channel.recv_multipart()
+        taken += join_octets(decode_events(encoded), octets)
+    locals_ = [(message.conn, octets) for message, octets in taken if isinstance(message, Local)]
+    assert locals_ == [(number, b"%d" % number) for number in range(MESSAGES_A_PART)]
+    assert [octets for message, octets in taken if isinstance(message, Ack)] == [None] * MESSAGES_A_PART

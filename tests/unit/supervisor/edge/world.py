@@ -14,7 +14,17 @@ from supervisor.addresses.inprocess import LocalMessage
 from supervisor.addresses.record import Record
 from supervisor.composition import RouterCore
 from supervisor.connections.connections import Connection, Ending
-from supervisor.edge.messages import Precedence, read_precedence, taken, tracking
+from supervisor.edge.messages import (
+    FOUND,
+    NOT_FOUND,
+    Lookup,
+    Precedence,
+    lookup_answer,
+    read_lookup,
+    read_precedence,
+    taken,
+    tracking,
+)
 from supervisor.processes.worker import Stage, Worker
 from tests.unit.supervisor.harness import attach
 
@@ -76,6 +86,7 @@ class EdgeRouter:
         self.configuration = load_text("router.conf", CONFIGURATION.replace("one", uplinks) + "".join(sections))
         self.unanswered: set[str] = set()  # addresses that interior routers do not answer about
         self.told: dict[int, list[Precedence]] = {}  # what interior routers have been told, by connection
+        self.asked: dict[int, list[Lookup]] = {}  # look-ups without an answer, by connection
         self.core = RouterCore(self.configuration, Log(QUIET), 4000, lambda number: None)
         self.worker = Worker(0, 1)
         self.worker.stage = Stage.STARTING
@@ -114,6 +125,9 @@ class EdgeRouter:
             said = read_precedence(octets)
             if isinstance(order, messages.Control) and said is not None:
                 self.told.setdefault(order.conn, []).append(said)
+            question = read_lookup(octets)
+            if isinstance(order, messages.Control) and question.fault is None:
+                self.asked.setdefault(order.conn, []).append(question)
 
     def agree(self, connection: Connection) -> None:
         """An interior router does as it has been told last."""
@@ -184,11 +198,27 @@ class EdgeRouter:
 
     def attach(self, client: Connection, direction: str, address: str) -> int:
         """A client attaches a link, without waiting for look-ups; gives its number."""
-        number = next(self._next)
-        self.core.receive(self.worker, attach(number, direction, address, conn=client.number))
+        number = self.ask(client, direction, address)
         self.core.uplink.lookups.give_up()  # type: ignore[union-attr]
+        self.asked.clear()
         self.settle()
         return number
+
+    def ask(self, client: Connection, direction: str, address: str | None, **more: object) -> int:
+        """The same, up to the look-up: it has no answer yet."""
+        number = next(self._next)
+        self.core.receive(self.worker, attach(number, direction, address, conn=client.number, **more))
+        self.settle()
+        return number
+
+    def answer(self, connection: Connection, *, routed: bool = False, served: bool = True) -> None:
+        """An interior router answers its first look-up. routed: the address is of a link route."""
+        question = self.asked[connection.number].pop(0)
+        octets = lookup_answer("", question.correlation_id, FOUND if routed else NOT_FOUND, routed, routed and served)
+        self.core.uplink._answer(  # type: ignore[union-attr]
+            LocalMessage(0, connection.number, octets)
+        )
+        self.settle()
 
     def detach(self, client: Connection, number: int) -> None:
         self.core.receive(self.worker, messages.Detach(conn=client.number, link=number))

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import router.testing.engine as engine
-from supervisor.links.attach import TABLE_FULL, Accepted
+from supervisor.links.attach import NO_LINK_ROUTE, TABLE_FULL, Accepted
+from supervisor.links.initiated import Wanted
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, SASL_HEADER, error, source, target
 from tests.peer.types import Array, Described, Symbol, ULong
 from tests.unit.engine.host import Router, configuration
@@ -86,6 +87,26 @@ def test_one_session_carries_them_all(router, container):
     assert opened.remote_channel is None
     assert (of(second, "begin"), of(second, "attach")[0].channel) == ([], opened.channel)
     assert attach.handle != of(second, "attach")[0].handle
+
+
+def test_an_early_sender_octet_for_octet(router, container, monkeypatch):
+    """docs/internals/edge.md, "The first message\""""
+    monkeypatch.setattr("supervisor.links.initiated.make_name", lambda: "qdlink.qSzVa9-LfJ4M3pE")
+    ask(router, container, "in")
+    container.feed(begin(0, 0))
+    wanted = Wanted(address="plant", capability=NO_LINK_ROUTE, use="messages")
+    router.core.initiated_links.attach_wanted(container.known, True, wanted, Owner(router, "plant"))
+    router.settle()
+    expected = """
+    0000007e 02000000 005312 c0710e
+      a116 71646c696e6b2e71537a5661392d4c664a344d337045
+      5201 42 5002 5000
+      005328c01104 40 43 a30b6c696e6b2d646574616368 43
+      005329c02f07 a105706c616e74 43 a30b6c696e6b2d646574616368 43 42 40
+        a314736c756963652e6e6f2d6c696e6b2d726f757465
+      4040 43 40404040
+    """
+    assert container.take().hex() == "".join(expected.split())
 
 
 def test_the_peer_may_use_another_channel(router, container):

@@ -1,0 +1,324 @@
+"""Proxies that are attached while the look-up for a client's sender is on its way."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from router.control import messages
+from supervisor.connections.connections import Connection
+from supervisor.edge.bundles import PROPERTY, VERSION
+from supervisor.edge.lookups import IN_FLIGHT, MOST_ROUTED, TIMEOUT
+from supervisor.links.attach import NO_LINK_ROUTE
+from tests.unit.supervisor.edge.world import EdgeRouter, connector
+
+OURS: dict[str, Any] = {PROPERTY: VERSION}
+SETTINGS = """
+address {
+    prefix: unavailable
+    distribution: unavailable
+}
+address {
+    prefix: way
+    ingressPhase: 1
+    egressPhase: 2
+}
+address {
+    prefix: near
+    scope: local
+}
+linkRoute {
+    prefix: own
+    direction: in
+    containerId: broker
+}
+"""
+
+
+@pytest.fixture
+def edge() -> EdgeRouter:
+    return EdgeRouter(connector("up"), connector("other"), SETTINGS)
+
+
+@pytest.fixture
+def interior(edge: EdgeRouter) -> Connection:
+    return edge.interior("A", **OURS)
+
+
+@pytest.fixture
+def client(edge: EdgeRouter) -> Connection:
+    return edge.client()
+
+
+def capabilities(edge: EdgeRouter) -> dict[str, str | None]:
+    """The capability of each proxy sender, by address."""
+    links = (link for link in edge.links.values() if link.dir == "out" and link.use == "messages" and not link.second)
+    return {link.address or "": link.capability for link in links}
+
+
+def nothing_left(edge: EdgeRouter, key: str) -> bool:
+    """Whether nothing reminds of an address, here or at the interior router."""
+    proxies = [] if edge.uplink.attachment is None else edge.uplink.attachment.proxies.senders
+    return key not in edge.core.table.records and key not in proxies and not capabilities(edge)
+
+
+def test_the_proxy_is_there_before_the_answer(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    edge.ask(client, "in", "a")
+    assert capabilities(edge) == {"a": NO_LINK_ROUTE}
+    edge.track(interior, "M0a", True)
+    assert edge.destinations("M0a") == [interior.number]
+    edge.worker.outbox.clear()
+    edge.answer(interior)
+    assert edge.record("M0a").producers == 1
+    assert edge.destinations("M0a") == [interior.number]
+    assert capabilities(edge) == {"a": NO_LINK_ROUTE}, "the same one is used"
+    assert list(edge.uplink.attachment.proxies.senders) == ["M0a"]  # type: ignore[union-attr]
+
+
+def test_the_answer_waits_for_no_acknowledgement(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    number = edge.ask(client, "in", "a")
+    question = edge.asked[interior.number]
+    assert len(question) == 1
+    edge.core.uplink.lookups.give_up()  # type: ignore[union-attr]
+    edge.core.take_delta()
+    answers = [order for order in edge.worker.outbox if isinstance(order, messages.Attached)]
+    assert [(answer.conn, answer.link) for answer in answers] == [(client.number, number)]
+
+
+def test_the_interior_answers_first(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    edge.ask(client, "in", "a")
+    edge.answer(interior)
+    edge.track(interior, "M0a", True)
+    assert edge.destinations("M0a") == [interior.number]
+
+
+@pytest.mark.parametrize("reachable", [False, True])
+@pytest.mark.parametrize("served", [False, True])
+def test_the_address_is_of_a_link_route(
+    edge: EdgeRouter, interior: Connection, client: Connection, served: bool, reachable: bool
+) -> None:
+    edge.ask(client, "in", "a")
+    assert capabilities(edge) == {"a": NO_LINK_ROUTE}
+    edge.track(interior, "M0a", reachable)
+    edge.answer(interior, routed=True, served=served)
+    assert nothing_left(edge, "M0a")
+    edge.ask(client, "in", "a")
+    assert capabilities(edge) == {}, "it is known"
+    edge.answer(interior)
+    assert capabilities(edge) == {"a": None}, "it is of none any more"
+    number = edge.ask(client, "in", "b")
+    edge.answer(interior)
+    edge.detach(client, number)
+    edge.ask(client, "in", "b")
+    assert capabilities(edge) == {"a": None, "b": NO_LINK_ROUTE}
+
+
+def test_a_proxy_that_others_use_stays(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    edge.attach(client, "in", "a")
+    there = set(edge.links)
+    for routed in (False, True):
+        edge.ask(client, "in", "a")
+        assert set(edge.links) == there
+        edge.answer(interior, routed=routed)
+        assert there <= set(edge.links)
+    assert edge.record("M0a").producers == 2
+
+
+def test_several_clients_expect_the_same(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    first, second = edge.ask(client, "in", "a"), edge.ask(client, "in", "a")
+    assert len(capabilities(edge)) == 1
+    edge.detach(client, first)
+    assert capabilities(edge) == {"a": NO_LINK_ROUTE}
+    edge.detach(client, second)
+    assert nothing_left(edge, "M0a")
+
+
+@pytest.mark.parametrize("how", ["detach", "close"])
+def test_the_client_goes(edge: EdgeRouter, interior: Connection, client: Connection, how: str) -> None:
+    number = edge.ask(client, "in", "a")
+    edge.track(interior, "M0a", True)
+    if how == "detach":
+        edge.detach(client, number)
+    else:
+        edge.core.receive(edge.worker, messages.Closed(conn=client.number, error=None))
+        edge.settle()
+    assert nothing_left(edge, "M0a")
+    edge.answer(interior)  # too late
+    assert nothing_left(edge, "M0a")
+
+
+def test_the_uplink_is_lost(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    edge.ask(client, "in", "a")
+    edge.track(interior, "M0a", True)
+    edge.close(interior)
+    assert edge.record("M0a").producers == 1, "decided without it"
+    assert edge.record("M0a").holders == 0
+    again = edge.interior("A", **OURS)
+    assert capabilities(edge) == {"a": None}, "there is a producer"
+    edge.track(again, "M0a", True)
+    assert edge.destinations("M0a") == [again.number]
+
+
+def test_an_alternate_takes_over(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    other = edge.interior("B", "other", **OURS)
+    edge.ask(client, "in", "routed")
+    edge.answer(interior, routed=True)
+    edge.ask(client, "in", "a")
+    assert edge.proxies(interior, "out") == ["a"]
+    edge.close(interior)
+    assert edge.proxies(other, "out") == ["a"]
+    assert edge.record("M0a").holders == 0
+    edge.ask(client, "in", "routed")
+    assert edge.proxies(other, "out") == ["a", "routed"], "what the other one has said does not count"
+
+
+def test_a_member_of_a_bundle_is_lost(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    second = edge.interior("A", **OURS)
+    edge.attach(client, "in", "b")
+    edge.ask(client, "in", "a")
+    (busy, idle) = (interior, second) if edge.proxies(interior, "out") == ["b"] else (second, interior)
+    assert edge.proxies(idle, "out") == ["a"]
+    edge.close(idle)
+    assert edge.proxies(busy, "out") == ["a", "b"]
+
+
+def test_nobody_answers(
+    edge: EdgeRouter, interior: Connection, client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge.ask(client, "in", "a")
+    later = time.monotonic() + TIMEOUT
+    monkeypatch.setattr("supervisor.edge.lookups.time.monotonic", lambda: later)
+    edge.settle()
+    assert edge.uplink.lookups.unanswered == 1
+    assert (edge.record("M0a").producers, edge.record("M0a").holders) == (1, 0)
+    assert capabilities(edge) == {"a": NO_LINK_ROUTE}
+
+
+@pytest.mark.parametrize("properties", [{}, {PROPERTY: 1}, {PROPERTY: 2}], ids=["dispatch", "bundles", "uplinks"])
+def test_none_to_others(edge: EdgeRouter, client: Connection, properties: dict[str, Any]) -> None:
+    interior = edge.interior("A", **properties)
+    edge.ask(client, "in", "a")
+    assert nothing_left(edge, "M0a")
+    edge.answer(interior)
+    assert capabilities(edge) == {"a": None}
+
+
+@pytest.mark.parametrize(
+    ("address", "more"),
+    [
+        ("_topo/0/A/x", {}),
+        ("_edge/E/x", {}),
+        ("$management", {}),
+        ("_$qd.x", {}),
+        ("unavailable", {}),
+        ("near/x", {}),
+        ("own.x", {}),
+        ("a", {"caps": [["qd.waypoint"], False]}),
+        ("a", {"caps": [["qd.fallback"], False]}),
+        ("a", {"dir": "out"}),
+        ("a", {"coordinator": True}),
+        ("a" * 70_000, {}),
+        (None, {}),
+    ],
+)
+def test_none_for_other_attaches(
+    edge: EdgeRouter, interior: Connection, client: Connection, address: str | None, more: dict[str, Any]
+) -> None:
+    before = set(edge.core.table.records)
+    edge.ask(client, "in", address, **more)
+    decided = not edge.asked.get(interior.number)
+    assert capabilities(edge) == {}
+    assert decided or set(edge.core.table.records) == before
+
+
+@pytest.mark.parametrize(
+    ("address", "more", "key"),
+    [
+        ("amqp:/a.", {}, "M0a"),
+        ("/a", {}, "M0a"),
+        ("way/x", {}, "M1way/x"),
+        ("/a", {"tenant": "acme.com/"}, "M0acme.com/a"),
+    ],
+)
+def test_the_address_is_that_of_the_decision(
+    edge: EdgeRouter, interior: Connection, client: Connection, address: str, more: dict[str, Any], key: str
+) -> None:
+    edge.ask(client, "in", address, **more)
+    assert capabilities(edge) == {key[2:]: NO_LINK_ROUTE}
+    assert edge.record(key).producers == 0
+    edge.answer(interior)
+    assert edge.record(key).producers == 1
+    assert capabilities(edge) == {key[2:]: NO_LINK_ROUTE}
+
+
+def test_there_are_few_at_a_time(edge: EdgeRouter, interior: Connection, client: Connection) -> None:
+    for number in range(3 * IN_FLIGHT):
+        edge.ask(client, "in", f"a{number}")
+    assert len(capabilities(edge)) == IN_FLIGHT
+    for _ in range(IN_FLIGHT):
+        edge.answer(interior, routed=True)
+    assert len(capabilities(edge)) == IN_FLIGHT
+    assert list(capabilities(edge)) == [f"a{IN_FLIGHT + number}" for number in range(IN_FLIGHT)]
+
+
+def test_so_many_addresses_of_link_routes_are_remembered(
+    edge: EdgeRouter, interior: Connection, client: Connection
+) -> None:
+    for number in range(MOST_ROUTED + 1):
+        link = edge.ask(client, "in", f"a{number}")
+        edge.answer(interior, routed=True, served=False)
+        edge.detach(client, link)
+    edge.ask(client, "in", f"a{MOST_ROUTED}")
+    edge.ask(client, "in", "a1")
+    assert capabilities(edge) == {}
+    edge.ask(client, "in", "a0")
+    assert capabilities(edge) == {"a0": NO_LINK_ROUTE}
+
+
+def test_a_full_table(interior: Connection, edge: EdgeRouter, client: Connection) -> None:
+    table = edge.core.table
+    full = 0
+    while table.ids_used < table.limit - 1:
+        table.take_id()
+        full += 1
+    assert full
+    edge.ask(client, "in", "a")
+    assert capabilities(edge) == {}
+
+
+def test_the_traffic_moves_to_a_better_interior_router() -> None:
+    edge = EdgeRouter(connector("dear", cost=2), connector("cheap"), uplinks="all")
+    client = edge.client()
+    b = edge.interior("B", "dear", **OURS)
+    edge.agree(b)
+    edge.ask(client, "in", "a")
+    assert edge.proxies(b, "out") == ["a"]
+    a = edge.interior("A", "cheap", **OURS)
+    edge.agree(a)
+    edge.agree(b)
+    assert edge.uplink.connection is a
+    assert edge.proxies(a, "out") == [], "only where the look-up went"
+    edge.ask(client, "in", "c")
+    assert (edge.proxies(a, "out"), edge.proxies(b, "out")) == (["c"], ["a"])
+    edge.answer(b)
+    edge.answer(a)
+    assert edge.proxies(a, "out") == edge.proxies(b, "out") == ["a", "c"]
+    edge.track(a, "M0a", True)
+    assert edge.destinations("M0a") == [a.number]
+
+
+def test_the_interior_router_of_a_look_up_is_lost_after_the_traffic_has_moved() -> None:
+    edge = EdgeRouter(connector("dear", cost=2), connector("cheap"), uplinks="all")
+    client = edge.client()
+    b = edge.interior("B", "dear", **OURS)
+    edge.agree(b)
+    number = edge.ask(client, "in", "a")
+    a = edge.interior("A", "cheap", **OURS)
+    edge.agree(a)
+    edge.agree(b)
+    edge.close(b)
+    edge.detach(client, number)
+    assert "M0a" not in edge.core.table.records
+    assert edge.proxies(a, "out") == []

@@ -1,0 +1,90 @@
+"""What goes to a worker at the end of a wake: orders in parts, and messages of the router itself behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from router.control.messages import MESSAGES_A_PART, Control, Gone, Order
+from supervisor.processes.worker import Stage, Worker
+from supervisor.service import Supervisor
+
+
+class Channels:
+    """Takes so many parts."""
+
+    def __init__(self) -> None:
+        self.room = 100
+        self.parts: list[tuple[list[int], list[bytes]]] = []
+
+    def send(self, identity: bytes, messages: Sequence[Order], octets: Sequence[bytes] = ()) -> bool:
+        if not self.room:
+            return False
+        self.room -= 1
+        self.parts.append(([getattr(message, "conn", 0) for message in messages], list(octets)))
+        return True
+
+
+@pytest.fixture
+def channels() -> Channels:
+    return Channels()
+
+
+@pytest.fixture
+def worker() -> Worker:
+    made = Worker(0, 1)
+    made.stage = Stage.LIVE
+    return made
+
+
+def send(channels: Channels, worker: Worker) -> list[tuple[list[int], list[bytes]]]:
+    supervisor: Any = SimpleNamespace(_channels=channels)
+    Supervisor._send_orders(supervisor, worker)
+    sent, channels.parts = channels.parts, []
+    return sent
+
+
+def fill(worker: Worker, orders: int, own: int) -> None:
+    worker.outbox += [Gone(number) for number in range(orders)]
+    worker.sends.extend((Control(1000 + number), b"%d" % number) for number in range(own))
+
+
+def test_nothing(channels: Channels, worker: Worker) -> None:
+    assert send(channels, worker) == []
+
+
+def test_one_part_has_both(channels: Channels, worker: Worker) -> None:
+    fill(worker, 2, 2)
+    assert send(channels, worker) == [([0, 1, 1000, 1001], [b"0", b"1"])]
+    assert (worker.outbox, list(worker.sends)) == ([], [])
+
+
+@pytest.mark.parametrize("orders", [0, 1, MESSAGES_A_PART - 1, MESSAGES_A_PART, 2 * MESSAGES_A_PART + 1])
+def test_parts_are_bounded(channels: Channels, worker: Worker, orders: int) -> None:
+    fill(worker, orders, MESSAGES_A_PART + 2)
+    parts = send(channels, worker)
+    assert all(len(messages) == MESSAGES_A_PART for messages, _ in parts[:-1])
+    everything = [number for messages, _ in parts for number in messages]
+    assert everything == [*range(orders), *range(1000, 1000 + MESSAGES_A_PART + 2)]
+    for messages, octets in parts:
+        assert octets == [b"%d" % (number - 1000) for number in messages if number >= 1000]
+
+
+def test_a_worker_that_is_not_connected_gets_them_later(channels: Channels, worker: Worker) -> None:
+    fill(worker, MESSAGES_A_PART + 1, 1)
+    channels.room = 1
+    assert send(channels, worker) == [(list(range(MESSAGES_A_PART)), [])]
+    assert (len(worker.outbox), len(worker.sends)) == (1, 1)
+    channels.room = 1
+    assert send(channels, worker) == [([MESSAGES_A_PART, 1000], [b"0"])]
+    assert (worker.outbox, list(worker.sends)) == ([], [])
+
+
+def test_a_worker_that_starts_gets_orders_alone(channels: Channels, worker: Worker) -> None:
+    worker.stage = Stage.STARTING
+    fill(worker, 1, 1)
+    assert send(channels, worker) == [([0], [])]
+    assert len(worker.sends) == 1
