@@ -192,6 +192,7 @@ class Clients(MessagingHandler):
         self.stopping = False  # senders begin nothing new
         self._leaving = False
         self._done = threading.Event()
+        self._turn = threading.Lock()  # whether all is done is not found out while `go_on` says that it is not wanted
         self._thread = threading.Thread(target=lambda: Container(self).run(), daemon=True)
 
     def __enter__(self) -> Clients:
@@ -213,8 +214,9 @@ class Clients(MessagingHandler):
         now = time.monotonic()
         for end in (*self.receivers, *self.senders):
             end.tick(event.container, now)
-        if self.stopping and not self.missing() and all(sender.idle for sender in self.senders):
-            self._done.set()
+        with self._turn:
+            if self.stopping and not self.missing() and all(sender.idle for sender in self.senders):
+                self._done.set()
         if self._leaving:
             event.container.stop()
         else:
@@ -231,8 +233,9 @@ class Clients(MessagingHandler):
 
     def go_on(self) -> None:
         """Send again, after `finish`."""
-        self._done.clear()
-        self.stopping = False
+        with self._turn:
+            self._done.clear()
+            self.stopping = False
 
     @property
     def accepted(self) -> int:
