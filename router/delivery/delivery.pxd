@@ -141,8 +141,7 @@ cdef struct Pools:
     uint32_t seen              # of ins_kept and outs_kept together, for pools_grew
 
 cdef enum:
-    # Structs of each kind that a pool keeps: as many as wait for their outcome on some busy links. For each the heap
-    # would take longer than all else that is done for a settlement.
+    # Structs of each kind that a pool keeps: as many as wait for their outcome on some busy links.
     POOL_KEEP = 131072
     POOL_GROWTH = 4096         # so many more than a moment before: much memory was used
     POOL_DROPS = 8192          # structs of each kind that one call of pools_drop frees, at most: a fraction of a ms
