@@ -61,15 +61,16 @@ def decode_orders(data: bytes) -> list[Order]:
 def join_octets(messages: Sequence[M], octets: Sequence[bytes]) -> list[tuple[M, bytes | None]]:
     """The messages of a part with the octets that came behind it: those of the first one that has any come first.
 
-    None: a message has none, or they are missing. Raises ControlError when octets belong to no message.
+    None: a message has none, or none came at all. Raises ControlError when others came than the messages have: octets
+    of one message must not be taken for those of another.
     """
     if not octets:
         return [(message, None) for message in messages]
+    takers = sum(isinstance(message, _WITH_OCTETS) for message in messages)
+    if takers != len(octets):
+        raise ControlError(f"octets of {len(octets)} messages came with {takers} that have any")
     left = iter(octets)
-    joined = [(message, next(left, None) if isinstance(message, _WITH_OCTETS) else None) for message in messages]
-    if next(left, None) is not None:
-        raise ControlError(f"{len(octets)} parts of octets, more than messages that they could belong to")
-    return joined
+    return [(message, next(left) if isinstance(message, _WITH_OCTETS) else None) for message in messages]
 
 
 def encode_delta(epoch: int, ops: list[Op]) -> bytes:

@@ -132,9 +132,7 @@ class EdgeRouter:
     def agree(self, connection: Connection) -> None:
         """An interior router does as it has been told last."""
         octets = taken(self.told[connection.number][-1].number, True)
-        self.core.uplink._tracking(  # type: ignore[union-attr]
-            LocalMessage(0, connection.number, octets)
-        )
+        self.uplink._tracking(LocalMessage(0, connection.number, octets))
         self.settle()
 
     def _attach(self, order: messages.Link) -> None:
@@ -178,9 +176,7 @@ class EdgeRouter:
 
     def track(self, connection: Connection, key: str, reachable: bool) -> None:
         """An interior router says whether there are destinations."""
-        self.core.uplink._tracking(  # type: ignore[union-attr]
-            LocalMessage(0, connection.number, tracking(key, reachable))
-        )
+        self.uplink._tracking(LocalMessage(0, connection.number, tracking(key, reachable)))
         self.settle()
 
     def proxies(self, connection: Connection, direction: str) -> list[str]:
@@ -199,7 +195,7 @@ class EdgeRouter:
     def attach(self, client: Connection, direction: str, address: str) -> int:
         """A client attaches a link, without waiting for look-ups; gives its number."""
         number = self.ask(client, direction, address)
-        self.core.uplink.lookups.give_up()  # type: ignore[union-attr]
+        self.uplink.lookups.give_up()
         self.asked.clear()
         self.settle()
         return number
@@ -215,9 +211,7 @@ class EdgeRouter:
         """An interior router answers its first look-up. routed: the address is of a link route."""
         question = self.asked[connection.number].pop(0)
         octets = lookup_answer("", question.correlation_id, FOUND if routed else NOT_FOUND, routed, routed and served)
-        self.core.uplink._answer(  # type: ignore[union-attr]
-            LocalMessage(0, connection.number, octets)
-        )
+        self.uplink._answer(LocalMessage(0, connection.number, octets))
         self.settle()
 
     def detach(self, client: Connection, number: int) -> None:
