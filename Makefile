@@ -183,7 +183,7 @@ test-pipeline: build wire-tools .venv/test-dependencies
 
 # Fuzzing computes, the others mostly wait. Brokers that cannot be had here are left out (status 2).
 test-long: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
-	@status=0; export SLUICE_SOAK_SECONDS=$(LONG_SECONDS); \
+	@status=0; export SLUICE_SOAK_SECONDS=$(LONG_SECONDS) SLUICE_TEST_EXEC=1; \
 	    $(call pytest,,tests/pipeline,$(ALONE) --long -o faulthandler_timeout=0) || status=1; \
 	    ($(call fuzz-targets,$$(($(LONG_SECONDS) / 6)),tests/fuzz)) >build/test-fuzz.log 2>&1 & fuzzing=$$!; \
 	    $(call pytest,,$(filter-out tests/pipeline,$(SYSTEM_TESTS)) tests/interop,$(BESIDE_EACH_OTHER) --long -o faulthandler_timeout=0) || status=1; \

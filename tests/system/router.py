@@ -14,12 +14,13 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
+
+from tests.system import fork_server
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Seconds for a router to start (Python start-up of several processes on a busy machine) and to stop.
@@ -29,8 +30,6 @@ STOP_TIMEOUT = 15.0
 POLL = 0.02
 #: Below are those of well-known services.
 LOWEST_PORT = 11000
-#: Environment variable that marks every process of one router.
-MARK = "SLUICE_TEST_MARK"
 
 #: One section of the configuration: its name and attributes.
 Section = tuple[str, dict[str, Any]]
@@ -115,10 +114,10 @@ class Router:
             self.config.write_text(text)
         self.lines: list[str] = []
         self.ports: dict[str, int] = {}
-        self._mark = uuid.uuid4().hex
         self._news = threading.Condition()
         self._ended = False
-        self._process: subprocess.Popen[str] | None = None
+        self._process: fork_server.Process | subprocess.Popen[bytes] | None = None
+        self._session = 0
         self._reader: threading.Thread | None = None
         self._sockets: dict[str, str] = {}
 
@@ -136,28 +135,23 @@ class Router:
     def spawn(self) -> None:
         """Start the process without waiting for it to listen."""
         self._ended = False
-        self._process = subprocess.Popen(
-            [*command(), "run", "-c", str(self.config), *self.options],
-            cwd=self.directory,
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        words = [*command(), "run", "-c", str(self.config), *self.options]
+        reading, writing = os.pipe()
+        with open(os.devnull, "r+b") as null, open(writing, "wb") as stderr:
+            streams = null.fileno(), null.fileno(), stderr.fileno()
+            self._process = fork_server.start(words, self.environment(), self.directory, *streams)
+        self._session = self._process.pid
+        log = open(reading, errors="replace")  # noqa: SIM115 - its reader closes it
+        self._reader = threading.Thread(target=self._read, args=(log,), daemon=True)
         self._reader.start()
 
     def environment(self) -> dict[str, str]:
-        """The environment of the process, with the mark that its whole family inherits."""
+        """The environment of the process."""
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
             "PYTHONUNBUFFERED": "1",
             "TMPDIR": str(self.directory),
-            MARK: self._mark,
         }
 
     def start(self) -> None:
@@ -178,12 +172,12 @@ class Router:
             self.kill()
             raise
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
-            with self._news:
-                self.lines.append(line.rstrip("\n"))
-                self._news.notify_all()
+    def _read(self, log: IO[str]) -> None:
+        with log:
+            for line in log:
+                with self._news:
+                    self.lines.append(line.rstrip("\n"))
+                    self._news.notify_all()
         with self._news:
             self._ended = True
             self._news.notify_all()
@@ -289,30 +283,21 @@ class Router:
     # --- the family -----------------------------------------------------------------------------------------------
 
     def family(self) -> list[psutil.Process]:
-        """All living processes of this router, the supervisor included, by the mark in their environment."""
+        """All living processes of this router, the supervisor included: those of its session, which the start began."""
         found = []
-        mark = f"{MARK}={self._mark}".encode()
         for name in os.listdir("/proc"):
             if not name.isdigit():
                 continue
             try:
                 # Tests look often, and a machine has many processes: psutil is asked about the router's own only.
-                if not self._is_own(int(name), mark):
+                if not self._session or os.getsid(int(name)) != self._session:
                     continue
                 process = psutil.Process(int(name))
                 if process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
-            except (psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError, PermissionError):
+            except (psutil.NoSuchProcess, ProcessLookupError):
                 continue
         return found
-
-    def _is_own(self, pid: int, mark: bytes) -> bool:
-        """Whether a process has the mark. Only root sees the environment of those that hold keys: they are known by
-        their session, which the router began."""
-        try:
-            return mark in Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
-        except PermissionError:
-            return self._process is not None and os.getsid(pid) == self._process.pid
 
     def worker_pids(self) -> list[int]:
         """Processes that hold TCP connections or could: the leaves of the family tree."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
+from tests.system import fork_server
 from tests.system.router import ROOT
 
 #: Seconds for one run of a tool on a busy machine.
@@ -46,16 +50,23 @@ def command(tool: str) -> list[str]:
 
 def run(tool: str, port: int, *words: str, stdin: str | None = None) -> Done:
     """Run a tool against the listener on `port` until it ends."""
-    done = subprocess.run(
-        [*command(tool), "-b", f"127.0.0.1:{port}", "-t", "30", *words],
-        env=environment(),
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
+    line = [*command(tool), "-b", f"127.0.0.1:{port}", "-t", "30", *words]
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write((stdin or "").encode())
+        given.seek(0)
+        process = fork_server.start(line, environment(), Path.cwd(), given.fileno(), out.fileno(), err.fileno())
+        try:
+            code = process.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        return Done(code, _content(out), _content(err))
+
+
+def _content(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
 
 
 def environment() -> dict[str, str]:

@@ -1,0 +1,204 @@
+"""Starts the installed commands without loading their modules each time: a process that has them forks.
+
+Most of the processor time of a router's start is Python and its imports, and the system tests start some 800 routers
+(docs/decisions/0044-fork-server.md). What runs is the command's own entry point, in a process, a session and an
+environment of its own. With SLUICE_TEST_EXEC in the environment tests run the installed commands instead.
+
+One request for each process, one answer (its pid), over a SOCK_SEQPACKET pair. Standard input, output and error of the
+new process come with the request, and the writing end of a pipe that gets the exit status.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+#: Octets of a request: words and environment of a command.
+MAX_REQUEST: Final = 1 << 18
+#: Exit status on the pipe, as subprocess has it: minus the signal that ended the process.
+STATUS: Final = struct.Struct("=i")
+PR_SET_NAME: Final = 15
+#: Room for titles of processes, which are written over the arguments.
+ROOM: Final = "." * 200
+
+#: Entry points of the commands: module, and modules that processes of it load later.
+ENTRIES: Final = {
+    "sluice": ("router.cli.main", ("supervisor.main", "workers.main", "supervisor.web.server")),
+    "qdstat": ("router.cli.stat.main", ()),
+    "qdmanage": ("router.cli.manage", ()),
+}
+
+
+class Request(msgspec.Struct):
+    """One process to fork. words: of its command line, the program first."""
+
+    words: list[str]
+    environment: dict[str, str]
+    directory: str
+
+
+class Process:
+    """A forked command, with the part of subprocess.Popen's interface that tests use."""
+
+    def __init__(self, pid: int, status: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._status = status
+
+    def poll(self) -> int | None:
+        """The exit status; None while the process runs."""
+        return self._look(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; raises subprocess.TimeoutExpired."""
+        code = self._look(None if timeout is None else timeout * 1000)
+        if code is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+        return code
+
+    def _look(self, milliseconds: float | None) -> int | None:
+        if self.returncode is None:
+            poller = select.poll()
+            poller.register(self._status, select.POLLIN)
+            if poller.poll(milliseconds):
+                self.returncode = STATUS.unpack(os.read(self._status, STATUS.size))[0]
+                os.close(self._status)
+        return self.returncode
+
+
+class ForkServer:
+    """The tests' end: starts the server at the first request. Owner: one process of the tests."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        self._channel: socket.socket | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def start(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        directory: Path,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+    ) -> Process:
+        """Fork a process that runs the command with these words (the program first). The descriptors stay open here."""
+        channel = self._channel or self._begin(environment)
+        reading, writing = os.pipe()
+        try:
+            request = msgspec.json.encode(Request(list(words), dict(environment), str(directory)))
+            socket.send_fds(channel, [request], [stdin, stdout, stderr, writing])
+        finally:
+            os.close(writing)
+        answer = channel.recv(64)
+        if not answer:
+            raise RuntimeError(f"the fork server of {self.command} has ended")
+        return Process(int(answer), reading)
+
+    def _begin(self, environment: Mapping[str, str]) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_REQUEST)
+        with theirs:
+            words = [sys.executable, "-m", "tests.system.fork_server", self.command, str(theirs.fileno()), ROOM]
+            self._server = subprocess.Popen(
+                words, cwd=ROOT, env=dict(environment), pass_fds=[theirs.fileno()], start_new_session=True
+            )
+        self._channel = ours
+        return ours
+
+
+_servers: dict[str, ForkServer] = {}
+
+
+def start(
+    words: Sequence[str], environment: Mapping[str, str], directory: Path, stdin: int, stdout: int, stderr: int
+) -> Process | subprocess.Popen[bytes]:
+    """Start an installed command (the first of the words is its path) in a session of its own."""
+    name = os.path.basename(words[0])
+    if name not in ENTRIES or "SLUICE_TEST_EXEC" in os.environ:
+        return subprocess.Popen(
+            words, env=environment, cwd=directory, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
+        )
+    server = _servers.setdefault(name, ForkServer(name))
+    return server.start(words, environment, directory, stdin, stdout, stderr)
+
+
+def serve(command: str, channel: socket.socket) -> int:
+    """Fork on request until the tests are gone; report how each process ended.
+
+    Returns in forked processes, too, with the exit status: the interpreter ends them as it ends any program.
+    """
+    module, later = ENTRIES[command]
+    entry: Callable[[], int] = importlib.import_module(module).main
+    for name in later:
+        importlib.import_module(name)
+    poller = select.poll()
+    poller.register(channel, select.POLLIN)
+    running: dict[int, tuple[int, int]] = {}  # by the descriptor of the process: its pid, the pipe for its status
+    while True:
+        for descriptor, _ in poller.poll():
+            if descriptor != channel.fileno():
+                poller.unregister(descriptor)
+                _report(descriptor, *running.pop(descriptor))
+                continue
+            data, given, _, _ = socket.recv_fds(channel, MAX_REQUEST, 4)
+            if not data:
+                return 0
+            *standard, status = given
+            pid = os.fork()
+            if pid == 0:
+                channel.close()
+                for other, (_, pipe) in running.items():
+                    os.close(other)
+                    os.close(pipe)
+                os.close(status)
+                _become(msgspec.json.decode(data, type=Request), standard)
+                return entry()
+            for one in standard:
+                os.close(one)
+            watched = os.pidfd_open(pid)
+            running[watched] = pid, status
+            poller.register(watched, select.POLLIN)
+            channel.send(str(pid).encode())
+
+
+def _report(descriptor: int, pid: int, status: int) -> None:
+    os.close(descriptor)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    try:
+        os.write(status, STATUS.pack(code))
+    except BrokenPipeError:
+        pass  # nobody asks any more
+    os.close(status)
+
+
+def _become(request: Request, standard: list[int]) -> None:
+    """In the forked process: what a command finds at its start."""
+    os.setsid()
+    for place, descriptor in enumerate(standard):
+        os.dup2(descriptor, place)
+        os.close(descriptor)
+    os.chdir(request.directory)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    program = os.path.basename(request.words[0])
+    ctypes.CDLL(None).prctl(PR_SET_NAME, ctypes.c_char_p(program.encode()))
+    sys.argv = request.words
+
+
+if __name__ == "__main__":
+    sys.exit(serve(sys.argv[1], socket.socket(fileno=int(sys.argv[2]))))
