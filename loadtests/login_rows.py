@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
+
+from loadtests.haproxy import Certificate
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
 from loadtests.processes import LINK_CAPACITY, Relay, Router, finish_load, start_load
 from loadtests.report import Figure, ratio_at_most
@@ -18,10 +25,50 @@ from router.sasl.verifiers import make
 CROWD = 2_000  # logins at once
 WORKERS = 2
 PACED_RATE = 5_000  # messages/s of the others
+ISSUER = "https://id.example"
 ITERATIONS = 4096  # of the password's key, which only clients compute
 
 
-def configuration(users: Path) -> str:
+class Crowd(NamedTuple):
+    """Clients that log in: the kind of storm, the file it needs, the mechanism, and how the router knows them."""
+
+    kind: str
+    mechanism: str
+    sections: str
+    attributes: str
+    file: Path | None = None
+    owner: Certificate | None = None  # of the files
+
+
+def passwords(folder: Path) -> Crowd:
+    """By SCRAM: the router computes a proof, and looks the user up."""
+    users = folder / "users"
+    users.write_text(Users({}).with_user(USER, [make(MECHANISM, PASSWORD, ITERATIONS)]).text())
+    return Crowd("logins", MECHANISM, f"saslUsers {{\n    name: people\n    file: {users}\n}}\n", "saslUsers: people")
+
+
+def tokens(folder: Path) -> Crowd:
+    """By a token: the router checks its signature, ECDSA over prime256v1."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    keys, token = folder / "keys.json", folder / "token"
+    keys.write_text(json.dumps({"keys": [{**json.loads(ECAlgorithm.to_jwk(key.public_key())), "kid": "k"}]}))
+    claims = {"iss": ISSUER, "aud": "bench", "sub": USER, "exp": int(time.time()) + 3600}
+    token.write_text(jwt.encode(claims, key, "ES256", headers={"kid": "k"}))
+    issuer = f"name: id\n    issuer: {ISSUER}\n    audience: bench\n    jwksFile: {keys}"
+    return Crowd("token-logins", "OAUTHBEARER", f"tokenIssuer {{\n    {issuer}\n}}\n", "tokenIssuers: id", token)
+
+
+def certificates(_: Path) -> Crowd:
+    """By EXTERNAL: a full handshake of TLS, and the check of the client's certificate."""
+    made = Certificate()
+    files = f"certFile: {made.certificate}\n    privateKeyFile: {made.key}\n    caCertFile: {made.certificate}"
+    return Crowd(
+        "certificate-logins", "EXTERNAL", f"sslProfile {{\n    name: bench\n    {files}\n}}\n",
+        "sslProfile: bench\n    requireSsl: yes\n    saslMechanisms: EXTERNAL", made.both, made,
+    )  # fmt: skip
+
+
+def configuration(crowd: Crowd) -> str:
     """A listener where clients have to log in, and one where nobody does."""
     return f"""\
 router {{
@@ -29,15 +76,11 @@ router {{
     id: bench
     workerThreads: {WORKERS}
 }}
-saslUsers {{
-    name: people
-    file: {users}
-}}
-listener {{
+{crowd.sections}listener {{
     name: strict
     host: 127.0.0.1
     port: 0
-    saslUsers: people
+    {crowd.attributes}
     authenticatePeer: yes
 }}
 listener {{
@@ -55,31 +98,44 @@ log {{
 
 
 def logins(bench: Bench) -> list[Figure]:
+    """2,000 clients at once by a password."""
+    return beside_crowds(bench, passwords)
+
+
+def token_logins(bench: Bench) -> list[Figure]:
+    """2,000 clients at once by a token."""
+    return beside_crowds(bench, tokens)
+
+
+def certificate_logins(bench: Bench) -> list[Figure]:
+    """2,000 clients at once by a certificate."""
+    return beside_crowds(bench, certificates)
+
+
+def beside_crowds(bench: Bench, make_crowd: Callable[[Path], Crowd]) -> list[Figure]:
     """The median latency of clients while others log in at once; and the byte relay's beside the same.
 
-    It is the router's effect that counts: the crowd, which computes in Python, has the lowest priority, and its user's
-    key is computed once.
+    It is the router's effect that counts: the crowd, which computes in Python, has the lowest priority, and what is the
+    same for all of it is computed once.
     """
     alone, beside, relay_alone, relay_beside = Readings(), Readings(), Readings(), Readings()
     seconds = bench.effort.beside_seconds / bench.effort.rounds
     with TemporaryDirectory(prefix="bench-") as folder:
-        users = Path(folder, "users")
-        users.write_text(Users({}).with_user(USER, [make(MECHANISM, PASSWORD, ITERATIONS)]).text())
-        with Relay() as relay, bench.router(WORKERS, configuration(users)) as router:
+        crowd = make_crowd(Path(folder))
+        with Relay() as relay, bench.router(WORKERS, configuration(crowd)) as router:
             paced = {"rate": PACED_RATE, "size": BODY, "seconds": seconds}
             through = {"port": router.ports[1], **paced}
             straight = {"port": relay.sender_port, "receiver_port": relay.receiver_port, "direct": True, **paced}
             finish_load(start_load({**through, "seconds": WARM_SECONDS}))
             for _ in range(bench.effort.rounds):
-                for readings, others, options in (
-                    (alone, 0, through), (beside, CROWD, through), (relay_alone, 0, straight),
-                    (relay_beside, CROWD, straight),
-                ):  # fmt: skip
-                    readings.append(beside_logins(router, others, options))
+                alone.append(finish_load(start_load(through)))
+                beside.append(beside_logins(router, crowd, through))
+                relay_alone.append(finish_load(start_load(straight)))
+                relay_beside.append(beside_logins(router, crowd, straight))
     median = ("latency_us", "p50")
     return [
         Figure(
-            f"median latency beside crowds of {CROWD:,} logins by {MECHANISM}",
+            f"median latency beside crowds of {CROWD:,} logins by {crowd.mechanism}",
             beside.median(*median), "µs", ratio_at_most(1.2), alone.median(*median), "alone",
         ),
         Figure(
@@ -93,12 +149,12 @@ def logins(bench: Bench) -> list[Figure]:
     ]  # fmt: skip
 
 
-def beside_logins(router: Router, crowd: int, options: Mapping[str, object]) -> dict[str, Any]:
-    """A load beside so many logins at once, again and again; its report."""
+def beside_logins(router: Router, crowd: Crowd, options: Mapping[str, object]) -> dict[str, Any]:
+    """A load beside logins at once, again and again; its report."""
     process = start_load(options)
     try:
-        while crowd and process.poll() is None:
-            with storm(router, "logins", crowd, last=True):
+        while process.poll() is None:
+            with storm(router, crowd.kind, CROWD, crowd.file, last=True):
                 pass
     except BaseException:
         process.kill()

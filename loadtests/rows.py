@@ -13,7 +13,7 @@ from loadtests.console_rows import console
 from loadtests.consoles_rows import consoles, first_paint
 from loadtests.edge_rows import edge_storm, first_messages, idle_edges, one_uplink, uplink_lost
 from loadtests.gateway_rows import broker_lost, client_connections, link_route
-from loadtests.login_rows import logins
+from loadtests.login_rows import certificate_logins, logins, token_logins
 from loadtests.measuring import BODY, MB, MIB, Bench
 from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
 from loadtests.policy_rows import policy
@@ -193,6 +193,8 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "storms": storms,
     "policy": policy,
     "logins": logins,
+    "logins-token": token_logins,
+    "logins-certificate": certificate_logins,
     "tls": tls_unsettled,
     "tls-large": tls_large,
     "tls-handshakes": tls_handshakes,

@@ -1,21 +1,24 @@
-"""Clients that cost a router more than they use: `python -m loadtests.storm KIND PORT COUNT`.
+"""Clients that cost a router more than they use: `python -m loadtests.storm KIND PORT COUNT [FILE]`.
 
 KIND: `connects` (five ways to leave, in turn), `half-open` (they stay until standard input ends), `receivers` (dynamic
 ones, all there at once), `bursts` (the same, but each connection attaches all of its own at once, and all connections
 leave at once: first by a close, then without a word), `attaches` (attach and detach of a sender each), `logins` (by
-SCRAM, all at once, as USER with PASSWORD of this module). Ends with a line of JSON: what was done, and the seconds that
-it took.
+SCRAM, all at once, as USER with PASSWORD of this module), `token-logins` (by OAUTHBEARER with the token in FILE),
+`certificate-logins` (by EXTERNAL over TLS 1.3, with the certificate and key in FILE). Ends with a line of JSON: what
+was done, and the seconds that it took.
 """
 
 from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -30,6 +33,7 @@ from router.amqp.codec import (
 )
 
 from router.sasl import scram
+from router.sasl.bearer import OAuthBearerClient
 from router.sasl.verifiers import salted_password
 
 HOST = "127.0.0.1"
@@ -81,6 +85,10 @@ class Client:
     def send(self, octets: bytes) -> None:
         self.socket.sendall(octets)
 
+    def receive(self) -> bytes:
+        """The next octets; none at the end."""
+        return self.socket.recv(65536)
+
     def wait(self, code: int, count: int = 1) -> None:
         """Read until so many frames of a kind have come. Raises EOFError."""
         for _ in range(count):
@@ -90,7 +98,7 @@ class Client:
         """The body of the next frame of a kind. Raises EOFError."""
         while True:
             while len(self._rest) < HEADER or len(self._rest) < self._length():
-                octets = self.socket.recv(65536)
+                octets = self.receive()
                 if not octets:
                     raise EOFError(f"the router has closed a connection that waited for 0x{code:x}")
                 self._rest += octets
@@ -233,13 +241,94 @@ def log_in(port: int, count: int) -> None:
         response = exchange.step(field(client.read(CHALLENGE), 0))
         client.send(frame(RESPONSE, encode_binary(response), sasl=True))
     for client, exchange in crowd:
-        outcome = client.read(OUTCOME)
-        if field(outcome, 0) != 0:
-            raise ValueError("a client could not log in")
-        exchange.finish(field(outcome, 1))
+        exchange.finish(field(accepted(client), 1))
+    enter_and_leave([client for client, _ in crowd])
+
+
+def accepted(client: Client) -> bytes:
+    """The outcome of a login."""
+    outcome = client.read(OUTCOME)
+    if field(outcome, 0) != 0:
+        raise ValueError("a client could not log in")
+    return outcome
+
+
+def enter_and_leave(crowd: Sequence[Client]) -> None:
+    for client in crowd:
         client.send(OPENED)
-    for client, _ in crowd:
+    for client in crowd:
         leave_in_order(client)
+
+
+def token_logins(port: int, count: int, file: Path) -> None:
+    """All at once: the token is in the first frame."""
+    response = encode_binary(OAuthBearerClient(file.read_text()).response)
+    init = SASL + frame(INIT, encode_symbol("OAUTHBEARER"), response, sasl=True)
+    crowd = [Client(port) for _ in range(count)]
+    for client in crowd:
+        client.send(init)
+    for client in crowd:
+        accepted(client)
+    enter_and_leave(crowd)
+
+
+class EncryptedClient(Client):
+    """A connection over TLS, whose handshake `begin` and `finish` do, so that many can be under way together."""
+
+    def __init__(self, port: int, context: ssl.SSLContext) -> None:
+        super().__init__(port)
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_hostname=HOST)
+
+    def begin(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self.socket.sendall(self._out.read())
+
+    def finish(self) -> None:
+        while True:
+            self._read()
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            self.socket.sendall(self._out.read())
+            return
+
+    def send(self, octets: bytes) -> None:
+        self._tls.write(octets)
+        self.socket.sendall(self._out.read())
+
+    def receive(self) -> bytes:
+        while True:
+            try:
+                return self._tls.read(65536)
+            except ssl.SSLWantReadError:
+                if not self._read():
+                    return b""
+
+    def _read(self) -> bytes:
+        octets = self.socket.recv(65536)
+        self._in.write(octets)
+        return octets
+
+
+def certificate_logins(port: int, count: int, file: Path) -> None:
+    """Each step by all of them, then the next one."""
+    context = ssl.create_default_context(cafile=str(file))
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(file)
+    init = SASL + frame(INIT, encode_symbol("EXTERNAL"), encode_binary(b""), sasl=True)
+    crowd = [EncryptedClient(port, context) for _ in range(count)]
+    for client in crowd:
+        client.begin()
+    for client in crowd:
+        client.finish()
+        client.send(init)
+    for client in crowd:
+        accepted(client)
+    enter_and_leave(crowd)
 
 
 KINDS: dict[str, Callable[[int, int], None]] = {
@@ -250,12 +339,20 @@ KINDS: dict[str, Callable[[int, int], None]] = {
     "attaches": attaches,
     "logins": logins,
 }
+#: Those that need what is in a file.
+KINDS_WITH_FILE: dict[str, Callable[[int, int, Path], None]] = {
+    "token-logins": token_logins,
+    "certificate-logins": certificate_logins,
+}
 
 
 def main() -> int:
     kind, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     begun = time.monotonic()
-    KINDS[kind](port, count)
+    if kind in KINDS_WITH_FILE:
+        KINDS_WITH_FILE[kind](port, count, Path(sys.argv[4]))
+    else:
+        KINDS[kind](port, count)
     print(json.dumps({"kind": kind, "count": count, "seconds": time.monotonic() - begun}))
     return 0
 

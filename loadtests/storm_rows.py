@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
 from loadtests.processes import ROOT, MeasureError, Relay, Router
@@ -28,12 +29,16 @@ STORMS: dict[str, tuple[int, str]] = {
 
 
 @contextmanager
-def storm(router: Router, kind: str, count: int, *, last: bool = False) -> Iterator[subprocess.Popen[str]]:
+def storm(
+    router: Router, kind: str, count: int, file: Path | None = None, *, last: bool = False
+) -> Iterator[subprocess.Popen[str]]:
     """A storm that has begun. Raises MeasureError at the end when it failed, or takes too long.
 
-    last: its own computing waits for all others that want a core, and is not measured with them.
+    file: what the kind needs. last: its own computing waits for all others that want a core, and is not measured with
+    them.
     """
     words = [*(LAST if last else []), sys.executable, "-m", "loadtests.storm", kind, str(router.port), str(count)]
+    words += [str(file)] if file is not None else []
     process = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT
     )

@@ -30,7 +30,8 @@ ELSEWHERE = {"console"}  # tests/console/test_large.py
 NEEDS_ROUTER = {
     "link-route", "clients", "broker-lost", "hop", "hop-latency", "path-lost", "network", "storms",
     "edge", "edge-switch", "edge-first", "edge-idle", "edge-storm",
-    "policy", "logins", "tls", "tls-large", "tls-handshakes", "tls-crowd", "tls-idle", "websocket",
+    "policy", "logins", "logins-token", "logins-certificate",
+    "tls", "tls-large", "tls-handshakes", "tls-crowd", "tls-idle", "websocket",
     "first-paint", "consoles",
 }  # fmt: skip
 
