@@ -21,7 +21,7 @@ from router.stats.sums import AddressCounters
 from router.version import VERSION
 from supervisor.composition import RouterCore
 from supervisor.processes import zygote
-from supervisor.processes.channels import Endpoints, Keys, make_endpoints, make_keys
+from supervisor.processes.channels import Keys, make_endpoint, make_keys
 from supervisor.processes.privileges import PrivilegeError, find_identity
 from supervisor.service import EXIT_FAILED, Supervisor, log_identity
 
@@ -72,13 +72,13 @@ def run(
     addresses = ADDRESSES_OF_A_NETWORK if configuration.router.mode == INTERIOR_MODE else ADDRESSES
     try:
         identity = find_identity(*become)
-        keys, endpoints = make_keys(), make_endpoints()
+        keys, endpoint = make_keys(), make_endpoint()
         region = Region.create(workers, LINKS_PER_WORKER, addresses, RING_OCTETS)
         eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
         counters = AddressCounters(region)
         name = os.path.basename(program)
         core = RouterCore(configuration, log, addresses, counters.reset, test_hooks=test_hooks, program=name)
-        setup = _setup(configuration, log, region.fd, eventfds, endpoints, keys, test_hooks)
+        setup = _setup(configuration, log, region.fd, eventfds, endpoint, keys, test_hooks)
         parent = zygote.start(setup, _cores(workers), worker_module, name, identity)
     except (OSError, RuntimeError, PrivilegeError) as error:
         log.critical("SERVER", f"The router cannot start: {error}")
@@ -86,7 +86,7 @@ def run(
     loop = asyncio.new_event_loop()
     try:
         supervisor = Supervisor(
-            loop, configuration, log, core, parent, region, endpoints, keys, VERSION, counters, eventfds, identity
+            loop, configuration, log, core, parent, region, endpoint, keys, VERSION, counters, eventfds, identity
         )
         result = loop.run_until_complete(supervisor.run())
     finally:
@@ -106,11 +106,11 @@ def _setup(
     log: Log,
     region_fd: int,
     eventfds: list[int],
-    endpoints: Endpoints,
+    endpoint: str,
     keys: Keys,
     test_hooks: bool,
 ) -> WorkerSetup:
-    """The setup of all workers; the zygote fills in number, generation, hand-over socket and core."""
+    """The setup of all workers; the zygote fills in number, generation, sockets and core."""
     router = configuration.router
     interval, age = STUCK_SECONDS_TEST if test_hooks else STUCK_SECONDS
     pause, kept = SCRUB_TEST if test_hooks else SCRUB
@@ -134,8 +134,8 @@ def _setup(
         region_fd=region_fd,
         eventfds=eventfds,
         handover_fd=-1,
-        pub_endpoint=endpoints.pub,
-        ctl_endpoint=endpoints.ctl,
+        control_fd=-1,
+        pub_endpoint=endpoint,
         server_public=keys.server_public,
         client_public=keys.client_public,
         client_secret=keys.client_secret,

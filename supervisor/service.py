@@ -28,7 +28,7 @@ from supervisor.listeners.acceptor import Listener, ListenError
 from supervisor.listeners.listening import describe_configured
 from supervisor.listeners.pace import HEARD
 from supervisor.management.agent import Agent
-from supervisor.processes.channels import Channels, Endpoints, Keys
+from supervisor.processes.channels import Channels, Keys
 from supervisor.processes.pool import Pool
 from supervisor.processes.privileges import Identity, forbid_core_dumps
 from supervisor.processes.worker import Stage, Worker, WorkerFaultError
@@ -65,7 +65,7 @@ class Supervisor:
         core: RouterCore,
         zygote: Zygote,
         region: Region,
-        endpoints: Endpoints,
+        endpoint: str,
         keys: Keys,
         version: str,
         counters: AddressCounters,
@@ -85,7 +85,7 @@ class Supervisor:
         self._ended: asyncio.Future[int] = loop.create_future()  # the signal, or 0 - exit status of a failure
         self._channels = Channels(
             loop,
-            endpoints,
+            endpoint,
             keys,
             receive=self._receive,
             subscribed=self._subscribed,
@@ -117,6 +117,8 @@ class Supervisor:
             log,
             eventfds,
             changed=self._channels.wake,
+            connect=self._channels.connect,
+            disconnect=self._channels.disconnect,
             fatal=self._fatal,
             withdraw=acceptor.withdraw,
             recovered=lambda worker: acceptor.resume(),
@@ -125,6 +127,7 @@ class Supervisor:
         core.tls.when_held(self._protect_keys)
         self._serving = False  # listening
         self._wake: asyncio.Handle | None = None
+        self._hearing = False  # in a wake, before the subsystems do what is due
         self._timer: asyncio.TimerHandle | None = None  # of what is due though nothing happens
         core.waker.connect(loop, self._wake_soon)
         self._live = LiveConfiguration(loop, configuration, core.settings.current, core.events, core.waker, log)
@@ -195,6 +198,8 @@ class Supervisor:
         worker = self._pool.find(identity)
         if worker is None:
             return
+        self._hearing = True
+        self._log.hold()
         for message, octets in messages:
             before = worker.stage
             try:
@@ -227,44 +232,48 @@ class Supervisor:
         try:
             self._work()
         finally:  # an error must not stop the clock of the network
+            self._log.release()
             due = self._core.deadline
             if due < NEVER:
                 self._wake_at(max(due, self._loop.time() + _LEAST_WAIT))
 
     def _work(self) -> None:
         """Handle messages for the router itself, publish changes and send messages."""
+        self._hearing = True
+        self._log.hold()
         more = True  # also when a handler fails, because the rest is skipped then
         try:
             more = self._core.work()
         finally:
+            self._hearing = False
             if more:
                 self._wake_soon()
         while (delta := self._core.take_delta()) is not None:
             self._publish(*delta)
         if self._core.busy:
             self._wake_soon()
+        self._log.release()  # what clients are told is in the log before
         for worker in self._core.workers.values():
             if worker.stage not in (Stage.FORKING, Stage.DEAD):
                 self._send_orders(worker)
 
     def _send_orders(self, worker: Worker) -> None:
-        """Send orders in parts, and messages of the router itself behind them, in the last of these: each part takes
-        ZeroMQ and the worker longer than what is in it."""
+        """Send orders in parts, and messages of the router itself behind them, in the last of these: each part wakes
+        the worker, which takes longer than what is in it."""
         orders, sends, at = worker.outbox, worker.sends, 0
         while at < len(orders) or (sends and worker.live):
             part = orders[at : at + MESSAGES_A_PART]
             own = list(islice(sends, MESSAGES_A_PART - len(part))) if worker.live else []
             messages, octets = [*part, *(message for message, _ in own)], [each for _, each in own]
-            if not self._channels.send(worker.identity, messages, octets):
-                break
+            self._channels.send(worker.identity, messages, octets)
             at += len(part)
             for _ in own:
                 sends.popleft()
-        del orders[:at]
+        orders.clear()
 
     def _wake_soon(self) -> None:
-        """Schedule a wake, after other events."""
-        if self._wake is None:
+        """Schedule a wake, after other events; none where what is due is still done in the present one."""
+        if self._wake is None and not self._hearing:
             self._wake = self._loop.call_soon(self._awake)
 
     def _wake_at(self, due: float) -> None:
@@ -282,7 +291,8 @@ class Supervisor:
     def _later(self, function: Callable[[], None]) -> None:
         """Call `function` after other events, and send the resulting messages."""
         self._loop.call_soon(function)
-        self._wake_soon()
+        if self._wake is None:
+            self._wake = self._loop.call_soon(self._awake)
 
     def _awake(self) -> None:
         self._wake = None

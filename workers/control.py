@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from router.control.codec import (
     handover_number,
     join_octets,
 )
+from router.control.framing import Frames, pack
 from router.control.handover import Handover, PageRequest
 from router.control.messages import MESSAGES_A_PART, Closed, Event, Log, Order
 from router.control.names import DELTA_TOPIC, identity
@@ -26,6 +28,7 @@ from router.control.ops import Op
 from router.control.setup import WorkerSetup
 
 HANDOVER_OCTETS = 65536
+MESSAGE_OCTETS = 65536  # read at once of messages of the supervisor
 HANDOVERS_A_WAKE = 2  # connections taken before the loop handles sockets again
 # Received from the supervisor in one wake: answers, and operations of deltas. A delta is never divided: the supervisor
 # keeps them small (docs/internals/control-protocol.md, "Turns").
@@ -34,7 +37,7 @@ OPS_A_WAKE = 512
 
 
 class Channels(Protocol):
-    """What a Control and the supervisor say goes through it. Receiving raises zmq.Again when nothing is there."""
+    """What a Control and the supervisor say goes through it. Receiving raises BlockingIOError when nothing is there."""
 
     def announcers(self) -> list[int]:
         """Descriptors that announce deltas and messages."""
@@ -48,7 +51,7 @@ class Channels(Protocol):
         """The parts of a message."""
 
     def receive_connection(self) -> tuple[bytes, list[int]]:
-        """Octets, and descriptors that came with them. Raises BlockingIOError: none is there."""
+        """Octets, and descriptors that came with them."""
 
     def send(self, parts: list[bytes]) -> None: ...
 
@@ -64,7 +67,12 @@ class SocketChannels:
     def __init__(self, setup: WorkerSetup) -> None:
         self._context = zmq.Context()
         self._deltas = self._connect(zmq.SUB, setup, setup.pub_endpoint)
-        self._messages = self._connect(zmq.DEALER, setup, setup.ctl_endpoint)
+        self._messages = socket.socket(fileno=setup.control_fd)
+        self._messages.setblocking(False)
+        self._frames = Frames()
+        self._unsent = bytearray()  # what the supervisor has had no room for
+        self._room = select.epoll()  # announces room, when something waits for that
+        self._room.register(self._messages, 0)
         self._deltas.subscribe(DELTA_TOPIC)
         self._deltas.subscribe(identity(setup.worker, setup.generation))
         self._handover = socket.socket(fileno=setup.handover_fd)
@@ -83,30 +91,54 @@ class SocketChannels:
         return sock
 
     def announcers(self) -> list[int]:
-        """ZeroMQ's descriptors announce changes only."""
-        return [int(each.getsockopt(zmq.FD)) for each in (self._deltas, self._messages)]
+        """ZeroMQ's descriptor announces changes only."""
+        return [int(self._deltas.getsockopt(zmq.FD)), self._messages.fileno(), self._room.fileno()]
 
     def connections(self) -> int:
         return self._handover.fileno()
 
     def receive_delta(self) -> bytes:
-        return self._deltas.recv(zmq.NOBLOCK)
+        try:
+            return self._deltas.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            raise BlockingIOError from None
 
     def receive(self) -> list[bytes]:
-        return self._messages.recv_multipart(zmq.NOBLOCK)
+        if self._unsent:
+            self._write(b"")
+        while (parts := self._frames.take()) is None:
+            octets = self._messages.recv(MESSAGE_OCTETS)
+            if not octets:
+                os._exit(1)  # the supervisor is gone
+            self._frames.feed(octets)
+        return parts
 
     def receive_connection(self) -> tuple[bytes, list[int]]:
         data, descriptors, _, _ = socket.recv_fds(self._handover, HANDOVER_OCTETS, 1)
         return data, descriptors
 
     def send(self, parts: list[bytes]) -> None:
-        self._messages.send_multipart(parts, zmq.NOBLOCK)
+        self._write(pack(parts))
+
+    def _write(self, octets: bytes) -> None:
+        """Send these octets behind those that wait, as far as there is room."""
+        waited = bool(self._unsent)
+        self._unsent += octets
+        try:
+            del self._unsent[: self._messages.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            os._exit(1)  # the supervisor is gone
+        if bool(self._unsent) is not waited:
+            self._room.modify(self._messages, 0 if waited else select.EPOLLOUT)
 
     def send_page_request(self, data: bytes, descriptor: int) -> None:
         socket.send_fds(self._handover, [data], [descriptor])
 
     def close(self) -> None:
         self._deltas.close()
+        self._room.close()
         self._messages.close()
         self._context.term()
         self._handover.close()
@@ -188,7 +220,7 @@ class Control:
 
     def _take_deltas(self) -> bool:
         """False: there may be more."""
-        with contextlib.suppress(zmq.Again):
+        with contextlib.suppress(BlockingIOError):
             while self.ops_left > 0:
                 data = self.channels.receive_delta()
                 if data.startswith(DELTA_TOPIC):
@@ -200,7 +232,7 @@ class Control:
 
     def _take_messages(self) -> bool:
         """False: there may be more."""
-        with contextlib.suppress(zmq.Again):
+        with contextlib.suppress(BlockingIOError):
             while self.messages_left > 0:
                 if not self.taken:
                     parts = self.channels.receive()

@@ -34,8 +34,8 @@ class WorkerSetup(Record, frozen=True):
     region_fd: int
     eventfds: list[int]
     handover_fd: int
+    control_fd: int
     pub_endpoint: str
-    ctl_endpoint: str
     server_public: bytes
     client_public: bytes
     client_secret: bytes

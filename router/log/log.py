@@ -194,6 +194,16 @@ class Log:
             else:
                 own.become(sink)
 
+    def hold(self) -> None:
+        """Keep lines, below level error, until `release`: many at once cost one call of the system."""
+        for sink in self._sinks.values():
+            sink.hold()
+
+    def release(self) -> None:
+        """Write what is held."""
+        for sink in self._sinks.values():
+            sink.release()
+
     def enabled(self, module: str, level: int) -> bool:
         """Return whether lines of `module` at `level` (INFO, ...) are written."""
         return self._sources[module].mask & level != 0

@@ -13,6 +13,7 @@ from router.log.levels import CRITICAL, DEBUG, ERROR, INFO, NOTICE, TRACE, WARNI
 from router.log.settings import LogError
 
 FILE_MODE: Final = 0o666  # of a new log file, before the umask
+MOST_HELD: Final = 4096  # octets that are written at once: a pipe of several writers takes so many in one piece
 SYSLOG_PATH = "/dev/log"
 _SYSLOG_PRIORITIES: Final = {
     TRACE: syslog.LOG_DEBUG, DEBUG: syslog.LOG_DEBUG, INFO: syslog.LOG_INFO, NOTICE: syslog.LOG_NOTICE,
@@ -31,6 +32,9 @@ class Sink:
         self.name = name
         self.lost = 0  # lines since the last one that could be written
         self._cut = False  # the last line could be written in part only
+        self._unwritten = 0  # lines of the last attempt that failed
+        self._holds = False
+        self._held = bytearray()  # lines that are not written yet
         self._owned = False
         if name in ("stderr", "stdout"):
             self._descriptor = 2 if name == "stderr" else 1
@@ -50,30 +54,54 @@ class Sink:
 
     def become(self, opened: "Sink") -> None:
         """Go on with what another one has opened, which is closed."""
+        self._flush()
         os.dup2(opened._descriptor, self._descriptor, inheritable=False)
         opened.close()
 
+    def hold(self) -> None:
+        """Keep lines until `release`, to write many at once; not those of errors."""
+        self._holds = True
+
+    def release(self) -> None:
+        """Write what is held, and each further line at once."""
+        self._holds = False
+        self._flush()
+
     def write(self, line: str, level: int) -> None:
-        """Write `line` and a newline at once."""
-        del level
+        """Write `line` and a newline, or hold them."""
+        octets = line.encode("utf-8", "backslashreplace") + b"\n"
+        if len(self._held) + len(octets) > MOST_HELD:
+            self._flush()
+        self._held += octets
+        if not self._holds or self.lost or level >= ERROR:
+            self._flush()
+
+    def _flush(self) -> None:
+        octets, self._held = self._held, bytearray()
+        if not octets:
+            return
         try:
-            self._write(line.encode("utf-8", "backslashreplace") + b"\n")
+            self._write(octets)
         except OSError as error:
-            self.lost += 1
-            if self.lost == 1 and self._descriptor != 2:
+            if self.lost == 0 and self._descriptor != 2:
                 _complain(f"log file '{self.name}' cannot be written: {error.strerror}")
+            self.lost += self._unwritten
             return
         if self.lost:
             self._report_lost()
 
-    def _write(self, octets: bytes) -> None:
-        if self._cut:
-            octets = b"\n" + octets
-        written = os.write(self._descriptor, octets)
-        while written < len(octets):  # a full disk or pipe took a part
-            self._cut = True
-            octets = octets[written:]
-            written = os.write(self._descriptor, octets)
+    def _write(self, lines: bytes | bytearray) -> None:
+        """Write whole lines. Raises OSError; then `_unwritten` says how many are missing or cut."""
+        octets = b"\n" + lines if self._cut else lines
+        done = 0
+        try:
+            while done < len(octets):  # again when a full disk or pipe took a part
+                done += os.write(self._descriptor, octets[done:])
+        except OSError:
+            if done:
+                self._cut = octets[done - 1 : done] != b"\n"
+            self._unwritten = min(lines.count(b"\n"), octets[done:].count(b"\n"))
+            raise
         self._cut = False
 
     def _report_lost(self) -> None:
@@ -84,7 +112,8 @@ class Sink:
             self.lost = lost
 
     def close(self) -> None:
-        """Close the file, if it is one."""
+        """Write what is held, and close the file, if it is one."""
+        self._flush()
         if self._owned:
             self._owned = False
             os.close(self._descriptor)
@@ -103,9 +132,14 @@ class SyslogSink(Sink):
         self.name = "syslog"
         self.lost = 0
         self._owned = False
-        self._cut = False
         self._socket: socket.socket | None = None
         self._program = os.path.basename(sys.argv[0]) or "sluice"
+
+    def hold(self) -> None:
+        """Send all lines at once, whatever is said."""
+
+    def release(self) -> None:
+        """Nothing is held."""
 
     def write(self, line: str, level: int) -> None:
         """Send `line` to the daemon, if it takes it now."""

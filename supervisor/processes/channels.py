@@ -1,12 +1,16 @@
-"""The channels to the workers: one socket for deltas, another for messages in both directions.
+"""The channels to the workers: a ZeroMQ socket for the deltas of all, and a socket pair for the messages of each, in
+both directions (docs/decisions/0040-control-pairs.md).
 
 ZeroMQ signals through one descriptor per socket, once, that something may have happened; the program must ask what, and
-every call on the socket may clear the next signal. So messages are sent only in a wake, and each wake checks again
-before it ends.
+every call on the socket may clear the next signal. So deltas are sent only in a wake, and a wake that has sent some
+checks again before it ends.
 """
 
 import asyncio
 import secrets
+import select
+import socket
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -14,6 +18,7 @@ import zmq
 from zmq.utils import z85
 
 from router.control.codec import ControlError, decode_events, encode, encode_delta, join_octets
+from router.control.framing import FrameError, Frames, pack
 from router.control.messages import Event, Order
 from router.control.ops import Op
 
@@ -25,9 +30,7 @@ ZAP_DOMAIN: Final = b"sluice"
 # applies a delta at once, so this also bounds how long that takes.
 MESSAGES_A_WAKE: Final = 256
 
-# Seconds until a worker that has subscribed but is not yet connected on the other socket is tried again. Usually the
-# descriptor signals before; ZeroMQ does not guarantee it.
-RETRY_AFTER: Final = 0.002
+READ_OCTETS: Final = 1 << 18  # of one worker in one wake; nothing while messages of it wait
 
 
 class Keys(NamedTuple):
@@ -39,13 +42,6 @@ class Keys(NamedTuple):
     client_secret: bytes
 
 
-class Endpoints(NamedTuple):
-    """Names of the sockets: abstract unix sockets, which end with the process."""
-
-    pub: str
-    ctl: str
-
-
 def make_keys() -> Keys:
     """New key pairs. Raises RuntimeError where ZeroMQ has no CURVE."""
     if not zmq.has("curve"):
@@ -53,10 +49,47 @@ def make_keys() -> Keys:
     return Keys(*zmq.curve_keypair(), *zmq.curve_keypair())
 
 
-def make_endpoints() -> Endpoints:
-    """New names, unknown to other processes."""
-    name = secrets.token_hex(8)
-    return Endpoints(f"ipc://@sluice-{name}-pub", f"ipc://@sluice-{name}-ctl")
+def make_endpoint() -> str:
+    """A new name for the socket of deltas, unknown to other processes: an abstract unix socket, which ends with this
+    process."""
+    return f"ipc://@sluice-{secrets.token_hex(8)}-pub"
+
+
+class _Line:
+    """The control channel of one worker. Owner: the channels."""
+
+    __slots__ = ("_opened", "frames", "identity", "number", "unsent")
+
+    def __init__(self, identity: bytes, opened: socket.socket) -> None:
+        self.identity = identity
+        self.number = opened.fileno()
+        self.frames = Frames()
+        self.unsent = bytearray()  # what the worker has had no room for
+        self._opened = opened
+
+    def read(self) -> bool:
+        """Take some octets. False: the worker has ended."""
+        try:
+            octets = self._opened.recv(READ_OCTETS)
+        except BlockingIOError:
+            return True
+        except ConnectionError:
+            return False
+        self.frames.feed(octets)
+        return bool(octets)
+
+    def write(self, octets: bytes) -> None:
+        """Send these octets behind those that wait, as far as there is room."""
+        self.unsent += octets
+        try:
+            del self.unsent[: self._opened.send(self.unsent)]
+        except BlockingIOError:
+            pass
+        except ConnectionError:  # the worker has ended: its process descriptor says so
+            self.unsent.clear()
+
+    def close(self) -> None:
+        self._opened.close()
 
 
 class Channels:
@@ -70,7 +103,7 @@ class Channels:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        endpoints: Endpoints,
+        endpoint: str,
         keys: Keys,
         *,
         receive: Callable[[bytes, list[tuple[Event, bytes | None]]], None],
@@ -85,18 +118,20 @@ class Channels:
         self._refuse = refuse
         self._flush = flush
         self._due: asyncio.Handle | None = None  # the next wake, where it is not left to the descriptors
-        self._unreachable = False
+        self._lines: dict[bytes, _Line] = {}  # by identity
+        self._open: dict[int, _Line] = {}  # those whose worker has not ended, by descriptor
+        self._waiting: OrderedDict[_Line, None] = OrderedDict()  # those that may have a frame; whose turn it is first
+        self._ready = select.epoll()  # of all lines
         self._context = zmq.Context()
         self._zap = self._context.socket(zmq.REP)
         self._zap.bind(ZAP_ENDPOINT)
-        self._pub = self._open(zmq.XPUB, endpoints.pub, keys)
-        self._ctl = self._open(zmq.ROUTER, endpoints.ctl, keys)
-        self._ctl.set(zmq.ROUTER_MANDATORY, 1)  # raise when a worker is not connected
-        self._sockets = (self._zap, self._pub, self._ctl)
-        for opened in self._sockets:
-            loop.add_reader(_number(opened, zmq.FD), self.wake)
+        self._pub = self._bind(zmq.XPUB, endpoint, keys)
+        self._asked = True  # there may be subscriptions
+        loop.add_reader(_number(self._zap, zmq.FD), self._answer_zap)
+        loop.add_reader(_number(self._pub, zmq.FD), self._ask)
+        loop.add_reader(self._ready.fileno(), self.wake)
 
-    def _open(self, kind: int, endpoint: str, keys: Keys) -> "zmq.Socket[bytes]":
+    def _bind(self, kind: int, endpoint: str, keys: Keys) -> "zmq.Socket[bytes]":
         opened = self._context.socket(kind)
         opened.set(zmq.LINGER, 0)
         # No limit: a worker that does not read is killed for its missing acknowledgements.
@@ -109,64 +144,97 @@ class Channels:
         opened.bind(endpoint)
         return opened
 
+    # Workers
+
+    def connect(self, identity: bytes, opened: socket.socket) -> None:
+        """A worker will have the other end of this socket."""
+        opened.setblocking(False)
+        line = _Line(identity, opened)
+        self._lines[identity] = self._open[line.number] = line
+        self._ready.register(line.number, select.EPOLLIN)
+
+    def disconnect(self, identity: bytes) -> None:
+        """The worker is gone, or never was."""
+        line = self._lines.pop(identity, None)
+        if line is not None:
+            self._open.pop(line.number, None)
+            self._waiting.pop(line, None)
+            line.close()
+
     def publish(self, epoch: int, ops: list[Op]) -> None:
         """Send a delta to all workers. From `flush` only."""
+        self._asked = True
         self._pub.send(encode_delta(epoch, ops), zmq.NOBLOCK)
 
-    def send(self, identity: bytes, messages: Sequence[Order], octets: Sequence[bytes] = ()) -> bool:
-        """Send messages to one worker, with the octets of those that have any, in order; False when it is not connected
-        yet: try at the next flush. From `flush` only.
-        """
-        parts = [identity, encode(messages), *octets]
-        try:
-            self._ctl.send_multipart(parts, zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
-                raise
-            self._unreachable = True
-            return False
-        return True
+    def send(self, identity: bytes, messages: Sequence[Order], octets: Sequence[bytes] = ()) -> None:
+        """Send messages to one worker, with the octets of those that have any, in order."""
+        line = self._lines.get(identity)
+        if line is not None:
+            self._write(line, pack([encode(messages), *octets]))
+
+    def _write(self, line: _Line, octets: bytes) -> None:
+        if line.number not in self._open:
+            return
+        waited = bool(line.unsent)
+        line.write(octets)
+        if bool(line.unsent) is not waited:
+            self._ready.modify(line.number, select.EPOLLIN | (0 if waited else select.EPOLLOUT))
+
+    # Wakes
+
+    def _ask(self) -> None:
+        self._asked = True
+        self.wake()
 
     def wake(self) -> None:
         """Receive and handle messages, and send the results. Call it when there may be something to send."""
         if self._due is not None:
             self._due.cancel()
             self._due = None
-        self._unreachable = False
         try:
-            self._answer_zap()
-            self._read_subscriptions()
-            self._read_messages()
+            if self._asked:
+                self._read_subscriptions()
+            self._read_lines()
+            self._take_messages()
             self._flush()
         finally:  # also after an error, or a signal of the sockets would be missed
             self._look_again()
 
     def _look_again(self) -> None:
-        """Schedule a wake that no descriptor triggers: for input that came meanwhile, or an unreachable worker."""
-        if any(_number(opened, zmq.EVENTS) & zmq.POLLIN for opened in self._sockets):
+        """Schedule a wake that no descriptor triggers: for input that came meanwhile."""
+        self._asked = self._asked and bool(_number(self._pub, zmq.EVENTS) & zmq.POLLIN)
+        if self._asked or self._waiting:
             self._due = self._loop.call_soon(self.wake)
-        elif self._unreachable:
-            self._due = self._loop.call_later(RETRY_AFTER, self.wake)
 
-    def _read_messages(self) -> None:
-        receive = self._ctl.recv_multipart
+    def _read_lines(self) -> None:
+        for number, events in self._ready.poll(0):
+            line = self._open[number]
+            if events & select.EPOLLOUT:
+                self._write(line, b"")
+            if events & ~select.EPOLLOUT and line not in self._waiting:
+                if not line.read():
+                    self._ready.unregister(number)
+                    del self._open[number]
+                self._waiting[line] = None
+
+    def _take_messages(self) -> None:
+        """Handle messages of the workers in turn."""
         taken = 0
-        while taken < MESSAGES_A_WAKE:
+        while self._waiting and taken < MESSAGES_A_WAKE:
+            line = next(iter(self._waiting))
             try:
-                parts = receive(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            identity = parts[0]
-            taken += 1
-            if parts[1:] == [b""]:  # ZMQ_PROBE_ROUTER: it is connected
+                parts = line.frames.take()
+                if parts is None:
+                    del self._waiting[line]
+                    continue
+                self._waiting.move_to_end(line)
+                messages = join_octets(decode_events(parts[0]), parts[1:])
+            except (ControlError, FrameError, IndexError) as error:
+                self._waiting.pop(line, None)
+                self._refuse(line.identity, str(error))
                 continue
-            try:
-                messages = join_octets(decode_events(parts[1]), parts[2:])
-            except (ControlError, IndexError) as error:
-                self._refuse(identity, str(error))
-                continue
-            taken += len(messages) - 1
-            self._receive(identity, messages)
+            taken += len(messages)
+            self._receive(line.identity, messages)
 
     def _read_subscriptions(self) -> None:
         while True:
@@ -193,7 +261,11 @@ class Channels:
         """Close the sockets and drop unsent messages."""
         if self._due is not None:
             self._due.cancel()
-        for opened in self._sockets:
+        self._loop.remove_reader(self._ready.fileno())
+        for line in self._lines.values():
+            line.close()
+        self._ready.close()
+        for opened in (self._zap, self._pub):
             self._loop.remove_reader(_number(opened, zmq.FD))
             opened.close(0)
         self._context.term()

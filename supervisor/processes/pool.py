@@ -51,7 +51,8 @@ STATES: Final = {
 class Pool:
     """All workers. Owner: supervisor.
 
-    changed(): called when there may be something to send. fatal(text): the router cannot go on. withdraw(worker): take
+    changed(): called when there may be something to send. connect(identity, socket): a worker is to have the other end
+    for its messages. disconnect(identity): it is gone. fatal(text): the router cannot go on. withdraw(worker): take
     back the connections that it has not taken. recovered(worker): it can take connections again.
     page(worker, connection, socket): a client of that connection asks for a page.
     """
@@ -66,6 +67,8 @@ class Pool:
         eventfds: list[int],
         *,
         changed: Callable[[], None],
+        connect: Callable[[bytes, socket.socket], None],
+        disconnect: Callable[[bytes], None],
         fatal: Callable[[str], None],
         withdraw: Callable[[Worker], None],
         recovered: Callable[[Worker], None],
@@ -77,6 +80,8 @@ class Pool:
         self._region = region
         self._log = log
         self._changed = changed
+        self._connect = connect
+        self._disconnect = disconnect
         self._fatal = fatal
         self._withdraw = withdraw
         self._page = page
@@ -94,16 +99,19 @@ class Pool:
         self._core.workers[index] = worker
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours.setblocking(False)
+            theirs.setblocking(False)
+            worker.handover, worker.untaken = ours, theirs
+            near, far = socket.socketpair()
         except OSError as error:
             self._start_failed(worker, error.strerror or str(error))
             return
-        ours.setblocking(False)
-        theirs.setblocking(False)
-        worker.handover, worker.untaken = ours, theirs
+        self._connect(worker.identity, near)
         self._set_state(worker)
         try:
             request = encode_fork(ForkRequest(index, generation))
-            socket.send_fds(self._zygote.channel, [request], [theirs.fileno()])
+            with far:
+                socket.send_fds(self._zygote.channel, [request], [theirs.fileno(), far.fileno()])
         except ConnectionError:
             return  # the zygote has ended: the channel says so in a moment
         except OSError as error:  # the request was not sent
@@ -188,6 +196,7 @@ class Pool:
         worker.stage = Stage.DEAD
         worker.pid = 0
         self._close_handover(worker)
+        self._disconnect(worker.identity)
         self._set_state(worker)
         text = f"Worker {worker.index} cannot be started: {reason}"
         self._log.repeated(ERROR, "SERVER", f"start {worker.index}", text)
@@ -236,6 +245,7 @@ class Pool:
             worker.handover = None
         self._withdraw(worker)
         worker.close_handover()
+        self._disconnect(worker.identity)
         was_live, connections = worker.live, len(worker.connections)
         self._core.lost(worker, lambda: self._settled(worker))
         self._set_state(worker)

@@ -27,6 +27,7 @@ from supervisor.processes.privileges import Identity
 from supervisor.processes.title import show_title
 
 MAX_NAME: Final = 15  # characters of a process name, Linux' limit
+SOCKETS: Final = 2  # that come with a request: for hand-overs, and for messages
 MAX_MESSAGE: Final = 4096  # octets; a request or answer has less than a hundred
 
 # Terminals and service managers send these to all processes; only the supervisor handles them.
@@ -102,7 +103,7 @@ def _serve(
     gc.freeze()  # what is here is never collected in the workers: their pages stay shared
     settled = False  # it is what the workers shall be, which needs no right but the one to fork
     while True:
-        data, fds, _, _ = socket.recv_fds(channel, MAX_MESSAGE, 1)
+        data, fds, _, _ = socket.recv_fds(channel, MAX_MESSAGE, SOCKETS)
         if not data:
             return 0
         request = decode_fork_request(data)
@@ -113,13 +114,14 @@ def _serve(
                 give_up_rights()
                 _die_with(parent)  # the kernel has forgotten that
                 settled = True
-            if not fds:
-                raise OSError(errno.EMFILE, "the hand-over socket did not arrive")
+            if len(fds) < SOCKETS:
+                raise OSError(errno.EMFILE, "the sockets of the worker did not arrive")
             own = replace(
                 setup,
                 worker=request.worker,
                 generation=request.generation,
                 handover_fd=fds[0],
+                control_fd=fds[1],
                 cpu=cpus[request.worker],
             )
             pid, pidfd = _fork_worker(channel, own, entry, f"{name}-w{own.worker}")

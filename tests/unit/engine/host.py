@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import zmq
 from router.links.consumer_link import set_tag_space
 from router.links.pause import RouterPause
 from router.message.annotations import use_node
@@ -124,13 +123,13 @@ class MemoryChannels:
     def receive_delta(self) -> bytes:
         self._empty(self.announcer, self.deltas or self.orders)
         if not self.deltas:
-            raise zmq.Again
+            raise BlockingIOError
         return self.deltas.popleft()
 
     def receive(self) -> list[bytes]:
         self._empty(self.announcer, self.deltas or self.orders)
         if not self.orders:
-            raise zmq.Again
+            raise BlockingIOError
         return self.orders.popleft()
 
     def receive_connection(self) -> tuple[bytes, list[int]]:
@@ -175,8 +174,8 @@ class InProcessWorker(Worker):
             region_fd=os.dup(router.region.fd),
             eventfds=router.eventfds,
             handover_fd=-1,
+            control_fd=-1,
             pub_endpoint="",
-            ctl_endpoint="",
             server_public=b"",
             client_public=b"",
             client_secret=b"",

@@ -20,6 +20,7 @@ import msgspec
 import zmq
 
 from router.control.codec import decode_delta, decode_handover, decode_orders
+from router.control.framing import Frames, pack
 from router.control.message import Message
 from router.control.messages import Ack, Closed, Drain, Order, Ready, Snapshot
 from router.control.names import identity
@@ -45,8 +46,9 @@ class StandIn:
         self.outbox: list[Message | dict[str, Any]] = []  # also messages that no worker would send
         self.ended = False
         self.context = zmq.Context()
-        self.sub = self.connect(zmq.SUB, setup.pub_endpoint)
-        self.ctl = self.connect(zmq.DEALER, setup.ctl_endpoint)
+        self.sub = self.connect(setup.pub_endpoint)
+        self.ctl = socket.socket(fileno=setup.control_fd)
+        self.frames = Frames()
         self.handover = socket.socket(fileno=setup.handover_fd)
         self.poller = zmq.Poller()
         self.eventfd = setup.eventfds[setup.worker]
@@ -55,8 +57,8 @@ class StandIn:
         self.sub.subscribe(b"d")
         self.sub.subscribe(self.name)
 
-    def connect(self, kind: int, endpoint: str) -> "zmq.Socket[bytes]":
-        opened = self.context.socket(kind)
+    def connect(self, endpoint: str) -> "zmq.Socket[bytes]":
+        opened = self.context.socket(zmq.SUB)
         opened.setsockopt(zmq.LINGER, 0)
         opened.setsockopt(zmq.IDENTITY, self.name)
         opened.curve_serverkey = self.setup.server_public
@@ -75,9 +77,11 @@ class StandIn:
             set_worker(self.region, self.setup.worker, heartbeat=time.monotonic_ns())
             if self.eventfd in ready:
                 os.eventfd_read(self.eventfd)
-            if self.ctl in ready:
-                for message in decode_orders(self.ctl.recv()):
-                    self.answer(message)
+            if self.ctl.fileno() in ready:
+                self.frames.feed(self.ctl.recv(MAX_MESSAGE))
+                while (parts := self.frames.take()) is not None:
+                    for message in decode_orders(parts[0]):
+                        self.answer(message)
             if self.sub in ready and self.epoch >= 0:  # deltas wait for the snapshot
                 self.apply(self.sub.recv())
             if self.handover.fileno() in ready:
@@ -86,7 +90,7 @@ class StandIn:
                 if client.fileno() in ready:
                     self.read(number, client)
             if self.outbox:
-                self.ctl.send(msgspec.json.encode(self.outbox))
+                self.ctl.sendall(pack([msgspec.json.encode(self.outbox)]))
                 self.outbox.clear()
         return 0
 

@@ -14,18 +14,13 @@ from supervisor.service import Supervisor
 
 
 class Channels:
-    """Takes so many parts."""
+    """Takes parts."""
 
     def __init__(self) -> None:
-        self.room = 100
         self.parts: list[tuple[list[int], list[bytes]]] = []
 
-    def send(self, identity: bytes, messages: Sequence[Order], octets: Sequence[bytes] = ()) -> bool:
-        if not self.room:
-            return False
-        self.room -= 1
+    def send(self, identity: bytes, messages: Sequence[Order], octets: Sequence[bytes] = ()) -> None:
         self.parts.append(([getattr(message, "conn", 0) for message in messages], list(octets)))
-        return True
 
 
 @pytest.fixture
@@ -71,16 +66,6 @@ def test_parts_are_bounded(channels: Channels, worker: Worker, orders: int) -> N
     assert everything == [*range(orders), *range(1000, 1000 + MESSAGES_A_PART + 2)]
     for messages, octets in parts:
         assert octets == [b"%d" % (number - 1000) for number in messages if number >= 1000]
-
-
-def test_a_worker_that_is_not_connected_gets_them_later(channels: Channels, worker: Worker) -> None:
-    fill(worker, MESSAGES_A_PART + 1, 1)
-    channels.room = 1
-    assert send(channels, worker) == [(list(range(MESSAGES_A_PART)), [])]
-    assert (len(worker.outbox), len(worker.sends)) == (1, 1)
-    channels.room = 1
-    assert send(channels, worker) == [([MESSAGES_A_PART, 1000], [b"0"])]
-    assert (worker.outbox, list(worker.sends)) == ([], [])
 
 
 def test_a_worker_that_starts_gets_orders_alone(channels: Channels, worker: Worker) -> None:

@@ -9,29 +9,30 @@ import pytest
 import zmq
 
 from router.control.codec import decode_events, encode, encode_delta, encode_handover, join_octets
+from router.control.framing import Frames, pack
 from router.control.handover import MOST_READ_BEFORE, Handover, Initiate
 from router.control.messages import MESSAGES_A_PART, Ack, Closed, Gone, Local, Log
 from router.control.messages import Control as Order
 from router.control.ops import AddressGone
 from router.control.setup import WorkerSetup
-from supervisor.processes.channels import make_endpoints, make_keys
+from supervisor.processes.channels import make_endpoint, make_keys
 from tests.unit.engine.host import facts
 from tests.unit.engine.talk import frames, producer, start
 from tests.unit.workers.loops import LoopRouter, SocketPeer
 from workers.control import HANDOVER_OCTETS, MESSAGES_A_WAKE, OPS_A_WAKE, Control, SocketChannels
 
 
-def worker_setup(far, keys, endpoints):
-    """far: the worker's end of the hand-over pair."""
+def worker_setup(handover, control, keys, endpoint):
+    """handover, control: the worker's ends of its pairs."""
     return WorkerSetup(
         worker=0,
         generation=1,
         workers=1,
         region_fd=-1,
         eventfds=[],
-        handover_fd=far.detach(),
-        pub_endpoint=endpoints.pub,
-        ctl_endpoint=endpoints.ctl,
+        handover_fd=handover.detach(),
+        control_fd=control.detach(),
+        pub_endpoint=endpoint,
         server_public=keys.server_public,
         client_public=keys.client_public,
         client_secret=keys.client_secret,
@@ -46,8 +47,9 @@ class Setup:
 
     def __init__(self):
         self.near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        keys, endpoints = make_keys(), make_endpoints()
-        setup = worker_setup(far, keys, endpoints)
+        keys, endpoint = make_keys(), make_endpoint()
+        self.channel, control = socket.socketpair()
+        setup = worker_setup(far, control, keys, endpoint)
         self.adopted: list[tuple[Any, int]] = []
         self.control = Control(
             SocketChannels(setup),
@@ -67,6 +69,7 @@ class Setup:
     def close(self):
         self.near.close()
         self.control.close()
+        self.channel.close()
 
 
 @pytest.fixture
@@ -153,12 +156,13 @@ class Supervising:
     """A control, and the other ends of its sockets."""
 
     def __init__(self):
-        keys, endpoints = make_keys(), make_endpoints()
+        keys, endpoint = make_keys(), make_endpoint()
         self.context = zmq.Context()
-        self.deltas = self.bind(zmq.XPUB, endpoints.pub, keys)
-        self.channel = self.bind(zmq.ROUTER, endpoints.ctl, keys)
+        self.deltas = self.bind(zmq.XPUB, endpoint, keys)
+        self.channel, control = socket.socketpair()
+        self.frames = Frames()
         self.near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        setup = worker_setup(far, keys, endpoints)
+        setup = worker_setup(far, control, keys, endpoint)
         self.messages: list[Any] = []
         self.epochs: list[int] = []
         self.control = Control(
@@ -169,9 +173,6 @@ class Supervising:
         )
         for _ in range(2):  # subscriptions
             self.deltas.recv()
-        self.control.send_event(Ack(0))
-        self.control.flush()
-        self.identity = self.channel.recv_multipart()[0]
 
     def on_message(self, message, raw):
         assert isinstance(message, Gone | Order)
@@ -187,7 +188,13 @@ class Supervising:
 
     def answers(self, first, count):
         messages: Any = [Gone(number) for number in range(first, first + count)]
-        self.channel.send_multipart([self.identity, encode(messages)])
+        self.channel.sendall(pack([encode(messages)]))
+
+    def part(self):
+        """The next that the worker has sent."""
+        while (parts := self.frames.take()) is None:
+            self.frames.feed(self.channel.recv(65536))
+        return parts
 
     def wakes(self, done):
         """What each wake takes, until `done`: (messages, epochs)."""
@@ -219,7 +226,7 @@ def supervising():
 def test_answers_are_taken_in_turns(supervising):
     supervising.answers(0, 3 * MESSAGES_A_WAKE)
     more: Any = [Order(100), Gone(101), Order(102)]
-    supervising.channel.send_multipart([supervising.identity, encode(more), b"first", b"second"])
+    supervising.channel.sendall(pack([encode(more), b"first", b"second"]))
     taken = supervising.wakes(lambda: len(supervising.messages) == 3 * MESSAGES_A_WAKE + 3)
     assert max(messages for messages, _ in taken) == MESSAGES_A_WAKE
     assert supervising.messages[:-3] == [(number, None) for number in range(3 * MESSAGES_A_WAKE)]
@@ -242,7 +249,7 @@ def test_questions_are_told_in_parts(supervising):
     for number in range(2 * MESSAGES_A_PART + 1):
         supervising.control.send_event(Ack(number))
     supervising.control.flush()
-    parts = [decode_events(supervising.channel.recv_multipart()[1]) for _ in range(3)]
+    parts = [decode_events(supervising.part()[0]) for _ in range(3)]
     assert [len(part) for part in parts] == [MESSAGES_A_PART, MESSAGES_A_PART, 1]
     assert [message.epoch for part in parts for message in part if isinstance(message, Ack)] == list(
         range(2 * MESSAGES_A_PART + 1)
@@ -256,7 +263,7 @@ def test_octets_go_behind_the_messages_of_their_part(supervising):
     supervising.control.flush()
     taken = []
     for _ in range(2):
-        _, encoded, *octets = supervising.channel.recv_multipart()
+        encoded, *octets = supervising.part()
         taken += join_octets(decode_events(encoded), octets)
     locals_ = [(message.conn, octets) for message, octets in taken if isinstance(message, Local)]
     assert locals_ == [(number, b"%d" % number) for number in range(MESSAGES_A_PART)]

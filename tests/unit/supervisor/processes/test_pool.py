@@ -16,7 +16,7 @@ from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore
 from supervisor.processes.pool import Pool
 from supervisor.processes.worker import Stage
-from supervisor.processes.zygote import MAX_MESSAGE, Zygote
+from supervisor.processes.zygote import MAX_MESSAGE, SOCKETS, Zygote
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
 from tests.unit.supervisor.listeners.test_acceptor import until
 
@@ -37,15 +37,16 @@ class Setup:
         self.pages: list[tuple[object, int, socket.socket]] = []
         self.pool = Pool(
             asyncio.get_running_loop(), self.core, Zygote(os.getpid(), ours), self.region, self.log, self.eventfds,
-            changed=lambda: None, fatal=self.fatal.append, withdraw=lambda worker: None, recovered=lambda worker: None,
+            changed=lambda: None, connect=lambda identity, opened: opened.close(), disconnect=lambda identity: None,
+            fatal=self.fatal.append, withdraw=lambda worker: None, recovered=lambda worker: None,
             page=lambda worker, connection, opened: self.pages.append((worker, connection, opened)),
         )  # fmt: skip
         self.processes = []
 
     def asked(self):
-        """The next request, and the hand-over socket that came with it; None: there is none."""
+        """The next request; None: there is none."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.zygote, MAX_MESSAGE, 1)
+            data, descriptors, _, _ = socket.recv_fds(self.zygote, MAX_MESSAGE, SOCKETS)
         except BlockingIOError:
             return None
         for descriptor in descriptors:

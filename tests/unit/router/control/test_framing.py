@@ -1,0 +1,43 @@
+"""Frames of the control channel: whole, split anywhere, and with lengths that nobody would send."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.control.framing import MOST_OCTETS, MOST_PARTS, FrameError, Frames, pack
+
+MESSAGES = st.lists(st.lists(st.binary(max_size=40), max_size=5), max_size=6)
+
+
+@given(MESSAGES, st.lists(st.integers(1, 30)))
+def test_however_it_is_split(messages: list[list[bytes]], cuts: list[int]) -> None:
+    stream = b"".join(pack(parts) for parts in messages)
+    frames, taken = Frames(), []
+    while stream:
+        size = cuts.pop() if cuts else len(stream)
+        frames.feed(stream[:size])
+        stream = stream[size:]
+        while (parts := frames.take()) is not None:
+            taken.append(parts)
+    assert taken == messages
+
+
+def test_the_octets() -> None:
+    assert pack([b"[]", b"", b"abc"]) == bytes.fromhex("00000003 00000002 00000000 00000003") + b"[]abc"
+
+
+@pytest.mark.parametrize(
+    ("octets", "text"),
+    [
+        (struct.pack("!I", MOST_PARTS + 1), f"a frame of {MOST_PARTS + 1} parts, at most {MOST_PARTS}"),
+        (struct.pack("!3I", 2, 1, MOST_OCTETS), f"a frame of {MOST_OCTETS + 1} octets, at most {MOST_OCTETS}"),
+    ],
+    ids=["parts", "octets"],
+)
+def test_too_much_is_an_error_before_it_comes(octets: bytes, text: str) -> None:
+    frames = Frames()
+    frames.feed(octets)
+    with pytest.raises(FrameError, match=text):
+        frames.take()
