@@ -16,7 +16,8 @@ from supervisor.links.attach import Accepted, Refused
 from supervisor.processes.worker import Worker
 from supervisor.subsystem import Subsystem
 
-_NAME_CHARACTERS: Final = string.ascii_letters + string.digits + "+_"
+_NAME_CHARACTERS: Final = (string.ascii_letters + string.digits + "+_").encode()  # 64
+_CHARACTER_OF: Final = bytes(_NAME_CHARACTERS[octet % len(_NAME_CHARACTERS)] for octet in range(256))
 _RANDOM_PART: Final = 15
 
 
@@ -141,7 +142,7 @@ class InitiatedLinks(Subsystem):
 
 def make_name() -> str:
     """A unique name of a link."""
-    return "qdlink." + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(_RANDOM_PART))
+    return "qdlink." + secrets.token_bytes(_RANDOM_PART).translate(_CHARACTER_OF).decode()
 
 
 def initiated_link(worker: Worker, connection: Connection, message: messages.Initiated) -> Link:
