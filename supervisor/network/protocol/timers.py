@@ -40,7 +40,7 @@ class Timers(Struct, frozen=True):
     # with what has changed by then.
     mobile_gap: float = 1.0
     mobile_first: float = 0.05
-    mobile_part: float = 0.05  # between the parts of one update
+    mobile_part: float = 0.0125  # between the parts of one update
     # News that a Sluice neighbour should send by itself is requested after this time.
     pull_grace: float = 0.25
     # Unanswered requests are repeated this many times, after 1, 2, 4 … seconds; then when there is news of the router.
@@ -70,4 +70,4 @@ class Limits(Struct, frozen=True):
     id_octets: int = 1024
     # Of a message, as in the workers: 1.19 sends and gets all addresses in one.
     message_octets: int = 32 << 20
-    part_octets: int = 512 << 10  # of addresses in one message, where they can come in several
+    part_octets: int = 128 << 10  # of addresses in one message, where they can come in several
