@@ -1,5 +1,5 @@
-"""Rows about edge routers: an uplink beside a hop between interior routers, an uplink that is lost, new
-addresses, many edge routers."""
+"""Rows about edge routers: an uplink, and a connection to another edge router, beside a hop between interior routers;
+an uplink that is lost, new addresses, many edge routers."""
 
 from __future__ import annotations
 
@@ -35,23 +35,27 @@ def with_edges(name: str, listens: int | None = None, connects: tuple[int, ...] 
     return interior(name, listens, connects) + listener
 
 
-def edge(name: str, *ports: int, uplinks: str = "one") -> str:
-    """An edge router with connectors to these ports."""
+def edge(name: str, *ports: int, uplinks: str = "one", role: str = "edge", listens: bool = False) -> str:
+    """An edge router with connectors to these ports. role: of the connectors. listens: for other edge routers, too, on
+    its last listener."""
     text = f"router {{\n    mode: edge\n    id: {name}\n    workerThreads: 1\n    uplinks: {uplinks}\n}}\n"
     text += f"listener {{\n    host: 127.0.0.1\n    port: 0\n    linkCapacity: {LINK_CAPACITY}\n{_ANONYMOUS}}}\n"
+    if listens:
+        text += "listener {\n    host: 127.0.0.1\n    port: 0\n    role: inter-edge\n"
+        text += f"    linkCapacity: {LINK_CAPACITY}\n{_ANONYMOUS}}}\n"
     for port in ports:
-        text += f"connector {{\n    host: 127.0.0.1\n    port: {port}\n    role: edge\n"
+        text += f"connector {{\n    host: 127.0.0.1\n    port: {port}\n    role: {role}\n"
         text += f"    linkCapacity: {LINK_CAPACITY}\n}}\n"
     return text
 
 
-def wait_uplinks(router: Router, count: int) -> None:
-    """Wait until an edge router has so many open connections to interior routers. Raises MeasureError."""
+def wait_uplinks(router: Router, count: int, role: str = "edge") -> None:
+    """Wait until an edge router has so many open connections of that role to other routers. Raises MeasureError."""
     until = time.monotonic() + KNOWN_LIMIT
     with Client(Target(Url.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None)) as client:
-        while sum(row["role"] == "edge" for row in client.rows("connection")) < count:
+        while sum(row["role"] == role for row in client.rows("connection")) < count:
             if time.monotonic() > until:
-                raise MeasureError(f"an edge router has no {count} uplinks after {KNOWN_LIMIT:g} s")
+                raise MeasureError(f"an edge router has no {count} connections of role {role} after {KNOWN_LIMIT:g} s")
             time.sleep(0.02)
 
 
@@ -63,11 +67,32 @@ def uplink(bench: Bench) -> Iterator[tuple[Router, Router]]:
         yield e, a
 
 
+@contextmanager
+def peers(bench: Bench) -> Iterator[tuple[Router, Router]]:
+    """Two edge routers of one worker each, connected to each other."""
+    with bench.router(1, edge("F", listens=True)) as f, bench.router(1, edge("E", f.ports[-1], role="inter-edge")) as e:
+        wait_uplinks(e, 1, "inter-edge")
+        yield e, f
+
+
 def one_uplink(bench: Bench) -> list[Figure]:
     """100-byte messages from a client of an edge router to one of its interior router, in turn with a hop between
     interior routers."""
+    with uplink(bench) as pair:
+        return _beside_a_hop(bench, "1 uplink", pair, "the interior router")
+
+
+def one_peer(bench: Bench) -> list[Figure]:
+    """The same to a client of another edge router, without an interior router."""
+    with peers(bench) as pair:
+        return _beside_a_hop(bench, "1 edge to another", pair, "the other")
+
+
+def _beside_a_hop(bench: Bench, what: str, pair: tuple[Router, Router], other: str) -> list[Figure]:
+    """From a client of the first router, an edge router, to one of the second."""
     between, first, second = Readings(), Readings(), Readings()
-    with hop(bench) as (one, two), uplink(bench) as (e, a):
+    e, a = pair
+    with hop(bench) as (one, two):
         through(one, two, seconds=WARM_SECONDS, size=BODY)
         through(e, a, seconds=WARM_SECONDS, size=BODY)
         for _ in range(bench.effort.rounds):
@@ -77,9 +102,9 @@ def one_uplink(bench: Bench) -> list[Figure]:
     rate = Readings([*first, *second]).median("per_second")
     cpu = ("router_cpu", "us_per_delivery")
     return [
-        Figure("1 uplink, unsettled", rate, "/s", ratio_at_least(0.9), between.median("per_second"), "1 hop"),
-        Figure("1 uplink: CPU of the edge router", first.median(*cpu), "µs a delivery", at_most(0.6)),
-        Figure("1 uplink: CPU of the interior router", second.median(*cpu), "µs a delivery", at_most(0.6)),
+        Figure(f"{what}, unsettled", rate, "/s", ratio_at_least(0.9), between.median("per_second"), "1 hop"),
+        Figure(f"{what}: CPU of the edge router", first.median(*cpu), "µs a delivery", at_most(0.6)),
+        Figure(f"{what}: CPU of {other}", second.median(*cpu), "µs a delivery", at_most(0.6)),
     ]
 
 

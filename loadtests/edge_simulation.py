@@ -3,7 +3,9 @@
     python -m loadtests.edge_simulation --edges 1000 --addresses 20
 
 The supervisor's subsystems run in this process; a worker is played, which applies everything at once. With `--uplinks`
-the edge routers have several uplinks at work, and move to another one, and back. Exit status 1: addresses are missing.
+the edge routers have several uplinks at work, and move to another one, and back. With `--far N` so many interior
+routers are behind that one, in a line, and all edge routers come in `--within` seconds: how long until each of those
+knows all addresses, and the longest wake of each supervisor. Exit status 1: addresses are missing.
 """
 
 from __future__ import annotations
@@ -14,41 +16,55 @@ import itertools
 import resource
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
+from typing import Literal
 
 from router.config.load import load_text
 from router.control import messages
+from router.control.names import CONTROL_KEY
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore
 from supervisor.connections.connections import Connection
 from supervisor.edge.bundles import PROPERTY, UPLINKS
 from supervisor.edge.messages import Precedence, precedence
+from supervisor.network.neighbour_connections import BUNDLE_PROPERTY
 from supervisor.processes.worker import Stage, Worker
 
 CONFIGURATION = """
 router {
-    id: B
+    id: %s
     mode: interior
 }
 listener {
     port: 0
     role: edge
 }
+listener {
+    name: routers
+    port: 0
+    role: inter-router
+}
 """
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
 DOWNLINK = "qd.router-edge-downlink"
 SPARE = 10_000  # addresses beside those of the edge routers
 AT_ONCE = 256  # messages of the worker before the supervisor goes on
+FAR_LIMIT = 60.0  # seconds until far routers know everything
+PAUSE = 0.001  # seconds, when nothing is to be done
 
 
 class Simulation:
     """The supervisor of an interior router, and edge routers."""
 
-    def __init__(self, edges: int, addresses: int, several: bool) -> None:
-        """several: they have several uplinks at work."""
-        configuration = load_text("router.conf", CONFIGURATION)
-        self._listener = configuration.listeners[0]
-        self.core = RouterCore(configuration, Log(QUIET), edges * (addresses + 10) + SPARE, lambda number: None)
+    def __init__(self, edges: int, addresses: int, several: bool, name: str = "B") -> None:
+        """several: they have several uplinks at work. name: of the interior router."""
+        configuration = load_text("router.conf", CONFIGURATION % name)
+        self.name = name
+        self._listener, self._routers = configuration.listeners
+        # An address of another router takes a number more, for what is unsettled there.
+        most = 2 * edges * (addresses + 10) + SPARE
+        self.core = RouterCore(configuration, Log(QUIET), most, lambda number: None)
         self._worker = Worker(0, 1)
         self._worker.stage = Stage.STARTING
         self.core.workers[0] = self._worker
@@ -57,6 +73,10 @@ class Simulation:
         self._several = several
         self.connections: list[Connection] = []
         self._received = 0
+        self.longest = 0.0  # CPU seconds of a wake
+        self.updates: list[int] = []  # octets of each message of neighbours
+        self._neighbours: dict[int, tuple[Simulation, int]] = {}  # and the number of the connection there, by number
+        self._coming: deque[tuple[int, bytes]] = deque()  # messages of neighbours, with the number of the connection
         self._receive(messages.Ready(0))
         self.settle()
 
@@ -68,33 +88,90 @@ class Simulation:
 
     def settle(self) -> None:
         """Acknowledge all changes; what the worker is told is dropped."""
-        while True:
-            more = self.core.work()
-            delta = self.core.take_delta()
-            self._worker.outbox.clear()
-            self._worker.unconfirmed = 0
-            self._worker.sends.clear()
-            if delta is not None:
-                self.core.epochs.acknowledge(0, delta[0])
-            elif not more:
-                return
+        while self.wake():
+            pass
+
+    def wake(self) -> bool:
+        """One wake of the supervisor, with what neighbours have sent; False: there is nothing more to do now."""
+        began = time.process_time()
+        for _ in range(min(AT_ONCE, len(self._coming))):
+            number, octets = self._coming.popleft()
+            self.core.receive(self._worker, messages.Local(CONTROL_KEY, number), octets)
+        more = self.core.work()
+        epoch = None
+        while (delta := self.core.take_delta()) is not None:
+            epoch = delta[0]
+        self._worker.outbox.clear()
+        self._worker.unconfirmed = 0
+        for message, octets in self._worker.sends:
+            if isinstance(message, messages.Control) and message.conn in self._neighbours:
+                router, number = self._neighbours[message.conn]
+                router.updates.append(len(octets))
+                router._coming.append((number, octets))
+        self._worker.sends.clear()
+        self.longest = max(self.longest, time.process_time() - began)
+        if epoch is not None:
+            self.core.epochs.acknowledge(0, epoch)
+        return bool(more or epoch is not None or self._coming or self.core.busy)
+
+    def join(self, other: Simulation) -> None:
+        """Connect two interior routers."""
+        for router, peer in ((self, other), (other, self)):
+            adopted = router.core.connections.adopt(router._worker, router._routers, "127.0.0.1:1", "127.0.0.1:2")
+            router._open(adopted, peer.name, announced={BUNDLE_PROPERTY: 1})
+        for router, peer in ((self, other), (other, self)):
+            number = max(router._worker.connections)
+            router._neighbours[number] = peer, max(peer._worker.connections)
+            router._attach_link(number, "control", "in")
+            router._attach_link(number, "control", "out")
+            router._attach_link(number, "data", "out")
+
+    def _open(
+        self,
+        connection: Connection,
+        container: str,
+        properties: dict[str, object] | None = None,
+        announced: dict[str, int] | None = None,
+    ) -> None:
+        self._receive(
+            messages.Opened(
+                conn=connection.number,
+                container=container,
+                hostname=None,
+                user=None,
+                tls=None,
+                properties=properties or {},
+                announced=announced,
+            )
+        )
+
+    def _attach_link(self, connection: int, kind: Literal["control", "data"], direction: messages.Direction) -> None:
+        number = next(self._numbers)
+        self._receive(
+            messages.RouterLink(
+                conn=connection, link=number, slot=number, gen=1, dir=direction, kind=kind, priority=4, name="", text=""
+            )
+        )
 
     def come(self, count: int) -> None:
         """So many edge routers connect, with the eight links."""
         for number in range(count):
-            connection = self.core.connections.adopt(self._worker, self._listener, "127.0.0.1:1", "127.0.0.1:2")
-            self.connections.append(connection)
-            properties = {PROPERTY: f"{number:016x}", **({UPLINKS: True} if self._several else {})}
-            said = {"hostname": None, "user": None, "mechanism": None, "tls": None, "properties": properties}
-            self._receive(messages.Opened(conn=connection.number, container=f"E{number}", **said))  # type: ignore[arg-type]
-            self._attach(connection, "in", None)
-            self._attach(connection, "out", f"E{number}", DOWNLINK)
-            self._attach(connection, "out", "_$qd.edge_addr_tracking")
-            for service in ("$management", "_$qd.addr_lookup", "_$qd.edge_heartbeat"):
-                self._attach(connection, "in", service)
-            for _ in range(2):
-                self._attach(connection, "out", None, dynamic=True)
+            self.come_one(number)
         self.settle()
+
+    def come_one(self, number: int) -> Connection:
+        """An edge router connects."""
+        connection = self.core.connections.adopt(self._worker, self._listener, "127.0.0.1:1", "127.0.0.1:2")
+        self.connections.append(connection)
+        self._open(connection, f"E{number}", {PROPERTY: f"{number:016x}", **({UPLINKS: True} if self._several else {})})
+        self._attach(connection, "in", None)
+        self._attach(connection, "out", f"E{number}", DOWNLINK)
+        self._attach(connection, "out", "_$qd.edge_addr_tracking")
+        for service in ("$management", "_$qd.addr_lookup", "_$qd.edge_heartbeat"):
+            self._attach(connection, "in", service)
+        for _ in range(2):
+            self._attach(connection, "out", None, dynamic=True)
+        return connection
 
     def _attach(
         self,
@@ -129,9 +206,13 @@ class Simulation:
     def announce(self, addresses: int) -> None:
         """All have consumers of so many addresses each."""
         for place, connection in enumerate(self.connections):
-            for number in range(addresses):
-                self._attach(connection, "out", f"site{place}.{number}")
+            self.announce_one(place, connection, addresses)
         self.settle()
+
+    def announce_one(self, place: int, connection: Connection, addresses: int) -> None:
+        """An edge router has consumers of so many addresses."""
+        for number in range(addresses):
+            self._attach(connection, "out", f"site{place}.{number}")
 
     def say(self, *routers: str) -> None:
         """All name their uplinks."""
@@ -143,10 +224,16 @@ class Simulation:
         self.settle()
 
     @property
+    def reachable(self) -> int:
+        """How many other interior routers can be reached."""
+        assert self.core.routers is not None
+        return self.core.routers.reachable
+
+    @property
     def known(self) -> int:
-        """How many addresses of edge routers have a consumer."""
-        records = self.core.table.records.values()
-        return sum(record.consumers is not None and record.key.startswith("M0site") for record in records)
+        """How many addresses of edge routers have a consumer, here or at another router."""
+        records = [record for record in self.core.table.records.values() if record.key.startswith("M0site")]
+        return sum(record.consumers is not None or bool(record.remotes) for record in records)
 
     def go(self) -> None:
         """All are lost."""
@@ -161,8 +248,12 @@ def main() -> int:
     parser.add_argument("--edges", type=int, default=1000)
     parser.add_argument("--addresses", type=int, default=20, help="of each")
     parser.add_argument("--uplinks", action="store_true", help="they have several uplinks at work")
+    parser.add_argument("--far", type=int, default=0, metavar="N", help="so many interior routers in a line behind it")
+    parser.add_argument("--within", type=float, default=10.0, metavar="S", help="with --far: all come in S seconds")
     arguments = parser.parse_args()
     gc.freeze()
+    if arguments.far:
+        return converge(arguments.edges, arguments.addresses, arguments.far, arguments.within)
     simulation = Simulation(arguments.edges, arguments.addresses, arguments.uplinks)
     print(f"{'what':<40} {'CPU s':>7} {'µs each':>8} {'KiB each':>9}")
 
@@ -189,6 +280,55 @@ def main() -> int:
     measured("all are lost", edges, simulation.go, 0)
     measured("edge routers come again", edges, lambda: simulation.come(edges), 0)
     return 1 if wrong else 0
+
+
+def converge(edges: int, addresses: int, far: int, within: float) -> int:
+    """Edge routers come evenly within so many seconds, each with its addresses. The routers here share one core."""
+    line = [Simulation(edges, addresses, several=False, name=name) for name in ("B", *(f"C{n}" for n in range(far)))]
+    for one, other in itertools.pairwise(line):
+        one.join(other)
+    until = time.monotonic() + FAR_LIMIT
+    while any(router.reachable < far for router in line):
+        _turn(line, until)
+    for router in line:
+        router.longest = 0.0
+        router.updates.clear()
+    began, come, known = time.monotonic(), 0, [0.0] * len(line)
+    cpu = [0.0] * len(line)
+    until = began + within + FAR_LIMIT
+    while not all(known) and time.monotonic() < until:
+        while come < edges and time.monotonic() >= began + within * come / edges:
+            spent = time.process_time()
+            line[0].announce_one(come, line[0].come_one(come), addresses)
+            cpu[0] += time.process_time() - spent
+            come += 1
+            if come % (AT_ONCE // (addresses + 9) + 1) == 0:
+                break  # as many messages as one wake takes
+        _turn(line, until, cpu)
+        for place, router in enumerate(line):
+            if come == edges and not known[place] and router.known == edges * addresses:
+                known[place] = time.monotonic() - began
+    print(f"{edges} edge routers with {addresses} addresses each come within {within:g} s\n")
+    head = ("at", "all known after s", "CPU s", "longest wake, CPU ms", "messages", "largest, octets")
+    print(f"{head[0]:<8} {head[1]:>18} {head[2]:>8} {head[3]:>20} {head[4]:>9} {head[5]:>16}")
+    for router, seconds, spent in zip(line, known, cpu, strict=True):
+        after = f"{seconds:.2f}" if seconds else f"{router.known} known"
+        wake, largest = 1000 * router.longest, max(router.updates, default=0)
+        print(f"{router.name:<8} {after:>18} {spent:>8.2f} {wake:>20.1f} {len(router.updates):>9} {largest:>16}")
+    return 0 if all(known) else 1
+
+
+def _turn(line: list[Simulation], until: float, cpu: list[float] | None = None) -> None:
+    """A wake of each router that has something to do; CPU seconds are added to theirs."""
+    assert time.monotonic() < until, "the routers do not know each other"
+    busy = False
+    for place, router in enumerate(line):
+        spent = time.process_time()
+        busy |= router.wake()
+        if cpu is not None:
+            cpu[place] += time.process_time() - spent
+    if not busy:
+        time.sleep(PAUSE)
 
 
 def _resident() -> float:

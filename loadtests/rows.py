@@ -11,7 +11,7 @@ from statistics import median
 
 from loadtests.console_rows import console
 from loadtests.consoles_rows import consoles, first_paint
-from loadtests.edge_rows import edge_storm, first_messages, idle_edges, one_uplink, uplink_lost
+from loadtests.edge_rows import edge_storm, first_messages, idle_edges, one_peer, one_uplink, uplink_lost
 from loadtests.gateway_rows import broker_lost, client_connections, link_route
 from loadtests.login_rows import certificate_logins, logins, token_logins
 from loadtests.measuring import BODY, MB, MIB, Bench
@@ -186,6 +186,7 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "path-lost": path_lost,
     "network": cold_start,
     "edge": one_uplink,
+    "edge-peers": one_peer,
     "edge-switch": uplink_lost,
     "edge-first": first_messages,
     "edge-idle": idle_edges,
