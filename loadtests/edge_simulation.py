@@ -293,6 +293,7 @@ def converge(edges: int, addresses: int, far: int, within: float) -> int:
     for router in line:
         router.longest = 0.0
         router.updates.clear()
+    gc.disable()  # it would go through the objects of all routers in a wake of one
     began, come, known = time.monotonic(), 0, [0.0] * len(line)
     cpu = [0.0] * len(line)
     until = began + within + FAR_LIMIT

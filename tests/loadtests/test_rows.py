@@ -29,7 +29,7 @@ NEEDS_WORKERS = {"two-workers"}  # the broker is one process
 ELSEWHERE = {"console"}  # tests/console/test_large.py
 NEEDS_ROUTER = {
     "link-route", "clients", "broker-lost", "hop", "hop-latency", "path-lost", "network", "storms",
-    "edge", "edge-switch", "edge-first", "edge-idle", "edge-storm",
+    "edge", "edge-peers", "edge-switch", "edge-first", "edge-idle", "edge-storm",
     "policy", "logins", "logins-token", "logins-certificate",
     "tls", "tls-large", "tls-handshakes", "tls-crowd", "tls-idle", "websocket",
     "first-paint", "consoles",

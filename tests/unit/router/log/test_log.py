@@ -38,6 +38,7 @@ from router.log import (
     parse_enable,
 )
 from router.log.log import MOST_REPEATS
+from router.log.sinks import MOST_HELD
 
 ROOT = Path(__file__).parents[4]
 INFO_AND_ABOVE = INFO | NOTICE | WARNING | ERROR | CRITICAL
@@ -473,6 +474,50 @@ def test_lost_lines_are_told_when_writing_works_again(tmp_path, capfd):
     assert os.read(reader, 1000).decode() == expected
     os.close(reader)
     assert "cannot be written: Broken pipe" in capfd.readouterr().err
+
+
+def test_lines_are_held_until_they_are_released(tmp_path):
+    """Not those of errors, before which all that is held is written, nor more than a pipe takes in one piece."""
+    path = tmp_path / "log"
+    log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=str(path))}))
+    log.hold()
+    log.info("SERVER", "one")
+    log.info("SERVER", "two")
+    assert path.read_text() == ""
+    assert [entry.text for entry in log.recent()] == ["one", "two"]
+    log.error("SERVER", "three")
+    first = "SERVER (info) one\nSERVER (info) two\nSERVER (error) three\n"
+    assert path.read_text() == first
+    log.info("SERVER", "four")
+    assert path.read_text() == first
+    log.release()
+    assert path.read_text() == first + "SERVER (info) four\n"
+    log.info("SERVER", "five")
+    assert path.read_text().endswith("five\n")
+    log.hold()
+    before = path.stat().st_size
+    for _ in range(5):
+        log.info("SERVER", "x" * 1000)
+    assert 3000 < path.stat().st_size - before <= MOST_HELD
+    log.close()
+    assert path.read_text().count("x" * 1000) == 5
+
+
+def test_held_lines_that_are_lost_are_counted(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=str(path))}))
+    os.close(reader)
+    log.hold()
+    log.info("SERVER", "lost")
+    log.info("SERVER", "too")
+    log.release()
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log.info("SERVER", "back")
+    expected = "SERVER (info) back\nERROR (warning) 2 log lines before the one above were lost\n"
+    assert os.read(reader, 1000).decode() == expected
+    os.close(reader)
 
 
 def test_what_comes_again_and_again_is_counted(make_log, monkeypatch):

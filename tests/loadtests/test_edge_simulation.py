@@ -1,0 +1,17 @@
+"""A storm of edge routers, and what interior routers behind theirs come to."""
+
+import gc
+
+import pytest
+
+from loadtests.edge_simulation import converge
+
+
+def test_far_routers_know_all_addresses(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        assert converge(edges=20, addresses=3, far=2, within=0.1) == 0
+    finally:
+        gc.enable()
+    rows = capsys.readouterr().out.splitlines()[-3:]
+    assert [row.split()[0] for row in rows] == ["B", "C0", "C1"]
+    assert all(int(row.split()[-1]) > 0 for row in rows[1:]), "messages with addresses"
