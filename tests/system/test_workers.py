@@ -213,12 +213,17 @@ def test_a_killed_worker_costs_only_its_own(start: Start, workers: int, peers: l
     for n in range(PAIRS):
         assert ended(receivers[n].peer) == (n in lost_receivers)
         assert ended(senders[n].peer) == (n in lost_senders)
-    again = [Peer.opened(router.port) for _ in range(6)]
-    peers.extend(again)
     poll(lambda: victim not in router.worker_pids(), "the dead worker is gone")
-    assert len({router.worker_of(local_port(peer)) for peer in [*again, *_alive(peers)]}) == 3
-    receiver = again[0].receiver("load/new", 10)
-    for peer in again[1:]:
+
+    def spread() -> bool:
+        """Whether a new client is on the new worker; there may be a process that does not serve yet."""
+        peers.append(Peer.opened(router.port))
+        return len({router.worker_of(local_port(peer)) for peer in _alive(peers)}) == workers
+
+    poll(spread, "the new worker has connections", REPLACED_WITHIN)
+    peers.extend(Peer.opened(router.port) for _ in range(5))
+    receiver = peers[-6].receiver("load/new", 10)
+    for peer in peers[-5:]:
         pass_one(peer.sender("load/new"), receiver)
 
 
