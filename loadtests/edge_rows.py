@@ -41,7 +41,7 @@ def edge(name: str, *ports: int, uplinks: str = "one", role: str = "edge", liste
     text = f"router {{\n    mode: edge\n    id: {name}\n    workerThreads: 1\n    uplinks: {uplinks}\n}}\n"
     text += f"listener {{\n    host: 127.0.0.1\n    port: 0\n    linkCapacity: {LINK_CAPACITY}\n{_ANONYMOUS}}}\n"
     if listens:
-        text += "listener {\n    host: 127.0.0.1\n    port: 0\n    role: inter-edge\n"
+        text += "listener {\n    name: peers\n    host: 127.0.0.1\n    port: 0\n    role: inter-edge\n"
         text += f"    linkCapacity: {LINK_CAPACITY}\n{_ANONYMOUS}}}\n"
     for port in ports:
         text += f"connector {{\n    host: 127.0.0.1\n    port: {port}\n    role: {role}\n"
