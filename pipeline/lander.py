@@ -34,7 +34,7 @@ from router.client import (
     Terminus,
     aconnect,
 )
-from router.client.bulk import BulkState
+from router.client.bulk import WINDOW, BulkState
 
 QUIET = 0.05  # of the interval: a burst that has ended by then is landed, its senders wait for outcomes
 BURST = 100  # deliveries
@@ -108,7 +108,7 @@ class AddressLander:
         """Until the lander ends. Raises PipelineError for an address that is refused from the beginning, LandingError,
         and ClientError for a connection that is not opened again."""
         refusals = 0
-        session = self.lander.connection.session().state
+        session = self.lander.connection.session(WINDOW).state
         while not self.lander.ending:
             self.state = state = session.bulk_receiver(
                 name=self.writer.link,
