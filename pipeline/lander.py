@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.errors import LandingError, LockedError, PipelineError
-from pipeline.segments import LANDER, LOCK, Landing, Log
+from pipeline.segments import LANDER, LOCK, Landing, Log, Segment
 from pipeline.stores import Lock
 from pipeline.units import octets_text
 from pipeline.writer import SegmentWriter
@@ -34,7 +34,7 @@ from router.client import (
     Terminus,
     aconnect,
 )
-from router.client.bulk import BulkState
+from router.client.bulk import WINDOW, BulkState
 
 QUIET = 0.05  # of the interval: a burst that has ended by then is landed, its senders wait for outcomes
 BURST = 100  # deliveries
@@ -104,11 +104,16 @@ class AddressLander:
         """Octets in memory."""
         return self.writing_octets + (self.state.octets if self.state is not None else 0)
 
+    @property
+    def too_much(self) -> bool:
+        """Is in memory, whatever the size of the messages for which there is credit."""
+        return self.in_hand >= self.options.land_octets * IN_HAND
+
     async def run(self) -> None:
         """Until the lander ends. Raises PipelineError for an address that is refused from the beginning, LandingError,
         and ClientError for a connection that is not opened again."""
         refusals = 0
-        session = self.lander.connection.session().state
+        session = self.lander.connection.session(WINDOW).state
         while not self.lander.ending:
             self.state = state = session.bulk_receiver(
                 name=self.writer.link,
@@ -199,11 +204,8 @@ class AddressLander:
             self.writing = self.writing_octets = 0
 
     async def _write_then_settle(self, state: BulkState, batch: Any) -> None:
-        loop = asyncio.get_running_loop()
-        task = loop.run_in_executor(self.lander.threads, self.writer.write, batch)
         try:
-            # What was begun is ended: whoever cancels waits for the disk.
-            segment = await asyncio.shield(task)
+            segment = await self._written(state, batch)
         except OSError as error:
             self.trouble = error
             state.flow(0)
@@ -225,6 +227,17 @@ class AddressLander:
         else:
             self.counts.lost += batch.rows
 
+    async def _written(self, state: BulkState, batch: Any) -> Segment:
+        """By a thread; too much that comes meanwhile takes the credit back. Raises OSError, LandingError."""
+        connection = self.lander.connection
+        # What was begun is ended: whoever cancels waits for the disk.
+        task = asyncio.get_running_loop().run_in_executor(self.lander.threads, self.writer.write, batch)
+        task.add_done_callback(lambda _: connection.progress())
+        while not task.done():
+            await connection.wait(lambda: task.done() or (self.too_much and state.credit > 0), None)
+            self.grant(state)
+        return task.result()
+
     def _fit_window(self, batch: Any, used_up: bool) -> None:
         """What comes while one batch is collected and another one written; more when that was too little. As far as
         memory goes."""
@@ -237,13 +250,11 @@ class AddressLander:
         if not state.attached:
             return
         credit = state.credit
-        if self.lander.held or self.trouble is not None or self.lander.ending:
+        if self.lander.held or self.trouble is not None or self.lander.ending or self.too_much:
             if credit:
                 state.flow(0)
             return
         room = max(self.window - state.rows - self.writing, 0)
-        if self.in_hand >= self.options.land_octets * IN_HAND:
-            room = 0
         if room > credit + self.window // 4 or (room and not credit) or credit > 2 * room + FIRST_WINDOW:
             state.flow(room)
 

@@ -114,9 +114,9 @@ class AsyncConnection:
         """The peer's open: container, hostname, properties, offered, desired."""
         return self.core.remote
 
-    def session(self) -> "AsyncSession":
-        """Another session; links are made on the first one otherwise."""
-        return AsyncSession(self, self.core.session())
+    def session(self, window: int | None = None) -> "AsyncSession":
+        """Another session; links are made on the first one otherwise. window: as of SessionState."""
+        return AsyncSession(self, self.core.session(window))
 
     async def sender(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "AsyncSender":
         return await AsyncSession(self, self._first()).sender(address, timeout=timeout, **options)

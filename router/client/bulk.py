@@ -1,7 +1,7 @@
 """Receiving and sending many messages without looking at any: the client's side of `router.amqp.bulk_receiver` and
 `bulk_sender`.
 
-session = connection.session()                       one for each: outcomes are told for all of its deliveries
+session = connection.session(WINDOW)                 one for each: outcomes are told for all of its deliveries
 receiver = session.state.bulk_receiver(source=Terminus("address"), max_message_size=1 << 26)
 receiver.flow(100_000)
 batch = receiver.take()                              None: nothing has come
@@ -12,7 +12,7 @@ session.state.add(sender)
 sender.give(Messages.of([octets]))                   when it is attached
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from router.amqp.bulk_receiver import Batch, BulkReceiver
 from router.amqp.bulk_sender import BulkSender, Messages
@@ -21,6 +21,10 @@ from router.client.links import LinkState
 
 if TYPE_CHECKING:
     from router.client.session import SessionState
+
+#: Frames, of a session with a bulk receiver: no bound. Credit bounds what it holds, the socket what is on its way. With
+#: a window of a few thousand the peer would wait each time until this process has its turn.
+WINDOW: Final = 0x7FFFFFFF
 
 
 class BulkState(LinkState):

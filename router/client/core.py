@@ -231,10 +231,10 @@ class Core:
 
     # -- what is on it -------------------------------------------------------------------------------------------------
 
-    def session(self) -> SessionState:
+    def session(self, window: int | None = None) -> SessionState:
         """A new one."""
         self.check()
-        session = SessionState(self)
+        session = SessionState(self, window)
         self.sessions.append(session)
         if self.stage is Stage.OPEN:
             session.begin(self.connection)

@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 class SessionState:
     """Owner: the core of its connection. Handler of its engine's session."""
 
-    def __init__(self, core: "Core") -> None:
+    def __init__(self, core: "Core", window: int | None = None) -> None:
+        """window: frames that the peer may send before it hears from us again; None: some MB."""
         self.core = core
+        self.window = window
         self.session: Session | None = None
         self.links: list[LinkState] = []
         self.begun = False
 
     def begin(self, connection: Connection) -> None:
         """On a connection that has opened."""
-        self.session = Session(connection, None, None, self)
+        self.session = Session(connection, None, None, self, window=self.window)
 
     def add(self, link: LinkState) -> None:
         """Attach it, now or when the session has begun."""

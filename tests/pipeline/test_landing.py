@@ -192,6 +192,42 @@ def test_credit_follows_what_is_staged(url, tmp_path):
     assert rows(tmp_path).num_rows == 2000
 
 
+def test_a_disk_that_is_slow_leaves_messages_with_the_router(url, tmp_path):
+    """Also those for which there was credit: how large they are is seen when they come."""
+    gate, count, size, most = tmp_path / "gate", 64, 1 << 20, 1 << 20
+    body = HEAD[:3] + b"\xb0" + size.to_bytes(4, "big") + bytes(size)
+    command = (sys.executable, "-m", "tests.pipeline.slow_lander", str(gate))
+    words = ("--id", "l", "--metrics", "0", "--land-bytes", str(most))
+    with Lander(url, tmp_path / "landing", *words, command=command).ready() as lander:
+        where = lander.wait_line(r"metrics at (http://\S+)")[1]
+        sending = Sending(url, [body] * count)
+        poll(lambda: _gauges(where)["credit"] == 0, "no credit")
+        # What was on its way when credit was taken back lies in sockets.
+        settled = poll(lambda: _unchanged(where), "nothing comes any more")
+        assert 4 * most <= settled < count * size / 2
+        gate.touch()
+        sending.done()
+        lander.stop()
+    assert rows(tmp_path / "landing").num_rows == count
+
+
+def _gauges(where: str) -> dict[str, float]:
+    with urllib.request.urlopen(where, timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    found = {}
+    for line in lines:
+        if line.startswith("sluice_lander_") and "{" in line:
+            name, _, rest = line.removeprefix("sluice_lander_").partition("{")
+            found[name] = float(rest.rpartition(" ")[2])
+    return found
+
+
+def _unchanged(where: str) -> float:
+    """Octets in hand, when they are the same for a while; else 0."""
+    looks = {_gauges(where)["in_hand_octets"] for _ in range(10)}
+    return looks.pop() if len(looks) == 1 else 0.0
+
+
 def _random(seed: int) -> bytes:
     import random
 

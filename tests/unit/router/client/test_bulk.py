@@ -10,6 +10,7 @@ import pytest
 from router.amqp import codec
 from router.client import Accepted, Released
 from router.client.attach import Terminus
+from router.client.bulk import WINDOW
 from router.client.core import Core, Options
 from tests.unit.router.amqp.stub import Stub
 
@@ -29,7 +30,7 @@ class Exchange:
     def __init__(self, cut=lambda octets: [octets], credit=100, most=MOST):
         self.cut = cut
         self.core = Core(Options(container="c", max_frame=512))
-        self.state: Any = self.core.session().bulk_receiver(
+        self.state: Any = self.core.session(WINDOW).bulk_receiver(
             source=Terminus("r"), target=Terminus(), max_message_size=most, name="r"
         )
         self.state.flow(credit)
@@ -169,3 +170,13 @@ def test_octets_that_are_damaged_end_the_connection_at_most(seed):
             exchange.state.settle(batch, Accepted())
     exchange.core.lost("over")
     assert exchange.state.rows == 0
+
+
+def test_the_peer_sends_all_that_it_has_credit_for_without_hearing_from_us():
+    credit = 20_000
+    exchange = Exchange(credit=credit)
+    for _ in range(credit):
+        exchange.sender.send(b"x")
+    while theirs := exchange.server.connection.take_output():
+        exchange.core.receive(theirs, NOW)
+    assert exchange.state.rows == credit

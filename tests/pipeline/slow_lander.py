@@ -1,0 +1,26 @@
+"""A lander whose disk waits for a file: `python -m tests.pipeline.slow_lander FILE land …`."""
+
+import sys
+import time
+from pathlib import Path
+
+from pipeline import stores
+from pipeline.cli import main
+
+LOOK = 0.05  # seconds
+
+
+def wait_for(gate: Path) -> None:
+    rename = stores.LocalStore.rename
+
+    def waiting_rename(self: stores.LocalStore, temporary: Path, final: Path) -> None:
+        while final.suffix == ".parquet" and not gate.exists():
+            time.sleep(LOOK)
+        rename(self, temporary, final)
+
+    stores.LocalStore.rename = waiting_rename  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    wait_for(Path(sys.argv[1]))
+    sys.exit(main(sys.argv[2:], "slow"))
