@@ -12,6 +12,7 @@ handshake before AMQP, may hold octets inside after a read or a write, and may n
                   have to read before it can write on
     shutdown()    the descriptor is about to be closed: say so to the peer, without waiting
 """
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
@@ -128,6 +129,17 @@ cdef class Transport:
     cdef int close_descriptor(self) except -1:
         os.close(self.fd)
         return 0
+
+    def since_open(self, size_t most):
+        """The peer's open and what came behind it, at most so many octets; None: the connection cannot be had by
+        another process, because of state that is here only, or of octets for the peer that have not left."""
+        cdef Connection connection = self.connection
+        if self.fd >= 0 and buffer_used(&connection.out):
+            self.flush()               # the header, where the open has come in this wake
+        if not self.plain or self.fd < 0 or connection.finished or connection.open_frame is None \
+                or buffer_used(&connection.out) or len(connection.open_frame) + self.rest_size > most:
+            return None
+        return connection.open_frame + PyBytes_FromStringAndSize(<const char*>self.rest, self.rest_size)
 
     def round_trip(self):
         """µs to the peer and back, as TCP knows it; 0: not known."""
