@@ -1,8 +1,8 @@
 """Do pairs that come back meet on one worker? `python -m loadtests.reconnecting [--pairs N] [--workers N ...]`.
 
 Pairs of a producer and a consumer, each a connection with a container id of its own, come, go, and come back in another
-order. Each pair sends the same number of messages; of all deliveries, those between two workers are counted, and how many
-connections the fullest worker has, in those of the average: with `rememberedContainers: 0`, and with its default. Exit
+order. Each pair sends the same number of messages; of all deliveries, those between two workers are counted, and how
+many connections the fullest worker has, in those of the average: with `rememberedContainers: 0`, and its default. Exit
 status: 0 when the share is at most half of chance (1 - 1/workers) with a skew of at most 1.1, 1 when not, 2 when it
 cannot run.
 """
@@ -23,7 +23,7 @@ import psutil
 
 from loadtests.processes import DEFAULT_ROUTER, MeasureError, Router, raise_file_limit
 from tests.peer import message
-from tests.peer.peer import Peer
+from tests.peer.peer import Link, Peer, Receiver, Sender
 from tests.peer.wire import PeerError
 
 MESSAGES = 10  # of a pair
@@ -70,26 +70,26 @@ def places(pid: int) -> dict[int, int]:
     return found
 
 
-def come(port: int, pairs: int, order: random.Random) -> dict[tuple[int, bool], Peer]:
-    """All clients come, in any order: by pair, and whether they receive."""
+def come(port: int, pairs: int, order: random.Random) -> tuple[list[Sender], list[Receiver]]:
+    """All clients come, in any order; by pair."""
     sides = [(number, receives) for number in range(pairs) for receives in (False, True)]
     order.shuffle(sides)
-    peers: dict[tuple[int, bool], Peer] = {}
+    senders: dict[int, Sender] = {}
+    receivers: dict[int, Receiver] = {}
     for number, receives in sides:
         peer = Peer.opened(port, container_id=f"{'consumer' if receives else 'producer'}-{number}")
-        peers[number, receives] = peer
         if receives:
-            peer.receiver(f"pair/{number}", MESSAGES)
+            receivers[number] = peer.receiver(f"pair/{number}", MESSAGES)
         else:
-            peer.sender(f"pair/{number}", credit=False)
-    return peers
+            senders[number] = peer.sender(f"pair/{number}", credit=False)
+    return [senders[number] for number in range(pairs)], [receivers[number] for number in range(pairs)]
 
 
-def leave(pid: int, peers: dict[tuple[int, bool], Peer]) -> None:
+def leave(pid: int, links: Sequence[Link]) -> None:
     """All clients go. Raises MeasureError."""
-    for peer in peers.values():
-        peer.close()
-        peer.drop()
+    for link in links:
+        link.peer.close()
+        link.peer.drop()
     until = time.monotonic() + GONE_WITHIN
     while places(pid):
         if time.monotonic() > until:
@@ -103,24 +103,22 @@ def measure(workers: int, pairs: int, remembered: bool, command: Sequence[str]) 
     with Router(workers, command, text=configuration(workers, remembered)) as router:
         for turn in range(TURNS):
             began = time.monotonic()
-            peers = come(router.port, pairs, order)
+            senders, receivers = come(router.port, pairs, order)
             seconds = time.monotonic() - began
             if turn + 1 < TURNS:
-                leave(router.pid, peers)
+                leave(router.pid, [*senders, *receivers])
         deliveries = across = 0
         at = places(router.pid)
-        for number in range(pairs):
-            producer, consumer = peers[number, False], peers[number, True]
-            sender, receiver = producer.session.links[0], consumer.session.links[0]
+        for sender, receiver in zip(senders, receivers, strict=True):
             sender.wait_credit()
             for _ in range(MESSAGES):
                 sender.send(message.message("x"), settled=True)
                 receiver.next()
             deliveries += MESSAGES
-            one, other = (at[peer.socket.getsockname()[1]] for peer in (producer, consumer))
+            one, other = (at[peer.socket.getsockname()[1]] for peer in (sender.peer, receiver.peer))
             across += MESSAGES if one != other else 0
         counts = Counter(at.values())
-        leave(router.pid, peers)
+        leave(router.pid, [*senders, *receivers])
     skew = max(counts.values()) * workers / counts.total()
     return Outcome(workers, remembered, deliveries, across / deliveries, skew, seconds)
 

@@ -235,9 +235,7 @@ def add_services(
     """
     core.policy.connect(loop)
     limit = configuration.policy.max_connections
-    acceptor = Acceptor(
-        loop, core.workers, core.connections, core.neighbours, Pace(heard), log, limit, core.placements
-    )
+    acceptor = Acceptor(loop, core.workers, core.connections, core.neighbours, Pace(heard), log, limit, core.placements)
     connectors = Connectors(loop, core.connections, core.profiles, core.epochs, acceptor, core.waker, log)
     http = LazyHttp(loop, lambda: make_http(acceptor), log)
     listening = Listening(loop, names, acceptor, http, core.profiles, core.epochs, announce, core.waker, log)

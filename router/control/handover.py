@@ -1,5 +1,5 @@
-"""Messages of two channels that carry a descriptor each: connections to workers and requests for pages and connections for another worker back, and
-requests for new workers to the zygote and back. See docs/internals/control-protocol.md.
+"""Messages of two channels that carry a descriptor each: connections to workers, and back requests for pages and
+connections for another worker; requests for new workers to the zygote and back. See docs/internals/control-protocol.md.
 """
 
 from typing import Final

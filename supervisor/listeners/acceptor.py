@@ -402,9 +402,13 @@ class Acceptor(Subsystem):
         assert worker.handover is not None
         data = encode_handover(
             Handover(
-                connection.number, connection.profile, connection.peer, connection.initiate, connection.read_before,
-                connection.begun,
-            )  # fmt: skip
+                conn=connection.number,
+                profile=connection.profile,
+                peer=connection.peer,
+                initiate=connection.initiate,
+                octets=connection.read_before,
+                begun=connection.begun,
+            )
         )
         descriptor = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (accepted.fileno(),)))
         try:

@@ -5,7 +5,7 @@ client sent to and received from before says whom it will talk to. Where these a
 goes there before its open is answered, unless that worker would have more to do than others (decision 0043).
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping
 from typing import Final
 
@@ -98,7 +98,7 @@ class Affinity(Subsystem):
 
     def _best(self, now: int, known: Mapping[End, None]) -> int:
         """The worker with most of the other ends, of those that have room."""
-        near: Counter[int] = Counter()
+        near: defaultdict[int, float] = defaultdict(float)  # other ends, in those of one address
         for key, receives in known:
             others = self._ends.get((key, not receives))
             if others is not None:
