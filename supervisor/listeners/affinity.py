@@ -86,12 +86,12 @@ class Affinity(Subsystem):
         return to
 
     def _movable(self, connection: Connection) -> bool:
-        """Whether another worker can have it: none has the state of its TLS, and no placement decides."""
+        """Whether another worker can have it: no TLS or WebSocket, and no placement that decides."""
         origin = connection.origin
         return (
             origin.role == NORMAL
             and isinstance(origin, ListenerConfig)
-            and connection.tls is None
+            and origin.ssl_profile is None
             and not origin.http
             and self._placements.worker(origin.name, connection.peer.rpartition(":")[0]) is None
         )
