@@ -20,6 +20,7 @@ from loadtests.policy_rows import policy
 from loadtests.processes import Relay, finish_load
 from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
 from loadtests.storm_rows import storms
+from loadtests.tails_rows import tails
 from loadtests.tls_rows import tls_crowd, tls_handshakes, tls_idle, tls_large, tls_unsettled
 from loadtests.websocket_rows import websocket
 
@@ -173,6 +174,7 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "presettled": one_worker_presettled,
     "two-workers": two_workers,
     "latency": paced_latency,
+    "tails": tails,
     "large": large_bodies,
     "multicast": multicast,
     "idle": idle_connections,

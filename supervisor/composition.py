@@ -39,6 +39,7 @@ from supervisor.links.handler import LinkHandler, Waiting
 from supervisor.links.initiated import InitiatedLinks
 from supervisor.links.links import Links
 from supervisor.listeners.acceptor import Acceptor, Listener
+from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.listening import Listening
 from supervisor.listeners.pace import Pace
 from supervisor.listeners.placement import Placements
@@ -106,8 +107,10 @@ class RouterCore(Core):
         self.policy = Policy(configuration, self.workers, log)
         admission = self.policy if admission is None else admission
         self.tls = TlsProfiles(table, epochs, self.waker, log)
+        self.placements = Placements()
+        self.affinity = Affinity(self.workers, self.placements, router.remembered_containers)
         self.connections = Connections(
-            self.workers, table, epochs, self.profiles, admission, self.tls.user_of, events, log
+            self.workers, table, epochs, self.profiles, admission, self.tls.user_of, self.affinity, events, log
         )
         self.policy.join(self.connections)
         self.authentication = Authentication(
@@ -158,6 +161,8 @@ class RouterCore(Core):
             self.profiles,
             # Connections come before what depends on them: when a worker is lost, they are closed first.
             self.watches,
+            self.placements,
+            self.affinity,
             self.connections,
             Retirement(self.tls, self.connections, self.workers, self.waker, log),
             self.authentication,  # of those
@@ -172,7 +177,7 @@ class RouterCore(Core):
             self.links,
             LinkHandler(
                 table, epochs, attaching, self.links, self.initiated_links, pairs, self.policy,
-                self.neighbours.usable, self.take_identity, events, self.edges, self.uplink,
+                self.neighbours.usable, self.take_identity, self.affinity.attached, events, self.edges, self.uplink,
             ),
             pairs,
             self.initiated_links,
@@ -230,15 +235,13 @@ def add_services(
     """
     core.policy.connect(loop)
     limit = configuration.policy.max_connections
-    placements = Placements()
-    acceptor = Acceptor(loop, core.workers, core.connections, core.neighbours, Pace(heard), log, limit, placements)
+    acceptor = Acceptor(loop, core.workers, core.connections, core.neighbours, Pace(heard), log, limit, core.placements)
     connectors = Connectors(loop, core.connections, core.profiles, core.epochs, acceptor, core.waker, log)
     http = LazyHttp(loop, lambda: make_http(acceptor), log)
     listening = Listening(loop, names, acceptor, http, core.profiles, core.epochs, announce, core.waker, log)
     core.events.add(
         CredentialWatch(loop, core.tls, log),
         connectors,
-        placements,
         acceptor,
         http,
         listening,  # last: what it opens is visible from outside

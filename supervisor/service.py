@@ -123,6 +123,7 @@ class Supervisor:
             withdraw=acceptor.withdraw,
             recovered=lambda worker: acceptor.resume(),
             page=lambda *asked: self._services.http.service().answer_page(*asked),
+            moved=acceptor.moved,
         )
         core.tls.when_held(self._protect_keys)
         self._serving = False  # listening

@@ -16,12 +16,12 @@ from router.control.codec import (
     decode_handover,
     decode_orders,
     encode,
-    encode_page_request,
+    encode_sent_back,
     handover_number,
     join_octets,
 )
 from router.control.framing import Frames, pack
-from router.control.handover import Handover, PageRequest
+from router.control.handover import Handover, Moved, PageRequest
 from router.control.messages import MESSAGES_A_PART, Closed, Event, Log, Order
 from router.control.names import DELTA_TOPIC, identity
 from router.control.ops import Op
@@ -55,8 +55,8 @@ class Channels(Protocol):
 
     def send(self, parts: list[bytes]) -> None: ...
 
-    def send_page_request(self, data: bytes, descriptor: int) -> None:
-        """Send the end of a socket to the supervisor. Raises OSError."""
+    def send_back(self, data: bytes, descriptor: int) -> None:
+        """Send a socket to the supervisor. Raises OSError."""
 
     def close(self) -> None: ...
 
@@ -133,7 +133,7 @@ class SocketChannels:
         if bool(self._unsent) is not waited:
             self._room.modify(self._messages, 0 if waited else select.EPOLLOUT)
 
-    def send_page_request(self, data: bytes, descriptor: int) -> None:
+    def send_back(self, data: bytes, descriptor: int) -> None:
         socket.send_fds(self._handover, [data], [descriptor])
 
     def close(self) -> None:
@@ -186,8 +186,12 @@ class Control:
         with ours, theirs:
             ours.setblocking(False)
             ours.sendall(request)  # the empty socket has room for it
-            self.channels.send_page_request(encode_page_request(PageRequest(connection)), theirs.fileno())
+            self.channels.send_back(encode_sent_back(PageRequest(connection)), theirs.fileno())
             return ours.detach()
+
+    def give_back(self, message: Moved, descriptor: int) -> None:
+        """Let another worker have a connection; the descriptor stays open here. Raises OSError, ControlError."""
+        self.channels.send_back(encode_sent_back(message), descriptor)
 
     def flush(self) -> None:
         """Send the events that wait. Sending may clear the signal of input, so check for input too."""

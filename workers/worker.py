@@ -211,6 +211,8 @@ class Worker:
                 self.on_permit(message)
             case control.Admitted() | control.Denied():
                 self.on_admission(message)
+            case control.Move():
+                self.on_move(message)
             case login_messages.SaslOffer() | login_messages.SaslChallenge() | login_messages.SaslOutcome():
                 client = self.clients.get(message.conn)
                 if client is not None:
@@ -365,7 +367,7 @@ class Worker:
                 self.loop.close_descriptor(descriptor)
             self.control.send_event(control.Closed(conn=message.conn, error=None))
             return
-        client = ConnectionHandler(self, message.conn, profile, initiate)
+        client = ConnectionHandler(self, message.conn, profile, initiate, message.begun)
         try:
             client.transport = transport = self._transport(client, descriptor, bool(message.octets))
         except TlsError as error:
@@ -440,6 +442,11 @@ class Worker:
         if client is not None:
             self.admissions.done(client)
             client.admission(message)
+
+    def on_move(self, message: control.Move) -> None:
+        client = self.clients.get(message.conn)
+        if client is not None and not client.connection.ended and not client.move():
+            self.control.send_event(control.Unmoved(message.conn))
 
     def on_answer(self, message: control.Answer | control.Detached) -> None:
         client = self.clients.get(message.conn)

@@ -43,6 +43,7 @@ cdef class Connection(ConnectionOutput):
     cdef object remote_error                # (condition, description) of the peer's close
     cdef readonly bint silent               # … at once, without what is still in `out`
     cdef readonly object remote_open        # dict of the peer's open
+    cdef bytes open_frame                   # … as octets, of a peer that waits for ours
     cdef object sasl                        # SaslServer or SaslClient while that layer runs
 
     cdef Py_ssize_t receive(self, const uint8_t* data, size_t size) except -1

@@ -40,6 +40,7 @@ from router.amqp.spec cimport (
     T_SMALLULONG,
 )
 
+import struct
 from collections import deque
 
 from router.amqp import codec
@@ -56,6 +57,8 @@ cdef enum:
     OPENING = 3
     OPEN = 4
     CLOSED = 5
+
+OPEN_FRAME = struct.Struct(">IBBHBBB")  # frame header, constructor of the performative
 
 STATES = ("header", "sasl", "header after sasl", "opening", "open", "closed")
 
@@ -100,6 +103,11 @@ cdef class Connection(ConnectionOutput):
         """As initiator: ask for the SASL layer."""
         self.sasl = self.handler.authenticator()
         self.write(SASL_HEADER)
+
+    def expect_open(self):
+        """Headers and SASL were exchanged by another process, which had the connection: the peer's open is next."""
+        self.state = OPENING
+        self.shown = self.traced   # there
 
     # -- input --------------------------------------------------------------------------------------------------------
 
@@ -217,6 +225,8 @@ cdef class Connection(ConnectionOutput):
     cdef int cold_frame(self, uint64_t code, uint16_t number, const uint8_t* p, const uint8_t* end) except -1:
         cdef Channel channel
         if code == P_OPEN and self.state == OPENING:
+            if not self.initiator:
+                self.open_frame = open_again(p, end)
             self.read_open(split_fields(p, end))  # what is wrong with it is answered by an open, and a close
             self.state = OPEN
             self.process.connections.add(self)
@@ -362,6 +372,7 @@ cdef class Connection(ConnectionOutput):
         if self.open_sent or self.finished:
             return
         self.open_sent = True
+        self.open_frame = None
         self.send_frame(0, open_body(container, hostname, self.local_max_frame, self.local_channel_max,
                                      self.local_idle // 2, offered, desired, properties))
 
@@ -613,6 +624,12 @@ cdef class Connection(ConnectionOutput):
         """`receive` for Python: octets taken."""
         cdef const uint8_t* p = data
         return self.receive(p, len(data))
+
+
+cdef bytes open_again(const uint8_t* p, const uint8_t* end):
+    """The frame of an open with these fields (an encoded list)."""
+    return OPEN_FRAME.pack(OPEN_FRAME.size + (end - p), 2, 0, 0, 0, T_SMALLULONG, P_OPEN) \
+        + PyBytes_FromStringAndSize(<const char*>p, end - p)
 
 
 cdef object above_channel_max(number, limit):

@@ -46,6 +46,9 @@ cdef class Session(SessionLinks):
     cdef bint contended                    # some do, or did and had no turn yet: nobody goes first
     cdef list flows                        # Links with credit to grant
     cdef Runs settlements                  # of this wake
+    cdef bytes long_state                  # of consecutive ones with words of their own
+    cdef uint32_t long_first
+    cdef uint32_t long_count
 
     cdef int transfer(self, const uint8_t* p, const uint8_t* end) except -1
     cdef int new_delivery(self, const Transfer* t) except -1
@@ -56,6 +59,7 @@ cdef class Session(SessionLinks):
                             bint settled) except -1
     cdef int take_begin(self, list begin) except -1
     cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef int report_long(self, uint32_t delivery_id, const Slice* state) except -1
     cdef int report_now(self, bint role, uint32_t first, uint32_t last, const Slice* state, bint settled) except -1
     cdef int send_flow(self, Flow* flow) except -1
     cdef int send_whole_flow(self, Flow* flow) except -1

@@ -18,6 +18,7 @@ Cold events go to a handler, a Python object with
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport free
+from libc.string cimport memcmp
 
 from router.amqp.buffer cimport buffer_room
 from router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
@@ -54,6 +55,7 @@ cdef enum:
     WINDOW_SHORT = 2048
     FRAMES_MEASURED = 64       # before the window follows their length
     FRAME_OVERHEAD = 32        # octets of a transfer frame that are not its payload, about
+    LONG_STATE_MOST = 1024     # octets of a state that waits for equal ones
     HELD_WINDOW_OCTETS = 1048576  # the same while something is held up
 
 
@@ -444,9 +446,13 @@ cdef class Session(SessionLinks):
     cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1:
         """Tell the producer about a delivery; equal outcomes of consecutive deliveries become one run."""
         if not settled or state.size > 4 or (kind and kind != D_ACCEPTED and kind != D_RELEASED):
-            # Has words of its own, or more will be said about it: nothing may overtake anything.
+            if settled and state.size <= LONG_STATE_MOST:
+                return self.report_long(delivery_id, state)
+            # More will be said about it: nothing may overtake anything.
             self.flush_reports()
             return self.report_now(True, delivery_id, delivery_id, state, settled)
+        if self.long_count:
+            self.flush_reports()
         if runs_extend(&self.settlements, delivery_id, kind):
             return 0
         if self.settlements.count == RUNS_MOST:
@@ -456,10 +462,32 @@ cdef class Session(SessionLinks):
         self.connection.mark_channel(self)
         return 0
 
+    cdef int report_long(self, uint32_t delivery_id, const Slice* state) except -1:
+        """A state with words of its own: one frame for consecutive deliveries with equal ones. While it waits no other
+        settlement does."""
+        if self.long_count and delivery_id == self.long_first + self.long_count \
+                and state.size == <size_t>len(self.long_state) \
+                and memcmp(<const char*>self.long_state, state.data, state.size) == 0:
+            self.long_count += 1
+            return 0
+        self.flush_reports()
+        self.long_state = PyBytes_FromStringAndSize(<const char*>state.data, state.size)
+        self.long_first = delivery_id
+        self.long_count = 1
+        self.connection.mark_channel(self)
+        return 0
+
     cdef int flush_reports(self) except -1:
         cdef Slice state
         cdef uint32_t i
         cdef Run* run
+        if self.long_count:
+            state.data = <const uint8_t*><const char*>self.long_state
+            state.size = len(self.long_state)
+            i = self.long_count
+            self.long_count = 0
+            self.report_now(True, self.long_first, self.long_first + i - 1, &state, True)
+            self.long_state = None
         runs_join(&self.settlements, self.expected_delivery_id)
         for i in range(self.settlements.count):
             run = &self.settlements.items[i]

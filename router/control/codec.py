@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.json import Decoder, Encoder
 
-from router.control.handover import MOST_READ_BEFORE, ForkAnswer, ForkRequest, Handover, PageRequest
+from router.control.handover import MOST_READ_BEFORE, ForkAnswer, ForkRequest, Handover, Moved, PageRequest
 from router.control.message import Message
 from router.control.messages import Control, Delta, Event, Local, Order, Send
 from router.control.names import DELTA_TOPIC
@@ -16,6 +16,7 @@ from router.control.ops import Op
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
+_SENT_BACK: Final = "message with a descriptor of a worker"
 _WITH_OCTETS: Final = (Local, Send, Control)  # messages that octets belong to
 
 # How a hand-over begins.
@@ -38,7 +39,7 @@ _events: Final[Decoder[list[Event]]] = Decoder(list[Event])
 _orders: Final[Decoder[list[Order]]] = Decoder(list[Order])
 _delta: Final = Decoder(Delta)
 _handover: Final = Decoder(Handover)
-_page_request: Final = Decoder(PageRequest)
+_sent_back: Final[Decoder[Moved | PageRequest]] = Decoder(Moved | PageRequest)
 _fork_request: Final = Decoder(ForkRequest)
 _fork_answer: Final = Decoder(ForkAnswer)
 
@@ -98,7 +99,7 @@ def decode_handover(data: bytes) -> Handover:
     return message
 
 
-def _check_octets(message: Handover) -> None:
+def _check_octets(message: Handover | Moved) -> None:
     if len(message.octets) > MOST_READ_BEFORE:
         raise ControlError(f"hand-over: {len(message.octets)} octets that were read before, at most {MOST_READ_BEFORE}")
 
@@ -109,14 +110,19 @@ def handover_number(data: bytes) -> int | None:
     return None if found is None else int(found.group(1))
 
 
-def encode_page_request(message: PageRequest) -> bytes:
-    """The message that goes with the socket for a page. Raises ControlError."""
-    return _encode(message, "request for a page")
+def encode_sent_back(message: Moved | PageRequest) -> bytes:
+    """The message that goes with a descriptor from a worker. Raises ControlError."""
+    if isinstance(message, Moved):
+        _check_octets(message)
+    return _encode(message, _SENT_BACK)
 
 
-def decode_page_request(data: bytes) -> PageRequest:
-    """The request that encode_page_request made. Raises ControlError."""
-    return _decode(_page_request, data, "request for a page")
+def decode_sent_back(data: bytes) -> Moved | PageRequest:
+    """The message that encode_sent_back made. Raises ControlError."""
+    message = _decode(_sent_back, data, _SENT_BACK)
+    if isinstance(message, Moved):
+        _check_octets(message)
+    return message
 
 
 def encode_fork(message: ForkRequest | ForkAnswer) -> bytes:

@@ -1,5 +1,5 @@
-"""Messages of two channels that carry a descriptor each: connections to workers and requests for pages back, and
-requests for new workers to the zygote and back. See docs/internals/control-protocol.md.
+"""Messages of two channels that carry a descriptor each: connections to workers, and back requests for pages and
+connections for another worker; requests for new workers to the zygote and back. See docs/internals/control-protocol.md.
 """
 
 from typing import Final
@@ -21,6 +21,13 @@ class Initiate(Struct, omit_defaults=True, gc=False):
     uplinks: bool = False  # of role edge: this edge router has several uplinks at work
 
 
+class Begun(Struct, omit_defaults=True, gc=False):
+    """How a connection has begun in the worker that had it first: headers and SASL are through, its open has come."""
+
+    user: str | None
+    mechanism: str | None  # of SASL; None: without
+
+
 class Handover(Struct, omit_defaults=True, gc=False):
     """Supervisor to worker, with the descriptor of a TCP connection. `conn` is the first field of its encoded form."""
 
@@ -29,9 +36,18 @@ class Handover(Struct, omit_defaults=True, gc=False):
     peer: str  # "ip:port", or "host:port" of a connector
     initiate: Initiate | None = None  # the router opens the connection
     octets: bytes = b""  # read from the socket before, as after an HTTP upgrade; at most MOST_READ_BEFORE
+    begun: Begun | None = None  # another worker had the connection until its open, with which the octets begin
 
 
-class PageRequest(Struct, gc=False):
+class Moved(Struct, tag_field="t", tag="moved", gc=False):
+    """Worker to supervisor, with the descriptor of a connection that `move` has asked for."""
+
+    conn: int
+    octets: bytes  # the open, and what came behind it; at most MOST_READ_BEFORE
+    begun: Begun
+
+
+class PageRequest(Struct, tag_field="t", tag="page", gc=False):
     """Worker to supervisor, with the descriptor of a socket: a client of an HTTPS listener, whose connection the worker
     has, asks for a page. What it says comes over that socket, and the answer goes there."""
 

@@ -78,6 +78,12 @@ class Opened(Message, kw_only=True):
     announced: dict[str, int] | None = None  # what a router says to routers in `properties`, as far as it is valid
 
 
+class Unmoved(Message):
+    """The worker keeps a connection that `move` has asked for: it cannot be handed over, or not now."""
+
+    conn: int
+
+
 class Oversized(Message):
     """A client has sent more of one message than its connection may."""
 
@@ -269,6 +275,7 @@ Event = (
     | SaslResponse
     | LoginFailed
     | Opened
+    | Unmoved
     | Oversized
     | SessionDenied
     | Forbidden
@@ -342,6 +349,13 @@ class Admitted(Message):
     limits: Limits | None = None
     edge: int = 0
     mark: str = ""
+
+
+class Move(Message):
+    """The first answer to an open: hand the connection over with `Moved`, for another worker, or say `unmoved`. It is
+    asked about its open again."""
+
+    conn: int
 
 
 class Denied(Message):
@@ -541,6 +555,7 @@ Order = (
     | RulesGone
     | Permit
     | Admitted
+    | Move
     | Denied
     | Attached
     | Refused

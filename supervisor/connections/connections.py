@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 
 from router.config.entities import EndpointConfig
 from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
-from router.control.handover import Initiate
+from router.control.handover import Begun, Initiate
 from router.control.messages import ErrorText, Tls
 from router.log import INFO, Log
 from router.policy.decisions import LinkFacts
@@ -81,6 +81,7 @@ class Connection:
     """A connection, accepted or (with an initiator) opened by us. Owner: the worker it was given to."""
 
     __slots__ = (
+        "begun",
         "closing",
         "container",
         "epoch",
@@ -92,6 +93,7 @@ class Connection:
         "links",
         "local",
         "mechanism",
+        "moved",
         "number",
         "opened",
         "opened_at",
@@ -119,6 +121,8 @@ class Connection:
         self.initiator: Initiator | None = None
         self.initiate: Initiate | None = None  # data for its worker to open it, see Handover
         self.read_before = b""  # octets that the supervisor has read from its socket, until a worker has them
+        self.begun: Begun | None = None  # of one that has left its worker with its open, until another has it
+        self.moved = False  # it has left the worker that it was accepted for, or has not and is to stay
         self.worker: int | None = None  # index of the one that has it
         self.epoch = -1  # that its worker had acknowledged when it got the connection
         self.opened = False

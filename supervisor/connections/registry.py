@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from router.config.entities import ConnectorConfig, ListenerConfig
 from router.control.handlers import Handlers
-from router.control.handover import Initiate
-from router.control.messages import Admitted, Close, Closed, CloseLink, Denied, Gone, Opened, Order
+from router.control.handover import Initiate, Moved
+from router.control.messages import Admitted, Close, Closed, CloseLink, Denied, Gone, Move, Opened, Order, Unmoved
 from router.control.ops import Op, TraceOp
 from router.log import Log
 from supervisor.addresses.table import Table
@@ -25,6 +25,7 @@ from supervisor.connections.connections import (
     report_ended,
 )
 from supervisor.edge.bundles import Bundles
+from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.profiles import ListenerProfiles
 from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import Worker
@@ -48,6 +49,7 @@ class Connections(Subsystem):
         profiles: ListenerProfiles,
         admission: Admission,
         user_of: Callable[[Connection, Opened], str | None],
+        affinity: Affinity,
         events: Events,
         log: Log,
     ) -> None:
@@ -61,6 +63,7 @@ class Connections(Subsystem):
         self._profiles = profiles
         self._admission = admission
         self._user_of = user_of
+        self._affinity = affinity
         self._asked: dict[int, Opened] = {}  # opens that are not decided, by number
         self._events = events
         self._log = log
@@ -126,6 +129,12 @@ class Connections(Subsystem):
         del worker.connections[connection.number]
         self._initiated.discard(connection.number)
 
+    def left(self, worker: Worker, connection: Connection, message: Moved) -> Worker | None:
+        """A worker has handed a connection over, for another one, which is returned."""
+        self.take_back(connection, worker)
+        connection.read_before, connection.begun = message.octets, message.begun
+        return self._affinity.left(connection)
+
     def give_up(self, connection: Connection, reason: str) -> None:
         """Drop a connection that no worker has or will have."""
         self._forget(None, connection)
@@ -164,6 +173,7 @@ class Connections(Subsystem):
 
     def messages(self, handlers: Handlers[Worker]) -> None:
         handlers.on(Opened, self._opened)
+        handlers.on(Unmoved, self._unmoved)
         handlers.on(Closed, self._closed)
 
     def snapshot_ops(self) -> Iterable[Op]:
@@ -186,7 +196,7 @@ class Connections(Subsystem):
         connection = worker.connections.get(message.conn)
         if connection is None:
             return
-        connection.read_before = b""
+        connection.read_before, connection.begun = b"", None
         connection.mechanism = message.mechanism
         connection.tls = message.tls
         connection.container = message.container
@@ -194,6 +204,21 @@ class Connections(Subsystem):
         connection.user = self._user_of(connection, message)
         connection.properties = message.properties or None
         self._asked[connection.number] = message
+        if not connection.moved and self._affinity.place(connection):
+            connection.moved = True
+            self.send(connection, Move(connection.number))
+        else:
+            self._decide(connection, message)
+
+    def _unmoved(self, worker: Worker, message: Unmoved) -> None:
+        """A worker keeps a connection that was to go to another one."""
+        connection = worker.connections.get(message.conn)
+        if connection is not None and message.conn in self._asked:
+            self._affinity.stays(connection)
+            self._decide(connection, self._asked[message.conn])
+
+    def _decide(self, connection: Connection, message: Opened) -> None:
+        """Whether a connection may open, on the worker where it stays."""
         unfit = self._bundles.unfit(connection)
         if unfit is not None:
             self._log.warning("ROUTER_CORE", f"[C{connection.number}] {unfit.description} Its end is closed")

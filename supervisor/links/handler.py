@@ -38,12 +38,13 @@ class LinkHandler(Subsystem):
         policy: Policy,
         usable: Callable[[Connection], bool],
         take_identity: Callable[[], int],
+        attached: Callable[[Connection, Record, bool], None],
         events: Events,
         edges: Edges | None = None,
         uplink: Uplink | None = None,
     ) -> None:
-        """usable(connection): whether its peer is a router with an attached control link. edges: of an interior router.
-        uplink: of an edge router."""
+        """usable(connection): whether its peer is a router with an attached control link. attached(connection, record,
+        receives): called for each link of an address. edges: of an interior router. uplink: of an edge router."""
         self._edges = edges
         self._uplink = uplink
         self._table = table
@@ -55,6 +56,7 @@ class LinkHandler(Subsystem):
         self._policy = policy
         self._usable = usable
         self._take_identity = take_identity
+        self._attached = attached
         self._events = events
 
     def messages(self, handlers: Handlers[Worker]) -> None:
@@ -182,6 +184,7 @@ class LinkHandler(Subsystem):
         self, worker: Worker, connection: Connection, link: Link, record: Record, answer: control.Attached
     ) -> None:
         """Make a link a user of its address; the answer waits until the workers have it."""
+        self._attached(connection, record, link.consumer)
         if link.consumer:
             if self._table.has_consumer(record, worker.index, link.slot, link.generation):
                 raise WorkerFaultError(f"attach: slot {link.slot} generation {link.generation} is in use")

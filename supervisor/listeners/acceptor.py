@@ -16,7 +16,7 @@ from typing import Final
 from router.config.entities import ListenerConfig
 from router.config.roles import INTER_ROUTER
 from router.control.codec import ControlError, decode_handover, encode_handover
-from router.control.handover import Handover
+from router.control.handover import Handover, Moved
 from router.log import ERROR, INFO, WARNING, Log
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import Connection
@@ -353,9 +353,23 @@ class Acceptor(Subsystem):
             )
         return True
 
-    def give(self, connection: Connection, accepted: socket.socket) -> None:
-        """Hand over a connection without worker: of a connector, or of a worker that died before it took it."""
-        worker = self._choose(connection.origin.role)
+    def moved(self, worker: Worker, message: Moved, accepted: socket.socket | None) -> None:
+        """A worker has handed back a connection that has opened: another one gets it. accepted: None where no
+        descriptor was left for it, and it is lost."""
+        connection = worker.connections.get(message.conn)
+        if connection is not None:
+            to = self._connections.left(worker, connection, message)
+            if accepted is None:
+                self._connections.give_up(connection, "no file descriptor is left")
+            else:
+                self.give(connection, accepted, to)
+        elif accepted is not None:
+            accepted.close()
+
+    def give(self, connection: Connection, accepted: socket.socket, to: Worker | None = None) -> None:
+        """Hand over a connection without worker: of a connector, or of a worker that died before it took it. to: that
+        one, if it can have it."""
+        worker = to if to is not None and to.takes_connections else self._choose(connection.origin.role)
         if worker is None:
             self._waiting.append((connection, accepted))
             self._pause()
@@ -388,7 +402,12 @@ class Acceptor(Subsystem):
         assert worker.handover is not None
         data = encode_handover(
             Handover(
-                connection.number, connection.profile, connection.peer, connection.initiate, connection.read_before
+                conn=connection.number,
+                profile=connection.profile,
+                peer=connection.peer,
+                initiate=connection.initiate,
+                octets=connection.read_before,
+                begun=connection.begun,
             )
         )
         descriptor = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (accepted.fileno(),)))

@@ -106,6 +106,7 @@ class RouterType(CoreType):
     more: ClassVar[Mapping[str, Column]] = {
         "blockedLinkCount": columns["linksBlocked"],  # as the schema calls it
         "deliveriesIngressEdge": _counter("ingress_edge"),
+        "connectionsMoved": lambda row: values.ulong(row.core.affinity.moved),
     }
 
     def rows(self) -> Iterable[Row]:

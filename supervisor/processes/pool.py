@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from router.control.codec import ControlError, decode_fork_answer, decode_page_request, encode_fork
-from router.control.handover import ForkRequest
+from router.control.codec import ControlError, decode_fork_answer, decode_sent_back, encode_fork
+from router.control.handover import ForkRequest, Moved
 from router.control.messages import Drain
 from router.interworker.layout import WorkerState
 from router.interworker.region import Region
@@ -35,7 +35,7 @@ ACKNOWLEDGE_DEADLINE: Final = 10.0  # seconds; a worker applies a delta in micro
 DRAIN_TIME: Final = 1.0  # seconds that workers have to flush what is queued for clients
 KILL_AFTER: Final = 0.5  # seconds beyond that
 
-MAX_PAGE_REQUEST: Final = 4096  # octets of the message that goes with its socket
+MAX_SENT_BACK: Final = 65536  # octets of a message that goes with a socket
 
 
 # A worker's stage in shared memory.
@@ -54,7 +54,8 @@ class Pool:
     changed(): called when there may be something to send. connect(identity, socket): a worker is to have the other end
     for its messages. disconnect(identity): it is gone. fatal(text): the router cannot go on. withdraw(worker): take
     back the connections that it has not taken. recovered(worker): it can take connections again.
-    page(worker, connection, socket): a client of that connection asks for a page.
+    page(worker, connection, socket): a client of that connection asks for a page. moved(worker, message, socket): a
+    connection is to go to another worker.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Pool:
         withdraw: Callable[[Worker], None],
         recovered: Callable[[Worker], None],
         page: Callable[[Worker, int, socket.socket], None],
+        moved: Callable[[Worker, Moved, socket.socket | None], None],
     ) -> None:
         self._loop = loop
         self._core = core
@@ -85,6 +87,7 @@ class Pool:
         self._fatal = fatal
         self._withdraw = withdraw
         self._page = page
+        self._moved = moved
         self._forking: deque[Worker] = deque()  # asked for, in order
         self._failed_starts: deque[float] = deque(maxlen=MAX_FAILED_STARTS)
         self._watch: Deadline | None = None
@@ -117,15 +120,15 @@ class Pool:
         except OSError as error:  # the request was not sent
             self._start_failed(worker, error.strerror or str(error))
             return
-        self._loop.add_reader(ours, self._asked_for_page, worker)
+        self._loop.add_reader(ours, self._sent_back, worker)
         self._forking.append(worker)
         self._loop.call_later(START_DEADLINE, self._check_forked, worker)
 
-    def _asked_for_page(self, worker: Worker) -> None:
+    def _sent_back(self, worker: Worker) -> None:
         """The hand-over socket is readable."""
         assert worker.handover is not None
         try:
-            data, descriptors, _, _ = socket.recv_fds(worker.handover, MAX_PAGE_REQUEST, 1)
+            data, descriptors, _, _ = socket.recv_fds(worker.handover, MAX_SENT_BACK, 1)
         except BlockingIOError:
             return
         if not data:
@@ -133,16 +136,20 @@ class Pool:
             return
         opened = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         try:
-            request = decode_page_request(data)
+            message = decode_sent_back(data)
         except ControlError as error:
             self._log.critical("SERVER", f"Worker {worker.index} (process {worker.pid}) sent a bad message: {error}")
             self.kill(worker)
             for each in opened:
                 each.close()
             return
-        for each in opened:  # none: this process has no descriptor left
+        for each in opened:
             each.setblocking(False)
-            self._page(worker, request.conn, each)
+        # No socket: this process has no descriptor left.
+        if isinstance(message, Moved):
+            self._moved(worker, message, opened[0] if opened else None)
+        elif opened:
+            self._page(worker, message.conn, opened[0])
 
     def _close_handover(self, worker: Worker) -> None:
         if worker.handover is not None:

@@ -15,6 +15,7 @@ from loadtests import (
     policy_rows,
     rows,
     storm_rows,
+    tails_rows,
     tls_rows,
 )
 from loadtests.measuring import MB, Bench, Effort
@@ -32,7 +33,7 @@ NEEDS_ROUTER = {
     "edge", "edge-peers", "edge-switch", "edge-first", "edge-idle", "edge-storm",
     "policy", "logins", "logins-token", "logins-certificate",
     "tls", "tls-large", "tls-handshakes", "tls-crowd", "tls-idle", "websocket",
-    "first-paint", "consoles",
+    "first-paint", "consoles", "tails",
 }  # fmt: skip
 
 
@@ -56,6 +57,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edge_rows, "STORM_SECONDS", 1)
     monkeypatch.setattr(edge_rows, "STORM_RATE", 500)
     monkeypatch.setattr(edge_rows, "IDLE_SECONDS", 1)
+    monkeypatch.setattr(tails_rows, "QUICK_SECONDS", 0.5)
+    monkeypatch.setattr(tails_rows, "PACED_RATE", 500)
     monkeypatch.setattr(policy_rows, "VHOSTS", 3)
     monkeypatch.setattr(login_rows, "CROWD", 20)
     monkeypatch.setattr(login_rows, "PACED_RATE", 500)

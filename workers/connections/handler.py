@@ -18,7 +18,7 @@ from router.amqp.text.messages import components
 from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, ROUTE_CONTAINER
 from router.control import login_messages
 from router.control import messages as control
-from router.control.handover import Initiate
+from router.control.handover import MOST_READ_BEFORE, Begun, Initiate, Moved
 from router.control.ops import FailoverServer, Profile
 from router.policy.messages import MessageRules
 from workers.connections import logins
@@ -73,6 +73,7 @@ class ConnectionHandler:
         "links",
         "login",
         "mark",
+        "mechanism",
         "message_rules",
         "next_link",
         "number",
@@ -89,9 +90,12 @@ class ConnectionHandler:
         "worker",
     )
 
-    def __init__(self, worker: "Worker", number: int, profile: Profile, initiate: Initiate | None = None) -> None:
+    def __init__(
+        self, worker: "Worker", number: int, profile: Profile, initiate: Initiate | None = None,
+        begun: Begun | None = None,
+    ) -> None:  # fmt: skip
         """number: the router's for this connection. profile: attributes of the listener or connector that it came by.
-        initiate: of a connection that the router opened, see Initiate."""
+        initiate: of a connection that the router opened, see Initiate. begun: another worker had it first."""
         self.worker = worker
         self.number = number
         self.profile = profile
@@ -101,6 +105,7 @@ class ConnectionHandler:
         self.sasl: SaslServer | SaslClient | None = None
         self.login: logins.Login | None = None  # while the supervisor is asked who the client is
         self.user: str | None = None
+        self.mechanism: str | None = None  # of SASL; None: without, or not through
         self.tenant: str | None = None
         self.links: dict[int, LinkRecord | RoutedEnd] = {}
         self.leaving: dict[int, LinkRecord] = {}  # detached, not confirmed by the supervisor
@@ -138,6 +143,9 @@ class ConnectionHandler:
         if handshake:
             self.connection.limit_handshake(handshake * 1000)
         worker.tracing.opened(self)
+        if begun is not None:
+            self.user, self.mechanism = begun.user, begun.mechanism
+            self.connection.expect_open()
 
     @property
     def routed_sessions(self) -> RoutedSessions:
@@ -239,14 +247,16 @@ class ConnectionHandler:
         if self.edge and STREAMING in remote["offered"]:
             self.edge_streams = EdgeStreams(self)
         connection.pause(Pause.PAUSE_OPEN)
-        if self.initiate is None and self.sasl is None:
+        if self.sasl is not None:
+            self.mechanism = self.sasl.mechanism
+        if self.initiate is None and self.mechanism is None:
             self.user = logins.user_without_sasl(self.profile, self.transport.tls)
         message = control.Opened(
             conn=self.number,
             container=remote["container"],
             hostname=hostname,
             user=self.user,
-            mechanism=self.sasl.mechanism if self.sasl is not None else None,
+            mechanism=self.mechanism,
             properties=plain(remote["properties"]),
             tls=self.transport.tls,
         )
@@ -272,6 +282,20 @@ class ConnectionHandler:
             self.router.begin()
         self.connection.resume(Pause.PAUSE_OPEN)
         self.transport.schedule()
+
+    def move(self) -> bool:
+        """Hand the connection over, for another worker: it has opened, and has no answer yet. False: it stays."""
+        octets = self.transport.since_open(MOST_READ_BEFORE)
+        if octets is None:
+            return False
+        try:
+            message = Moved(self.number, octets, Begun(self.user, self.mechanism))
+            self.worker.control.give_back(message, self.transport.fd)
+        except OSError:
+            return False  # no room to hand it over
+        self.sent_closed = True
+        self.connection.drop_silently()
+        return True
 
     def _deny(self, condition: str, description: str) -> None:
         if self.initiate is None:

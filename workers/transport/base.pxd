@@ -42,6 +42,8 @@ cdef class Transport:
     cdef TransportHost loop
     cdef uint8_t* rest                     # octets of an incomplete frame, or of frames that wait
     cdef size_t rest_size
+    cdef size_t rest_room
+    cdef size_t whole                      # octets of the large frame that begins there, 0: none does
     cdef uint32_t interest                 # events asked for
     cdef bint lingers                      # the connection has ended, its last octets are not yet sent
     cdef bint waits                        # among `entering`
@@ -76,5 +78,9 @@ cdef class Transport:
     cdef bint flush_inside(self) except -1
     cdef int feed(self, size_t size) except -1
     cdef int read_on(self) except -1
+    cdef int read_large(self) except -1
+    cdef int nothing_read(self, ssize_t got) except -1
+    cdef int grow_rest(self, size_t size) except -1
+    cdef void drop_rest(self) noexcept
     cdef int watch(self) except -1
     cdef int close(self) except -1

@@ -12,11 +12,13 @@ handshake before AMQP, may hold octets inside after a read or a write, and may n
                   have to read before it can write on
     shutdown()    the descriptor is about to be closed: say so to the peer, without waiting
 """
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
-from router.amqp.buffer cimport buffer_release, buffer_used
+from router.amqp.buffer cimport buffer_release, buffer_used, read32
+from router.amqp.spec cimport FRAME_HEADER
 from router.stats.counters cimport totals
 from workers.poller cimport READABLE, WRITABLE
 
@@ -41,6 +43,7 @@ cdef enum:
     # leaves unread.
     UNREAD_OCTETS = 4194304
     LINGER_MS = 5000           # how long the last octets of an ended connection wait for a peer that does not read
+    LARGE_FRAME = 65536        # longer ones are read into a buffer of their own
     FRAME_ROOM = 65536         # free octets that a read finds at least behind an incomplete frame
     NORMAL_ROOM = 98304        # read at once from one socket: the bound of one connection in a wake
 
@@ -129,6 +132,17 @@ cdef class Transport:
         os.close(self.fd)
         return 0
 
+    def since_open(self, size_t most):
+        """The peer's open and what came behind it, at most so many octets; None: the connection cannot be had by
+        another process, because of state that is here only, or of octets for the peer that have not left."""
+        cdef Connection connection = self.connection
+        if self.fd >= 0 and buffer_used(&connection.out):
+            self.flush()               # the header, where the open has come in this wake
+        if not self.plain or self.fd < 0 or connection.finished or connection.open_frame is None \
+                or buffer_used(&connection.out) or len(connection.open_frame) + self.rest_size > most:
+            return None
+        return connection.open_frame + PyBytes_FromStringAndSize(<const char*>self.rest, self.rest_size)
+
     def round_trip(self):
         """µs to the peer and back, as TCP knows it; 0: not known."""
         cdef tcp_info info
@@ -203,6 +217,8 @@ cdef class Transport:
             loop.heard_at = loop.scheduler.now
         elif not loop.takes_step(1):
             return self.wait_turn()
+        if self.whole:
+            return self.read_large()
         if self.rest_size + FRAME_ROOM > loop.room_size:
             loop.more_room(2 * (self.rest_size + FRAME_ROOM))
         got = self.read_some(loop.room + self.rest_size, loop.room_size - self.rest_size)
@@ -211,12 +227,51 @@ cdef class Transport:
                 memcpy(loop.room, self.rest, self.rest_size)
             self.feed(self.rest_size + got)
             return 0 if self.plain else self.read_on()
+        return self.nothing_read(got)
+
+    cdef int nothing_read(self, ssize_t got) except -1:
         if got == 0 or (errno != EAGAIN and errno != EINTR):
             return self.lost()
         if self.plain:
             return 0
         self.read_on()                 # what came may have been none of AMQP
         return self.watch()
+
+    cdef int read_large(self) except -1:
+        """Read on behind the beginning of a large frame, to its end and not beyond: its octets are copied nowhere."""
+        cdef TransportHost loop = self.loop
+        cdef size_t size = min(self.whole - self.rest_size, loop.room_size)
+        cdef size_t taken
+        cdef ssize_t got
+        if self.rest_size + size > self.rest_room:
+            self.grow_rest(min(self.whole, max(2 * self.rest_room, self.rest_size + size)))
+        got = self.read_some(self.rest + self.rest_size, size)
+        if got <= 0:
+            return self.nothing_read(got)
+        self.rest_size += got
+        self.connection.last_received = loop.scheduler.now
+        if self.rest_size == self.whole:
+            self.whole = 0
+            taken = self.connection.receive(self.rest, self.rest_size)
+            if taken:                  # all: it is one frame
+                self.drop_rest()
+            loop.fed.append(self.connection)
+            if self.connection.paused:
+                self.watch()
+        return 0 if self.plain else self.read_on()
+
+    cdef int grow_rest(self, size_t size) except -1:
+        cdef uint8_t* rest = <uint8_t*>realloc(self.rest, size)
+        if rest is NULL:
+            raise MemoryError(f"{size} octets of a frame")
+        self.rest = rest
+        self.rest_room = size
+        return 0
+
+    cdef void drop_rest(self) noexcept:
+        free(self.rest)
+        self.rest = NULL
+        self.rest_size = self.rest_room = self.whole = 0
 
     cdef int read_on(self) except -1:
         """Octets may be buffered: no event will announce them."""
@@ -228,19 +283,19 @@ cdef class Transport:
         """Pass `size` octets of the loop's buffer to the connection, and keep what it does not take."""
         cdef Py_ssize_t taken = self.connection.receive(self.loop.room, size)
         cdef size_t left = size - taken
-        cdef uint8_t* rest
+        cdef size_t length
         if left == 0:
             if self.rest is not NULL:
-                free(self.rest)
-                self.rest = NULL
+                self.drop_rest()
         else:
-            if self.rest is NULL or left > self.rest_size:
-                rest = <uint8_t*>realloc(self.rest, left)
-                if rest is NULL:
-                    raise MemoryError(f"{left} octets of a frame")
-                self.rest = rest
+            if left > self.rest_room:
+                self.grow_rest(left)
             memcpy(self.rest, self.loop.room + taken, left)
-        self.rest_size = left
+            self.rest_size = left
+            length = read32(self.rest) if left >= FRAME_HEADER else 0
+            # The connection has checked the length of a frame that it waits for.
+            if LARGE_FRAME < length <= self.connection.local_max_frame and left < length:
+                self.whole = length
         self.loop.fed.append(self.connection)
         if self.connection.paused:
             self.watch()
@@ -250,7 +305,7 @@ cdef class Transport:
         """The connection resumes after a pause, with the kept octets."""
         if self.fd < 0 or self.connection.paused or self.connection.finished:
             return
-        if self.rest_size:
+        if self.rest_size and not self.whole:
             if self.rest_size > self.loop.room_size:
                 self.loop.more_room(2 * self.rest_size)
             memcpy(self.loop.room, self.rest, self.rest_size)
@@ -377,9 +432,7 @@ cdef class Transport:
             self.close_descriptor()
             self.fd = -1
             buffer_release(&self.connection.out)
-            free(self.rest)
-            self.rest = NULL
-            self.rest_size = 0
+            self.drop_rest()
             self.connection.owner = None
             self.connection.release()
             # A timer may hold this object for a while, and nothing behind it.

@@ -141,7 +141,7 @@ class MemoryChannels:
     def send(self, parts: list[bytes]) -> None:
         self.events.append(parts)
 
-    def send_page_request(self, data: bytes, descriptor: int) -> None:
+    def send_back(self, data: bytes, descriptor: int) -> None:
         raise AssertionError("there is no HTTPS in memory")
 
     def close(self) -> None:

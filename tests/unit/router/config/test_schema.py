@@ -187,6 +187,8 @@ def test_attributes_in_reporting_order():
         ("router", "readyWithoutUplink"),
         ("router", "uplinks"),
         ("router", "maxBufferedMegabytes"),
+        ("router", "rememberedContainers"),
+        ("router", "connectionsMoved"),
         ("router", "deliveriesIngressEdge"),
         ("sslProfile", "oldConnections"),
         ("sslProfile", "oldConnectionsPerSecond"),

@@ -78,13 +78,13 @@ def test_the_types_are_those_of_the_protocol() -> None:
         return {kind.__struct_config__.tag for kind in kinds}
 
     assert sent(EVENTS) == {
-        *("ready", "resync", "ack", "opened", "closed", "attach", "detach", "local", "forwarded"),
+        *("ready", "resync", "ack", "opened", "unmoved", "closed", "attach", "detach", "local", "forwarded"),
         *("log", "logged", "traced", "initiated", "linked", "unlinked"),
         *("pairable", "unpairable", "unpaired", "routedup", "routerlink", "oversized", "forbidden"),
         *("saslbegin", "saslinit", "saslresponse", "loginfailed", "sessiondenied", "heartbeatmissed"),
     }
     assert sent(ORDERS) == {
-        *("admitted", "denied", "rules", "rulesgone", "permit", "closelink"),
+        *("admitted", "denied", "move", "rules", "rulesgone", "permit", "closelink"),
         *("link", "unlink", "pair", "paired", "unpair", "control", "decided"),
         *("snapshot", "attached", "refused", "detached", "gone", "close", "drain", "send", "taken", "watch"),
         *("sasloffer", "saslchallenge", "sasloutcome"),

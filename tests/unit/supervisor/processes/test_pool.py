@@ -35,11 +35,13 @@ class Setup:
         self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(2)]
         self.fatal: list[str] = []
         self.pages: list[tuple[object, int, socket.socket]] = []
+        self.moved = []
         self.pool = Pool(
             asyncio.get_running_loop(), self.core, Zygote(os.getpid(), ours), self.region, self.log, self.eventfds,
             changed=lambda: None, connect=lambda identity, opened: opened.close(), disconnect=lambda identity: None,
             fatal=self.fatal.append, withdraw=lambda worker: None, recovered=lambda worker: None,
             page=lambda worker, connection, opened: self.pages.append((worker, connection, opened)),
+            moved=lambda *moved: self.moved.append(moved),
         )  # fmt: skip
         self.processes = []
 

@@ -1,0 +1,158 @@
+"""Do pairs that come back meet on one worker? `python -m loadtests.reconnecting [--pairs N] [--workers N ...]`.
+
+Pairs of a producer and a consumer, each a connection with a container id of its own, come, go, and come back in another
+order. Each pair sends the same number of messages; of all deliveries, those between two workers are counted, and how
+many connections the fullest worker has, in those of the average: with `rememberedContainers: 0`, and its default. Exit
+status: 0 when the share is at most half of chance (1 - 1/workers) with a skew of at most 1.1, 1 when not, 2 when it
+cannot run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import psutil
+
+from loadtests.processes import DEFAULT_ROUTER, MeasureError, Router, raise_file_limit
+from tests.peer import message
+from tests.peer.peer import Link, Peer, Receiver, Sender
+from tests.peer.wire import PeerError
+
+MESSAGES = 10  # of a pair
+SEED = 43  # of the order in which clients come back
+GONE_WITHIN = 60.0  # seconds
+MOST_SKEW = 1.1
+TURNS = 3  # that clients come; they are unknown in the first
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Where the clients of a router were in the last turn. across: share of deliveries between two workers. skew: of
+    connections. seconds: for all to come back, attach included."""
+
+    workers: int
+    remembered: bool
+    deliveries: int
+    across: float
+    skew: float
+    seconds: float
+
+    @property
+    def met(self) -> bool:
+        """Whether the bars are met."""
+        return self.across <= (1 - 1 / self.workers) / 2 and self.skew <= MOST_SKEW
+
+
+def configuration(workers: int, remembered: bool) -> str:
+    """A router of so many workers."""
+    own = "" if remembered else "    rememberedContainers: 0\n"
+    return (
+        f"router {{\n    mode: standalone\n    id: bench\n    workerThreads: {workers}\n{own}}}\n"
+        "listener {\n    host: 127.0.0.1\n    port: 0\n    idleTimeoutSeconds: 600\n}\n"
+    )
+
+
+def places(pid: int) -> dict[int, int]:
+    """The worker's process by port of the client, of all connections of a router."""
+    found: dict[int, int] = {}
+    for process in psutil.Process(pid).children(recursive=True):
+        for each in process.net_connections("tcp"):
+            if each.raddr:
+                found[each.raddr.port] = process.pid
+    return found
+
+
+def come(port: int, pairs: int, order: random.Random) -> tuple[list[Sender], list[Receiver]]:
+    """All clients come, in any order; by pair."""
+    sides = [(number, receives) for number in range(pairs) for receives in (False, True)]
+    order.shuffle(sides)
+    senders: dict[int, Sender] = {}
+    receivers: dict[int, Receiver] = {}
+    for number, receives in sides:
+        peer = Peer.opened(port, container_id=f"{'consumer' if receives else 'producer'}-{number}")
+        if receives:
+            receivers[number] = peer.receiver(f"pair/{number}", MESSAGES)
+        else:
+            senders[number] = peer.sender(f"pair/{number}", credit=False)
+    return [senders[number] for number in range(pairs)], [receivers[number] for number in range(pairs)]
+
+
+def leave(pid: int, links: Sequence[Link]) -> None:
+    """All clients go. Raises MeasureError."""
+    for link in links:
+        link.peer.close()
+        link.peer.drop()
+    until = time.monotonic() + GONE_WITHIN
+    while places(pid):
+        if time.monotonic() > until:
+            raise MeasureError("connections are not closed")
+        time.sleep(0.05)
+
+
+def measure(workers: int, pairs: int, remembered: bool, command: Sequence[str]) -> Outcome:
+    """Let clients come and go. Raises MeasureError or PeerError."""
+    order = random.Random(SEED)
+    with Router(workers, command, text=configuration(workers, remembered)) as router:
+        for turn in range(TURNS):
+            began = time.monotonic()
+            senders, receivers = come(router.port, pairs, order)
+            seconds = time.monotonic() - began
+            if turn + 1 < TURNS:
+                leave(router.pid, [*senders, *receivers])
+        deliveries = across = 0
+        at = places(router.pid)
+        for sender, receiver in zip(senders, receivers, strict=True):
+            sender.wait_credit()
+            for _ in range(MESSAGES):
+                sender.send(message.message("x"), settled=True)
+                receiver.next()
+            deliveries += MESSAGES
+            one, other = (at[peer.socket.getsockname()[1]] for peer in (sender.peer, receiver.peer))
+            across += MESSAGES if one != other else 0
+        counts = Counter(at.values())
+        leave(router.pid, [*senders, *receivers])
+    skew = max(counts.values()) * workers / counts.total()
+    return Outcome(workers, remembered, deliveries, across / deliveries, skew, seconds)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtests.reconnecting", description="Do pairs that come back meet on one worker?"
+    )
+    parser.add_argument("--pairs", type=int, default=500, help="(%(default)s)")
+    parser.add_argument("--workers", type=int, nargs="+", default=[2, 4], help="(2 4)")
+    parser.add_argument("--router", default=shlex.join(DEFAULT_ROUTER), help="its command (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    options = parser.parse_args(words)
+    raise_file_limit()
+    met = True
+    for workers in options.workers:
+        for remembered in (False, True):
+            try:
+                found = measure(workers, options.pairs, remembered, shlex.split(options.router))
+            except (MeasureError, PeerError, OSError) as error:
+                print(f"reconnecting: {error}", file=sys.stderr)
+                return 2
+            met = met and (not remembered or found.met)
+            if options.json:
+                print(json.dumps(asdict(found)))
+            else:
+                print(
+                    f"{workers} workers, {'remembered' if remembered else 'not remembered'}: {found.across:.1%} of "
+                    f"{found.deliveries} deliveries across, skew {found.skew:.3f}, all back in {found.seconds:.1f} s",
+                    flush=True,
+                )
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""The row about the longest latencies, while the router has other things to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from loadtests.measuring import BODY, FULL, WARM_SECONDS, Bench, Readings
+from loadtests.processes import MeasureError, Relay, Router, router_configuration
+from loadtests.report import Figure, ratio_at_most
+from router.cli.client import Client
+from router.cli.options import MANAGEMENT, Target, Url
+from tests.peer.peer import Peer
+from tests.peer.wire import PeerError
+
+PACED_RATE = 10_000  # messages/s
+CONNECTS = 100  # a second, each opened and closed
+POLL_EVERY = 1.0  # seconds between questions to management
+RELOAD_EVERY = 10.0
+TYPES = ("router", "connection", "router.link", "router.address")  # that management is asked for
+SECONDS = 60.0  # of a round of the full effort: five minutes for each number of workers
+QUICK_SECONDS = 8.0
+P99, P999 = 3.0, 10.0  # times the relay's
+ANSWER_LIMIT = 20.0  # seconds
+
+
+class Disturbance:
+    """What goes on beside: its threads, and the first fault of one."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._text = router.configuration.read_text()
+        self._over = threading.Event()
+        self._fault: Exception | None = None
+        self._threads = [
+            threading.Thread(target=self._repeat, args=(every, act), daemon=True)
+            for every, act in ((1 / CONNECTS, self._connect), (POLL_EVERY, self._poll), (RELOAD_EVERY, self._reload))
+        ]
+        self._reloads = 0
+        for thread in self._threads:
+            thread.start()
+
+    def _repeat(self, every: float, act: Callable[[], None]) -> None:
+        due = time.monotonic()
+        while not self._over.is_set():
+            try:
+                act()
+            except (MeasureError, PeerError, OSError) as error:
+                self._fault = self._fault or error
+                return
+            due = max(due + every, time.monotonic() - every)
+            self._over.wait(due - time.monotonic())
+
+    def _connect(self) -> None:
+        peer = Peer.opened(self._router.port, sasl=False, container_id="passing")
+        peer.close()
+        peer.drop()
+
+    def _poll(self) -> None:
+        target = Target(
+            Url.parse(f"amqp://127.0.0.1:{self._router.port}"), MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None
+        )
+        with Client(target) as client:
+            for kind in TYPES:
+                client.rows(kind, ["name"])
+
+    def _reload(self) -> None:
+        """With another address each time."""
+        self._reloads += 1
+        more = f"address {{\n    prefix: more{self._reloads}\n    distribution: closest\n}}\n"
+        self._router.configuration.write_text(self._text + more)
+        self._router.hang_up()
+
+    def end(self) -> None:
+        """Raises MeasureError when any of it failed."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        if self._fault is not None:
+            raise MeasureError(f"beside the load: {self._fault}")
+
+
+@contextmanager
+def disturbed(router: Router) -> Iterator[None]:
+    """Management is polled, clients come and go, and the configuration changes. Raises MeasureError at the end."""
+    disturbance = Disturbance(router)
+    try:
+        yield
+    finally:
+        disturbance.end()
+
+
+def tails(bench: Bench) -> list[Figure]:
+    """The longest latencies through one worker and through two, in turn with the relay's beside the same."""
+    figures = []
+    load: dict[str, object] = {"rate": PACED_RATE, "size": BODY}
+    seconds = SECONDS if bench.effort is FULL else QUICK_SECONDS
+    for workers in (1, 2):
+        place: dict[str, object] = {"place": "apart"} if workers > 1 else {}
+        mine, theirs = Readings(), Readings()
+        with Relay() as relay, bench.router(workers, router_configuration(workers)) as router:
+            router.load(seconds=WARM_SECONDS, **load, **place)
+            relay.load(seconds=WARM_SECONDS, **load)
+            with disturbed(router):
+                for _ in range(bench.effort.rounds):
+                    mine.append(router.load(seconds=seconds, **load, **place))
+                    theirs.append(relay.load(seconds=seconds, **load))
+        for key, limit in (("p99", P99), ("p99.9", P999)):
+            figures.append(
+                Figure(
+                    f"{PACED_RATE:,} /s beside other work, {workers} worker{'s' if workers > 1 else ''}: {key}",
+                    mine.median("latency_us", key),
+                    "µs",
+                    ratio_at_most(limit),
+                    theirs.median("latency_us", key),
+                )
+            )
+    return figures

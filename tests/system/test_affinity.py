@@ -1,0 +1,174 @@
+"""A client that comes back goes to the worker that has the other ends of its addresses (decision 0043)."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.peer import message
+from tests.peer.frames import AMQP_HEADER, Performative, frame_octets, source, target
+from tests.peer.management import Management
+from tests.peer.peer import WIDE, Peer
+from tests.peer.types import Symbol
+from tests.system.fixtures import Start, pass_one
+from tests.system.http import scrape
+from tests.system.router import SETTINGS, Router, listener, poll
+
+WORKERS = 2
+ADDRESS = "closest/a"
+
+
+class Clients:
+    """Clients of a router, by the names of their containers."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self.management = Management(Peer.opened(router.port, container_id="manager"))
+        self.peers: dict[str, Peer] = {}
+
+    def connect(self, name: str, port: str = "", **fields: Any) -> Peer:
+        self.peers[name] = Peer.opened(self.router.ports[port], container_id=name, **fields)
+        return self.peers[name]
+
+    def worker(self, name: str) -> int:
+        """The process that has a client."""
+        return self.router.worker_of(int(self.peers[name].socket.getsockname()[1]))
+
+    def together(self) -> bool:
+        """Whether all are on one worker."""
+        return len({self.worker(name) for name in self.peers}) == 1
+
+    def wait_together(self) -> None:
+        """A worker that hands a connection over may have it still when the other one answers."""
+        poll(self.together, "all are on one worker")
+
+    def go(self) -> None:
+        """All close, and the router knows."""
+        for peer in self.peers.values():
+            peer.close()
+            peer.drop()
+        self.peers.clear()
+        poll(lambda: len(self.management.query("connection")) == 1, "all connections are closed")
+
+    def meet(self, port: str = "", **fields: Any) -> None:
+        """A producer and a consumer of the address are here for the first time, on two workers, and go."""
+        producer, consumer = self.connect("producer", port, **fields), self.connect("consumer", port, **fields)
+        assert not self.together()
+        consumer.receiver(ADDRESS, 1)
+        producer.sender(ADDRESS)
+        self.go()
+
+    @property
+    def moved(self) -> int:
+        return int(self.management.query("router", "connectionsMoved")[0]["connectionsMoved"])
+
+
+@pytest.fixture
+def clients(start: Start) -> Iterator[Clients]:
+    web = listener("web", http=True, metrics=True)
+    found = Clients(start([listener(), listener("second"), web, *SETTINGS], WORKERS))
+    yield found
+    for peer in found.peers.values():
+        peer.drop()
+
+
+@pytest.mark.parametrize("sasl", [False, True])
+def test_a_pair_that_comes_back_meets(clients: Clients, sasl: bool) -> None:
+    clients.meet(sasl=sasl)
+    for order in (("producer", "consumer"), ("consumer", "producer")):
+        for name in order:
+            clients.connect(name, sasl=sasl)
+        clients.wait_together()
+        receiver = clients.peers["consumer"].receiver(ADDRESS, 10)
+        pass_one(clients.peers["producer"].sender(ADDRESS), receiver)
+        clients.go()
+    assert clients.moved == 2
+    page = scrape(clients.router.ports["web"])
+    assert page.sum("sluice_connections_moved_total") == 2
+    assert page.sum("sluice_containers_remembered") == 2
+
+
+def test_what_came_with_the_open_goes_along(clients: Clients) -> None:
+    """Open, begin, attach and flow in one piece, as Proton sends them: a moved connection loses and repeats nothing."""
+    clients.meet()
+    sender = clients.connect("producer").sender(ADDRESS, credit=False)
+    consumer = clients.peers["consumer"] = Peer(clients.router.port)
+    frames = [
+        Performative("open", container_id="consumer", max_frame_size=65536),
+        Performative("begin", next_outgoing_id=0, incoming_window=WIDE, outgoing_window=WIDE),
+        Performative("attach", name="one", handle=0, role=True, source=source(ADDRESS), target=target("test")),
+        Performative("flow", next_incoming_id=0, incoming_window=WIDE, next_outgoing_id=0, outgoing_window=WIDE,
+                     handle=0, delivery_count=0, link_credit=5),
+    ]  # fmt: skip
+    consumer.raw(AMQP_HEADER + b"".join(frame_octets(each.encode()) for each in frames))
+    consumer.on_frame = None
+    assert consumer.read_octets(len(AMQP_HEADER)) == AMQP_HEADER
+    for name in ("open", "begin", "attach"):
+        consumer.expect(name)
+    clients.wait_together()
+    sender.wait_credit()
+    sender.send(message.message("x"), settled=True)
+    assert message.body(consumer.expect("transfer").payload) == "x"
+    assert clients.moved == 1
+
+
+def test_more_than_a_hand_over_takes_stays(clients: Clients) -> None:
+    """Of a client that sends much behind its open the worker keeps everything, the connection too."""
+    clients.meet()
+    clients.connect("consumer").receiver(ADDRESS, 10)
+    producer = clients.peers["producer"] = Peer(clients.router.port)
+    hello = Performative("open", container_id="producer", max_frame_size=65536)
+    begin = Performative("begin", next_outgoing_id=0, incoming_window=WIDE, outgoing_window=WIDE,
+                         properties={Symbol("filler"): "x" * 15000})  # fmt: skip
+    begins = b"".join(frame_octets(begin.encode(), channel=channel) for channel in range(3))
+    producer.raw(AMQP_HEADER + frame_octets(hello.encode()) + begins)
+    producer.on_frame = None
+    assert producer.read_octets(len(AMQP_HEADER)) == AMQP_HEADER
+    for name in ("open", "begin", "begin", "begin"):
+        producer.expect(name)
+    assert not clients.together()
+    assert clients.moved == 0
+
+
+def test_a_placement_comes_first(clients: Clients) -> None:
+    clients.meet("second")
+    clients.management.create("placement", "here", listener="second", worker=1)
+    clients.connect("consumer").receiver(ADDRESS, 1)
+    first = clients.worker("consumer")
+    for name in ("producer", "another"):
+        clients.connect(name, "second")
+    assert clients.worker("producer") == clients.worker("another")
+    assert clients.moved == 0 or first != clients.worker("producer")
+
+
+def test_it_can_be_switched_off(start: Start) -> None:
+    router = start([listener(), ("router", {"rememberedContainers": 0}), *SETTINGS], WORKERS)
+    clients = Clients(router)
+    clients.meet()
+    for name in ("producer", "consumer"):
+        clients.connect(name)
+    assert not clients.together()
+    assert clients.moved == 0
+
+
+def test_pairs_come_back_to_even_workers(start: Start) -> None:
+    """Many pairs at once, in two orders: most meet, and no worker has many more connections than others."""
+    pairs, workers = 40, 4
+    clients = Clients(start([listener(), *SETTINGS], workers))
+    for turn in range(2):
+        for side in ("producer", "consumer"):
+            for number in range(pairs):
+                # The second time consumers come in another order than their producers.
+                own = number if turn == 0 or side == "producer" else number * 7 % pairs
+                peer = clients.connect(f"{side}{own}")
+                if side == "producer":
+                    peer.sender(f"closest/{own}", credit=False)
+                else:
+                    peer.receiver(f"closest/{own}", 1)
+        if turn == 0:
+            clients.go()
+    places = {name: clients.worker(name) for name in clients.peers}
+    apart = sum(places[f"producer{number}"] != places[f"consumer{number}"] for number in range(pairs))
+    assert apart <= pairs * (1 - 1 / workers) / 2
+    assert max(Counter(places.values()).values()) <= 2 * pairs / workers + 3

@@ -1,0 +1,49 @@
+"""Frames far longer than a read, in any pieces."""
+
+from __future__ import annotations
+
+import random
+
+from tests.peer import message
+from tests.peer.peer import Peer, Receiver, Sender
+from tests.system.fixtures import Start
+from tests.system.router import SETTINGS, Router, listener
+
+MOST = 16 * 1024 * 1024
+
+
+def clients(router: Router, most: int) -> tuple[Sender, Receiver]:
+    consumer = Peer.opened(router.port, max_frame_size=most)
+    producer = Peer.opened(router.port, max_frame_size=most)
+    receiver = consumer.receiver("closest/a", 100)
+    return producer.sender("closest/a"), receiver
+
+
+def octets(sender: Sender, body: bytes) -> bytes:
+    """A message in one frame."""
+    return sender.session.transfer_octets(
+        message.data(body), handle=sender.handle, delivery_id=sender.session.take_delivery_id(), delivery_tag=b"t",
+        settled=True,
+    )  # fmt: skip
+
+
+def body_of(payload: bytes) -> bytes:
+    found: bytes = message.body(payload)
+    return found
+
+
+def test_frames_in_pieces(start: Start) -> None:
+    router = start([listener(maxFrameSize=MOST), *SETTINGS], 1)
+    sender, receiver = clients(router, MOST)
+    order = random.Random(8)
+    bodies = [order.randbytes(size) for size in (70_000, 10, 65_500, 300_000, 3, 1_200_000, 98_304, 65_536, 5)]
+    stream = b"".join(octets(sender, body) for body in bodies)
+    at = 0
+    while at < len(stream):
+        size = order.choice((1, 7, 8, 9, 4_000, 65_536, 98_304, 200_000))
+        sender.peer.raw(stream[at : at + size])
+        at += size
+    for body in bodies:
+        assert body_of(receiver.next().payload) == body
+    sender.peer.drop()
+    receiver.peer.drop()

@@ -1,0 +1,65 @@
+"""Settlements with a state that has words of its own leave as ranges, in the order in which they were said."""
+
+from tests.peer.frames import ACCEPTED
+from tests.peer.types import Described, Symbol, ULong
+from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
+
+NUMBER = 12
+
+
+def rejected(text):
+    return Described(ULong(0x25), [Described(ULong(0x1D), [Symbol("amqp:not-allowed"), text])])
+
+
+def outcomes(routers, *settlements, workers=1):
+    """What a producer hears when a consumer says this of its messages: (first, last, state)."""
+    router = routers(workers) if workers > 1 else routers()
+    consuming, sending = router.connect(), router.connect()
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    router.settle()
+    sending.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    for number in range(NUMBER):
+        sending.feed(transfer(0, number, message(b"x")))
+    router.settle()
+    frames(consuming)
+    frames(sending)
+    consuming.feed(b"".join(settle(*each) for each in settlements))
+    router.settle()
+    return [(frame.first, frame.last, frame.state) for frame in of(frames(sending), "disposition")]
+
+
+def spread(found):
+    """The state of each delivery."""
+    return {
+        number: state for first, last, state in found for number in range(first, (first if last is None else last) + 1)
+    }
+
+
+def test_equal_states_are_one_frame(routers):
+    heard = outcomes(routers, (0, NUMBER - 1, rejected("no")))
+    assert [(first, last) for first, last, _ in heard] == [(0, NUMBER - 1)]
+    assert spread(heard) == dict.fromkeys(range(NUMBER), rejected("no"))
+
+
+def test_also_when_they_come_one_by_one(routers):
+    heard = outcomes(routers, *[(number, None, rejected("no")) for number in range(NUMBER)])
+    assert [(first, last) for first, last, _ in heard] == [(0, NUMBER - 1)]
+
+
+def test_other_states_and_gaps_begin_others(routers):
+    said = {
+        0: rejected("no"), 1: rejected("no"), 2: rejected("not at all"), 3: ACCEPTED, 4: rejected("no"), 5: ACCEPTED,
+        6: Described(ULong(0x27), [True, False]), 7: Described(ULong(0x27), [True, False]), 9: rejected("no"),
+        8: rejected("no"), 11: rejected("no"), 10: rejected("no"),
+    }  # fmt: skip
+    heard = outcomes(routers, *[(number, None, state) for number, state in said.items()])
+    assert spread(heard) == said
+    assert (0, 1) in [(first, last) for first, last, _ in heard]
+    assert (6, 7) in [(first, last) for first, last, _ in heard]
+
+
+def test_a_state_too_long_to_wait_leaves_alone(routers):
+    long = rejected("n" * 2000)
+    heard = outcomes(routers, (0, 1, long), (2, 3, ACCEPTED), (4, NUMBER - 1, rejected("no")))
+    assert spread(heard) == {0: long, 1: long, 2: ACCEPTED, 3: ACCEPTED, **dict.fromkeys(range(4, 12), rejected("no"))}

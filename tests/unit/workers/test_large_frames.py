@@ -1,0 +1,85 @@
+"""A frame far longer than a read costs what its octets cost, and its memory grows with what has come."""
+
+import time
+
+import pytest
+
+from router.config.load import load_text
+from tests.unit.engine.host import configuration
+from tests.unit.engine.talk import consumer, frames, message, messages, producer, start, transfer
+from tests.unit.workers.loops import SocketRouter
+
+PIECE = 65536
+MIB = 1 << 20
+SLACK = 0.02  # seconds
+
+
+class Heard:
+    """What a client has got in all."""
+
+    def __init__(self, octets):
+        self.octets = octets
+
+    def take(self):
+        return self.octets
+
+
+@pytest.fixture
+def router():
+    text = configuration().replace("listener {", f"listener {{\n  maxFrameSize: {16 * MIB}", 1)
+    assert load_text("x.conf", text).listeners[0].max_frame_size == 16 * MIB
+    made = SocketRouter(1, text)
+    yield made
+    made.check_quiet()
+    for peer in list(made.peers):
+        peer.lose()
+    made.settle()
+    made.check_empty()
+    made.close()
+
+
+def pair(router):
+    listener = router.configuration.listeners[0].name
+    consuming, sending = (router.connect(listener=listener) for _ in range(2))
+    consuming.feed(start(max_frame_size=16 * MIB) + consumer(0, "balanced.a"))
+    router.settle()
+    sending.feed(start(max_frame_size=16 * MIB) + producer(0, "balanced.a"))
+    router.settle()
+    frames(consuming)
+    return consuming, sending
+
+
+def feed(router, sending, octets):
+    """In pieces, each read before the next one comes; the CPU seconds."""
+    began = time.process_time()
+    for at in range(0, len(octets), PIECE):
+        sending.feed(octets[at : at + PIECE])
+        router.settle()
+    return time.process_time() - began
+
+
+def test_the_last_octets_cost_what_the_first_cost(router):
+    _, sending = pair(router)
+    frame = transfer(0, 0, message(bytes(15 * MIB)), part=16 * MIB, settled=True)
+    quarter = len(frame) // 4
+    took = [feed(router, sending, frame[n * quarter : (n + 1) * quarter - PIECE * (n == 3)]) for n in range(4)]
+    assert took[3] <= 3 * took[0] + SLACK, took
+
+
+@pytest.mark.parametrize("size", [70_000, 300_000, 3 * MIB])
+@pytest.mark.parametrize("behind", [0, 1, 7, 8, 100, 80_000])
+def test_nothing_is_lost_around_a_large_frame(router, size, behind):
+    """Frames before and behind, cut anywhere."""
+    consuming, sending = pair(router)
+    bodies = [b"a", bytes(size), b"b" * max(1, behind), b"c"]
+    octets = b"".join(
+        transfer(0, number, message(body), part=16 * MIB, settled=True) for number, body in enumerate(bodies)
+    )
+    heard = b""
+    for cut in range(0, len(octets), PIECE - 5):
+        sending.feed(octets[cut : cut + PIECE - 5])
+        router.settle()
+        while more := consuming.take():
+            heard += more
+            router.settle()
+    assert messages(frames(Heard(heard))) == [message(body) for body in bodies]
