@@ -35,7 +35,7 @@ class Setup:
         self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(2)]
         self.fatal: list[str] = []
         self.pages: list[tuple[object, int, socket.socket]] = []
-        self.moved = []
+        self.moved: list[tuple[object, ...]] = []
         self.pool = Pool(
             asyncio.get_running_loop(), self.core, Zygote(os.getpid(), ours), self.region, self.log, self.eventfds,
             changed=lambda: None, connect=lambda identity, opened: opened.close(), disconnect=lambda identity: None,
