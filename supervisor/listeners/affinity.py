@@ -21,7 +21,8 @@ from supervisor.subsystem import Subsystem
 
 ENDS_MOST: Final = 8  # of a client, and of a connection: those that it attached last
 LENGTH_MOST: Final = 256  # characters of a container id, a user or an address; longer ones are not remembered
-# What a worker may have after a connection has come: connections more than the average, as a share of it and at least.
+# What a worker may have after a connection has come: connections more than the one with the fewest, as a share of the
+# average and at least. A worker that has just replaced another one gets its part first.
 MORE_SHARE: Final = 0.04
 MORE_LEAST: Final = 2
 LEAST_GAIN: Final = 0.25  # of the other ends of one address: for less no connection moves
@@ -109,7 +110,7 @@ class Affinity(Subsystem):
             return now
         loads = {each.index: self._load(each) for each in self._workers.values() if each.takes_connections}
         average = sum(loads.values()) / max(len(loads), 1)
-        most = average + max(MORE_LEAST, MORE_SHARE * average)
+        most = min(loads.values(), default=0) + max(MORE_LEAST, MORE_SHARE * average)
         least = near[now] + LEAST_GAIN
         fitting = [each for each, load in loads.items() if load < most and each != now and near[each] >= least]
         return max(fitting, key=lambda each: (near[each], -loads[each]), default=now)

@@ -132,3 +132,12 @@ def test_a_move_under_way_counts():
     assert [house.affinity._load(each) for each in house.workers.values()] == [2, 0]
     house.affinity.stays(moving)
     assert [house.affinity._load(each) for each in house.workers.values()] == [1, 1]
+
+
+def test_an_empty_worker_gets_its_part_first():
+    """As after the death of another: clients that all talk to each other do not stay away from it."""
+    house = House()
+    house.go(*[house.come("same", ("x", False), ("x", True)) for _ in range(8)])
+    first = [house.come("same", worker=0) for _ in range(8)]
+    assert {client.worker for client in first} == {0}
+    assert [house.come("same").worker for _ in range(4)] == [1, 1, 1, 1]
