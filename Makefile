@@ -4,6 +4,7 @@
 # make test-long   soak, churn, brokers, random kills, fuzzing (LONG_SECONDS=600: longer, each)
 # make build   the commands in .venv/bin         make build-debug   the debug flavour in build/debug
 # make bench-instructions   instructions of a delivery, counted by callgrind
+# make bench-scale   what grows with workers, consumers and connections: counted, or on many cores under load
 # make bench   benchmarks, as tables             make fuzz          fuzz targets (SECONDS=60 for each)
 # make pipeline    router, landers, a query and telemetry on this machine, to watch (PIPELINE_SECONDS=30)
 # make bench-pipeline   benchmarks of the pipeline (ARGS='landing --quick': one row, shorter)
@@ -56,7 +57,7 @@ $(call remember,$(STAMPS)/python-files,$(PYTHON_FILES))
 $(call remember,$(STAMPS)/packages,$(PACKAGES))
 
 .PHONY: console console-shots build build-debug run hello test test-quick test-long test-unit test-debug test-system test-interop test-pipeline bench \
-    bench-instructions bench-pipeline pipeline loadtest fuzz lint docs clean FORCE
+    bench-instructions bench-scale bench-pipeline pipeline loadtest fuzz lint docs clean FORCE
 
 build: $(STAMPS)/release $(STAMPS)/bytecode $(STAMPS)/console
 	@:
@@ -201,6 +202,9 @@ bench: build wire-tools .venv/test-dependencies
 
 bench-instructions: build .venv/test-dependencies
 	@$(BIN)/python -m loadtests.instructions $(ARGS)
+
+bench-scale: build wire-tools .venv/test-dependencies
+	@$(BIN)/python -m loadtests.scale $(ARGS)
 
 bench-pipeline: build wire-tools .venv/test-dependencies
 	@$(BIN)/python -m loadtests.bench_pipeline $(ARGS)

@@ -23,6 +23,7 @@ HEADER: Final = 0x70
 TRANSFER: Final = 0x14
 DESCRIPTOR_AT: Final = 10  # in a frame: of a performative, after the codes of described type and small ulong
 LISTENER: Final = "linkCapacity: 250"
+MANY_LINKS: Final = 4096  # slots of a worker
 CHANNEL: Final = 3  # by which a broker answers
 NEIGHBOURS: Final = ("A", "B")
 EDGE_LISTENER: Final = """
@@ -119,8 +120,10 @@ def transfers(octets: bytes) -> int:
 def one_router(
     octets: bytes = message(BODY), *, address: str = "balanced.a", consumers: int = 1, copies: int = 1,
     settled: bool = False, anonymous: bool = False, workers: int = 1, more: str = "", hostname: str | None = None,
+    slots: int | None = None,
 ) -> Iterator[Play]:  # fmt: skip
-    router = Router(workers, configuration(LISTENER, more), 1 << 22)
+    """slots: of workers in shared memory; the other ones are quiet."""
+    router = Router(workers, configuration(LISTENER, more), 1 << 22, slots=slots, links=MANY_LINKS)
     receiving = [started(router, 0, consumer(0, address), hostname=hostname) for _ in range(consumers)]
     sending = started(router, workers - 1, producer(0, None if anonymous else address), hostname=hostname)
     yield partial(Round(router.settle, sending, receiving, octets, settled).play, copies=copies)
@@ -128,9 +131,9 @@ def one_router(
 
 
 @contextmanager
-def hop() -> Iterator[Play]:
+def hop(slots: int | None = None) -> Iterator[Play]:
     with pytest.MonkeyPatch.context() as patch:
-        network = Network("".join(NEIGHBOURS), monkeypatch=patch, listener=LISTENER)
+        network = Network("".join(NEIGHBOURS), monkeypatch=patch, slots=slots, listener=LISTENER)
         network.join(*NEIGHBOURS)
         network.converge()
         receiving = client(network, "B", consumer(0, "balanced.a"))

@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -56,33 +56,31 @@ def mark() -> None:
     os.getpgid(0)
 
 
-def run_rows(names: Sequence[str]) -> None:
-    """In the process under callgrind: two marks for each row, around what counts."""
-    from loadtests.instruction_rows import ROWS
-
+def run_rows(names: Sequence[str], rows: Mapping[str, Row], batch: int = BATCH) -> None:
+    """In the process under callgrind: two marks for each row, around what counts. batch: deliveries of a round."""
     for name in names:
-        with ROWS[name]() as play:
+        with rows[name]() as play:
             for _ in range(WARM_ROUNDS):
-                play(BATCH)
+                play(batch)
             mark()
             for _ in range(ROUNDS):
-                play(BATCH)
+                play(batch)
             mark()
 
 
-def count(names: Sequence[str]) -> Iterator[Count]:
-    """Measure the rows. Raises CalledProcessError."""
+def count(names: Sequence[str], program: str = "loadtests.instructions", batch: int = BATCH) -> Iterator[Count]:
+    """Measure the rows. program: the module that runs them (`--counted ROW ...`). Raises CalledProcessError."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             "valgrind", "--tool=callgrind", "--cache-sim=yes", f"--dump-before={MARKER}",
             f"--callgrind-out-file={folder}/out", "--quiet",
-            sys.executable, "-m", "loadtests.instructions", "--counted", *names,
+            sys.executable, "-m", program, "--counted", *names,
         ]  # fmt: skip
         # Hashes, and with them the order of sets, are the same in each run.
         subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0"})
         for number, name in enumerate(names):
             costs = read_costs(Path(folder, f"out.{2 * number + 2}"), str(ROOT))
-            yield of_delivery(name, costs, ROUNDS * BATCH)
+            yield of_delivery(name, costs, ROUNDS * batch)
 
 
 def of_delivery(name: str, costs: Costs, deliveries: int) -> Count:
@@ -156,7 +154,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if unknown := [name for name in names if name not in ROWS]:
         parser.error(f"no such row: {', '.join(unknown)} (there are {', '.join(ROWS)})")
     if options.counted:
-        run_rows(names)
+        run_rows(names, ROWS)
         return 0
     if shutil.which("valgrind") is None:
         print("valgrind is missing (apt-get install valgrind)", file=sys.stderr)

@@ -14,7 +14,7 @@ from loadtests.consoles_rows import consoles, first_paint
 from loadtests.edge_rows import edge_storm, first_messages, idle_edges, one_peer, one_uplink, uplink_lost
 from loadtests.gateway_rows import broker_lost, client_connections, link_route
 from loadtests.login_rows import certificate_logins, logins, token_logins
-from loadtests.measuring import BODY, MB, MIB, Bench
+from loadtests.measuring import BODY, MB, MIB, WARM_SECONDS, Bench, Readings
 from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
 from loadtests.policy_rows import policy
 from loadtests.processes import Relay, finish_load
@@ -68,6 +68,26 @@ def two_workers(bench: Bench) -> list[Figure]:
         routers = bench.repeat(router, size=BODY, place="apart")
     cpu = routers.median("router_cpu", "us_per_delivery")
     return [Figure("2 workers, sender and receiver apart: router CPU", cpu, "µs a delivery", at_most(0.6))]
+
+
+def two_workers_paced(bench: Bench) -> list[Figure]:
+    """What it costs to cross from one worker to another at a rate far below capacity."""
+    paced = {"size": BODY, "rate": PACED_RATE}
+    one, two = Readings(), Readings()
+    with bench.router(1) as single, bench.router(2) as double:
+        single.load(seconds=WARM_SECONDS, **paced)
+        double.load(seconds=WARM_SECONDS, place="apart", **paced)
+        for _ in range(bench.effort.rounds):
+            one.append(single.load(seconds=bench.effort.seconds, **paced))
+            two.append(double.load(seconds=bench.effort.seconds, place="apart", **paced))
+    return [
+        Figure(f"2 workers, {PACED_RATE:,} /s: {name}", two.median(*path), unit, ratio_at_most(limit),
+               one.median(*path), "1 worker")
+        for name, path, unit, limit in (
+            ("latency median", ("latency_us", "p50"), "µs", 1.6),
+            ("router CPU", ("router_cpu", "us_per_delivery"), "µs a delivery", 1.7),
+        )
+    ]  # fmt: skip
 
 
 def paced_latency(bench: Bench) -> list[Figure]:
@@ -173,6 +193,7 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "unsettled": one_worker_unsettled,
     "presettled": one_worker_presettled,
     "two-workers": two_workers,
+    "two-workers-paced": two_workers_paced,
     "latency": paced_latency,
     "tails": tails,
     "large": large_bodies,

@@ -2,7 +2,8 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from router.interworker.layout cimport WorkerSlot
-from workers.poller cimport Poller
+from router.interworker.port_work cimport PortWork
+from workers.poller cimport PollEvent, Poller
 from workers.transport.base cimport TransportHost
 
 # Owner: the worker. Everything in it runs in the process's only thread.
@@ -10,7 +11,8 @@ cdef class Loop(TransportHost):
     cdef WorkerSlot* slot
     cdef object slot_owner                 # the Region
     cdef int worker
-    cdef list ports                        # WorkerPort of other workers
+    cdef list ports                        # WorkerPort of other workers by number, None for our own
+    cdef readonly PortWork port_work       # which of them have something to do
     cdef list timers                       # heap of (due ms, number, Transport or callable, its Connection or None)
     cdef uint64_t timer_number
     cdef int64_t allowance                 # ns that clients who come in may take; below 0: they have taken too much
@@ -23,7 +25,9 @@ cdef class Loop(TransportHost):
     # This process counts in the slot of this worker from now on.
     cdef void count_here(self) noexcept
     cdef void clock(self) noexcept
-    cdef int wake(self, int timeout) except -1
+    cdef int wait(self, PollEvent* events, int timeout, uint64_t owed) except -2
+    cdef int wake(self, int timeout, uint64_t owed) except -1
+    cdef uint64_t pay(self) except? 0xFFFFFFFFFFFFFFFF
     cdef int finish_wake(self) except -1
     cpdef void beat(self) noexcept
     cpdef void used_memory(self)
@@ -40,5 +44,6 @@ cdef class Loop(TransportHost):
     cdef void allow(self) noexcept
     cdef void charge(self, uint64_t begun) noexcept
     cdef int entrance(self) noexcept
-    cdef bint rings_empty(self) noexcept
+    cdef bint bell_rung(self) noexcept
+    cdef int answer_bells(self) except -1
     cdef int run_timers(self) except -1

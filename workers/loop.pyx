@@ -16,8 +16,9 @@ from router.delivery.delivery cimport pools_drop, pools_grew
 from router.message.content cimport chunks_drop, stored_octets
 from router.interworker.region cimport Region
 from router.interworker.ring cimport ring_empty
-from router.interworker.wakeup cimport clear_sleeping, set_sleeping
+from router.interworker.wakeup cimport any_bell, clear_sleeping, set_sleeping, take_bells
 from router.interworker.port cimport WorkerPort
+from router.interworker.port_work cimport PortWork, take_lowest
 from workers.poller cimport BROKEN, READABLE, WRITABLE, EpollPoller, PollEvent
 from workers.transport.base cimport STEPS_A_WAKE, Transport
 
@@ -70,12 +71,14 @@ cdef class Loop(TransportHost):
         self.count_here()
         self.transports = []
         self.ports = []
+        self.port_work = PortWork()
         self.timers = []
         self.fed = []
         self.inside = []
         self.last_fd = -1
         self.allowance = ALLOWANCE_NS
         self.poller = EpollPoller() if poller is None else poller
+        self.port_work.patient = self.poller.precise
         self.more_room(ROOM_OCTETS)
         self.clock()
 
@@ -102,8 +105,8 @@ cdef class Loop(TransportHost):
         malloc_trim(0)
 
     def use_ports(self, ports):
-        """The ports to other workers."""
-        self.ports = [port for port in ports if port is not None]
+        """The ports to other workers, by number; None for our own."""
+        self.ports = list(ports)
 
     cdef void count_here(self) noexcept:
         use_worker_slot(self.slot)
@@ -112,6 +115,7 @@ cdef class Loop(TransportHost):
     cdef void clock(self) noexcept:
         """Read the clock: once a wake, and before further sockets and rings of the same wake."""
         self.slot.heartbeat = self.poller.now()
+        self.port_work.now = self.slot.heartbeat
         self.slot.heard = self.heard_at
         self.scheduler.set_clock(self.slot.heartbeat)
 
@@ -175,9 +179,11 @@ cdef class Loop(TransportHost):
         """Close a descriptor that never became a transport."""
         os.close(fd)
 
-    def clear_eventfd(self, int fd):
-        """The eventfd was signalled: some ring has records."""
-        os.eventfd_read(fd)
+    def add_signal(self, int fd):
+        """Be woken by an eventfd that nobody reads."""
+        while len(self.transports) <= fd:
+            self.transports.append(None)
+        self.poller.add_signal(fd)
 
     def stop_reading(self):
         """From now on clients are only written to (the worker is about to end)."""
@@ -194,9 +200,9 @@ cdef class Loop(TransportHost):
             if buffer_used(&transport.connection.out) or (not transport.plain and transport.unsent()):
                 return False
         for port in self.ports:
-            if port.alive and port.stuck():
+            if port is not None and port.alive and (port.stuck() or not ring_empty(&port.inbound)):
                 return False
-        return self.rings_empty()
+        return True
 
     # -- timers -------------------------------------------------------------------------------------------------------
 
@@ -244,25 +250,26 @@ cdef class Loop(TransportHost):
     def run(self):
         """Run until `running` is false."""
         cdef int timeout
+        cdef uint64_t owed
         self.running = True
         while self.running:
             timeout = self.timeout()
+            owed = self.pay() if self.port_work.owing else 0
             if timeout:
                 set_sleeping(self.slot)
-                if not self.rings_empty():
+                if self.bell_rung():
                     timeout = 0
-            self.wake(timeout)
+            self.wake(timeout, owed)
             self.finish_wake()
 
     def step(self):
         """One wake without blocking, for tests."""
-        self.wake(0)
+        self.wake(0, 0)
         self.finish_wake()
 
     cdef int timeout(self) except -2:
         """ms until something is due; 0: something is due already; -1: nothing is."""
         cdef uint64_t due
-        cdef WorkerPort port
         cdef int wait = -1
         if self.scheduler.dirty or self.scheduler.resumed or self.scheduler.starved or self.scheduler.unfinished() \
                 or self.inside:
@@ -271,9 +278,8 @@ cdef class Loop(TransportHost):
             wait = self.entrance()
             if wait == 0:
                 return 0
-        for port in self.ports:
-            if port.alive and port.outbox.dirty:
-                return 0
+        if self.port_work.dirty or self.port_work.rung:
+            return 0
         if self.control is not None and self.control.more:
             return 0
         if not self.timers:
@@ -283,14 +289,46 @@ cdef class Loop(TransportHost):
             return 0
         return <int>min(due - self.scheduler.now, <uint64_t>wait) if wait > 0 else <int>(due - self.scheduler.now)
 
-    cdef bint rings_empty(self) noexcept:
+    cdef uint64_t pay(self) except? 0xFFFFFFFFFFFFFFFF:
+        """Wake those workers for which outcomes have waited long enough; returns ns until the next one's have, 0: there
+        is none."""
         cdef WorkerPort port
-        for port in self.ports:
-            if port.alive and not ring_empty(&port.inbound):
-                return False
-        return True
+        cdef uint64_t bits = self.port_work.owing
+        cdef uint64_t now = self.poller.now()
+        cdef uint64_t left, least = 0
+        while bits:
+            port = self.ports[take_lowest(&bits)]
+            left = port.outbox.owed(now)
+            if left and (least == 0 or left < least):
+                least = left
+        return least
 
-    cdef int wake(self, int timeout) except -1:
+    cdef bint bell_rung(self) noexcept:
+        """Another worker has something for this one."""
+        return self.port_work.rung != 0 or any_bell(self.slot)
+
+    cdef int answer_bells(self) except -1:
+        """The rings of those who rang."""
+        cdef WorkerPort port
+        cdef uint64_t rung = self.port_work.rung | take_bells(self.slot)
+        self.port_work.rung = 0
+        while rung:
+            port = self.ports[take_lowest(&rung)]
+            self.clock()
+            port.answer_bell()
+        return 0
+
+    cdef int wait(self, PollEvent* events, int timeout, uint64_t owed) except -2:
+        """Events, within `timeout` ms (-1: whenever they come), or earlier, when another worker is to be woken: in
+        `owed` ns (0: none is)."""
+        cdef int n
+        if timeout == 0 or owed == 0:
+            return self.poller.wait(events, EVENTS_A_WAKE, timeout)
+        n = self.poller.wait_ns(events, EVENTS_A_WAKE, owed)
+        self.port_work.patient = self.poller.precise
+        return n
+
+    cdef int wake(self, int timeout, uint64_t owed) except -1:
         cdef PollEvent[EVENTS_A_WAKE] events
         cdef int n, i, k
         cdef int first = 0
@@ -298,7 +336,7 @@ cdef class Loop(TransportHost):
         cdef uint64_t begun
         cdef object what = None
         cdef bint stopped = False
-        n = self.poller.wait(events, EVENTS_A_WAKE, timeout)
+        n = self.wait(events, timeout, owed)
         while n < 0 and errno == EINTR:
             # A process that was stopped and resumed gets EINTR, whatever its sockets hold: ask again.
             stopped = True
@@ -397,14 +435,11 @@ cdef class Loop(TransportHost):
         return 0
 
     cdef int finish_wake(self) except -1:
-        cdef WorkerPort port
         cdef uint64_t begun
         if self.inside:
             self.read_inside()
-        for port in self.ports:
-            if port.alive and not ring_empty(&port.inbound):
-                self.clock()
-                port.receive()
+        if self.bell_rung():
+            self.answer_bells()
         if self.control is not None and self.control.busy:
             begun = self.poller.now()
             self.control.go_on()
@@ -418,6 +453,8 @@ cdef class Loop(TransportHost):
         if self.control is not None and self.control.dirty:
             # Events to the supervisor first: management must know what clients have been answered.
             self.control.send()
+        if self.port_work.dirty:
+            self.flush_ports()             # others begin with it while this worker writes
         self.flush_connections()
         self.flush_ports()
         if self.steps_kept:
@@ -447,18 +484,22 @@ cdef class Loop(TransportHost):
         return 0
 
     cdef int flush_ports(self) except -1:
-        """Flush all ports, even without new records: peers may have made room. Connections read in this wake are paused
-        if their records do not fit into a ring.
+        """Flush the ports that have something for their peers, or wait for room which these have made. Connections
+        read in this wake are paused if their records do not fit into a ring.
         """
         cdef WorkerPort port
         cdef Connection connection
-        for port in self.ports:
-            if port.alive:
-                port.flush()
-                if self.fed and port.stuck():
-                    for connection in self.fed:
-                        port.throttle(connection)
-        self.fed.clear()
+        cdef uint64_t bits = self.port_work.dirty
+        while bits:
+            port = self.ports[take_lowest(&bits)]
+            port.flush()
+        if self.fed:
+            bits = self.port_work.stuck
+            while bits:
+                port = self.ports[take_lowest(&bits)]
+                for connection in self.fed:
+                    port.throttle(connection)
+            self.fed.clear()
         return 0
 
     cdef int resume_connections(self) except -1:

@@ -1,14 +1,9 @@
 """Input of a loop: events of descriptors, and the time. Tests use another poller than epoll."""
-from libc.errno cimport errno
+from libc.errno cimport ENOSYS, errno
 
 import os
 
 cdef extern from "sys/epoll.h" nogil:
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
     int epoll_create1(int flags)
     int epoll_ctl(int epoll, int op, int fd, epoll_event* event)
     int epoll_wait(int epoll, epoll_event* events, int most, int timeout)
@@ -29,6 +24,19 @@ cdef extern from "time.h" nogil:
     int clock_gettime(int clock, timespec* out)
     int CLOCK_MONOTONIC
 
+cdef extern from *:
+    """
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    /* Linux 5.11; a number since C libraries that know it are younger. */
+    #ifndef SYS_epoll_pwait2
+    #define SYS_epoll_pwait2 441
+    #endif
+    #define sluice_epoll_wait_ns(epoll, events, most, limit) \
+        ((int)syscall(SYS_epoll_pwait2, (epoll), (events), (most), (limit), NULL, 0))
+    """
+    int epoll_wait_ns "sluice_epoll_wait_ns"(int epoll, epoll_event* events, int most, const timespec* limit) nogil
+
 cdef enum:
     EVENTS_A_WAIT = 256        # at most, whatever the loop asks for
 
@@ -38,6 +46,10 @@ cdef class Poller:
 
     cdef int add(self, int fd, uint32_t interest) except -1:
         """Watch a descriptor."""
+        return 0
+
+    cdef int add_signal(self, int fd) except -1:
+        """Watch an eventfd that nobody reads."""
         return 0
 
     cdef int change(self, int fd, uint32_t interest) except -1:
@@ -51,6 +63,9 @@ cdef class Poller:
     cdef int wait(self, PollEvent* events, int most, int timeout) except -2:
         return 0
 
+    cdef int wait_ns(self, PollEvent* events, int most, uint64_t ns) except -2:
+        raise NotImplementedError
+
     cdef uint64_t now(self) noexcept:
         return 0
 
@@ -62,6 +77,7 @@ cdef class EpollPoller(Poller):
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, os.strerror(errno))
+        self.precise = True
 
     def __dealloc__(self):
         if self.epoll >= 0:
@@ -78,6 +94,9 @@ cdef class EpollPoller(Poller):
     cdef int add(self, int fd, uint32_t interest) except -1:
         return self.control(EPOLL_CTL_ADD, fd, interest)
 
+    cdef int add_signal(self, int fd) except -1:
+        return self.control(EPOLL_CTL_ADD, fd, READABLE | <uint32_t>EPOLLET)
+
     cdef int change(self, int fd, uint32_t interest) except -1:
         return self.control(EPOLL_CTL_MOD, fd, interest)
 
@@ -86,14 +105,33 @@ cdef class EpollPoller(Poller):
 
     cdef int wait(self, PollEvent* events, int most, int timeout) except -2:
         cdef epoll_event[EVENTS_A_WAIT] found
-        cdef int count, i
+        cdef int count
         if most > EVENTS_A_WAIT:
             most = EVENTS_A_WAIT
         with nogil:
             count = epoll_wait(self.epoll, found, most, timeout)
+        return self.found(events, found, count)
+
+    cdef int wait_ns(self, PollEvent* events, int most, uint64_t ns) except -2:
+        cdef epoll_event[EVENTS_A_WAIT] found
+        cdef timespec limit
+        cdef int count
+        if most > EVENTS_A_WAIT:
+            most = EVENTS_A_WAIT
+        limit.tv_sec = ns // 1000000000
+        limit.tv_nsec = ns % 1000000000
+        with nogil:
+            count = epoll_wait_ns(self.epoll, found, most, &limit)
+        if count < 0 and errno == ENOSYS:
+            self.precise = False
+            return self.wait(events, most, <int>(ns // 1000000) + 1)
+        return self.found(events, found, count)
+
+    cdef int found(self, PollEvent* events, const epoll_event* waiting, int count) noexcept:
+        cdef int i
         for i in range(count):
-            events[i].fd = <int>found[i].data.u64
-            events[i].events = found[i].events
+            events[i].fd = <int>waiting[i].data.u64
+            events[i].events = waiting[i].events
         return count
 
     cdef uint64_t now(self) noexcept:

@@ -230,6 +230,7 @@ cdef class MemoryPoller(Poller):
     cdef public object until               # ms: when the loop wanted to go on at the latest, None: only for an event
     cdef EpollPoller real
     cdef int waits                         # since it slept
+    cdef bint roused                       # `awaited` took the edge of a signal
 
     def __cinit__(self):
         self.memory = {}
@@ -238,6 +239,9 @@ cdef class MemoryPoller(Poller):
 
     cdef int add(self, int fd, uint32_t interest) except -1:
         return 0 if fd in self.memory else self.real.add(fd, interest)
+
+    cdef int add_signal(self, int fd) except -1:
+        return self.real.add_signal(fd)
 
     cdef int change(self, int fd, uint32_t interest) except -1:
         cdef MemoryTransport transport = self.memory.get(fd)
@@ -261,7 +265,8 @@ cdef class MemoryPoller(Poller):
                 transport.told = transport.interest == 0
                 events[count].fd, events[count].events = transport.fd, found
                 count += 1
-        if timeout == 0 or count or self.due():
+        if timeout == 0 or count or self.due() or self.roused:
+            self.roused = False
             self.until = None
             self.waits += 1
             if self.waits > MOST_WAITS:
@@ -280,7 +285,7 @@ cdef class MemoryPoller(Poller):
         cdef PollEvent event
         cdef MemoryTransport transport
         cdef int count
-        if self.due():
+        if self.due() or self.roused:
             return True
         for transport in self.memory.values():
             if transport.events():
@@ -288,7 +293,18 @@ cdef class MemoryPoller(Poller):
         count = self.real.wait(&event, 1, 0)
         while count < 0:                   # interrupted
             count = self.real.wait(&event, 1, 0)
-        return count > 0
+        self.roused = count > 0
+        return self.roused
 
     cdef uint64_t now(self) noexcept:
         return self.time_ns
+
+
+cdef class PatientPoller(MemoryPoller):
+    """One that can wait for less than a millisecond: outcomes for other workers may wait for their next wakes."""
+
+    def __cinit__(self):
+        self.precise = True
+
+    cdef int wait_ns(self, PollEvent* events, int most, uint64_t ns) except -2:
+        return self.wait(events, most, <int>(ns // 1000000) + 1)

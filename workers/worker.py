@@ -8,6 +8,7 @@ from typing import Any, Final, assert_never
 
 from router.amqp.session import Session
 from router.forwarding.table import Table
+from router.interworker.link_table import LinkTable
 from router.interworker.port import WorkerPort
 from router.links.consumer_link import ConsumerLink, set_tag_space
 from router.message.annotations import use_node
@@ -109,9 +110,18 @@ class Worker:
         self.loop.scheduler.memory.content_limit = setup.router.buffered_megabytes << 20
         self.log.later = self._later
         self.links: dict[int, Any] = {}  # slot index -> ConsumerLink
+        self.link_table = LinkTable(self.region.links_per_worker)  # the same
         self.slots = SlotPool(self.region, setup.worker, setup.generation)
         self.ports = [
-            WorkerPort(self.region, setup.worker, peer, setup.eventfds[peer], self.links, self.loop.scheduler)
+            WorkerPort(
+                self.region,
+                setup.worker,
+                peer,
+                setup.eventfds[peer],
+                self.link_table,
+                self.loop.scheduler,
+                self.loop.port_work,
+            )
             if peer != setup.worker
             else None
             for peer in range(setup.workers)
@@ -139,7 +149,7 @@ class Worker:
         self.loop.control = self.control
         for descriptor, callback in self.control.descriptors():
             self.loop.add(descriptor, callback)
-        self.loop.add(setup.eventfds[setup.worker], self._drain_eventfd)
+        self.loop.add_signal(setup.eventfds[setup.worker])
         set_tag_space(setup.worker)
         use_node(f"0/{setup.router.id}", forwarded=setup.router.mode != EDGE_MODE)
 
@@ -258,9 +268,6 @@ class Worker:
         if isinstance(message, control.Unpair):
             return self.routed.client_of(message.pair)
         return self.clients.get(getattr(message, "conn", 0))
-
-    def _drain_eventfd(self) -> None:
-        self.loop.clear_eventfd(self.setup.eventfds[self.setup.worker])
 
     # -- table --------------------------------------------------------------------------------------------------------
 
@@ -511,10 +518,12 @@ class Worker:
         self.stuck.wanted()
         if isinstance(link, ConsumerLink):
             self.links[slot.index] = link
+            self.link_table.enter(slot.index, link)
         return slot
 
     def release_slot(self, slot: Any) -> None:
         self.links.pop(slot.index, None)
+        self.link_table.leave(slot.index)
         self.slots.release(slot, self.loop.scheduler.now_ns)
         self.loop.used_memory()
 

@@ -4,12 +4,13 @@ Consumers of all workers are alike: a score reads the gauges of a consumer's slo
 Other routers are destinations beside them: a delivery for one goes to a data link of the next hop on the way there.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
 from router.delivery.delivery cimport IN_MULTI
-from router.forwarding.network cimport DEFAULT_PRIORITY, HERE, RemoteDestination, Network, Path
+from router.forwarding.network cimport DEFAULT_PRIORITY, HERE, RemoteDestination, Network, Path, draw
 from router.interworker.port_out cimport PortOut
 from router.forwarding.table cimport MULTICAST, UNAVAILABLE, Exchange
 
@@ -20,6 +21,22 @@ cdef enum:
     # Targets of one record: a record must fit into a quarter of a ring.
     TARGETS_A_RECORD = 4096
     FALLBACK_PHASE = 22        # 'F' - '0': how Dispatch marks what it redirected
+    # So many consumers are compared with each other. Of more, two that chance picks are; where both have as many
+    # deliveries as they should, so many others beside them.
+    FEW_CONSUMERS = 16
+    FULL = 3                   # added to a rank
+
+# The best consumer so far of those that were looked at.
+cdef struct Best:
+    PyObject* consumer         # borrowed; NULL: nobody was looked at
+    uint32_t value             # its score
+    bint eligible              # … is below its capacity
+
+# The same at an edge router, whose consumers may be elsewhere.
+cdef struct Near:
+    PyObject* consumer
+    uint32_t value
+    int rank                   # of where it is: 0 near, 1 the uplink, 2 as far as that; FULL more above its capacity
 
 
 cdef inline uint32_t score(Consumer c) noexcept:
@@ -43,8 +60,7 @@ cdef inline int give(Address address, Consumer consumer, InDelivery* d, Content*
         totals.egress_container += 1
     if consumer.link is not None:
         return consumer.link.offer(d, c, overflow_of(address, c))
-    consumer.port.outgoing.add_target(consumer.slot_index, consumer.generation)
-    consumer.port.outgoing.offer(d, c, overflow_of(address, c))
+    consumer.port.outgoing.offer_one(consumer.slot_index, consumer.generation, d, c, overflow_of(address, c))
     consumer.sent += 1
     return 0
 
@@ -55,8 +71,7 @@ cdef int give_remote(Address address, Consumer consumer, InDelivery* d, Content*
     totals.transit += 1
     if consumer.link is not None:
         return consumer.link.offer(d, c, overflow_of(address, c))
-    consumer.port.outgoing.add_target(consumer.slot_index, consumer.generation)
-    consumer.port.outgoing.offer(d, c, overflow_of(address, c))
+    consumer.port.outgoing.offer_one(consumer.slot_index, consumer.generation, d, c, overflow_of(address, c))
     consumer.sent += 1
     return 0
 
@@ -70,15 +85,17 @@ cdef inline int priority_of(Address address, const Content* c) noexcept:
 
 cdef int forward_any(Address address, InDelivery* d, Content* c) except -1:
     cdef int copies
-    cdef int n = len(address.consumers)
+    cdef Consumer only
+    cdef int n = <int>items_in(<void*>address.consumers)
     if address.remotes is not None:
         return forward_network(address, d, c, n)
     if n == 0:
         return 0
     if n == 1 and address.treatment <= CLOSEST:
-        if goes_back(<Consumer>address.consumers[0], c):
+        only = <Consumer>item_at(<void*>address.consumers, 0)
+        if goes_back(only, c):
             return 0
-        give(address, <Consumer>address.consumers[0], d, c)
+        give(address, only, d, c)
         copies = 1
     elif address.treatment == MULTICAST:
         copies = forward_multicast(address, d, c, NULL)
@@ -166,31 +183,64 @@ cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1:
     return copies
 
 
-cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) except -1:
-    """The lowest score, the earlier one when equal; an idle first choice turns the list. Capacity is a preference."""
-    cdef Consumer consumer
-    cdef Consumer best = None
-    cdef uint32_t value, best_value = 0
-    cdef bint eligible, best_eligible = False
+cdef inline void compare(void* at, const Content* c, Best* best) noexcept:
+    """Look at one more consumer: the lower score wins, the earlier one when equal. Capacity is a preference."""
+    cdef Consumer consumer = <Consumer>at
+    cdef uint32_t value
+    cdef bint eligible
+    if goes_back(consumer, c):
+        return
+    value = score(consumer)
+    eligible = value < consumer.capacity
+    if best.consumer is NULL or (eligible and not best.eligible) or (eligible == best.eligible and value < best.value):
+        best.consumer = <PyObject*>at
+        best.value = value
+        best.eligible = eligible
+
+
+cdef void compare_some(Address address, const Content* c, int n, int some, Best* best) noexcept:
+    """Look at so many consumers of the n, from the list's beginning on, until one is idle."""
+    cdef void* consumers = <void*>address.consumers
     cdef int at = address.start
-    for _ in range(n):
-        consumer = <Consumer>address.consumers[at]
+    for _ in range(some):
+        compare(item_at(consumers, at), c, best)
         at = at + 1 if at + 1 < n else 0
-        if goes_back(consumer, c):
-            continue
-        value = score(consumer)
-        eligible = value < consumer.capacity
-        if best is None or (eligible and not best_eligible) or (eligible == best_eligible and value < best_value):
-            best = consumer
-            best_value = value
-            best_eligible = eligible
-            if value == 0:
-                break
-    if best is None:
+        if best.value == 0 and best.consumer is not NULL:
+            return
+
+
+cdef void best_consumer(Address address, const Content* c, int n, Best* best) noexcept:
+    """The one that `balanced` takes; of many, one that is hardly ever worse (decision 0039)."""
+    cdef void* consumers = <void*>address.consumers
+    cdef uint64_t chance
+    cdef int first, second
+    best.consumer = NULL
+    best.value = 0
+    best.eligible = False
+    if n <= FEW_CONSUMERS:
+        compare_some(address, c, n, n, best)
+        return
+    chance = draw(address.network)
+    first = <int>(((chance >> 32) * <uint64_t>n) >> 32)
+    second = first + 1 + <int>(((chance & 0xFFFFFFFF) * <uint64_t>(n - 1)) >> 32)
+    compare(item_at(consumers, first), c, best)
+    compare(item_at(consumers, second if second < n else second - n), c, best)
+    if not best.eligible:
+        compare_some(address, c, n, FEW_CONSUMERS, best)
+        address.start = (address.start + FEW_CONSUMERS) % n
+    if best.consumer is NULL:              # they all go back where it came from
+        compare_some(address, c, n, n, best)
+
+
+cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) except -1:
+    """The lowest score, the earlier one when equal; an idle first choice turns the list."""
+    cdef Best best
+    best_consumer(address, c, n, &best)
+    if best.consumer is NULL:
         return 0
-    if best_value == 0:
+    if best.value == 0 and n <= FEW_CONSUMERS:
         address.start = address.start + 1 if address.start + 1 < n else 0
-    give(address, best, d, c)
+    give(address, <Consumer>best.consumer, d, c)
     return 1
 
 
@@ -201,38 +251,56 @@ cdef int forward_nearby(Address address, InDelivery* d, Content* c, int n) excep
     The uplink comes behind those that are nearer and have room, however many deliveries they have: it may lead to the
     same consumers, and the messages of a producer would come there by two ways, in any order.
     """
-    cdef Consumer consumer
-    cdef Consumer best = None
-    cdef uint32_t outstanding, value, best_value = 0
-    cdef int rank, best_rank = 0
+    cdef void* consumers = <void*>address.consumers
+    cdef void* by_edge = <void*>address.by_edge
+    cdef Near best
     cdef uint32_t uplink = uplink_cost(address)
     cdef int at = address.start
-    for _ in range(n):
-        consumer = <Consumer>address.consumers[at]
-        at = at + 1 if at + 1 < n else 0
-        if goes_back(consumer, c):
-            continue
-        outstanding = score(consumer)
-        value = outstanding if outstanding == GONE else outstanding + consumer.cost
-        rank = 1 if consumer.edge and consumer.peer is None else 2 if consumer.cost >= uplink else 0
-        if outstanding >= consumer.capacity:
-            rank += 3
-        if best is None or rank < best_rank or (rank == best_rank and (
-                value < best_value or (value == best_value and consumer.cost < best.cost))):
-            best = consumer
-            best_value = value
-            best_rank = rank
-    if best is None:
+    best.consumer = NULL
+    best.rank = 0
+    if n > FEW_CONSUMERS:
+        for at in range(<int>items_in(by_edge)):
+            compare_near(item_at(by_edge, at), c, uplink, &best)
+        for _ in range(2):
+            at = <int>(((draw(address.network) >> 32) * <uint64_t>n) >> 32)
+            compare_near(item_at(consumers, at), c, uplink, &best)
+        at = address.start
+        if best.consumer is NULL or best.rank >= FULL:
+            address.start = (at + FEW_CONSUMERS) % n
+    if n <= FEW_CONSUMERS or best.consumer is NULL or best.rank >= FULL:
+        for _ in range(n if best.consumer is NULL else FEW_CONSUMERS):
+            compare_near(item_at(consumers, at), c, uplink, &best)
+            at = at + 1 if at + 1 < n else 0
+    if best.consumer is NULL:
         return 0
-    if best_value == best.cost:
+    if best.value == (<Consumer>best.consumer).cost and n <= FEW_CONSUMERS:
         address.start = address.start + 1 if address.start + 1 < n else 0
-    give(address, best, d, c)
+    give(address, <Consumer>best.consumer, d, c)
     return 1
+
+
+cdef inline void compare_near(void* at, const Content* c, uint32_t uplink, Near* best) noexcept:
+    """Look at one more consumer, of whichever edge router."""
+    cdef Consumer consumer = <Consumer>at
+    cdef uint32_t outstanding, value
+    cdef int rank
+    if goes_back(consumer, c):
+        return
+    outstanding = score(consumer)
+    value = outstanding if outstanding == GONE else outstanding + consumer.cost
+    rank = 1 if consumer.edge and consumer.peer is None else 2 if consumer.cost >= uplink else 0
+    if outstanding >= consumer.capacity:
+        rank += FULL
+    if best.consumer is NULL or rank < best.rank or (rank == best.rank and (
+            value < best.value or (value == best.value and consumer.cost < (<Consumer>best.consumer).cost))):
+        best.consumer = <PyObject*>at
+        best.value = value
+        best.rank = rank
 
 
 cdef uint32_t uplink_cost(Address address) noexcept:
     cdef Consumer consumer
-    for consumer in address.consumers:
+    for consumer in address.by_edge:
         if consumer.edge and consumer.peer is None:
             return consumer.cost
     return GONE
@@ -261,7 +329,9 @@ cdef uint32_t least_distance(Address address, const Content* c) noexcept:
     """That of the nearest consumers that may get it."""
     cdef Consumer consumer
     cdef uint32_t least = GONE
-    for consumer in address.consumers:
+    if len(address.by_edge) < len(address.consumers):
+        return 0                           # of clients, which are here
+    for consumer in address.by_edge:
         if not goes_back(consumer, c) and distance(consumer) < least:
             least = distance(consumer)
     return least
@@ -273,30 +343,23 @@ cdef int forward_balanced_remote(Address address, InDelivery* d, Content* c, int
 
     What counts of a router is what is unsettled on its way, and what it costs; capacity looks at the former alone.
     """
-    cdef Consumer consumer, link
+    cdef Best here
+    cdef Consumer link
     cdef Consumer best = None
     cdef RemoteDestination destination
     cdef RemoteDestination chosen = None
     cdef Path way
-    cdef uint64_t value, best_value = 0, unsettled
-    cdef bint eligible, best_eligible = False
+    cdef uint64_t value, best_value, unsettled
+    cdef bint eligible, best_eligible
     cdef int priority = priority_of(address, c)
     cdef int origin
     # A consumer here wins when it is as good as a router, and at once when it has nothing.
-    for consumer in address.consumers:
-        if goes_back(consumer, c):
-            n -= 1
-            continue
-        value = score(consumer)
-        if value == 0:
-            return 0
-        eligible = value < consumer.capacity
-        if best is None or (eligible and not best_eligible) or (eligible == best_eligible and value < best_value):
-            best = consumer
-            best_value = value
-            best_eligible = eligible
+    best_consumer(address, c, n, &here)
+    if here.consumer is not NULL and here.value == 0:
+        return 0
+    best_value = here.value
+    best_eligible = here.eligible
     origin = address.network.origin_of(&c.sections.ingress)
-    best = None
     for way in address.ways:
         destination = way.nearest(origin)
         if destination is None:
@@ -307,7 +370,7 @@ cdef int forward_balanced_remote(Address address, InDelivery* d, Content* c, int
             continue
         value = unsettled + destination.router.cost
         eligible = unsettled < link.capacity
-        if (n == 0 and best is None) or (eligible and not best_eligible) \
+        if (here.consumer is NULL and best is None) or (eligible and not best_eligible) \
                 or (eligible == best_eligible and (value < best_value or (
                     best is not None and value == best_value and destination.index < chosen.index))):
             best = link

@@ -50,6 +50,10 @@ cdef class RemoteDestination:
     cdef readonly uint32_t counters
     cdef Router router                     # None while it is not known
     cdef Outstanding own                   # unsettled deliveries of this worker
+    cdef const uint64_t* wakes             # of this worker: the others' are added up once in each …
+    cdef uint64_t added_in                 # … and were in that one
+    cdef uint64_t others                   # unsettled deliveries of all other workers
+    cdef const RemoteSlot* mine
     cdef const uint8_t* first              # of worker 0 …
     cdef size_t stride                     # … and from worker to worker
     cdef int workers
@@ -85,9 +89,20 @@ cdef class Network:
     cdef uint32_t node_slots               # a power of two
     cdef list node_texts                   # bytes that `nodes` point into
     cdef bint nodes_stale
+    cdef uint64_t chance                   # of `draw`
     cdef object uplink                     # of an edge router: the Address of what is beyond, None: it has none
     cdef dict edges                        # of an edge router: Addresses of others that it is connected to, by id
     cdef int find_nodes(self) except -1
     # Index of the router that an encoded node id names; HERE when there is none.
     cdef int origin_of(self, const Slice* encoded) noexcept
     cdef list ways(self, list destinations)
+
+
+cdef inline uint64_t draw(Network network) noexcept nogil:
+    """A number by chance: xorshift64*. A worker draws the same ones after each start."""
+    cdef uint64_t x = network.chance
+    x ^= x >> 12
+    x ^= x << 25
+    x ^= x >> 27
+    network.chance = x
+    return x * <uint64_t>0x2545F4914F6CDD1D

@@ -68,12 +68,18 @@ cdef class Outstanding:
 
 cdef class RemoteDestination:
     cdef uint64_t unsettled(self) noexcept:
+        """Deliveries of all workers. What this one sends counts at once, what others do from the next wake on."""
+        cdef uint64_t wake = self.wakes[0]
         cdef uint64_t total = 0
-        cdef const uint8_t* p = self.first
-        for _ in range(self.workers):
-            total += (<const RemoteSlot*>p).unsettled
-            p += self.stride
-        return total
+        cdef const uint8_t* p
+        if self.added_in != wake or wake == 0:
+            self.added_in = wake
+            p = self.first
+            for _ in range(self.workers):
+                total += (<const RemoteSlot*>p).unsettled
+                p += self.stride
+            self.others = total - self.mine.unsettled
+        return self.others + self.mine.unsettled
 
 
 cdef class Path:
@@ -158,8 +164,10 @@ def by_distance(RemoteDestination destination not None):
 cdef class Network:
     """Owner: the table. `version` changes with everything that ways are made of."""
 
-    def __cinit__(self):
+    def __cinit__(self, int worker=0):
+        """worker: this one."""
         self.version = 1
+        self.chance = (<uint64_t>worker + 1) * SPREAD_PRODUCER
         self.hop_limit = MOST_HOPS
         self.counters = {}
         self.before = {}
@@ -246,6 +254,8 @@ cdef class Network:
         destination.first = <const uint8_t*>region.remote_slot(0, counters)
         destination.stride = region.addresses_stride
         destination.workers = region.workers
+        destination.mine = region.remote_slot(worker, counters)
+        destination.wakes = &region.worker_slot(worker).wakes
         return destination
 
     def drop_destination(self, RemoteDestination destination not None):

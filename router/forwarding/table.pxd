@@ -37,6 +37,7 @@ cdef class Address:
     cdef public Exchange exchange
     cdef list consumers                    # Consumer, in the order of their arrival
     cdef int start                         # where the (rotating) list of consumers begins
+    cdef list by_edge                      # those of them that are on an edge connection: few
     cdef bytes served                      # at an edge router: marks of peers among them, encoded; None: there is none
     cdef list remotes                      # RemoteDestination, by index; None: no other router announced it
     cdef list ways                         # Path, of …

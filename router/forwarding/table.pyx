@@ -123,7 +123,7 @@ cdef class Table:
         self.ports = list(ports)
         self.links = links
         self.on_local = on_local
-        self.network = Network()
+        self.network = Network(worker)
         self.recent = Recent()
         self.clear()
 
@@ -240,6 +240,7 @@ cdef class Table:
             address.id = op.id
             address.key = key
             address.consumers = []
+            address.by_edge = []
             address.producers = {}
             address.slot = self.region.address_slot(self.worker, address.id)
             address.network = self.network
@@ -280,6 +281,7 @@ cdef class Table:
             self.unbind_consumer(slot_key(consumer.worker, consumer.slot_index), consumer.generation, address)
             consumer.address = None
         address.consumers = []
+        address.by_edge = []
         address.served = None
         if self.by_key.get(address.key) is address:
             del self.by_key[address.key]
@@ -413,6 +415,8 @@ cdef class Table:
         consumer.address = address
         consumer.also = self.consumers.get(key)
         self.consumers[key] = consumer
+        if on_edge(consumer):
+            address.by_edge.append(consumer)
         if consumer.peer is not None:
             address.served = served_by(address)
         return 0
@@ -505,16 +509,22 @@ cdef int remove_consumer(Address address, Consumer consumer) except -1:
                 address.start -= 1
             if address.start >= len(consumers):
                 address.start = 0
+            if on_edge(consumer):
+                address.by_edge.remove(consumer)
             if consumer.peer is not None:
                 address.served = served_by(address)
             return 0
     return 0
 
 
+cdef inline bint on_edge(Consumer consumer) noexcept:
+    return consumer.edge != 0 or consumer.peer is not None
+
+
 cdef bytes served_by(Address address):
     """The marks of the peers that get a copy of each multicast message; None: there are none."""
     cdef Consumer consumer
-    cdef set marks = {consumer.peer for consumer in address.consumers if consumer.peer is not None}
+    cdef set marks = {consumer.peer for consumer in address.by_edge if consumer.peer is not None}
     return codec.encode_list(sorted(marks)) if marks else None
 
 

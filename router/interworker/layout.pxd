@@ -6,7 +6,7 @@ that is one update old, never a torn one (naturally aligned words).
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
-    REGION_VERSION = 6
+    REGION_VERSION = 7
     MAX_WORKERS = 64
     # Bucket 0: below 1 µs; bucket n: 2**(n - 1) µs and more, below 2**n µs; the last one: all that is longer.
     LATENCY_BUCKETS = 32
@@ -40,18 +40,23 @@ cdef struct RegionHeader:
     uint32_t pad0
     uint64_t kept              # ns that the counters of a link that is gone stay in its slot; changes while workers run
 
-# A worker's own slot. Writer: that worker (first cache line: the supervisor). Other processes read `sleeping` for
-# every batch that they send, so it does not share a line with the counters, which change with every delivery.
+# A worker's own slot. Writer: that worker (first cache line: the supervisor). Other workers ring `doorbells` and read
+# `sleeping` for every batch that they send, so these share a line, but none with the counters, which change with every
+# delivery.
 cdef struct WorkerSlot:
     uint32_t state             # WorkerState: 0 down, 1 starting, 2 ready, 3 draining
     uint32_t generation
     uint32_t pid
     uint32_t pad0[13]
-    uint32_t sleeping          # 1 while blocked in epoll_wait: producers of its rings must signal
-    uint32_t pad1[15]
+    uint32_t sleeping          # 1 while blocked in epoll_wait: who rings must signal
+    uint32_t pad1
+    uint64_t doorbells         # bit w: worker w wants it to look at the rings between them. Each sets its own bit
+    uint32_t pad2[12]
     uint64_t heartbeat         # CLOCK_MONOTONIC ns of the last wake
     uint64_t heard             # CLOCK_MONOTONIC ms when it last read from a client that is in, until that wake
     uint64_t wakes
+    uint64_t signals           # other workers woken for records, or for room in their rings
+    uint64_t shared_wakes      # … not woken for outcomes, since they woke up by themselves in time
     uint64_t connections
     uint64_t links
     uint64_t ingress           # router totals, names of the management schema
@@ -83,7 +88,7 @@ cdef struct WorkerSlot:
     uint64_t stuck             # deliveries that are stuck, on all links; those of a link are in its slot
     uint64_t blocked           # links without credit for long
     uint32_t links_used_high   # link slots ever claimed by this generation: all below this index
-    uint32_t pad2
+    uint32_t pad3
     uint64_t dropped[8]        # by DROP_ reason
     uint64_t latency[32]       # settled deliveries by time in the router
 

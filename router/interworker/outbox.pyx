@@ -7,26 +7,80 @@ from libc.string cimport memcpy
 
 from router.amqp.buffer cimport buffer_release, buffer_room, buffer_used
 from router.amqp.states cimport plain_state
+from router.interworker.port_work cimport PortWork, bit_of
 from router.interworker.records cimport Head
-from router.interworker.ring cimport ring_commit, ring_longest, ring_open, ring_reserve
-from router.interworker.wakeup cimport clear_producer_waits, set_producer_waits
+from router.interworker.region cimport Region
+from router.interworker.ring cimport ring_longest, ring_open, ring_publish, ring_reserve
+from router.interworker.wakeup cimport (
+    bell_rung, clear_producer_waits, ring_bell, set_producer_waits, wake, worker_sleeps
+)
 
 from router.amqp.errors import RESOURCE_LIMIT, LocalError
 
 
 cdef class Outbox:
+    def __cinit__(self, PortWork work not None, Region region not None, int worker, int peer, int peer_eventfd):
+        self.work = work
+        self.bit = bit_of(peer)
+        self.region = region
+        self.own = region.worker_slot(worker)
+        self.own_bit = bit_of(worker)
+        self.peer = region.worker_slot(peer)
+        self.peer_eventfd = peer_eventfd
+
     def __dealloc__(self):
         buffer_release(&self.backlog)
 
     cdef void open(self, RingHeader* header, uint64_t size) noexcept:
         """The peer is live: its ring is empty."""
         ring_open(&self.ring, header, size)
-        self.waits = self.signal = False
+        self.announce_at = min(<uint64_t>ANNOUNCE_OCTETS, size // 8)
+        self.waits = self.urgent = False
+        self.owed_at = self.penalty = self.at_once = 0
         self.is_open = True
 
-    cdef void mark(self) noexcept:
-        """Something is to be done for this port at the end of this wake."""
-        self.dirty = True
+    # -- telling the peer ---------------------------------------------------------------------------------------------
+
+    cdef void announce(self) noexcept:
+        """Publish what was written, and tell the peer. Outcomes alone let one that sleeps sleep on for a while: it may
+        wake up by itself, for the next transfer."""
+        if self.urgent or not self.work.patient or self.at_once:
+            if not self.urgent and self.at_once:
+                self.at_once -= 1
+            self.urgent = False
+            ring_publish(&self.ring)
+            self.ring_peer()
+            return
+        ring_publish(&self.ring)
+        if ring_bell(self.peer, self.own_bit):
+            self.owed_at = self.work.now + OUTCOME_WAIT_NS
+            self.work.owing |= self.bit
+
+    cdef void ring_peer(self) noexcept:
+        """Something is published that cannot wait: records, or room."""
+        if ring_bell(self.peer, self.own_bit) or (self.owed_at and worker_sleeps(self.peer)):
+            self.own.signals += 1
+            wake(self.peer_eventfd)
+        self.owed_at = 0
+        self.work.owing &= ~self.bit
+
+    cdef uint64_t owed(self, uint64_t now) noexcept:
+        """ns until the peer is to be woken for outcomes that wait for it; 0: there are none (any more)."""
+        if self.owed_at and bell_rung(self.peer, self.own_bit):
+            if now < self.owed_at:
+                return self.owed_at - now
+            # It has not come by itself, and may not the next times.
+            self.penalty = min(max(2 * self.penalty, FEWEST_AT_ONCE), MOST_AT_ONCE)
+            self.at_once = self.penalty
+            self.ring_peer()
+        elif self.owed_at:
+            self.own.shared_wakes += 1
+            self.penalty //= 2
+        self.owed_at = 0
+        self.work.owing &= ~self.bit
+        return 0
+
+    # -- records ------------------------------------------------------------------------------------------------------
 
     cdef uint8_t* reserve(self, uint32_t size) noexcept:
         """Room for a record; NULL: there is none, and the peer is to signal when it has made some."""
@@ -49,9 +103,7 @@ cdef class Outbox:
         memcpy(w, a, a_size)
         if b_size:
             memcpy(w + a_size, b, b_size)
-        ring_commit(&self.ring, <uint32_t>(a_size + b_size))
-        self.signal = True
-        self.mark()
+        commit(self, <uint32_t>(a_size + b_size))
         return 1
 
     cdef int post(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1:
@@ -69,7 +121,15 @@ cdef class Outbox:
         if b_size:
             memcpy(w + 4 + a_size, b, b_size)
         self.backlog.end += 4 + a_size + b_size
-        self.mark()
+        mark(self)
+        return 0
+
+    cdef int post_outcome(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1:
+        """The same for what the peer need not hear at once."""
+        cdef bint urgent = self.urgent
+        self.post(a, a_size, b, b_size)
+        if not buffer_used(&self.backlog) and ring_unpublished(&self.ring):
+            self.urgent = urgent
         return 0
 
     cdef int check_fits(self, size_t size) except -1:
@@ -100,4 +160,6 @@ cdef class Outbox:
     cdef void close(self) noexcept:
         """The peer died: nothing is written any more."""
         self.is_open = False
+        self.owed_at = 0
+        self.work.owing &= ~self.bit
         buffer_release(&self.backlog)

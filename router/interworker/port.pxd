@@ -2,11 +2,11 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.scheduler cimport Scheduler
-from router.interworker.layout cimport WorkerSlot
 from router.interworker.region cimport Region
 from router.interworker.outbox cimport Outbox
 from router.interworker.port_in cimport PortIn
 from router.interworker.port_out cimport PortOut
+from router.interworker.port_work cimport PortWork
 from router.interworker.ring cimport Ring
 from router.linkroute.routed_link cimport OtherEnd
 
@@ -26,14 +26,15 @@ cdef class WorkerPort:
     cdef readonly PortOut outgoing         # deliveries for the peer's consumers
     cdef PortIn incoming                   # deliveries of the peer's producers
     cdef Scheduler scheduler
-    cdef WorkerSlot* peer_slot
-    cdef int peer_eventfd
+    cdef uint64_t bit                      # the peer's, in …
+    cdef PortWork work
     cdef public dict routed                # slot index -> RoutedLink of this worker
     cdef dict leaving                      # slot << 32 | generation -> OtherEnd whose link is gone, but not all it sent
     cdef list due                          # OtherEnds that have something to say at the end of this wake
     cdef list waiting                      # Connections paused until there is room
     cdef int release_waiting(self) except -1
     cdef bint stuck(self) noexcept
+    cdef int answer_bell(self) except -1
     cdef int receive(self) except -1
     cdef int take_records(self, int* taken) except -1
     cdef int on_record(self, const uint8_t* p, uint32_t size) except -1

@@ -7,11 +7,14 @@ feed this port are paused, so both are bounded by what one read of each connecti
 """
 from router.amqp.buffer cimport buffer_used
 from router.amqp.connection cimport Connection
+from router.interworker.link_table cimport LinkTable
+from router.interworker.outbox cimport Outbox, mark
+from router.interworker.port_work cimport PortWork, bit_of
 from router.interworker.records cimport (
     R_CONTINUE, R_LINK, R_LINK_TOLD, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, LinkHead,
 )
-from router.interworker.ring cimport ring_open, ring_peek, ring_release
-from router.interworker.wakeup cimport producer_is_waiting, wake, worker_sleeps
+from router.interworker.ring cimport ring_give_back, ring_open, ring_peek, ring_release, ring_unpublished
+from router.interworker.wakeup cimport producer_is_waiting
 from router.linkroute.link_records cimport record_begin
 from router.linkroute.routed_link cimport EVENT_ATTACH, EVENT_LOST, RoutedLink
 from router.links.pause cimport PAUSE_RING
@@ -22,17 +25,18 @@ from router.amqp.errors import FatalFault
 cdef class WorkerPort:
     """One other worker. Owner: the worker's table."""
 
-    def __cinit__(self, Region region not None, int worker, int peer, int peer_eventfd, dict links not None,
-                  Scheduler scheduler not None):
+    def __cinit__(self, Region region not None, int worker, int peer, int peer_eventfd, LinkTable links not None,
+                  Scheduler scheduler not None, PortWork work not None):
+        """work: of all ports of this worker."""
         self.region = region
         self.worker = worker
         self.peer = peer
-        self.peer_eventfd = peer_eventfd
         self.scheduler = scheduler
-        self.peer_slot = region.worker_slot(peer)
-        self.outbox = Outbox()
+        self.bit = bit_of(peer)
+        self.work = work
+        self.outbox = Outbox(work, region, worker, peer, peer_eventfd)
         self.outgoing = PortOut(self.outbox)
-        self.incoming = PortIn(self.outbox, peer, region, links, scheduler)
+        self.incoming = PortIn(self.outbox, peer, links, scheduler)
         self.waiting = []
         self.routed = {}
         self.leaving = {}
@@ -46,6 +50,7 @@ cdef class WorkerPort:
         self.outbox.open(self.region.ring(self.worker, self.peer), self.region.ring_octets)
         ring_open(&self.inbound, self.region.ring(self.peer, self.worker), self.region.ring_octets)
         self.alive = True
+        self.work.rung |= self.bit         # it may have rung before we knew of it
 
     def down(self):
         """The peer died. What it said before counts."""
@@ -65,6 +70,9 @@ cdef class WorkerPort:
         for end in list(self.leaving.values()):
             (<OtherEnd>end).port_lost()
         self.release_waiting()
+        self.work.dirty &= ~self.bit
+        self.work.rung &= ~self.bit
+        self.work.stuck &= ~self.bit
 
     # -- connections that wait for room -------------------------------------------------------------------------------
 
@@ -87,6 +95,16 @@ cdef class WorkerPort:
 
     # -- from the peer ------------------------------------------------------------------------------------------------
 
+    cdef int answer_bell(self) except -1:
+        """The peer has rung: there are records in its ring, or room in ours."""
+        if not self.alive:
+            return 0
+        if self.receive() >= RECORDS_A_TURN:
+            self.work.rung |= self.bit
+        if self.outbox.waits or self.waiting or self.outgoing.waiting():
+            mark(self.outbox)
+        return 0
+
     cdef int receive(self) except -1:
         """Take records from the peer's ring; returns how many, at most RECORDS_A_TURN."""
         cdef int taken = 0
@@ -101,8 +119,10 @@ cdef class WorkerPort:
                     self.outgoing.progress = self.incoming.progress = 0
                     ring_release(&self.inbound)
                     taken += 1
-        if taken and producer_is_waiting(self.inbound.header):
-            wake(self.peer_eventfd)
+        if taken:
+            ring_give_back(&self.inbound)
+            if producer_is_waiting(self.inbound.header):
+                self.outbox.ring_peer()
         return taken
 
     cdef int take_records(self, int* taken) except -1:
@@ -112,17 +132,22 @@ cdef class WorkerPort:
             p = ring_peek(&self.inbound, &size)
             if p is NULL:
                 break
-            self.on_record(p, size)
+            if p[0] == R_TRANSFER:
+                self.incoming.on_transfer(p, size)
+            elif p[0] == R_SETTLED:
+                self.outgoing.on_settled(p, size)
+            else:
+                self.on_record(p, size)
             self.outgoing.progress = self.incoming.progress = 0
             ring_release(&self.inbound)
             taken[0] += 1
+            if ring_unpublished(&self.inbound) > self.inbound.size // 4:
+                ring_give_back(&self.inbound)
         return 0
 
     cdef int on_record(self, const uint8_t* p, uint32_t size) except -1:
         cdef uint8_t code = p[0]
-        if code == R_TRANSFER:
-            return self.incoming.on_transfer(p, size)
-        if code == R_SETTLED or code == R_RETURNED:
+        if code == R_RETURNED:
             return self.outgoing.on_settled(p, size)
         if code == R_CONTINUE:
             return self.incoming.on_continue(p, size)
@@ -192,8 +217,8 @@ cdef class WorkerPort:
         """Everything that is to go to the peer in this wake; wakes it when it sleeps."""
         cdef list due
         cdef OtherEnd end
+        self.work.dirty &= ~self.bit
         if not self.alive:
-            self.outbox.dirty = False
             return 0
         self.incoming.flush()
         if self.due:
@@ -208,11 +233,16 @@ cdef class WorkerPort:
             self.outgoing.pump()
         if self.waiting and not self.stuck():
             self.release_waiting()
-        if self.outbox.signal:
-            self.outbox.signal = False
-            if worker_sleeps(self.peer_slot):
-                wake(self.peer_eventfd)
-        self.outbox.dirty = self.incoming.unreported() or bool(self.due)  # what came of it meanwhile
+        if ring_unpublished(&self.outbox.ring):
+            self.outbox.announce()
+        if self.incoming.unreported() or self.due:
+            mark(self.outbox)              # what came of it meanwhile
+        else:
+            self.work.dirty &= ~self.bit
+        if self.stuck():
+            self.work.stuck |= self.bit
+        else:
+            self.work.stuck &= ~self.bit
         return 0
 
     cdef int end_failed(self, OtherEnd end, object fault) except -1:

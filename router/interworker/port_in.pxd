@@ -5,10 +5,11 @@ from router.amqp.scheduler cimport Scheduler
 from router.amqp.id_map cimport IdMap
 from router.amqp.meter cimport Meter
 from router.delivery.delivery cimport DeliveryNode, InDelivery
-from router.interworker.region cimport Region
+from router.interworker.link_table cimport LinkTable
 from router.interworker.outbox cimport Outbox
-from router.interworker.records cimport Target
+from router.interworker.records cimport Head, Target
 from router.interworker.reports cimport ReportingNode
+from router.links.consumer_link cimport ConsumerLink
 from router.message.content cimport Content
 
 # A stream being received from the peer: what has left us is reported, so that more may come. Owner: the port.
@@ -24,8 +25,7 @@ cdef class Inflow:
 cdef class PortIn(ReportingNode):
     cdef Outbox outbox
     cdef int peer
-    cdef Region region
-    cdef dict links                        # Table.links
+    cdef LinkTable links
     cdef Scheduler scheduler
     cdef IdMap received                    # key -> InDelivery*: of the peer, not settled
     cdef dict inflows                      # key -> Inflow: streams being received
@@ -35,6 +35,8 @@ cdef class PortIn(ReportingNode):
     cdef uint32_t progress                 # … targets that have been dealt with
     cdef DeliveryNode* concerned           # UPDATE: where the delivery went to (borrowed); NULL: nowhere
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1
+    cdef int take_one(self, const Head* head, const Target* target, uint32_t size) except -1
+    cdef ConsumerLink link_of(self, const Target* target)
     cdef InDelivery* read_transfer(self, const uint8_t* p, uint32_t size, Content* c) except NULL
     cdef void take(self, const Target* target, uint32_t count) noexcept
     cdef int spread(self, InDelivery* d, Content* c, const Target* target, uint32_t count, int overflow) except -1

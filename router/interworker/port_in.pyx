@@ -11,21 +11,29 @@ from router.amqp.meter cimport meter_new, meter_release
 from router.amqp.link cimport Link
 from router.amqp.spec cimport D_MODIFIED, D_RELEASED
 from router.amqp.states cimport plain_state
+from router.amqp.zero cimport zero
 from router.delivery.delivery cimport (
     IN_COMPLETE, IN_MULTI, IN_OWN, IN_PRESETTLED, IN_ROUTED, OutDelivery, in_free, in_more, in_new, out_free, out_new,
 )
 from router.delivery.outcome cimport in_lost, in_routed, in_settled_late, in_update, out_update
-from router.interworker.layout cimport DROP_CONSUMER_LOST
+from router.interworker.layout cimport DROP_CONSUMER_LOST, LinkSlot
+from router.interworker.link_table cimport LinkTable, link_at
+from router.interworker.outbox cimport mark
 from router.interworker.records cimport (
     F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_CHECKPOINT, K_SERVED,
     R_RETURNED, R_SETTLED, R_UPDATE, R_WINDOW, STATE_SIZE, Head,
 )
-from router.links.consumer_link cimport ConsumerLink
+from router.interworker.reports cimport continues
 from router.message.content cimport (
     Message, message_append, message_meter, message_new, message_release, message_routed, message_state,
 )
 from router.message.sections cimport scan
 from router.stats.counters cimport totals
+
+
+cdef inline uint32_t* taken_of(LinkSlot* slot) noexcept:
+    """Deliveries that a link has taken from the ring of each worker, see LinkSlot."""
+    return <uint32_t*>(slot + 1)
 
 
 cdef bint has_copy(const InDelivery* d, const DeliveryNode* downstream) noexcept:
@@ -59,15 +67,13 @@ cdef void inflow_freed(void* owner) noexcept:
     if not inflow.due:
         inflow.due = True
         inflow.port.windows.append(inflow)
-        inflow.port.outbox.mark()
+        mark(inflow.port.outbox)
 
 
 cdef class PortIn(ReportingNode):
-    def __cinit__(self, Outbox outbox not None, int peer, Region region not None, dict links not None,
-                  Scheduler scheduler not None):
+    def __cinit__(self, Outbox outbox not None, int peer, LinkTable links not None, Scheduler scheduler not None):
         self.outbox = outbox
         self.peer = peer
-        self.region = region
         self.links = links
         self.scheduler = scheduler
         self.inflows = {}
@@ -83,6 +89,9 @@ cdef class PortIn(ReportingNode):
         cdef const Target* target = <const Target*>(p + sizeof(Head))
         cdef Content* c = &self.content
         cdef InDelivery* d
+        if head.count == 1 and not head.flags & (F_ABORTED | F_MORE | F_STATE | F_MULTI) \
+                and not head.kind & K_SERVED and not self.progress:
+            return self.take_one(head, target, size)
         if head.flags & F_ABORTED:
             # Its producer gave up before it could leave: the peer's scores only learn that it is through.
             self.take(target, head.count)
@@ -101,6 +110,51 @@ cdef class PortIn(ReportingNode):
             if not head.flags & F_MORE and d.live == 0:
                 return self.returned(d)
             return 0
+        return in_routed(d)
+
+    cdef int take_one(self, const Head* head, const Target* target, uint32_t size) except -1:
+        """The common case: a whole message for one consumer."""
+        cdef Content* c = &self.content
+        cdef const uint8_t* p = <const uint8_t*>(target + 1)
+        cdef uint8_t flags = head.flags
+        cdef InDelivery* d
+        cdef void* found
+        cdef ConsumerLink link
+        d = in_new(&self.node, head.key, self.scheduler.now_ns,
+                   IN_COMPLETE | (IN_PRESETTLED if flags & F_PRESETTLED else 0) | (IN_OWN if flags & F_OWN else 0))
+        map_put(&self.received, head.key, d)
+        zero(c, sizeof(Content))
+        if head.extra:
+            c.to.data = p
+            c.to.size = head.extra
+            p += head.extra
+        c.data = p
+        c.size = size - (p - <const uint8_t*>head)
+        c.complete = c.whole = True
+        c.settled = flags & F_PRESETTLED
+        c.honour = flags & F_HONOUR
+        c.at_hand = flags & F_AT_HAND
+        c.own = flags & F_OWN
+        c.checkpoint = head.kind & K_CHECKPOINT
+        c.phase = head.phase
+        c.format = head.format
+        # The sending worker has checked the sections.
+        scan(c.data, c.size, False, c.honour, &c.sections)
+        found = link_at(self.links, target.slot)
+        if found is not NULL and (<ConsumerLink>found).slot.generation == target.generation \
+                and not (<ConsumerLink>found).detached:
+            link = <ConsumerLink>found         # it may end meanwhile
+            link.offer(d, c, head.kind & ~K_CHECKPOINT)
+            taken_of(link.slot)[self.peer] += 1
+        else:
+            self.no_target(d, c)
+        self.progress = 1
+        if c.stored is not NULL:
+            message_routed(c.stored)
+            message_release(c.stored)
+        if flags & F_PRESETTLED:
+            d.flags |= IN_ROUTED
+            return self.returned(d) if d.live == 0 else 0
         return in_routed(d)
 
     cdef InDelivery* read_transfer(self, const uint8_t* p, uint32_t size, Content* c) except NULL:
@@ -154,14 +208,21 @@ cdef class PortIn(ReportingNode):
         c.checkpoint = head.kind & K_CHECKPOINT
         return d
 
+    cdef ConsumerLink link_of(self, const Target* target):
+        """The consumer that a record names, if it is still there."""
+        cdef void* found = link_at(self.links, target.slot)
+        if found is NULL or (<ConsumerLink>found).slot.generation != target.generation:
+            return None
+        return <ConsumerLink>found
+
     cdef void take(self, const Target* target, uint32_t count) noexcept:
         """Count deliveries to these consumers as taken from the ring."""
         cdef ConsumerLink link
         cdef uint32_t i
         for i in range(count):
-            link = self.links.get(target[i].slot)
-            if link is not None and link.slot.generation == target[i].generation:
-                self.region.link_taken(link.slot)[self.peer] += 1
+            link = self.link_of(&target[i])
+            if link is not None:
+                taken_of(link.slot)[self.peer] += 1
 
     cdef int spread(self, InDelivery* d, Content* c, const Target* target, uint32_t count, int overflow) except -1:
         """Copies to those targets that are still there, from `progress` on; the others released them."""
@@ -169,10 +230,10 @@ cdef class PortIn(ReportingNode):
         cdef uint32_t i
         while self.progress < count:
             i = self.progress
-            link = self.links.get(target[i].slot)
-            if link is not None and link.slot.generation == target[i].generation and not link.detached:
+            link = self.link_of(&target[i])
+            if link is not None and not link.detached:
                 link.offer(d, c, overflow)
-                self.region.link_taken(link.slot)[self.peer] += 1
+                taken_of(link.slot)[self.peer] += 1
             else:
                 self.no_target(d, c)
             self.progress = i + 1
@@ -252,10 +313,10 @@ cdef class PortIn(ReportingNode):
         cdef ConsumerLink link
         if d is NULL or self.progress >= head.count:
             raise fault
-        link = self.links.get(target.slot)
-        if link is None or link.slot.generation != target.generation:
+        link = self.link_of(target)
+        if link is None:
             raise fault
-        self.region.link_taken(link.slot)[self.peer] += 1
+        taken_of(link.slot)[self.peer] += 1
         if not has_copy(d, &link.node):
             self.no_target(d, &self.content)
         link.session.connection.end_by(fault)
@@ -306,13 +367,17 @@ cdef class PortIn(ReportingNode):
         head.count = count
         head.key = first
         head.extra = <uint32_t>state.size
-        return self.outbox.post(<uint8_t*>&head, sizeof(Head), state.data, state.size)
+        return self.outbox.post_outcome(<uint8_t*>&head, sizeof(Head), state.data, state.size)
 
     cdef void report_due(self) noexcept:
-        self.outbox.mark()
+        mark(self.outbox)
 
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
-        cdef Slice said = self.outbox.fitting(kind, state)
+        cdef Slice said
+        if settled and continues(self, d.key, kind, state):
+            self.pending_count += 1            # the common case: the next one, with the outcome of those before
+            return self.finish(d)
+        said = self.outbox.fitting(kind, state)
         self.report(False, d.key, kind, &said, settled)
         return self.finish(d) if settled else 0
 

@@ -30,6 +30,8 @@ cdef class PortOut(NodeOwner):
     cdef OutDelivery* failing              # the delivery whose turn it is …
     cdef DeliveryNode* concerned           # … and where it came from (borrowed); NULL: from nowhere
     cdef int add_target(self, uint32_t slot_index, uint32_t generation) except -1
+    cdef int offer_one(self, uint32_t slot_index, uint32_t generation, InDelivery* d, Content* c,
+                       int overflow) except -1
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
     cdef void write_head(self, uint8_t* w, const InDelivery* d, const Content* c, uint32_t count, int overflow) noexcept
     cdef Message* stored_part(self, OutDelivery* o, Content* c, uint8_t* head, bint dropped) except NULL

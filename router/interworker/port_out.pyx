@@ -17,11 +17,12 @@ from router.delivery.delivery cimport (
 )
 from router.delivery.outcome cimport out_left, out_update
 from router.interworker.layout cimport DROP_OVERFLOW, DROP_WORKER_LOST
+from router.interworker.outbox cimport commit, mark
 from router.interworker.records cimport (
     F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_CHECKPOINT, K_SERVED,
-    R_CONTINUE, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, STATE_SIZE, Head, Target,
+    R_CONTINUE, R_RETURNED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, STATE_SIZE, Head, Target,
 )
-from router.interworker.ring cimport ring_commit, ring_longest
+from router.interworker.ring cimport ring_longest, ring_reserve
 from router.message.content cimport (
     STATE_IN_TRANSFER, STREAM_AT, content_store, cursor_close, cursor_open, cursor_read, message_new, message_release,
 )
@@ -65,6 +66,54 @@ cdef class PortOut(NodeOwner):
         self.target_count += 1
         return 0
 
+    cdef int offer_one(self, uint32_t slot_index, uint32_t generation, InDelivery* d, Content* c,
+                       int overflow) except -1:
+        """Give d to one consumer.
+
+        The common case, a whole message that goes into the ring at once, is here: its head is built in the record. All
+        others are `offer`'s.
+        """
+        cdef OutDelivery* o
+        cdef Head* head
+        cdef Target* target
+        cdef uint8_t* w = NULL
+        cdef size_t size = sizeof(Head) + sizeof(Target) + c.to.size + c.size
+        if c.whole and c.size <= RECORD_OCTETS and self.node.queue_first is NULL and not d.flags & IN_OWN \
+                and c.served.size == 0 and c.state.size == 0 and self.outbox.backlog.end == 0 \
+                and size <= ring_longest(&self.outbox.ring):
+            map_reserve(&self.sent)
+            o = out_new(&self.node, d, c, True)
+            w = ring_reserve(&self.outbox.ring, <uint32_t>size) if not self.outbox.waits else NULL
+            if w is NULL:
+                out_free(o)
+        if w is NULL:
+            self.add_target(slot_index, generation)
+            return self.offer(d, c, overflow)
+        o.tag_octets = self.next_key
+        o.flags |= OUT_STARTED
+        map_put(&self.sent, self.next_key, o)
+        head = <Head*>w
+        head.type = R_TRANSFER
+        head.flags = (F_PRESETTLED if c.settled else 0) | (F_HONOUR if c.honour else 0) \
+            | (F_AT_HAND if c.size < STREAM_AT else 0)
+        head.kind = <uint8_t>overflow | (K_CHECKPOINT if c.checkpoint else 0)
+        head.phase = <uint8_t>c.phase
+        head.count = 1
+        head.key = self.next_key
+        head.extra = <uint32_t>c.to.size
+        head.format = c.format
+        self.next_key += 1
+        target = <Target*>(head + 1)
+        target.slot = slot_index
+        target.generation = generation
+        w = <uint8_t*>(target + 1)
+        if c.to.size:
+            memcpy(w, c.to.data, c.to.size)
+            w += c.to.size
+        memcpy(w, c.data, c.size)
+        commit(self.outbox, <uint32_t>size)
+        return 0
+
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
         """Give d to the targets collected by add_target."""
         cdef uint8_t* w = NULL
@@ -89,8 +138,7 @@ cdef class PortOut(NodeOwner):
         if w is not NULL:
             self.write_head(w, d, c, count, overflow)
             memcpy(w + size, c.data, c.size)
-            ring_commit(&self.outbox.ring, <uint32_t>(size + c.size))
-            self.outbox.signal = self.outbox.dirty = True
+            commit(self.outbox, <uint32_t>(size + c.size))
             o.flags |= OUT_STARTED
             return 0
         w = <uint8_t*>malloc(size)
@@ -160,7 +208,7 @@ cdef class PortOut(NodeOwner):
         cursor_open(&o.cursor, m, 0)
         queue_append(&self.node, o)
         self.unbegun += 1
-        self.outbox.mark()
+        mark(self.outbox)
         return 0
 
     cdef int more(self, OutDelivery* o) except -1:
@@ -233,7 +281,7 @@ cdef class PortOut(NodeOwner):
             queue_append(&self.node, o)
             if o.prefix is not NULL:
                 self.unbegun += 1
-        self.outbox.mark()
+        mark(self.outbox)
 
     cdef void unqueue(self, OutDelivery* o) noexcept:
         """It leaves the queue."""
@@ -245,6 +293,7 @@ cdef class PortOut(NodeOwner):
         queue_remove(&self.node, o)
         if o.prefix is not NULL:
             self.unbegun -= 1
+            mark(self.outbox)              # connections may have waited for it
 
     cdef int pump(self) except -1:
         """Put what waits into the ring as far as there is room, one part of each queued delivery at a time."""
@@ -313,8 +362,7 @@ cdef class PortOut(NodeOwner):
         if part:
             cursor_read(&o.cursor, room + head_size, part)
             o.taken += part
-        ring_commit(&self.outbox.ring, <uint32_t>(head_size + part))
-        self.outbox.signal = True
+        commit(self.outbox, <uint32_t>(head_size + part))
         if aborted:
             self.forget(o)
         elif last:
@@ -339,23 +387,26 @@ cdef class PortOut(NodeOwner):
         cdef OutDelivery* o
         cdef Slice state
         cdef uint32_t i
+        cdef bint ends = head.type == R_RETURNED or head.flags & F_SETTLED
         if head.extra:
             state.data = p + sizeof(Head)
             state.size = head.extra
         else:
             state = plain_state(head.kind)
         for i in range(self.progress, head.count):
-            o = <OutDelivery*>map_get(&self.sent, head.key + i)
+            if ends:
+                o = <OutDelivery*>map_take(&self.sent, head.key + i)
+            else:
+                o = <OutDelivery*>map_get(&self.sent, head.key + i)
             if o is NULL:
                 continue
             # For settled_failed.
             self.progress = i
             self.failing = o
             self.concerned = o.source.upstream if o.source is not NULL else NULL
-            if head.type == R_SETTLED and not head.flags & F_SETTLED:
+            if not ends:
                 out_update(o, head.kind, &state, False)
                 continue
-            map_take(&self.sent, head.key + i)
             if o.flags & OUT_QUEUED:
                 self.unqueue(o)
             if head.type == R_RETURNED:

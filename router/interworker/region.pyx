@@ -45,7 +45,7 @@ class RegionError(OSError):
 
 
 # Not summed over workers: they describe one worker at one time.
-OWN_FIELDS = frozenset({"state", "generation", "pid", "sleeping", "heartbeat", "heard", "links_used_high"})
+OWN_FIELDS = frozenset({"state", "generation", "pid", "sleeping", "doorbells", "heartbeat", "heard", "links_used_high"})
 
 
 cdef size_t round_up(size_t octets, size_t unit) noexcept nogil:
@@ -327,7 +327,7 @@ cdef class Region:
         check_worker(self, worker)
         read_words(&copy, self.worker_slot(worker), sizeof(WorkerSlot))
         counters = <dict>copy
-        for pad in ("pad0", "pad1", "pad2"):
+        for pad in ("pad0", "pad1", "pad2", "pad3"):
             del counters[pad]
         return counters
 
@@ -415,7 +415,8 @@ cdef class Region:
         """Supervisor: forget what a dead worker left, after all live workers have acknowledged its death.
 
         Empties its rings in both directions, frees its link slots, clears its gauges (links, connections, buffered,
-        stuck, blocked, sleeping, heartbeat, heard). Its counters stay, so that totals never fall. Raises IndexError.
+        stuck, blocked, sleeping, doorbells, heartbeat, heard). Its counters stay, so that totals never fall. Raises
+        IndexError.
         """
         cdef WorkerSlot* slot
         check_worker(self, worker)
@@ -434,6 +435,7 @@ cdef class Region:
             store64(&slot.blocked, 0, RELAXED)
             store64(&slot.heartbeat, 0, RELAXED)
             store64(&slot.heard, 0, RELAXED)
+            store64(&slot.doorbells, 0, RELAXED)
             store32(&slot.sleeping, 0, RELEASE)
 
     def reset_address(self, int address):

@@ -11,6 +11,7 @@ cdef class ReportingNode(NodeOwner):
     cdef uint32_t pending_count
     cdef uint8_t pending_kind
     cdef bint pending_returned
+    cdef size_t pending_size               # octets of the plain state of that kind
     # What became of the delivery with this key. returned: it was settled, and has left.
     cdef int report(self, bint returned, uint64_t key, uint8_t kind, const Slice* state, bint settled) except -1
     cdef int flush_pending(self) except -1
@@ -19,3 +20,9 @@ cdef class ReportingNode(NodeOwner):
                           bint settled) except -1
     # flush_pending is to be called when this wake ends.
     cdef void report_due(self) noexcept
+
+
+cdef inline bint continues(ReportingNode node, uint64_t key, uint8_t kind, const Slice* state) noexcept:
+    """A settlement that is one with those being collected."""
+    return node.pending_count != 0 and key == node.pending_first + node.pending_count \
+        and kind == node.pending_kind and state.size == node.pending_size and not node.pending_returned

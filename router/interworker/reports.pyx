@@ -15,6 +15,7 @@ cdef class ReportingNode(NodeOwner):
         self.flush_pending()
         self.pending_returned = returned
         self.pending_kind = kind
+        self.pending_size = 0 if returned else plain_state(kind).size
         self.pending_first = key
         self.pending_count = 1
         self.report_due()

@@ -1,6 +1,7 @@
 """Single-producer single-consumer ring of variable records in shared memory."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from router.interworker.atomics cimport ACQUIRE, RELEASE, load64, store64
 from router.interworker.layout cimport RingHeader
 
 # One end of a ring. Plain struct: embedded by value in its user.
@@ -9,28 +10,104 @@ cdef struct Ring:
     uint8_t* data
     uint64_t size              # octets, a power of two
     uint64_t position          # own cursor: head for the producer, tail for the consumer
+    uint64_t published         # … as the other end may see it
     uint64_t seen              # the other end's cursor as last read
     uint64_t reserved          # producer: where the reserved record begins (behind a skip, if one is needed)
 
 cdef enum:
     RECORD_HEADER = 8          # octets before each record, and the unit that records are rounded up to
+    KIND_RECORD = 0
+    KIND_SKIP = 1              # nothing up to the end of the data
+
+cdef struct RecordHeader:
+    uint32_t length            # octets of payload
+    uint32_t kind
 
 # Either end. The consumer goes on where the ring was read last; a producer must open an empty ring. Both ends of a ring
 # must be opened again after the supervisor has reset it, and not used between the reset and that.
 cdef void ring_open(Ring* ring, RingHeader* header, uint64_t size) noexcept nogil
-# Producer. Largest record is size // 4 octets of payload. reserve returns NULL when there is no room for it now, or it
-# is larger than that, so that there never will be; the room is contiguous and 8-aligned, and forgotten by the next
-# reserve; commit makes it (its first `length` octets, at most those reserved) visible to the consumer.
-# Octets of the longest record: one that is longer finds no room, ever.
-cdef inline uint64_t ring_longest(const Ring* ring) noexcept nogil:
-    return ring.size // 4
-
-cdef uint8_t* ring_reserve(Ring* ring, uint32_t length) noexcept nogil
-cdef void ring_commit(Ring* ring, uint32_t length) noexcept nogil
+# What the inline functions below leave out because it is rare: a record that wraps, a ring that seems full, a skip.
+cdef uint8_t* ring_reserve_any(Ring* ring, uint32_t length) noexcept nogil
+cdef uint8_t* ring_peek_any(Ring* ring, uint32_t* length) noexcept nogil
 # Producer. Octets free now, headers of records included. A record of `length` fits for certain in
 # 2 * (length + 2 * RECORD_HEADER): where the ring wraps, as much again may have to be skipped.
 cdef uint64_t ring_room(Ring* ring) noexcept nogil
-# Consumer. peek returns NULL when empty, and the same record until release, which frees the record last peeked.
-cdef uint8_t* ring_peek(Ring* ring, uint32_t* length) noexcept nogil
-cdef void ring_release(Ring* ring) noexcept nogil
-cdef bint ring_empty(Ring* ring) noexcept nogil
+
+
+cdef inline uint64_t record_octets(uint32_t length) noexcept nogil:
+    """Octets that a record takes in the ring."""
+    return RECORD_HEADER + ((<uint64_t>length + RECORD_HEADER - 1) & ~<uint64_t>(RECORD_HEADER - 1))
+
+
+cdef inline RecordHeader* record_at(Ring* ring, uint64_t position) noexcept nogil:
+    return <RecordHeader*>(ring.data + (position & (ring.size - 1)))
+
+
+cdef inline uint64_t octets_to_wrap(Ring* ring, uint64_t position) noexcept nogil:
+    return ring.size - (position & (ring.size - 1))
+
+
+cdef inline uint64_t ring_longest(const Ring* ring) noexcept nogil:
+    """Octets of the longest record: one that is longer finds no room, ever."""
+    return ring.size // 4
+
+
+cdef inline uint8_t* ring_reserve(Ring* ring, uint32_t length) noexcept nogil:
+    """Producer: contiguous room, 8-aligned, which the next reserve forgets. NULL: there is none now, or never will be
+    for a record of more than `ring_longest`."""
+    cdef uint64_t needed = record_octets(length)
+    if ring.position + needed - ring.seen > ring.size or needed > octets_to_wrap(ring, ring.position) \
+            or length > ring_longest(ring):
+        return ring_reserve_any(ring, length)
+    ring.reserved = ring.position
+    return <uint8_t*>(record_at(ring, ring.position) + 1)
+
+
+cdef inline void ring_commit(Ring* ring, uint32_t length) noexcept nogil:
+    """Producer: the room has a record in its first `length` octets, at most those reserved. The consumer sees it when
+    it is published."""
+    cdef RecordHeader* record = record_at(ring, ring.reserved)
+    record.length = length
+    record.kind = KIND_RECORD
+    ring.position = ring.reserved + record_octets(length)
+
+
+cdef inline uint64_t ring_unpublished(const Ring* ring) noexcept nogil:
+    """Octets of records that were committed, or of records that were released, since the last time."""
+    return ring.position - ring.published
+
+
+cdef inline void ring_publish(Ring* ring) noexcept nogil:
+    """Producer: the consumer sees all records from now on."""
+    ring.published = ring.position
+    store64(&ring.header.head, ring.position, RELEASE)
+
+
+cdef inline bint ring_empty(Ring* ring) noexcept nogil:
+    """Consumer: there is no record."""
+    if ring.position == ring.seen:
+        ring.seen = load64(&ring.header.head, ACQUIRE)
+    return ring.position == ring.seen
+
+
+cdef inline uint8_t* ring_peek(Ring* ring, uint32_t* length) noexcept nogil:
+    """Consumer: the next record, the same one until it is released; NULL: there is none."""
+    cdef RecordHeader* record
+    if ring_empty(ring):
+        return NULL
+    record = record_at(ring, ring.position)
+    if record.kind != KIND_RECORD:
+        return ring_peek_any(ring, length)
+    length[0] = record.length
+    return <uint8_t*>(record + 1)
+
+
+cdef inline void ring_release(Ring* ring) noexcept nogil:
+    """Consumer: done with the record last peeked. The producer has its room when that is published."""
+    ring.position += record_octets(record_at(ring, ring.position).length)
+
+
+cdef inline void ring_give_back(Ring* ring) noexcept nogil:
+    """Consumer: publish the room of all records that were released."""
+    ring.published = ring.position
+    store64(&ring.header.tail, ring.position, RELEASE)

@@ -31,6 +31,7 @@ from router.linkroute.routed_link cimport EVENT_LOST, STATE_MOST, RoutedLink, ro
 from router.linkroute.link_records cimport (
     F_ABORTED, F_FIRST, F_MORE, F_SETTLED, flow_record, record_begin, record_flow, record_transfer, transfer_record,
 )
+from router.interworker.outbox cimport mark
 from router.interworker.records cimport (
     R_LINK_FLOW, R_LINK_OUTCOME, R_LINK_RETURNED, R_LINK_TOLD, R_LINK_TRANSFER, R_LINK_UPDATE, R_LINK_WINDOW,
     RECORD_OCTETS,
@@ -85,7 +86,7 @@ cdef class RemoteEnd(OtherEnd):
         if not self.due and not self.over:
             self.due = True
             self.port.due.append(self)
-            self.port.outbox.mark()
+            mark(self.port.outbox)
 
     # -- towards the other link ---------------------------------------------------------------------------------------
 

@@ -5,16 +5,18 @@ from libc.errno cimport EINTR, ENOBUFS
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
-from posix.unistd cimport read
 
-from router.interworker.atomics cimport RELAXED, RELEASE, load32, store64
-from router.interworker.layout cimport SAMPLES, AddressSlot, LinkSlot, Sample, SampleRing, WorkerSlot
+from router.interworker.atomics cimport RELAXED, RELEASE, SEQUENTIAL, fetch_or64, load32, store64
+from router.interworker.layout cimport MAX_WORKERS, SAMPLES, AddressSlot, LinkSlot, Sample, SampleRing, WorkerSlot
 from router.interworker.region cimport Region
 from router.interworker.ring cimport (
-    Ring, ring_commit, ring_empty, ring_open, ring_peek, ring_release, ring_reserve, ring_room
+    Ring, ring_commit, ring_empty, ring_give_back, ring_open, ring_peek, ring_publish, ring_release, ring_reserve,
+    ring_room,
 )
+from router.interworker.port_work cimport bit_of
 from router.interworker.wakeup cimport (
-    clear_producer_waits, clear_sleeping, producer_is_waiting, set_producer_waits, set_sleeping, wake, worker_sleeps
+    any_bell, bell_rung, clear_producer_waits, clear_sleeping, producer_is_waiting, ring_bell, set_producer_waits,
+    set_sleeping, take_bells, wake, worker_sleeps
 )
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -24,6 +26,7 @@ cdef extern from "<sys/epoll.h>" nogil:
 
 cdef enum:
     MOST_BUSY = 16384  # reads of memory (some 10 us) before a worker sleeps: more than a wake-up takes
+    BATCH = 3          # records that are published together
     BUSY_STEP = 7919   # a prime: visits all lengths below that, in leaps
 
 
@@ -58,6 +61,7 @@ cdef class RingEnd:
             return False
         memcpy(room, <const char*>record, len(record))
         ring_commit(&self.ring, len(record))
+        ring_publish(&self.ring)
         return True
 
     def reserve(self, uint32_t length):
@@ -82,6 +86,7 @@ cdef class RingEnd:
         record = self.peek()
         if record is not None:
             ring_release(&self.ring)
+            ring_give_back(&self.ring)
         return record
 
     def empty(self):
@@ -122,6 +127,38 @@ cdef class Sleeper:
     def sleeps(self):
         """Producer: whether it needs a signal."""
         return bool(worker_sleeps(self.slot))
+
+
+cdef class Doorbell:
+    """The doorbells of a worker, as its peers ring them and as it takes them, one access to memory at a time."""
+    cdef Region region
+    cdef WorkerSlot* slot
+
+    def __cinit__(self, Region region not None, int worker):
+        check_index("worker", worker, region.workers)
+        self.region = region
+        self.slot = region.worker_slot(worker)
+
+    def rung(self, int by):
+        """Peer `by`: whether its bell was not yet taken."""
+        return bool(bell_rung(self.slot, bit_of(by)))
+
+    def set(self, int by):
+        """Peer `by`: set its bit, which is a part of ringing."""
+        fetch_or64(&self.slot.doorbells, bit_of(by), SEQUENTIAL)
+
+    def ring(self, int by):
+        """Peer `by`: ring; whether the worker needs a signal."""
+        return bool(ring_bell(self.slot, bit_of(by)))
+
+    def any(self):
+        """Worker: whether anybody has rung."""
+        return bool(any_bell(self.slot))
+
+    def take(self):
+        """Worker: take the bells; who has rung, by number."""
+        cdef uint64_t rung = take_bells(self.slot)
+        return [by for by in range(self.region.workers) if rung & bit_of(by)]
 
 
 def wake_worker(int eventfd):
@@ -184,38 +221,39 @@ cdef void be_busy(WorkerSlot* own, int reads) noexcept nogil:
         load32(&own.pid, RELAXED)
 
 
-cdef int wait_for_record(Ring* inbound, WorkerSlot* own, int epoll, int own_eventfd,
-                         int patience_ms) noexcept nogil:
-    """Sleep as a worker does until there is a record. 1, or 0 when nobody woke it, or a negative errno."""
+cdef int wait_for_bell(WorkerSlot* own, int epoll, int patience_ms) noexcept nogil:
+    """Sleep as a worker does until somebody rings. 1, or 0 when nobody woke it, or a negative errno."""
     cdef epoll_event event
-    cdef uint64_t signals
-    cdef int ready
-    while ring_empty(inbound):
-        set_sleeping(own)
-        ready = 1
-        if ring_empty(inbound):
-            ready = epoll_wait(epoll, &event, 1, patience_ms)
-            if ready > 0:
-                ready = <int>read(own_eventfd, &signals, sizeof(signals))
-        clear_sleeping(own)
-        if ready < 0 and c_errno != EINTR:
-            return -c_errno
-        if ready == 0:
-            return 0
-    return 1
+    cdef int ready = 1
+    set_sleeping(own)
+    if not any_bell(own):
+        ready = epoll_wait(epoll, &event, 1, patience_ms)
+    clear_sleeping(own)
+    if ready < 0:
+        return 1 if c_errno == EINTR else -c_errno
+    return ready
 
 
-def ping_pong(Region region not None, int worker, int peer, int epoll, int own_eventfd, int peer_eventfd,
-              unsigned int rounds, bint serve, int patience_ms):
+cdef int announce(WorkerSlot* peer, int worker, int peer_eventfd) noexcept nogil:
+    """Ring, and wake who sleeps. 1, or a negative errno."""
+    cdef int result = 0
+    if ring_bell(peer, bit_of(worker)):
+        result = wake(peer_eventfd)
+    return result if result < 0 else 1
+
+
+def ping_pong(Region region not None, int worker, int peer, int epoll, int peer_eventfd, unsigned int rounds,
+              bint serve, int patience_ms):
     """Exchange `rounds` records with `peer`, sleeping for each; the one to `serve` sends first.
 
-    `epoll`: an epoll descriptor that watches `own_eventfd`.
+    `epoll`: an epoll descriptor that watches the worker's eventfd for edges.
 
     Returns the number of records received: fewer than `rounds` when a wake-up was lost, that is when nothing came for
     `patience_ms`. No interpreter between the steps, and a little work of changing length before each sleep: so the
     answer often comes at the very moment of falling asleep. Raises OSError.
     """
     cdef Ring inbound, outbound
+    cdef WorkerSlot* own
     cdef uint32_t length
     cdef unsigned int received = 0
     cdef int result = 1
@@ -223,30 +261,128 @@ def ping_pong(Region region not None, int worker, int peer, int epoll, int own_e
     check_index("peer", peer, region.workers)
     ring_open(&inbound, region.ring(peer, worker), region.ring_octets)
     ring_open(&outbound, region.ring(worker, peer), region.ring_octets)
+    own = region.worker_slot(worker)
     with nogil:
         while received < rounds and result > 0:
             if serve:
-                result = answer(&outbound, region.worker_slot(peer), peer_eventfd)
+                result = answer(&outbound, region.worker_slot(peer), worker, peer_eventfd)
             if result > 0:
-                be_busy(region.worker_slot(worker), (received * BUSY_STEP + <unsigned int>worker) % MOST_BUSY)
-                result = wait_for_record(&inbound, region.worker_slot(worker), epoll, own_eventfd, patience_ms)
+                be_busy(own, (received * BUSY_STEP + <unsigned int>worker) % MOST_BUSY)
+            while result > 0 and not (take_bells(own) & bit_of(peer) and not ring_empty(&inbound)):
+                result = wait_for_bell(own, epoll, patience_ms)
             if result > 0:
                 ring_peek(&inbound, &length)
                 ring_release(&inbound)
+                ring_give_back(&inbound)
                 received += 1
                 if not serve:
-                    result = answer(&outbound, region.worker_slot(peer), peer_eventfd)
+                    result = answer(&outbound, region.worker_slot(peer), worker, peer_eventfd)
     if result < 0:
         raise OSError(-result, f"ping-pong of worker {worker}: {os.strerror(-result)}")
     return received
 
 
-cdef int answer(Ring* outbound, WorkerSlot* peer, int peer_eventfd) noexcept nogil:
+cdef int answer(Ring* outbound, WorkerSlot* peer, int worker, int peer_eventfd) noexcept nogil:
     """Send a record and wake its consumer if that sleeps. 1, or a negative errno."""
-    cdef int result = 0
     if ring_reserve(outbound, 1) is NULL:  # the peer sent more than one record in turn
         return -ENOBUFS
     ring_commit(outbound, 1)
-    if worker_sleeps(peer):
-        result = wake(peer_eventfd)
-    return result if result < 0 else 1
+    ring_publish(outbound)
+    return announce(peer, worker, peer_eventfd)
+
+
+def pour(Region region not None, int worker, int peer, int epoll, int peer_eventfd, unsigned int rounds,
+         int patience_ms):
+    """Send `rounds` records to `peer`, which drains: numbers of this worker's own, as the octets of words.
+
+    Sleeps while the ring is full. Returns how many were sent: fewer when a wake-up was lost. Raises OSError.
+    """
+    cdef Ring outbound
+    cdef WorkerSlot* own
+    cdef uint8_t* room
+    cdef unsigned int sent = 0
+    cdef int result = 1
+    check_index("worker", worker, region.workers)
+    check_index("peer", peer, region.workers)
+    ring_open(&outbound, region.ring(worker, peer), region.ring_octets)
+    own = region.worker_slot(worker)
+    with nogil:
+        while sent < rounds and result > 0:
+            room = ring_reserve(&outbound, sizeof(sent))
+            while room is NULL and result > 0:
+                set_producer_waits(outbound.header)
+                room = ring_reserve(&outbound, sizeof(sent))
+                if room is NULL:
+                    take_bells(own)
+                    room = ring_reserve(&outbound, sizeof(sent))
+                if room is NULL:
+                    ring_publish(&outbound)    # a consumer that hears of nothing makes no room
+                    result = announce(region.worker_slot(peer), worker, peer_eventfd)
+                if room is NULL and result > 0:
+                    result = wait_for_bell(own, epoll, patience_ms)
+                    room = ring_reserve(&outbound, sizeof(sent))
+                clear_producer_waits(outbound.header)
+            if result <= 0:
+                break
+            memcpy(room, &sent, sizeof(sent))
+            ring_commit(&outbound, sizeof(sent))
+            sent += 1
+            if sent % BATCH == 0 or sent == rounds:
+                ring_publish(&outbound)
+                result = announce(region.worker_slot(peer), worker, peer_eventfd)
+            be_busy(own, (sent * BUSY_STEP + <unsigned int>worker) % MOST_BUSY // 4)
+    if result < 0:
+        raise OSError(-result, f"pouring of worker {worker}: {os.strerror(-result)}")
+    return sent
+
+
+def drain(Region region not None, int worker, int epoll, eventfds, unsigned int rounds, int patience_ms):
+    """Take what all other workers pour, `rounds` records of each in their order, sleeping where nobody has rung.
+
+    eventfds: of all workers. Returns how many of each came: fewer when a wake-up was lost. Raises OSError, and
+    ValueError for a record that is not the next one.
+    """
+    cdef Ring[MAX_WORKERS] rings
+    cdef int[MAX_WORKERS] signals
+    cdef unsigned int[MAX_WORKERS] received
+    cdef WorkerSlot* own
+    cdef uint64_t rung
+    cdef uint32_t length
+    cdef uint8_t* record
+    cdef unsigned int number
+    cdef int peer, result = 1
+    cdef int count = region.workers
+    cdef int left = count - 1
+    cdef int wrong = -1
+    check_index("worker", worker, region.workers)
+    for peer in range(count):
+        ring_open(&rings[peer], region.ring(peer, worker), region.ring_octets)
+        signals[peer] = eventfds[peer]
+        received[peer] = 0
+    own = region.worker_slot(worker)
+    with nogil:
+        while left and result > 0 and wrong < 0:
+            rung = take_bells(own)
+            if not rung:
+                result = wait_for_bell(own, epoll, patience_ms)
+                continue
+            for peer in range(count):
+                if not rung & bit_of(peer):
+                    continue
+                record = ring_peek(&rings[peer], &length)
+                while record is not NULL:
+                    memcpy(&number, record, sizeof(number))
+                    if number != received[peer]:
+                        wrong = peer
+                    ring_release(&rings[peer])
+                    received[peer] += 1
+                    left -= received[peer] == rounds
+                    record = ring_peek(&rings[peer], &length)
+                ring_give_back(&rings[peer])
+                if producer_is_waiting(rings[peer].header):
+                    result = announce(region.worker_slot(peer), worker, signals[peer])
+    if wrong >= 0:
+        raise ValueError(f"record {received[wrong]} of worker {wrong} is another one")
+    if result < 0:
+        raise OSError(-result, f"draining of worker {worker}: {os.strerror(-result)}")
+    return [received[peer] for peer in range(count)]

@@ -72,6 +72,12 @@ WORKERS: Final = (
     _gauge("sluice_worker_windows_shut", "Sessions whose senders wait for slow receivers.", "worker"),
     _counter("sluice_worker_given_up_total", "Links whose messages were dropped at the limit of memory.", "worker"),
     _counter("sluice_worker_wakes_total", "How often the worker's event loop had something to do.", "worker"),
+    _counter("sluice_worker_signals_total", "How often the worker woke another one that slept.", "worker"),
+    _counter(
+        "sluice_worker_shared_wakes_total",
+        "How often outcomes waited for another worker, which woke up by itself in time.",
+        "worker",
+    ),
     _counter("sluice_worker_failed_checks_total", "Failed assertions: faults of the router.", "worker"),
     _gauge("sluice_worker_table_lag_epochs", "Changes of the address table not acknowledged yet.", "worker"),
     _gauge("sluice_ring_used_bytes", "Octets written to a ring and not yet read.", "producer", "consumer"),

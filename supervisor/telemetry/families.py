@@ -138,6 +138,8 @@ class Builder:
             ("sluice_worker_windows_shut", lambda row: row.counters["windows_shut"]),
             ("sluice_worker_given_up_total", lambda row: row.counters["given_up"]),
             ("sluice_worker_wakes_total", lambda row: row.counters["wakes"]),
+            ("sluice_worker_signals_total", lambda row: row.counters["signals"]),
+            ("sluice_worker_shared_wakes_total", lambda row: row.counters["shared_wakes"]),
             ("sluice_worker_failed_checks_total", lambda row: row.counters["checks_failed"]),
         )
         for name, value in names:

@@ -270,14 +270,17 @@ class Router:
         addresses: int = ADDRESSES,
         worker_types: Sequence[type[InProcessWorker]] = (),
         content_limit: int | None = None,
+        slots: int | None = None,
     ) -> None:
         """worker_types: of the first workers, where they are others. content_limit: octets of messages that this
-        process may hold, where the configuration cannot say so little."""
+        process may hold, where the configuration cannot say so little. slots: of workers in shared memory; behind those
+        that are more than `workers` nobody is, and to the workers they are live peers that are quiet."""
+        slots = slots or workers
         self.log = Log(log)
         self.links = links
         self.test_hooks = test_hooks
-        self.region = Region.create(workers, links, addresses, ring_octets)
-        self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
+        self.region = Region.create(slots, links, addresses, ring_octets)
+        self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(slots)]
         self.configuration = load_text("router.conf", text or configuration())
         self.identity = self.configuration.router.id
         self.core = RouterCore(
@@ -299,6 +302,9 @@ class Router:
             self.core.workers[worker.setup.worker] = known
             self.core.subscribed(known)
         self.settle()
+        for worker in self.workers:
+            for port in worker.ports[workers:]:
+                port.up(1)
 
     def close(self) -> None:
         for peer in self.peers:

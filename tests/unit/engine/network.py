@@ -147,13 +147,16 @@ class Joint:
 class Network:
     """Routers by id. `close` it."""
 
-    def __init__(self, ids: str, workers: int = 1, *, monkeypatch: Any, **options: str) -> None:
+    def __init__(
+        self, ids: str, workers: int = 1, *, monkeypatch: Any, slots: int | None = None, **options: str
+    ) -> None:
+        """slots: of workers, see Router."""
         self.time = VirtualTime()
         self.on_octets: Callable[[Router, bytes], None] | None = None  # what a router says to another one
         monkeypatch.setattr(supervisor.network.adapter, "time", self.time)
         fields = {"listener": "", "between": "", "more": "", **options}
         self.before = engine.alive()
-        self.routers = {one: Router(workers, CONFIGURATION % {"id": one, **fields}) for one in ids}
+        self.routers = {one: Router(workers, CONFIGURATION % {"id": one, **fields}, slots=slots) for one in ids}
         self.joints: list[Joint] = []
 
     def __getitem__(self, router_id: str) -> Router:

@@ -15,6 +15,7 @@ from workers.transport.tcp import TcpTransport
 
 import router.testing.engine as engine
 from router.interworker.region import Region
+from router.testing.interworker import Doorbell, RingEnd
 from tests.peer.frames import AMQP_HEADER, frame_octets
 from tests.unit.engine.host import LINKS, RING_OCTETS
 from tests.unit.engine.talk import consumer, message, producer, say, start, transfer
@@ -339,6 +340,14 @@ def test_a_starved_link_is_looked_at_before_the_loop_sleeps(crowd):
     assert not ran.is_alive()
 
 
+def readable(eventfd):
+    try:
+        os.eventfd_read(eventfd)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def test_what_was_kept_while_paused_wakes_the_other_worker(routers):
     """A delivery that stood behind a detach which waited for the decision on its attach."""
     router = routers(2)
@@ -359,14 +368,6 @@ def test_what_was_kept_while_paused_wakes_the_other_worker(routers):
     router.wake(router.workers[0])
 
 
-def readable(eventfd):
-    try:
-        os.eventfd_read(eventfd)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def test_a_producer_that_has_found_room_is_not_signalled_any_more(routers):
     router = routers(2)
     consuming, sending = router.connect(0), router.connect(1)
@@ -379,11 +380,11 @@ def test_a_producer_that_has_found_room_is_not_signalled_any_more(routers):
     numbers = itertools.count()
     while not port.outbox.waits:
         sending.feed(transfer(0, next(numbers), octets, settled=True))
-    assert not readable(router.eventfds[1])
+    bells, ring = Doorbell(router.region, 1), RingEnd(router.region, 1, 0)
+    assert ring.producer_waits()
+    assert not bells.rung(0)
     router.wake(router.workers[0])
-    assert readable(router.eventfds[1])  # signalled while it waits …
+    assert bells.rung(0)  # it hears of room while it waits …
     router.settle()
     assert not port.outbox.waits
-    sending.feed(transfer(0, next(numbers), octets, settled=True))
-    router.wake(router.workers[0])
-    assert not readable(router.eventfds[1])  # … and not afterwards
+    assert not ring.producer_waits()  # … and not afterwards

@@ -5,7 +5,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from router.amqp.scheduler import Scheduler
 from router.forwarding.table import Table, TableError
+from router.interworker.link_table import LinkTable
 from router.interworker.port import WorkerPort
+from router.interworker.port_work import PortWork
 
 from router.interworker.region import Region
 from tests.unit.engine.host import Router
@@ -20,7 +22,10 @@ SMALL = 1 << 12
 def table():
     region = Region.create(WORKERS, 16, 16, SMALL)
     scheduler = Scheduler()
-    ports = [None, *(WorkerPort(region, 0, peer, -1, {}, scheduler) for peer in range(1, WORKERS))]
+    ports = [
+        None,
+        *(WorkerPort(region, 0, peer, -1, LinkTable(16), scheduler, PortWork()) for peer in range(1, WORKERS)),
+    ]
     yield Table(region, 0, "QDR", ports, {}, lambda *_: None)
     region.close()
 

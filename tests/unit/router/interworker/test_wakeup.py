@@ -32,13 +32,12 @@ def eventfds() -> Iterator[list[int]]:
 def play(region: Region, worker: int, eventfds: list[int]) -> None:
     peer = 1 - worker
     with select.epoll() as poller:
-        poller.register(eventfds[worker], select.EPOLLIN)
+        poller.register(eventfds[worker], select.EPOLLIN | select.EPOLLET)
         received = ping_pong(
             region,
             worker,
             peer,
             poller.fileno(),
-            eventfds[worker],
             eventfds[peer],
             ROUNDS,
             serve=worker == 0,

@@ -1,0 +1,120 @@
+"""What a delivery and a wake cost as a router grows: `make bench-scale`.
+
+    python -m loadtests.scale                  # what this machine can show; some minutes
+    python -m loadtests.scale pair wake        # some rows, counted
+    python -m loadtests.scale --loads          # with real workers, however few cores there are
+    python -m loadtests.scale --write-docs     # and rewrite the table in docs/performance.md
+
+With more cores than a few: a router with 1, 2, 4 … workers, up to all cores, under load. With few: the instructions of
+a delivery and of a wake, counted as `loadtests.instructions` does, in a router whose shared memory has 2, 8, 32 and 64
+worker slots: its rings are real, and all workers but one or two are live peers that are quiet. What is counted must not
+grow: exit status 1 where the largest size takes 5 % more than the smallest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from loadtests import scale_load
+from loadtests.instructions import count, run_rows
+from loadtests.processes import MeasureError, build_tools, raise_file_limit
+from loadtests.scale_rows import ROWS, SCENARIOS
+
+PERFORMANCE_PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
+FEW_CORES: Final = 2
+MOST_GROWTH: Final = 1.05
+BATCH: Final = 20  # deliveries of a round
+SECONDS: Final = 3.0  # of each load
+
+Counts = Mapping[str, float]  # instructions, by scenario and size
+
+
+def names_of(scenarios: Sequence[str]) -> list[str]:
+    return [f"{name}@{size}" for name in scenarios for size in SCENARIOS[name].sizes]
+
+
+def growth(scenario: str, counts: Counts) -> float:
+    """The largest size against the smallest."""
+    sizes = SCENARIOS[scenario].sizes
+    return counts[f"{scenario}@{sizes[-1]}"] / counts[f"{scenario}@{sizes[0]}"]
+
+
+def as_table(counts: Counts) -> str:
+    """As Markdown, the scenarios that were counted."""
+    lines = ["| row | instructions a | by | sizes | counted | growth |", "| --- | --- | --- | --- | --- | --- |"]
+    for name, one in SCENARIOS.items():
+        if f"{name}@{one.sizes[0]}" not in counts:
+            continue
+        sizes = ", ".join(f"{size:,}" for size in one.sizes)
+        counted = ", ".join(f"{counts[f'{name}@{size}']:,.0f}" for size in one.sizes)
+        lines.append(
+            f"| {name} | {one.unit} | {one.grows} | {sizes} | {counted} | {100 * growth(name, counts) - 100:+.1f} % |"
+        )
+    return "\n".join(lines)
+
+
+def grown(scenarios: Sequence[str], counts: Counts) -> list[str]:
+    """What is not flat."""
+    return [
+        f"{name}: {growth(name, counts):.2f} times as many instructions a {SCENARIOS[name].unit} with "
+        f"{SCENARIOS[name].sizes[-1]:,} {SCENARIOS[name].grows} as with {SCENARIOS[name].sizes[0]:,}"
+        for name in scenarios
+        if growth(name, counts) > MOST_GROWTH
+    ]
+
+
+def write_docs(table: str) -> None:
+    head, rest = PERFORMANCE_PAGE.read_text().split(BEGIN)
+    _, tail = rest.split(END)
+    PERFORMANCE_PAGE.write_text(f"{head}{BEGIN}\n{table}\n{END}{tail}")
+
+
+def measure_loads() -> int:
+    """Real workers. Status 2: it cannot begin, or a run had a fault."""
+    raise_file_limit()
+    try:
+        build_tools()
+        readings = list(scale_load.measure(scale_load.workers_up_to(scale_load.cores()), SECONDS))
+    except MeasureError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(scale_load.as_table(readings))
+    return 0
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m loadtests.scale", description="Measure how costs grow.")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which counted rows (all): {', '.join(SCENARIOS)}")
+    parser.add_argument("--loads", action="store_true", help="put load on real workers, also on few cores")
+    parser.add_argument("--write-docs", action="store_true", help="rewrite the counted table in docs/performance.md")
+    parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(words)
+    if options.counted:
+        run_rows(options.rows, ROWS, BATCH)
+        return 0
+    scenarios: list[str] = options.rows or list(SCENARIOS)
+    if unknown := [name for name in scenarios if name not in SCENARIOS]:
+        parser.error(f"no such row: {', '.join(unknown)} (there are {', '.join(SCENARIOS)})")
+    if options.loads or (scale_load.cores() > FEW_CORES and not options.rows):
+        return measure_loads()
+    if shutil.which("valgrind") is None:
+        print("valgrind is missing (apt-get install valgrind)", file=sys.stderr)
+        return 2
+    counts = {one.row: one.instructions for one in count(names_of(scenarios), "loadtests.scale", BATCH)}
+    table = as_table(counts)
+    print(table)
+    if options.write_docs:
+        write_docs(table)
+    found = grown(scenarios, counts)
+    print(*found, sep="\n", end="\n" if found else "", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""`balanced` with many consumers: two that chance picks are compared, and the shares are even nevertheless."""
+
+from collections import Counter
+
+import pytest
+
+from tests.peer.frames import ACCEPTED
+from tests.unit.engine.host import Router, configuration
+from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
+
+CROWD = 64
+EACH = 16  # deliveries of a consumer, on average
+LOOKED_AT = 16  # consumers beside the two, where both are full
+FULL = 4  # unsettled deliveries, of the listener "kept"
+
+
+class Crowd:
+    """Consumers of one address, each a link of the first connection of its worker, and a producer."""
+
+    def __init__(self, router: Router, workers: int, listener: str = "main") -> None:
+        self.router = router
+        self.peers = [router.connect(worker, listener) for worker in range(workers)]
+        for number, peer in enumerate(self.peers):
+            handles = range(number, CROWD, workers)
+            peer.feed(start() + b"".join(consumer(handle, "balanced.a") for handle in handles))
+        self.sending = router.connect(0)
+        self.sending.feed(start() + producer(0, "balanced.a"))
+        router.settle()
+        for peer in [*self.peers, self.sending]:
+            frames(peer)
+        self.sent = 0
+        self.shares: Counter[tuple[int, int]] = Counter()
+
+    def send(self, count: int, *, accept: bool) -> list[tuple[tuple[int, int], int]]:
+        """One after the other; (consumer, delivery-id) of each, a consumer by its worker and its handle."""
+        got = []
+        for _ in range(count):
+            self.sending.feed(transfer(0, self.sent, message(b"x")))
+            self.sent += 1
+            self.router.settle()
+            for worker, peer in enumerate(self.peers):
+                for frame in of(frames(peer), "transfer"):
+                    self.shares[worker, frame.handle] += 1
+                    got.append(((worker, frame.handle), frame.delivery_id))
+                    if accept:
+                        peer.feed(settle(frame.delivery_id, state=ACCEPTED))
+        self.router.settle()
+        return got
+
+
+def made(routers, workers: int, listener: str = "main") -> Crowd:
+    return Crowd(routers(workers, configuration("linkCapacity: 5000")), workers, listener)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_unsettled_deliveries_are_spread_nearly_evenly(routers, workers):
+    crowd = made(routers, workers)
+    crowd.send(CROWD * EACH, accept=False)
+    assert len(crowd.shares) == CROWD
+    assert max(crowd.shares.values()) <= EACH + 4
+    assert min(crowd.shares.values()) >= EACH - 8
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_each_that_is_idle_has_its_chance(routers, workers):
+    """Messages that are settled before the next one comes: all consumers are alike, and so is what they get."""
+    crowd = made(routers, workers)
+    crowd.send(CROWD * EACH, accept=True)
+    assert len(crowd.shares) == CROWD
+    assert max(crowd.shares.values()) <= 2.5 * EACH  # by chance 1 in 10,000 has more
+    assert min(crowd.shares.values()) >= EACH / 5
+
+
+def test_the_only_one_with_room_is_found_soon(routers):
+    crowd = made(routers, 1, "kept")
+    got = crowd.send(CROWD * (FULL + 2), accept=False)
+    (peer,) = crowd.peers
+    for free in (5, 40):
+        for (_, handle), delivery in got:
+            if handle == free:
+                peer.feed(settle(delivery, state=ACCEPTED))
+        crowd.router.settle()
+        found = [handle for (_, handle), _ in crowd.send(CROWD // LOOKED_AT, accept=False)]
+        assert free in found
+
+
+def test_who_is_gone_gets_nothing(routers):
+    crowd = made(routers, 3)
+    crowd.peers.pop().lose()
+    crowd.router.settle()
+    before = crowd.sent
+    crowd.send(CROWD, accept=False)
+    assert sum(crowd.shares.values()) == crowd.sent - before
+    assert {worker for worker, _ in crowd.shares} == {0, 1}

@@ -1,0 +1,192 @@
+"""Doorbells: who rings is heard, whatever the two do in between, and nobody else is looked at."""
+
+import multiprocessing
+import os
+import select
+from collections.abc import Iterator
+from itertools import cycle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.interworker.region import Region
+from router.testing.interworker import Doorbell, RingEnd, Sleeper, drain, pour, set_worker
+
+READER = 0
+RING = 4096
+ROUNDS = 60_000
+PATIENCE_MS = 5_000  # far beyond what a wake-up can take
+
+
+@pytest.fixture
+def region() -> Iterator[Region]:
+    made = Region.create(4, 1, 1, RING)
+    yield made
+    made.close()
+
+
+def test_each_rings_its_own_bell_and_all_are_taken_at_once(region: Region) -> None:
+    bells, other = Doorbell(region, READER), Doorbell(region, 1)
+    assert not bells.any()
+    bells.ring(3)
+    bells.ring(1)
+    assert bells.any()
+    assert (bells.rung(1), bells.rung(2), bells.rung(3)) == (True, False, True)
+    assert not other.any()
+    assert bells.take() == [1, 3]
+    assert not bells.any()
+    assert bells.take() == []
+
+
+def test_only_who_rings_a_sleeper_has_to_wake_it_and_only_once(region: Region) -> None:
+    bells, sleeper = Doorbell(region, READER), Sleeper(region, READER)
+    assert not bells.ring(1)
+    bells.take()
+    sleeper.set()
+    assert bells.ring(1)
+    assert not bells.ring(1)
+    assert bells.ring(2)
+    sleeper.clear()
+    assert bells.take() == [1, 2]
+    assert not bells.ring(1)
+
+
+def test_a_worker_that_is_replaced_hears_nothing_of_before(region: Region) -> None:
+    Doorbell(region, READER).ring(2)
+    Doorbell(region, 2).ring(READER)
+    region.reset_worker(READER)
+    assert not Doorbell(region, READER).any()
+    assert Doorbell(region, 2).any()
+    set_worker(region, READER, doorbells=1 << 2)
+    assert Doorbell(region, READER).take() == [2]
+
+
+class Writer:
+    """Peer `number`, which writes so many records: one access to shared memory in each step."""
+
+    def __init__(self, region: Region, number: int, records: int) -> None:
+        self.number = number
+        self.ring = RingEnd(region, number, READER)
+        self.bells = Doorbell(region, READER)
+        self.reader = Sleeper(region, READER)
+        self.left = records
+        self.signals = 0
+        self.step = self.write
+
+    @property
+    def done(self) -> bool:
+        return self.step == self.write and not self.left
+
+    def write(self) -> None:
+        if self.left and self.ring.write(b"x"):
+            self.left -= 1
+            self.step = self.look
+
+    def look(self) -> None:
+        self.step = self.write if self.bells.rung(self.number) else self.ring_it
+
+    def ring_it(self) -> None:
+        self.bells.set(self.number)
+        self.step = self.ask
+
+    def ask(self) -> None:
+        self.signals += self.reader.sleeps()
+        self.step = self.write
+
+
+class Reader:
+    """The worker: it takes what it was told of, and blocks."""
+
+    def __init__(self, region: Region, writers: list[Writer]) -> None:
+        self.bells = Doorbell(region, READER)
+        self.own = Sleeper(region, READER)
+        self.writers = writers
+        self.rings = {writer.number: RingEnd(region, writer.number, READER) for writer in writers}
+        self.rung: list[int] = []
+        self.taken = 0
+        self.blocked = False
+        self.step = self.say
+
+    def signalled(self) -> bool:
+        return any(writer.signals for writer in self.writers)
+
+    def say(self) -> None:
+        self.own.set()
+        self.step = self.check
+
+    def check(self) -> None:
+        self.blocked = not self.bells.any()
+        self.step = self.wake
+
+    def wake(self) -> None:
+        """The edge of a signal is gone with the wait that it ends, also with one that did not block."""
+        if self.blocked and not self.signalled():
+            return
+        for writer in self.writers:
+            writer.signals = 0
+        self.blocked = False
+        self.own.clear()
+        self.step = self.take
+
+    def take(self) -> None:
+        self.rung = self.bells.take()
+        self.step = self.read
+
+    def read(self) -> None:
+        if self.rung and self.rings[self.rung[0]].read() is not None:
+            self.taken += 1
+        elif self.rung:
+            self.rung.pop(0)
+        else:
+            self.step = self.say
+
+
+@settings(deadline=None, max_examples=500)
+@given(
+    counts=st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    order=st.lists(st.integers(0, 3), min_size=1, max_size=150),
+)
+def test_nothing_is_left_lying_in_whatever_order_they_do_what(counts: list[int], order: list[int]) -> None:
+    region = Region.create(4, 1, 1, RING)
+    writers = [Writer(region, number, count) for number, count in enumerate(counts, 1)]
+    reader = Reader(region, writers)
+    actors: list[Reader | Writer] = [reader, *writers]
+    for at in order:
+        actors[at % len(actors)].step()
+    turns = cycle(actors)
+    for _ in range(100 * sum(counts)):  # whoever is not blocked goes on, until all is done
+        next(turns).step()
+    assert all(writer.done for writer in writers)
+    assert reader.taken == sum(counts), f"a record lies in a ring, and the reader is {reader.step.__name__}"
+    assert reader.blocked
+    region.close()
+
+
+def edges(eventfd: int) -> select.epoll:
+    poller = select.epoll()
+    poller.register(eventfd, select.EPOLLIN | select.EPOLLET)
+    return poller
+
+
+def write(region: Region, worker: int, eventfds: list[int]) -> None:
+    poller = edges(eventfds[worker])
+    assert pour(region, worker, READER, poller.fileno(), eventfds[READER], ROUNDS, PATIENCE_MS) == ROUNDS
+
+
+@pytest.mark.starts
+def test_no_bell_is_lost_between_processes(region: Region) -> None:
+    """Three write to one, into small rings that are full now and then; nobody reads an eventfd."""
+    eventfds = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(4)]
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=write, args=(region, worker, eventfds)) for worker in (1, 2, 3)]
+    for writer in writers:
+        writer.start()
+    poller = edges(eventfds[READER])
+    assert drain(region, READER, poller.fileno(), eventfds, ROUNDS, PATIENCE_MS) == [0, ROUNDS, ROUNDS, ROUNDS]
+    for writer in writers:
+        writer.join(PATIENCE_MS / 1000)
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    assert not Doorbell(region, READER).any()
+    for eventfd in eventfds:
+        os.close(eventfd)
