@@ -93,6 +93,9 @@ cdef struct NodeCalls:
     # To the upstream of d. The consumer side has news: a state (kind 0: none; `state` its encoding, may be empty),
     # settled or not. When settled the upstream finishes the delivery (at once, or when it is complete).
     int (*outcome)(void* owner, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
+    # To the upstream of the source of each of `run`, the only copies of n usual deliveries (settlement.pxd), which were
+    # settled with this outcome: finish all of them. False, and nothing is done: tell it of each by `outcome`.
+    bint (*settled)(void* owner, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1
     # To the upstream of d: all that held the credit of a presettled delivery back is gone.
     int (*returned)(void* owner, InDelivery* d) except -1
     # To the downstream of o: the message of a queued copy grew, is complete, or was aborted.
@@ -123,6 +126,7 @@ cdef class NodeOwner:
     cdef DeliveryNode node
     # See NodeCalls.
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1
     cdef int returned(self, InDelivery* d) except -1
     cdef int more(self, OutDelivery* o) except -1
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
@@ -344,3 +348,57 @@ cdef inline void sent_remove(DeliveryNode* s, OutDelivery* o) noexcept:
     else:
         s.sent_last = previous
     o.previous = o.next = NULL
+
+
+# The same for deliveries and copies that are neighbours in their list, `first` to `last`, n of them. They have nothing
+# that is to be given back, and what they refer to does not refer to them.
+
+cdef inline void ins_recycle(InDelivery* first, InDelivery* last, uint32_t n) noexcept:
+    """The upstream is done with them."""
+    cdef DeliveryNode* upstream = first.upstream
+    cdef InDelivery* d
+    if first.previous is not NULL:
+        first.previous.next = last.next
+    else:
+        upstream.in_first = last.next
+    if last.next is not NULL:
+        last.next.previous = first.previous
+    else:
+        upstream.in_last = first.previous
+    upstream.in_count -= n
+    pools.ins_alive -= n
+    last.next = NULL
+    if pools.ins_kept < POOL_KEEP:
+        pools.ins_kept += n
+        last.next = pools.ins
+        pools.ins = first
+        return
+    while first is not NULL:
+        d = first
+        first = d.next
+        free(d)
+
+
+cdef inline void outs_recycle(OutDelivery* first, OutDelivery* last, uint32_t n) noexcept:
+    """The downstream has sent them and is done with them."""
+    cdef DeliveryNode* downstream = first.downstream
+    cdef OutDelivery* o
+    if first.previous is not NULL:
+        first.previous.next = last.next
+    else:
+        downstream.sent_first = last.next
+    if last.next is not NULL:
+        last.next.previous = first.previous
+    else:
+        downstream.sent_last = first.previous
+    pools.outs_alive -= n
+    last.next = NULL
+    if pools.outs_kept < POOL_KEEP:
+        pools.outs_kept += n
+        last.next = pools.outs
+        pools.outs = first
+        return
+    while first is not NULL:
+        o = first
+        first = o.next
+        free(o)

@@ -2,12 +2,16 @@
 from libc.stdint cimport uint32_t
 
 from router.amqp.codec cimport Slice
+from router.amqp.frames cimport Transfer
 from router.delivery.delivery cimport InDelivery
 from router.links.producer_link cimport DeliveryHandler, ProducerLink
 from router.message.content cimport Content
 from router.forwarding.table cimport Address, Nowhere, Table
 from router.policy.messages cimport MessageRules
 from router.policy.names cimport NameRules
+
+# For tests: every delivery takes the general way.
+cdef void use_short_way(bint on) noexcept
 
 # Owner: the link.
 cdef class ProducerHandler(DeliveryHandler):

@@ -18,6 +18,8 @@ from router.message.sections cimport (
 from router.amqp.spec cimport D_REJECTED, D_RELEASED
 from router.forwarding.forward cimport forward, forward_exchange, forward_fallback
 from router.forwarding.network cimport Network
+from router.forwarding.short_way cimport pass_on, short_way
+from router.links.consumer_link cimport ConsumerLink
 from router.forwarding.address_cache cimport RECENT_TEXT, Recent
 from router.forwarding.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN
 from router.policy.messages cimport MessageRules
@@ -25,6 +27,14 @@ from router.policy.messages cimport MessageRules
 from router.addressing import address as addresses
 from router.amqp import codec
 from router.amqp.errors import DECODE_ERROR, INVALID_FIELD
+
+cdef bint short_on = True
+
+
+cdef void use_short_way(bint on) noexcept:
+    global short_on
+    short_on = on
+
 
 cdef enum:
     # Octets of the sections up to message-annotations, and of the address in these: with all targets they fit into a
@@ -246,6 +256,16 @@ cdef class TargetedHandler(ProducerHandler):
         """The same address in a new table."""
         self.address = address
         self.table.bind_producer(address, link, not self.from_fallback)
+
+    cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
+        cdef void* consumer
+        if not short_on or self.rules is not None or self.edge or self.container or self.from_fallback:
+            return False
+        consumer = short_way(<void*>self.address, link, t)
+        if consumer is NULL:
+            return False
+        pass_on(self.address, link, <ConsumerLink>consumer, t)
+        return True
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result

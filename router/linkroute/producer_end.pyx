@@ -5,10 +5,11 @@ from router.stats.counters cimport count_age, count_drop, count_finished, count_
 from router.amqp.credit cimport credit_left
 from router.amqp.id_map cimport map_take
 from router.delivery.delivery cimport (
-    IN_COMPLETE, IN_DISCARD, IN_ENDED, IN_PRESETTLED, IN_ROUTED, OUT_QUEUED, in_free,
+    IN_COMPLETE, IN_DISCARD, IN_ENDED, IN_PRESETTLED, IN_ROUTED, OUT_QUEUED, OutDelivery, in_free,
 )
 from router.amqp.frames cimport T_RESUME
 from router.linkroute.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST
+from router.links.settlement cimport settle_sources
 from router.links.delivery_link cimport check_continues, check_value, delivery_begins
 from router.message.content cimport message_awaited
 from router.amqp.session cimport HOLD_OCTETS, Session
@@ -229,6 +230,12 @@ cdef class ProducerEnd(RoutedLink):
             return self.done(d)
         d.flags |= IN_PRESETTLED
         return 0
+
+    cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1:
+        settle_sources(self, run, n, kind, state, True)
+        self.slot.unsettled = self.node.in_count
+        self.uncap()
+        return True
 
     cdef int returned(self, InDelivery* d) except -1:
         """A settled delivery has left."""

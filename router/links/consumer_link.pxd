@@ -1,9 +1,12 @@
 """A link on which a client receives (AMQP 1.0 part 2, 2.6): deliveries go within credit and window, or are queued."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.delivery.delivery cimport InDelivery, OutDelivery
+from router.amqp.id_map cimport map_put
+from router.amqp.session cimport Session
+from router.delivery.delivery cimport OUT_STARTED, InDelivery, OutDelivery, sent_append
+from router.links.credit cimport shown_credit
+from router.links.delivery_link cimport DeliveryLink, frame_written
 from router.message.content cimport Content
-from router.links.delivery_link cimport DeliveryLink
 
 cpdef enum Overflow:
     OVERFLOW_THROTTLE = 0      # hold the producer's credit; drop the oldest only when the consumer is starved
@@ -14,11 +17,18 @@ cpdef enum Overflow:
 cdef enum:
     STARVED_MS = 1000          # a consumer that granted no credit for so long makes `throttle` drop
 
+# Tags of deliveries that leave.
+cdef struct Tags:
+    uint64_t next              # octets of the next one
+
+cdef Tags tags
+
 cdef class ConsumerLink(DeliveryLink):
     cdef readonly uint32_t credit
     cdef bint drain
     cdef readonly bint settles             # the consumer asked for settled deliveries (snd-settle-mode settled)
     cdef readonly bint annotations         # router annotations are sent (not stripped)
+    cdef bint plain                        # `offer` is of this class: the short way may take its place
     cdef uint64_t starved_since            # ms: without credit since then, 0: it has credit
     cdef readonly bint watched             # in the scheduler's list of starved links
     cdef int overflow
@@ -38,3 +48,32 @@ cdef class ConsumerLink(DeliveryLink):
     cdef int lose_all(self) except -1
     cdef int release_queued(self, OutDelivery* o) except -1
     cdef int release_waiting(self) except -1
+
+
+# Steps of a delivery that leaves at once, in one frame.
+
+cdef inline void keep_sent(ConsumerLink link, Session session, OutDelivery* o) noexcept:
+    """It is unsettled, and has the next delivery-id. There is room in the map."""
+    o.flags |= OUT_STARTED
+    o.id = session.next_delivery_id
+    sent_append(&link.node, o)
+    map_put(&session.sent, o.id, o)
+    link.slot.unsettled += 1
+
+
+cdef inline void use_credit(ConsumerLink link) noexcept:
+    link.credit -= 1
+    link.slot.credit = shown_credit(link.credit)
+    if link.credit == 0:
+        link.no_credit()
+
+
+cdef inline void note_written(ConsumerLink link, Session session, size_t size, uint64_t now) noexcept:
+    """Its frame is in the write buffer. size: octets of the message."""
+    session.next_delivery_id += 1
+    frame_written(session)
+    link.delivery_count += 1
+    use_credit(link)
+    link.slot.deliveries += 1
+    link.slot.octets += size
+    link.slot.last_delivery = now
