@@ -91,7 +91,7 @@ cdef int write_frame(WriteBuffer* out, uint16_t channel, uint8_t kind, bytes bod
 # The usual transfer
 
 cdef enum:
-    USUAL_OCTETS = 16          # that are there at least, so that ids need no look at the end: 3 of the list, and 5, 5, 2
+    USUAL_OCTETS = 16          # that there are, so that ids need no look at the end: 3 of the list, and 5, 5, 2
 
 
 cdef inline const uint8_t* usual_uint(const uint8_t* p, uint32_t* value) noexcept nogil:

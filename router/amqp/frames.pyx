@@ -1,7 +1,7 @@
 """Frames (AMQP 1.0 part 2, 2.3) and the performatives of the hot path as C structs."""
 from libc.string cimport memset
 
-from router.amqp.buffer cimport buffer_room, read32
+from router.amqp.buffer cimport buffer_room
 from router.amqp.codec cimport open_list, open_variable, read_unsigned, skip_value
 from router.amqp.spec cimport FRAME_HEADER, P_DISPOSITION, P_FLOW, T_LIST32, T_NULL, T_UBYTE
 from router.amqp.zero cimport zero

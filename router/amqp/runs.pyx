@@ -1,7 +1,7 @@
 """Settlements that are collected, to be written as few dispositions for ranges of delivery-ids.
 
-Consumers settle in any order, and those of one producer each have some of its deliveries: with an octet for each id they
-are in order again without being sorted.
+Consumers settle in any order, and those of one producer each have some of its deliveries: with an octet for each id
+they are in order again without being sorted.
 """
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc

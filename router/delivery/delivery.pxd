@@ -51,7 +51,8 @@ cdef struct InDelivery:
     uint16_t flags
     uint8_t kind               # best state of the copies so far, 0: none
     uint32_t state_size
-    uint8_t* state             # its octets if it has more than a kind (owned)
+    uint8_t* state             # its octets (owned, or `short_state`), or NULL
+    uint8_t[8] short_state     # … of an outcome without words
 
 # One copy on its way to a consumer. Owner: its downstream, in whose queue or unsettled list it is.
 cdef struct OutDelivery:
@@ -237,7 +238,7 @@ cdef inline void in_free(InDelivery* d) noexcept:
         in_unlink(d)
     if d.message is not NULL:
         message_release(d.message)
-    if d.state is not NULL:
+    if d.state is not NULL and d.state is not &d.short_state[0]:
         free(d.state)
     pools.ins_alive -= 1
     if pools.ins_kept < POOL_KEEP:

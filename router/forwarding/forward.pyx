@@ -8,6 +8,7 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
+from router.amqp.items cimport item_at, items_in
 from router.delivery.delivery cimport IN_MULTI
 from router.forwarding.network cimport DEFAULT_PRIORITY, HERE, RemoteDestination, Network, Path
 from router.interworker.port_out cimport PortOut
@@ -166,31 +167,41 @@ cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1:
     return copies
 
 
-cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) except -1:
-    """The lowest score, the earlier one when equal; an idle first choice turns the list. Capacity is a preference."""
-    cdef Consumer consumer
-    cdef Consumer best = None
+cdef void* least_loaded(Address address, uint32_t came_by, bint* idle) noexcept:
+    # Borrowed pointers: it looks at every consumer for each delivery.
+    cdef void* consumers = <void*>address.consumers
+    cdef void* consumer
+    cdef void* best = NULL
+    cdef int n = <int>items_in(consumers)
     cdef uint32_t value, best_value = 0
     cdef bint eligible, best_eligible = False
     cdef int at = address.start
     for _ in range(n):
-        consumer = <Consumer>address.consumers[at]
+        consumer = item_at(consumers, at)
         at = at + 1 if at + 1 < n else 0
-        if goes_back(consumer, c):
-            continue
-        value = score(consumer)
-        eligible = value < consumer.capacity
-        if best is None or (eligible and not best_eligible) or (eligible == best_eligible and value < best_value):
+        if came_by != 0 and (<Consumer>consumer).edge == came_by:
+            continue                       # see goes_back
+        value = score(<Consumer>consumer)
+        eligible = value < (<Consumer>consumer).capacity
+        if best is NULL or (eligible and not best_eligible) or (eligible == best_eligible and value < best_value):
             best = consumer
             best_value = value
             best_eligible = eligible
             if value == 0:
                 break
-    if best is None:
+    idle[0] = best is not NULL and best_value == 0
+    return best
+
+
+cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) except -1:
+    """The lowest score, the earlier one when equal; an idle first choice turns the list. Capacity is a preference."""
+    cdef bint idle
+    cdef void* best = least_loaded(address, c.came_by, &idle)
+    if best is NULL:
         return 0
-    if best_value == 0:
-        address.start = address.start + 1 if address.start + 1 < n else 0
-    give(address, best, d, c)
+    if idle:
+        turn(address)
+    give(address, <Consumer>best, d, c)
     return 1
 
 

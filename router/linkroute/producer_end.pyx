@@ -12,7 +12,7 @@ from router.linkroute.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST
 from router.links.settlement cimport settle_sources
 from router.links.delivery_link cimport check_continues, check_value, delivery_begins
 from router.message.content cimport message_awaited
-from router.amqp.session cimport HOLD_OCTETS, Session
+from router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
 from router.amqp.link cimport CREDIT_OCTETS
 from router.amqp.spec cimport D_REJECTED
 from router.interworker.layout cimport DROP_PRODUCER_LOST, DROP_REJECTED
@@ -59,10 +59,11 @@ cdef class ProducerEnd(RoutedLink):
         cdef bint first = d is NULL
         cdef Beginning beginning
         cdef Transfer whole
-        check_value(&t.state)
+        if t.state.size:
+            check_value(&t.state)
         self.slot.octets += t.payload.size
         if first:
-            session.new_delivery(t)
+            note_delivery(session, t)
         if t.state.size > STATE_MOST // 2:
             self.close_with(RESOURCE_LIMIT, "a delivery state that is too long")  # for frames of other connections
             return 0

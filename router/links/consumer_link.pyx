@@ -47,6 +47,7 @@ cdef enum:
     REMOTE_QUEUE = 10
 
 tags.next = 0
+cdef bint short_on = True
 cdef uint8_t* scratch = NULL   # annotations being composed
 cdef size_t scratch_size = 0
 
@@ -62,6 +63,11 @@ cdef uint8_t* scratch_room(size_t size) except NULL:
             raise MemoryError("annotations")
         scratch_size = size
     return scratch
+
+
+cdef void use_short_copies(bint on) noexcept:
+    global short_on
+    short_on = on
 
 
 def set_tag_space(worker):
@@ -126,7 +132,6 @@ cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t co
         memcpy(w, c.data, size)
         w += size
     connection.out.end = w - connection.out.data
-    tags.next += 1
     note_written(link, session, size, now)
     if is_sample(slot):
         if settled:
@@ -172,9 +177,13 @@ cdef class ConsumerLink(DeliveryLink):
 
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
         """Take a copy of d: straight into the connection's buffer when it can leave now, else into the queue."""
-        cdef Session session = self.session
+        cdef Session session
         cdef size_t composed = 0
         cdef size_t size = c.size
+        if c.whole and not c.sections.rewrite and not c.state.size and not c.checkpoint and c.outstanding is NULL \
+                and short_on and takes_now(self, size, c.settled):
+            return send_plain(self, NULL if c.settled else d, c.data, size, c.format, d.since)
+        session = self.session
         if not goes_now(self) or not self.credit or not c.whole or self.pending:
             return self.enqueue(d, c, overflow)
         if self.annotations or c.sections.rewrite:

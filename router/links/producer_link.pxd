@@ -16,7 +16,7 @@ cdef class DeliveryHandler:
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1
     # The message is not complete and smaller than what is streamed: should it be routed now nevertheless?
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept
-    # Pass a delivery that begins with this frame on by the short way (forwarding/short_way.pxd). False: nothing is done.
+    # Pass the delivery of this frame on by the short way (forwarding/short_way.pxd). False: nothing is done.
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1
 
 cdef enum:

@@ -60,7 +60,6 @@ cdef class DeliveryHandler:
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
         return False
 
-
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
         return False
 

@@ -13,8 +13,8 @@ from router.links.delivery_link cimport DeliveryLink
 cdef enum:
     RUN_MOST = 64              # copies of a run; more are several
 
-# The peer of `link` has settled copy o, and those with the next ids, `most` together. Returns how many were settled here;
-# 0: o is in some way unusual.
+# The peer of `link` has settled copy o, and those with the next ids, `most` together. Returns how many were settled
+# here; 0: o is in some way unusual.
 cdef uint32_t settle_copies(DeliveryLink link, OutDelivery* o, uint32_t most, uint8_t kind,
                             const Slice* state) except 0xFFFFFFFF
 # NodeCalls.settled of `link`, by which the sources of a run came, but for its credit. client: it is none of a router.

@@ -2,8 +2,8 @@
 
 What takes part is usual: written whole, unsettled until now, the only copy of a delivery of which the producer knows
 nothing yet. Copies of multicast deliveries, and others of which only the delivery is unusual, are a run for their
-consumer, and each tells its delivery by `out_update`. The first copy that is something else ends the run; what was begun,
-or is a sample, takes the general way (`delivery_outcome`).
+consumer, and each tells its delivery by `out_update`. The first copy that is something else ends the run; what was
+begun, or is a sample, takes the general way (`delivery_outcome`).
 
 First the producer is told, which alone can fail: then no copy has ended, and the consumer's connection, which ends by
 the error, settles the copies as lost.
@@ -120,7 +120,7 @@ cdef uint32_t settle_sources(DeliveryLink link, OutDelivery** run, uint32_t n, u
                              bint client) except 0xFFFFFFFF:
     cdef InDelivery* sources[RUN_MOST]
     cdef Session session = link.session
-    cdef uint32_t i, begin
+    cdef uint32_t i
     report_sources(session, run, n, kind, state)
     for i in range(n):
         sources[i] = run[i].source

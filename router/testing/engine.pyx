@@ -14,7 +14,7 @@ from router.links.producer_link cimport ProducerLink
 from router.forwarding.producer_handler cimport use_short_way
 from router.links.settlement cimport use_runs
 from router.message.content cimport Content, chunks_drop, stored_octets
-from router.links.consumer_link cimport ConsumerLink
+from router.links.consumer_link cimport ConsumerLink, use_short_copies
 from router.linkroute.routed_link cimport RoutedLink
 from router.amqp.session cimport Session
 from router.interworker.port cimport WorkerPort
@@ -58,6 +58,7 @@ def use_short_ways(on):
     """Whether deliveries take the short ways where they can, or the general ways only."""
     use_runs(on)
     use_short_way(on)
+    use_short_copies(on)
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from router.stats.snapshot import LinkReader
 
 import router.testing.engine as engine
+from router.stats.snapshot import LinkReader
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, FRAME_HEADER, REJECTED, RELEASED, modified, parse_frame, rejected
 from tests.peer.types import Described, UByte, ULong
@@ -58,7 +58,7 @@ def ubyte(value: Any) -> Any:
 
 
 def content(number: int, *, size: int, header: Any, to: str | None, annotated: bool, broken: bool) -> bytes:
-    octets = message(
+    octets: bytes = message(
         number.to_bytes(4, "big") + bytes(size), to=to, annotations=[(key("x-user"), number)] if annotated else None
     )
     if header is not None:
