@@ -62,6 +62,9 @@ OPEN_FRAME = struct.Struct(">IBBHBBB")  # frame header, constructor of the perfo
 
 STATES = ("header", "sasl", "header after sasl", "opening", "open", "closed")
 
+cdef enum:
+    USUAL_HEADER = 2 << 8 | FRAME_AMQP  # data offset and type of a frame without an extended header
+
 cdef bytes EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 # Why a connection of ours failed, in the words of Dispatch (brokers-and-edge.md C-7).
@@ -77,6 +80,19 @@ cdef enum:
     THEN_NOTHING = 0
     THEN_CLOSING = 1           # on_closing: the peer has closed
     THEN_CLOSED = 2            # on_closed
+
+
+cdef inline int take_frame(Connection connection, const uint8_t* frame, uint32_t size) except -1:
+    """Most frames are flows, transfers and dispositions for a session in the list, with nothing odd about them."""
+    cdef Channel channel
+    cdef void* found
+    if size > FRAME_HEADER + 3 and connection.state == OPEN and read16(frame + 4) == USUAL_HEADER \
+            and read16(frame + 8) == T_SMALLULONG and P_ATTACH < frame[10] < P_DETACH:
+        found = number_at(<void*>connection.channels, read16(frame + 6))
+        if found is not NULL and found is not <void*>None:
+            channel = <Channel>found
+            return channel.frame(frame[10], frame + 11, frame + size)
+    return connection.one_frame(frame, size)
 
 
 cdef class Connection(ConnectionOutput):
@@ -162,14 +178,12 @@ cdef class Connection(ConnectionOutput):
                 self.show_received(data + at, length)
             if self.state == SASL:
                 self.sasl_frame(data + at, length)
-            else:
-                if self.one_frame(data + at, length) == FRAME_WAITS:
-                    self.shown = self.traced
-                    break
+            elif take_frame(self, data + at, length) == FRAME_WAITS:
+                self.shown = self.traced
+                break
             at += length
         return at
 
-    @cython.final
     cdef int one_frame(self, const uint8_t* frame, uint32_t size) except -1:
         cdef const uint8_t* p
         cdef const uint8_t* end = frame + size

@@ -74,6 +74,9 @@ cdef class Endpoint:
     # The peer's dispositions: of what we sent on it (an entry of Session.sent), of what it sent (Session.received).
     cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1
     cdef int delivery_update(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1
+    # The peer has settled, with this outcome, the delivery of `entry` and those with the next ids, `most` together:
+    # takes some of them, one at least. Returns how many.
+    cdef uint32_t deliveries_settled(self, void* entry, uint32_t most, uint8_t kind, const Slice* state) except 0
     # Deliveries refer to it.
     cdef bint has_deliveries(self) noexcept
     cdef int grant(self) except -1         # write the flow that want_flow asked for

@@ -26,6 +26,10 @@ cdef class Endpoint:
     cdef int delivery_update(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
         raise NotImplementedError
 
+    cdef uint32_t deliveries_settled(self, void* entry, uint32_t most, uint8_t kind, const Slice* state) except 0:
+        self.delivery_outcome(entry, kind, state, True)
+        return 1
+
     cdef int grant(self) except -1:
         raise NotImplementedError
 

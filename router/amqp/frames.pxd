@@ -3,11 +3,12 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from libc.string cimport memcpy
 
-from router.amqp.buffer cimport WriteBuffer, write16, write32
+from router.amqp.buffer cimport WriteBuffer, read32, write16, write32
 from router.amqp.codec cimport Slice
 from router.amqp.spec cimport (
     P_TRANSFER, T_BIN8, T_FALSE, T_LIST8, T_SMALLUINT, T_SMALLULONG, T_TRUE, T_UINT, T_UINT0,
 )
+from router.amqp.zero cimport zero
 
 cdef enum:
     # Transfer.options
@@ -59,6 +60,8 @@ cdef struct Disposition:
     bint settled
     Slice state
 
+# The transfer whose list begins at p; out.payload is what follows the list in the frame. `usual_transfer` does it for
+# nearly all.
 cdef int parse_transfer(const uint8_t* p, const uint8_t* end, Transfer* out) except -1
 cdef int parse_flow(const uint8_t* p, const uint8_t* end, Flow* out) except -1
 cdef int parse_disposition(const uint8_t* p, const uint8_t* end, Disposition* out) except -1
@@ -82,6 +85,77 @@ cdef size_t write_disposition(uint8_t* w, uint16_t channel, bint role, uint32_t 
                               const uint8_t* state, size_t state_size) noexcept nogil
 cdef size_t write_flow(uint8_t* w, uint16_t channel, const Flow* flow) noexcept nogil
 cdef int write_frame(WriteBuffer* out, uint16_t channel, uint8_t kind, bytes body) except -1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The usual transfer
+
+cdef enum:
+    USUAL_OCTETS = 16          # that there are, so that ids need no look at the end: 3 of the list, and 5, 5, 2
+
+
+cdef inline const uint8_t* usual_uint(const uint8_t* p, uint32_t* value) noexcept nogil:
+    """A uint at p, where 5 octets can be read. Behind it, or NULL: it is none."""
+    if p[0] == T_UINT:
+        value[0] = read32(p + 1)
+        return p + 5
+    if p[0] == T_SMALLUINT:
+        value[0] = p[1]
+        return p + 2
+    value[0] = 0
+    return p + 1 if p[0] == T_UINT0 else NULL
+
+
+cdef inline const uint8_t* usual_flag(const uint8_t* p, const uint8_t* stop, bint* value) noexcept nogil:
+    """A boolean in one octet. Behind it, or NULL: it is none."""
+    if p >= stop or (p[0] != T_TRUE and p[0] != T_FALSE):
+        return NULL
+    value[0] = p[0] == T_TRUE
+    return p + 1
+
+
+cdef inline bint usual_transfer(const uint8_t* p, const uint8_t* end, Transfer* out) noexcept nogil:
+    """As parse_transfer, for a short list of handle, delivery-id, delivery-tag and message-format, and maybe settled
+    and more. False: it is in some way other than that."""
+    cdef const uint8_t* stop
+    cdef uint8_t count
+    if end - p < USUAL_OCTETS or p[0] != T_LIST8 or not 4 <= p[2] <= 6 or end - p - 2 < p[1]:
+        return False
+    zero(out, sizeof(Transfer))
+    stop = p + 2 + p[1]
+    count = p[2]
+    p = usual_uint(p + 3, &out.handle)
+    if p is NULL:
+        return False
+    p = usual_uint(p, &out.delivery_id)
+    if p is NULL or p[0] != T_BIN8:
+        return False
+    out.has_delivery_id = True
+    out.tag.data = p + 2
+    out.tag.size = p[1]
+    p += 2 + p[1]
+    if stop - p < 1:
+        return False
+    if p[0] == T_UINT0:
+        p += 1
+    elif stop - p < 5:
+        return False
+    else:
+        p = usual_uint(p, &out.message_format)
+        if p is NULL:
+            return False
+    if count > 4:
+        out.has_settled = True
+        p = usual_flag(p, stop, &out.settled)
+        if p is NULL:
+            return False
+        if count > 5:
+            p = usual_flag(p, stop, &out.more)
+            if p is NULL:
+                return False
+    out.payload.data = stop
+    out.payload.size = end - stop
+    return True
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Frames (AMQP 1.0 part 2, 2.3) and the performatives of the hot path as C structs."""
 from libc.string cimport memset
 
-from router.amqp.buffer cimport buffer_room, read32
+from router.amqp.buffer cimport buffer_room
 from router.amqp.codec cimport open_list, open_variable, read_unsigned, skip_value
 from router.amqp.spec cimport FRAME_HEADER, P_DISPOSITION, P_FLOW, T_LIST32, T_NULL, T_UBYTE
 from router.amqp.zero cimport zero
@@ -24,49 +24,7 @@ cdef int missing_field(str performative, str name) except -1:
     raise malformed(f"{performative}: mandatory field {name} is missing")
 
 
-cdef inline const uint8_t* short_unsigned(const uint8_t* p, const uint8_t* stop, uint64_t* value) noexcept nogil:
-    """As read_unsigned, for the encodings that ids and handles have; NULL for others, too."""
-    if p[0] == T_UINT and stop - p > 4:
-        value[0] = read32(p + 1)
-        return p + 5
-    if p[0] == T_UINT0:
-        value[0] = 0
-        return p + 1
-    if p[0] == T_SMALLUINT and stop - p > 1:
-        value[0] = p[1]
-        return p + 2
-    return NULL
-
-
-cdef inline const uint8_t* usual_transfer(const uint8_t* p, const uint8_t* stop, uint32_t count,
-                                          Transfer* out) noexcept nogil:
-    """Handle, delivery-id, delivery-tag and message-format as nearly every first transfer has them: behind them, or
-    NULL when they are in any way other than that."""
-    cdef uint64_t handle, identity, version
-    cdef const uint8_t* tag
-    if count < 4 or stop - p < 5:
-        return NULL
-    p = short_unsigned(p, stop, &handle)
-    if p is NULL or p >= stop:
-        return NULL
-    p = short_unsigned(p, stop, &identity)
-    if p is NULL or stop - p < 3 or p[0] != T_BIN8 or stop - p - 3 < p[1]:
-        return NULL
-    tag = p
-    p = short_unsigned(p + 2 + p[1], stop, &version)
-    if p is NULL:
-        return NULL
-    out.handle = <uint32_t>handle
-    out.has_delivery_id = True
-    out.delivery_id = <uint32_t>identity
-    out.tag.data = tag + 2
-    out.tag.size = tag[1]
-    out.message_format = <uint32_t>version
-    return p
-
-
 cdef int parse_transfer(const uint8_t* p, const uint8_t* end, Transfer* out) except -1:
-    """The transfer whose list begins at p; out.payload is what follows the list in the frame."""
     cdef uint32_t count, i = 0
     cdef uint64_t value = 0
     cdef const uint8_t* stop
@@ -77,19 +35,6 @@ cdef int parse_transfer(const uint8_t* p, const uint8_t* end, Transfer* out) exc
         raise malformed("transfer: not a list, or longer than its frame")
     if count < 1 or p[0] == T_NULL:
         missing_field("transfer", "handle")
-    q = usual_transfer(p, stop, count, out)
-    if q is not NULL:
-        p = q
-        i = 4
-        if count > 4 and p < stop and (p[0] == T_TRUE or p[0] == T_FALSE):
-            out.has_settled = True
-            out.settled = p[0] == T_TRUE
-            p += 1
-            i = 5
-            if count > 5 and p < stop and (p[0] == T_TRUE or p[0] == T_FALSE):
-                out.more = p[0] == T_TRUE
-                p += 1
-                i = 6
     while i < count:
         if p >= stop:
             bad_field("transfer", TRANSFER_FIELDS, i)
@@ -440,7 +385,8 @@ def transfer_dict(bytes body not None):
     """The transfer whose list is `body` (payload behind it) as a dict. Raises RemoteError."""
     cdef Transfer t
     cdef const uint8_t* p = body
-    parse_transfer(p, p + len(body), &t)
+    if not usual_transfer(p, p + len(body), &t):
+        parse_transfer(p, p + len(body), &t)
     return {
         "handle": t.handle, "delivery_id": t.delivery_id if t.has_delivery_id else None,
         "tag": t.tag.data[:t.tag.size] if t.tag.data is not NULL else None, "message_format": t.message_format,

@@ -1,48 +1,52 @@
-"""Settlements that are collected as runs of delivery-ids, to be written as few dispositions."""
-from libc.stdlib cimport free, malloc, qsort
+"""Settlements that are collected, to be written as few dispositions for ranges of delivery-ids.
+
+Consumers settle in any order, and those of one producer each have some of its deliveries: with an octet for each id
+they are in order again without being sorted.
+"""
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, malloc
+
+cdef enum:
+    WORD = 8
 
 
-cdef bint runs_begin(Runs* runs, uint32_t id, uint8_t kind) noexcept nogil:
-    cdef Run* run
-    if runs.items is NULL:
-        runs.items = <Run*>malloc(RUNS_MOST * sizeof(Run))
-        if runs.items is NULL:
+cdef bint runs_begin(Runs* runs, uint32_t id) noexcept nogil:
+    if runs.kinds is NULL:
+        runs.kinds = <uint8_t*>malloc(RUNS_SPAN)
+        if runs.kinds is NULL:
             return False
-    run = &runs.items[runs.count]
-    run.first = id
-    run.count = 1
-    run.kind = kind
-    runs.count += 1
+        memset(runs.kinds, 0, RUNS_SPAN)
+    runs.base = id - RUNS_BEHIND
+    runs.low = RUNS_SPAN
+    runs.high = 0
     return True
 
 
-cdef void runs_join(Runs* runs, uint32_t next_id) noexcept nogil:
-    cdef uint32_t i, joined
-    cdef Run* last
-    cdef Run* run
-    if runs.count < 2:
-        return
-    for i in range(runs.count):
-        runs.items[i].behind = next_id - runs.items[i].first
-    qsort(runs.items, runs.count, sizeof(Run), compare_runs)
-    joined = 1
-    for i in range(1, runs.count):
-        last = &runs.items[joined - 1]
-        run = &runs.items[i]
-        if run.first == last.first + last.count and run.kind == last.kind:
-            last.count += run.count
+cdef uint32_t runs_take(Runs* runs, uint32_t* first, uint8_t* kind) noexcept nogil:
+    cdef uint32_t at = runs.low
+    cdef uint32_t begin
+    cdef uint8_t kept
+    while at < runs.high and runs.kinds[at] == 0:
+        # Eight at a time where there are none.
+        if at % WORD == 0 and at + WORD <= runs.high and (<uint64_t*>(runs.kinds + at))[0] == 0:
+            at += WORD
         else:
-            runs.items[joined] = run[0]
-            joined += 1
-    runs.count = joined
+            at += 1
+    if at >= runs.high:
+        runs.low = RUNS_SPAN
+        runs.high = 0
+        return 0
+    begin = at
+    kept = runs.kinds[at]
+    while at < runs.high and runs.kinds[at] == kept:
+        at += 1
+    memset(runs.kinds + begin, 0, at - begin)
+    runs.low = at
+    first[0] = runs.base + begin
+    kind[0] = kept & ~RUN_KEPT
+    return at - begin
 
 
 cdef void runs_release(Runs* runs) noexcept nogil:
-    free(runs.items)
-    runs.items = NULL
-
-
-cdef int compare_runs(const void* a, const void* b) noexcept nogil:
-    cdef uint32_t x = (<Run*>a).behind
-    cdef uint32_t y = (<Run*>b).behind
-    return -1 if x > y else x < y
+    free(runs.kinds)
+    runs.kinds = NULL

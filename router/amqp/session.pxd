@@ -6,7 +6,7 @@ from router.amqp.endpoint cimport Endpoint, ReadyList
 from router.amqp.frames cimport Disposition, Flow, Transfer
 from router.amqp.id_map cimport IdMap
 from router.amqp.meter cimport Meter
-from router.amqp.runs cimport Runs, runs_extend
+from router.amqp.runs cimport Runs, runs_add
 from router.amqp.session_links cimport SessionLinks
 
 cdef enum:
@@ -50,7 +50,7 @@ cdef class Session(SessionLinks):
     cdef uint32_t long_first
     cdef uint32_t long_count
 
-    cdef int transfer(self, const uint8_t* p, const uint8_t* end) except -1
+    cdef int window_used(self) except -1
     cdef int new_delivery(self, const Transfer* t) except -1
     cdef int flow(self, const uint8_t* p, const uint8_t* end) except -1
     cdef int disposition(self, const uint8_t* p, const uint8_t* end) except -1
@@ -59,7 +59,8 @@ cdef class Session(SessionLinks):
                             bint settled) except -1
     cdef int take_begin(self, list begin) except -1
     cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1
-    cdef int report_long(self, uint32_t delivery_id, const Slice* state) except -1
+    cdef int report_run(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state) except -1
+    cdef int report_long(self, uint32_t first, uint32_t count, const Slice* state) except -1
     cdef int report_now(self, bint role, uint32_t first, uint32_t last, const Slice* state, bint settled) except -1
     cdef int send_flow(self, Flow* flow) except -1
     cdef int send_whole_flow(self, Flow* flow) except -1
@@ -86,7 +87,7 @@ cdef inline int note_delivery(Session session, const Transfer* t) except -1:
 
 
 cdef inline int report_settled(Session session, uint32_t delivery_id, uint8_t kind, const Slice* state) except -1:
-    """`report` of a settlement. Most go on with the run of the one before."""
-    if state.size <= 4 and runs_extend(&session.settlements, delivery_id, kind):
+    """`report` of a settlement. Most are not the first one of their wake."""
+    if state.size <= 4 and runs_add(&session.settlements, delivery_id, 1, kind):
         return 0
     return session.report(delivery_id, kind, state, True)

@@ -27,13 +27,14 @@ from router.amqp.endpoint cimport (
     LINK_QUANTUM, TURN_MORE, TURN_WINDOW, Entry, ready_append, ready_prepend, ready_remove,
 )
 from router.amqp.frames cimport (
-    DISPOSITION_ROOM, FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, write_disposition, write_flow,
+    DISPOSITION_ROOM, FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, usual_transfer, write_disposition,
+    write_flow,
 )
 from router.amqp.id_map cimport map_free, map_get, map_keys_within
 from router.amqp.meter cimport meter_new, meter_release
 from router.amqp.object_table cimport number_at
 from router.amqp.performatives cimport WINDOW_OPEN, begin_body, begin_values
-from router.amqp.runs cimport RUNS_MOST, Run, runs_begin, runs_extend, runs_join, runs_release
+from router.amqp.runs cimport runs_add, runs_begin, runs_release, runs_take
 from router.amqp.spec cimport (
     D_ACCEPTED, D_RELEASED, P_ATTACH, P_DETACH, P_DISPOSITION, P_FLOW, P_TRANSFER,
 )
@@ -69,6 +70,34 @@ cdef uint32_t frames_of(uint32_t octets, Connection connection, uint32_t fewest,
     if frames < fewest:
         frames = fewest
     return frames if frames < most else most
+
+
+cdef inline int take_transfer(Session session, const uint8_t* p, const uint8_t* end) except -1:
+    cdef Transfer t
+    cdef Endpoint link
+    cdef void* found
+    if not usual_transfer(p, end, &t):
+        parse_transfer(p, end, &t)
+    found = number_at(<void*>session.by_remote_handle, t.handle)
+    link = <Endpoint>found if found is not NULL and found is not <void*>None else session.link_of(t.handle)
+    if link.pending:
+        session.connection.pause(PAUSE_ATTACH)
+        return FRAME_WAITS
+    session.next_incoming_id += 1
+    session.octets += t.payload.size
+    if <int>(session.next_incoming_id - session.update_at) >= 0:
+        session.window_used()
+    if not link.incoming:
+        raise RemoteError("session", INVALID_FIELD, f"transfer on handle {t.handle}, which sends to you")
+    if link.detached:
+        # It counts for what comes after it, and goes nowhere.
+        if t.has_delivery_id and t.delivery_id == session.expected_delivery_id:
+            session.expected_delivery_id += 1
+    elif link.size_limit:
+        link.on_limited_transfer(&t)
+    else:
+        link.on_transfer(&t)
+    return FRAME_TAKEN
 
 
 cdef class Session(SessionLinks):
@@ -128,7 +157,7 @@ cdef class Session(SessionLinks):
 
     cdef int frame(self, uint8_t code, const uint8_t* p, const uint8_t* end) except -1:
         if code == P_TRANSFER:
-            return self.transfer(p, end)
+            return take_transfer(self, p, end)
         if code == P_DISPOSITION:
             return self.disposition(p, end)
         if code == P_FLOW:
@@ -141,38 +170,15 @@ cdef class Session(SessionLinks):
 
     # -- transfers ----------------------------------------------------------------------------------------------------
 
-    @cython.final
-    cdef int transfer(self, const uint8_t* p, const uint8_t* end) except -1:
-        cdef Transfer t
-        cdef Endpoint link
-        cdef void* found
-        parse_transfer(p, end, &t)
-        found = number_at(<void*>self.by_remote_handle, t.handle)
-        link = <Endpoint>found if found is not NULL and found is not <void*>None else self.link_of(t.handle)
-        if link.pending:
-            self.connection.pause(PAUSE_ATTACH)
-            return FRAME_WAITS
-        self.next_incoming_id += 1
-        self.octets += t.payload.size
-        if <int>(self.next_incoming_id - self.update_at) >= 0:
-            # Who did not see the window in time is let in, as far as memory goes.
-            if self.window_left() < 0 and (self.strict or self.connection.full()):
-                raise RemoteError("session", SESSION_WINDOW_VIOLATION,
-                                  f"transfer {self.next_incoming_id - 1} is outside of the incoming window")
-            self.window_changed = True
-            self.connection.mark_channel(self)
-        if not link.incoming:
-            raise RemoteError("session", INVALID_FIELD, f"transfer on handle {t.handle}, which sends to you")
-        if link.detached:
-            # It counts for what comes after it, and goes nowhere.
-            if t.has_delivery_id and t.delivery_id == self.expected_delivery_id:
-                self.expected_delivery_id += 1
-            return FRAME_TAKEN
-        if link.size_limit:
-            link.on_limited_transfer(&t)
-        else:
-            link.on_transfer(&t)
-        return FRAME_TAKEN
+    cdef int window_used(self) except -1:
+        """Half of the window, or more, is used by the frame that has just come."""
+        # Who did not see the window in time is let in, as far as memory goes.
+        if self.window_left() < 0 and (self.strict or self.connection.full()):
+            raise RemoteError("session", SESSION_WINDOW_VIOLATION,
+                              f"transfer {self.next_incoming_id - 1} is outside of the incoming window")
+        self.window_changed = True
+        self.connection.mark_channel(self)
+        return 0
 
     cdef int new_delivery(self, const Transfer* t) except -1:
         """The first transfer of a delivery has the id that is due (2.6.12)."""
@@ -415,10 +421,16 @@ cdef class Session(SessionLinks):
             finally:
                 free(ids)
             return 0
-        for i in range(count):
+        i = 0
+        while i < count:
             entry = <Entry*>map_get(&self.sent, <uint32_t>(first + i))
-            if entry is not NULL:
+            if entry is NULL:
+                i += 1
+            elif settled and kind:
+                i += (<Endpoint>entry.owner.link).deliveries_settled(entry, count - i, kind, state)
+            else:
                 (<Endpoint>entry.owner.link).delivery_outcome(entry, kind, state, settled)
+                i += 1
         return 0
 
     cdef int apply_received(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
@@ -444,56 +456,65 @@ cdef class Session(SessionLinks):
         return 0
 
     cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1:
-        """Tell the producer about a delivery; equal outcomes of consecutive deliveries become one run."""
-        if not settled or state.size > 4 or (kind and kind != D_ACCEPTED and kind != D_RELEASED):
-            if settled and state.size <= LONG_STATE_MOST:
-                return self.report_long(delivery_id, state)
+        """Tell the producer about a delivery; equal outcomes of neighbours become one disposition."""
+        if not settled:
             # More will be said about it: nothing may overtake anything.
             self.flush_reports()
-            return self.report_now(True, delivery_id, delivery_id, state, settled)
+            return self.report_now(True, delivery_id, delivery_id, state, False)
+        return self.report_run(delivery_id, 1, kind, state)
+
+    cdef int report_run(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state) except -1:
+        """The same for deliveries first … first + count - 1, which are settled."""
+        if state.size > 4 or (kind and kind != D_ACCEPTED and kind != D_RELEASED):
+            if state.size <= LONG_STATE_MOST:
+                return self.report_long(first, count, state)
+            self.flush_reports()
+            return self.report_now(True, first, first + count - 1, state, True)
         if self.long_count:
             self.flush_reports()
-        if runs_extend(&self.settlements, delivery_id, kind):
+        if runs_add(&self.settlements, first, count, kind):
             return 0
-        if self.settlements.count == RUNS_MOST:
-            self.flush_reports()
-        if not runs_begin(&self.settlements, delivery_id, kind):
-            return self.report_now(True, delivery_id, delivery_id, state, settled)
+        self.flush_reports()
+        if not runs_begin(&self.settlements, first):
+            return self.report_now(True, first, first + count - 1, state, True)
+        runs_add(&self.settlements, first, count, kind)
         self.connection.mark_channel(self)
         return 0
 
-    cdef int report_long(self, uint32_t delivery_id, const Slice* state) except -1:
+    cdef int report_long(self, uint32_t first, uint32_t count, const Slice* state) except -1:
         """A state with words of its own: one frame for consecutive deliveries with equal ones. While it waits no other
         settlement does."""
-        if self.long_count and delivery_id == self.long_first + self.long_count \
+        if self.long_count and first == self.long_first + self.long_count \
                 and state.size == <size_t>len(self.long_state) \
                 and memcmp(<const char*>self.long_state, state.data, state.size) == 0:
-            self.long_count += 1
+            self.long_count += count
             return 0
         self.flush_reports()
+        runs_release(&self.settlements)    # the next one of these begins anew, behind it
         self.long_state = PyBytes_FromStringAndSize(<const char*>state.data, state.size)
-        self.long_first = delivery_id
-        self.long_count = 1
+        self.long_first = first
+        self.long_count = count
         self.connection.mark_channel(self)
         return 0
 
     cdef int flush_reports(self) except -1:
         cdef Slice state
-        cdef uint32_t i
-        cdef Run* run
+        cdef uint32_t first, count
+        cdef uint8_t kind
         if self.long_count:
             state.data = <const uint8_t*><const char*>self.long_state
             state.size = len(self.long_state)
-            i = self.long_count
+            count = self.long_count
             self.long_count = 0
-            self.report_now(True, self.long_first, self.long_first + i - 1, &state, True)
+            self.report_now(True, self.long_first, self.long_first + count - 1, &state, True)
             self.long_state = None
-        runs_join(&self.settlements, self.expected_delivery_id)
-        for i in range(self.settlements.count):
-            run = &self.settlements.items[i]
-            state = plain_state(run.kind)
-            self.report_now(True, run.first, run.first + run.count - 1, &state, True)
-        self.settlements.count = 0
+        if self.settlements.kinds is NULL:
+            return 0
+        count = runs_take(&self.settlements, &first, &kind)
+        while count:
+            state = plain_state(kind)
+            self.report_now(True, first, first + count - 1, &state, True)
+            count = runs_take(&self.settlements, &first, &kind)
         return 0
 
     cdef int report_now(self, bint role, uint32_t first, uint32_t last, const Slice* state, bint settled) except -1:

@@ -51,7 +51,8 @@ cdef struct InDelivery:
     uint16_t flags
     uint8_t kind               # best state of the copies so far, 0: none
     uint32_t state_size
-    uint8_t* state             # its octets if it has more than a kind (owned)
+    uint8_t* state             # its octets (owned, or `short_state`), or NULL
+    uint8_t[8] short_state     # … of an outcome without words
 
 # One copy on its way to a consumer. Owner: its downstream, in whose queue or unsettled list it is.
 cdef struct OutDelivery:
@@ -93,6 +94,9 @@ cdef struct NodeCalls:
     # To the upstream of d. The consumer side has news: a state (kind 0: none; `state` its encoding, may be empty),
     # settled or not. When settled the upstream finishes the delivery (at once, or when it is complete).
     int (*outcome)(void* owner, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
+    # To the upstream of the source of each of `run`, the only copies of n usual deliveries (settlement.pxd), which were
+    # settled with this outcome: finish all of them. False, and nothing is done: tell it of each by `outcome`.
+    bint (*settled)(void* owner, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1
     # To the upstream of d: all that held the credit of a presettled delivery back is gone.
     int (*returned)(void* owner, InDelivery* d) except -1
     # To the downstream of o: the message of a queued copy grew, is complete, or was aborted.
@@ -123,6 +127,7 @@ cdef class NodeOwner:
     cdef DeliveryNode node
     # See NodeCalls.
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1
     cdef int returned(self, InDelivery* d) except -1
     cdef int more(self, OutDelivery* o) except -1
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
@@ -233,7 +238,7 @@ cdef inline void in_free(InDelivery* d) noexcept:
         in_unlink(d)
     if d.message is not NULL:
         message_release(d.message)
-    if d.state is not NULL:
+    if d.state is not NULL and d.state is not &d.short_state[0]:
         free(d.state)
     pools.ins_alive -= 1
     if pools.ins_kept < POOL_KEEP:
@@ -344,3 +349,57 @@ cdef inline void sent_remove(DeliveryNode* s, OutDelivery* o) noexcept:
     else:
         s.sent_last = previous
     o.previous = o.next = NULL
+
+
+# The same for deliveries and copies that are neighbours in their list, `first` to `last`, n of them. They have nothing
+# that is to be given back, and what they refer to does not refer to them.
+
+cdef inline void ins_recycle(InDelivery* first, InDelivery* last, uint32_t n) noexcept:
+    """The upstream is done with them."""
+    cdef DeliveryNode* upstream = first.upstream
+    cdef InDelivery* d
+    if first.previous is not NULL:
+        first.previous.next = last.next
+    else:
+        upstream.in_first = last.next
+    if last.next is not NULL:
+        last.next.previous = first.previous
+    else:
+        upstream.in_last = first.previous
+    upstream.in_count -= n
+    pools.ins_alive -= n
+    last.next = NULL
+    if pools.ins_kept < POOL_KEEP:
+        pools.ins_kept += n
+        last.next = pools.ins
+        pools.ins = first
+        return
+    while first is not NULL:
+        d = first
+        first = d.next
+        free(d)
+
+
+cdef inline void outs_recycle(OutDelivery* first, OutDelivery* last, uint32_t n) noexcept:
+    """The downstream has sent them and is done with them."""
+    cdef DeliveryNode* downstream = first.downstream
+    cdef OutDelivery* o
+    if first.previous is not NULL:
+        first.previous.next = last.next
+    else:
+        downstream.sent_first = last.next
+    if last.next is not NULL:
+        last.next.previous = first.previous
+    else:
+        downstream.sent_last = first.previous
+    pools.outs_alive -= n
+    last.next = NULL
+    if pools.outs_kept < POOL_KEEP:
+        pools.outs_kept += n
+        last.next = pools.outs
+        pools.outs = first
+        return
+    while first is not NULL:
+        o = first
+        first = o.next
+        free(o)

@@ -59,6 +59,9 @@ cdef class NodeOwner:
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         raise NotImplementedError
 
+    cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1:
+        return False
+
     cdef int returned(self, InDelivery* d) except -1:
         raise NotImplementedError
 

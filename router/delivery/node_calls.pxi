@@ -5,6 +5,10 @@ cdef int node_outcome(void* owner, InDelivery* d, uint8_t kind, const Slice* sta
     return (<NodeObject>owner).outcome(d, kind, state, settled)
 
 
+cdef bint node_settled(void* owner, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1:
+    return (<NodeObject>owner).settled(run, n, kind, state)
+
+
 cdef int node_returned(void* owner, InDelivery* d) except -1:
     return (<NodeObject>owner).returned(d)
 
@@ -27,6 +31,7 @@ cdef void node_unstuck(void* owner) noexcept:
 
 cdef NodeCalls NODE_CALLS
 NODE_CALLS.outcome = node_outcome
+NODE_CALLS.settled = node_settled
 NODE_CALLS.returned = node_returned
 NODE_CALLS.more = node_more
 NODE_CALLS.producer_update = node_producer_update

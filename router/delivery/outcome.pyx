@@ -90,12 +90,13 @@ cdef int in_lost(InDelivery* d) except -1:
 cdef int in_keep_state(InDelivery* d, uint8_t kind, const Slice* state) except -1:
     """Remember an outcome that will be reported later."""
     if d.state is not NULL:
-        free(d.state)
+        if d.state is not &d.short_state[0]:
+            free(d.state)
         d.state = NULL
         d.state_size = 0
     d.kind = kind
     if state.size:
-        d.state = <uint8_t*>malloc(state.size)
+        d.state = &d.short_state[0] if state.size <= sizeof(d.short_state) else <uint8_t*>malloc(state.size)
         if d.state is NULL:
             raise MemoryError("delivery state")
         memcpy(d.state, state.data, state.size)

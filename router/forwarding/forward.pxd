@@ -1,4 +1,6 @@
 """Forwarders: which consumers of an address get a delivery."""
+from libc.stdint cimport uint32_t
+
 from router.amqp.items cimport item_at, items_in
 from router.delivery.delivery cimport InDelivery
 from router.forwarding.consumer cimport Consumer
@@ -7,12 +9,27 @@ from router.links.consumer_link cimport OVERFLOW_DROP_OLDEST, OVERFLOW_REMOTE
 from router.message.content cimport Content
 from router.stats.counters cimport totals
 
+cdef enum:
+    # So many consumers are compared with each other. Of more, two that chance picks are; where both have as many
+    # deliveries as they should, so many others beside them.
+    FEW_CONSUMERS = 16
+
 # The same as `forward` for an exchange: to its address, the next hops of its bindings, or its alternate address.
 cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1
 # The same for those who stand in for consumers of the address, which has a fallback.
 cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1
 # The same, whatever consumers there are.
 cdef int forward_any(Address address, InDelivery* d, Content* c) except -1
+
+
+# The one of at most FEW_CONSUMERS that a `balanced` address gives its next delivery to, if that came by this edge
+# connection (0: by none).
+# NULL: none. idle: it has nothing, and the list turns (`turn`). Nothing is changed; what is returned is borrowed.
+cdef void* least_loaded(Address address, uint32_t came_by, bint* idle) noexcept
+
+
+cdef inline void turn(Address address) noexcept:
+    address.start = address.start + 1 if address.start + 1 < items_in(<void*>address.consumers) else 0
 
 
 cdef inline bint goes_back(Consumer consumer, const Content* c) noexcept:

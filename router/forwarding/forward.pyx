@@ -9,6 +9,7 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
+from router.amqp.items cimport item_at, items_in
 from router.delivery.delivery cimport IN_MULTI
 from router.forwarding.network cimport DEFAULT_PRIORITY, HERE, RemoteDestination, Network, Path, draw
 from router.interworker.port_out cimport PortOut
@@ -21,9 +22,6 @@ cdef enum:
     # Targets of one record: a record must fit into a quarter of a ring.
     TARGETS_A_RECORD = 4096
     FALLBACK_PHASE = 22        # 'F' - '0': how Dispatch marks what it redirected
-    # So many consumers are compared with each other. Of more, two that chance picks are; where both have as many
-    # deliveries as they should, so many others beside them.
-    FEW_CONSUMERS = 16
     FULL = 3                   # added to a rank
 
 # The best consumer so far of those that were looked at.
@@ -183,12 +181,12 @@ cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1:
     return copies
 
 
-cdef inline void compare(void* at, const Content* c, Best* best) noexcept:
+cdef inline void compare(void* at, uint32_t came_by, Best* best) noexcept:
     """Look at one more consumer: the lower score wins, the earlier one when equal. Capacity is a preference."""
     cdef Consumer consumer = <Consumer>at
     cdef uint32_t value
     cdef bint eligible
-    if goes_back(consumer, c):
+    if came_by != 0 and consumer.edge == came_by:          # see goes_back
         return
     value = score(consumer)
     eligible = value < consumer.capacity
@@ -198,18 +196,18 @@ cdef inline void compare(void* at, const Content* c, Best* best) noexcept:
         best.eligible = eligible
 
 
-cdef void compare_some(Address address, const Content* c, int n, int some, Best* best) noexcept:
+cdef void compare_some(Address address, uint32_t came_by, int n, int some, Best* best) noexcept:
     """Look at so many consumers of the n, from the list's beginning on, until one is idle."""
     cdef void* consumers = <void*>address.consumers
     cdef int at = address.start
     for _ in range(some):
-        compare(item_at(consumers, at), c, best)
+        compare(item_at(consumers, at), came_by, best)
         at = at + 1 if at + 1 < n else 0
         if best.value == 0 and best.consumer is not NULL:
             return
 
 
-cdef void best_consumer(Address address, const Content* c, int n, Best* best) noexcept:
+cdef void best_consumer(Address address, uint32_t came_by, int n, Best* best) noexcept:
     """The one that `balanced` takes; of many, one that is hardly ever worse (decision 0039)."""
     cdef void* consumers = <void*>address.consumers
     cdef uint64_t chance
@@ -218,28 +216,39 @@ cdef void best_consumer(Address address, const Content* c, int n, Best* best) no
     best.value = 0
     best.eligible = False
     if n <= FEW_CONSUMERS:
-        compare_some(address, c, n, n, best)
+        compare_some(address, came_by, n, n, best)
         return
     chance = draw(address.network)
     first = <int>(((chance >> 32) * <uint64_t>n) >> 32)
     second = first + 1 + <int>(((chance & 0xFFFFFFFF) * <uint64_t>(n - 1)) >> 32)
-    compare(item_at(consumers, first), c, best)
-    compare(item_at(consumers, second if second < n else second - n), c, best)
+    compare(item_at(consumers, first), came_by, best)
+    compare(item_at(consumers, second if second < n else second - n), came_by, best)
     if not best.eligible:
-        compare_some(address, c, n, FEW_CONSUMERS, best)
+        compare_some(address, came_by, n, FEW_CONSUMERS, best)
         address.start = (address.start + FEW_CONSUMERS) % n
     if best.consumer is NULL:              # they all go back where it came from
-        compare_some(address, c, n, n, best)
+        compare_some(address, came_by, n, n, best)
+
+
+cdef void* least_loaded(Address address, uint32_t came_by, bint* idle) noexcept:
+    cdef Best best
+    cdef int n = <int>items_in(<void*>address.consumers)
+    best.consumer = NULL
+    best.value = 0
+    best.eligible = False
+    compare_some(address, came_by, n, n, &best)
+    idle[0] = best.consumer is not NULL and best.value == 0
+    return <void*>best.consumer
 
 
 cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) except -1:
     """The lowest score, the earlier one when equal; an idle first choice turns the list."""
     cdef Best best
-    best_consumer(address, c, n, &best)
+    best_consumer(address, c.came_by, n, &best)
     if best.consumer is NULL:
         return 0
     if best.value == 0 and n <= FEW_CONSUMERS:
-        address.start = address.start + 1 if address.start + 1 < n else 0
+        turn(address)
     give(address, <Consumer>best.consumer, d, c)
     return 1
 
@@ -354,7 +363,7 @@ cdef int forward_balanced_remote(Address address, InDelivery* d, Content* c, int
     cdef int priority = priority_of(address, c)
     cdef int origin
     # A consumer here wins when it is as good as a router, and at once when it has nothing.
-    best_consumer(address, c, n, &here)
+    best_consumer(address, c.came_by, n, &here)
     if here.consumer is not NULL and here.value == 0:
         return 0
     best_value = here.value

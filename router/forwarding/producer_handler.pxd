@@ -1,13 +1,18 @@
 """Routes the deliveries of an incoming link, by its target or by the address in each message."""
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
+from router.amqp.frames cimport Transfer
 from router.delivery.delivery cimport InDelivery
 from router.links.producer_link cimport DeliveryHandler, ProducerLink
 from router.message.content cimport Content
+from router.message.last_sections cimport LastSections
 from router.forwarding.table cimport Address, Nowhere, Table
 from router.policy.messages cimport MessageRules
 from router.policy.names cimport NameRules
+
+# For tests: every delivery takes the general way.
+cdef void use_short_way(bint on) noexcept
 
 # Owner: the link.
 cdef class ProducerHandler(DeliveryHandler):
@@ -51,5 +56,8 @@ cdef class RouterHandler(ProducerHandler):
     cdef readonly uint32_t conn
     cdef bint streaming
     cdef bint checks
+    cdef LastSections last                 # of the last message …
+    cdef Address last_address              # … and where such go, None: not known …
+    cdef uint64_t last_version             # … as of this version of Table.recent
     cdef int scan_subject(self, ProducerLink link, InDelivery* d, Content* c) except -1
     cdef Address lookup(self, const Slice* text, int phase)

@@ -16,8 +16,11 @@ from router.message.sections cimport (
     SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description,
 )
 from router.amqp.spec cimport D_REJECTED, D_RELEASED
-from router.forwarding.forward cimport forward, forward_exchange, forward_fallback
+from router.forwarding.forward cimport forward, forward_exchange, forward_fallback, turn
 from router.forwarding.network cimport Network
+from router.message.last_sections cimport last_find, last_keep
+from router.forwarding.short_way cimport pass_on, short_way
+from router.links.consumer_link cimport ConsumerLink
 from router.forwarding.address_cache cimport RECENT_TEXT, Recent
 from router.forwarding.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN
 from router.policy.messages cimport MessageRules
@@ -25,6 +28,14 @@ from router.policy.messages cimport MessageRules
 from router.addressing import address as addresses
 from router.amqp import codec
 from router.amqp.errors import DECODE_ERROR, INVALID_FIELD
+
+cdef bint short_on = True
+
+
+cdef void use_short_way(bint on) noexcept:
+    global short_on
+    short_on = on
+
 
 cdef enum:
     # Octets of the sections up to message-annotations, and of the address in these: with all targets they fit into a
@@ -247,6 +258,19 @@ cdef class TargetedHandler(ProducerHandler):
         self.address = address
         self.table.bind_producer(address, link, not self.from_fallback)
 
+    cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
+        cdef void* consumer
+        cdef bint turns = False
+        if not short_on or self.rules is not None or self.edge or self.container or self.from_fallback:
+            return False
+        consumer = short_way(<void*>self.address, link, t, &turns)
+        if consumer is NULL:
+            return False
+        if turns:
+            turn(self.address)
+        pass_on(self.address, link, <ConsumerLink>consumer, t)
+        return True
+
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
         cdef bint checked = self.rules is not None and not self.rules.proxies
@@ -386,10 +410,15 @@ cdef class RouterHandler(ProducerHandler):
         cdef Slice text
         cdef Address address
         cdef Network network = self.table.network
-        # Most messages have an annotation with their destination; without it their properties are read.
-        cdef ScanResult scanned = scan(c.data, c.size, False, True, &c.sections)
-        if c.sections.to_override.data is NULL and (scanned == SCAN_OK or scanned == SCAN_MORE):
-            scanned = scan(c.data, c.size, True, True, &c.sections)
+        cdef ScanResult scanned = SCAN_OK
+        cdef bint again = last_find(&self.last, c.data, c.size, &c.sections)
+        if not again:
+            # Most messages have an annotation with their destination; without it their properties are read.
+            scanned = scan(c.data, c.size, False, True, &c.sections)
+            if c.sections.to_override.data is NULL and (scanned == SCAN_OK or scanned == SCAN_MORE):
+                scanned = scan(c.data, c.size, True, True, &c.sections)
+            elif scanned == SCAN_OK and last_keep(&self.last, c.data, c.size, &c.sections):
+                self.last_address = None
         if scanned != SCAN_OK or c.sections.hops > network.hop_limit or c.sections.end > MOST_TO:
             result = check_sections(link, d, c, scanned, network.hop_limit)
             if result == WANTS_MORE or d.flags & IN_DISCARD:
@@ -406,7 +435,13 @@ cdef class RouterHandler(ProducerHandler):
         if text.data is NULL:
             link.refuse(d, D_REJECTED, NO_ADDRESS, False)
             return ROUTED
-        address = self.lookup(&text, c.phase)
+        if again and self.last_address is not None and self.last_version == self.table.recent.version:
+            address = self.last_address
+        else:
+            address = self.lookup(&text, c.phase)
+            if again:
+                self.last_address = address
+                self.last_version = self.table.recent.version
         if address is None:
             link.refuse(d, D_RELEASED, None, True)
             return ROUTED

@@ -16,6 +16,7 @@ from router.amqp.frames cimport TRANSFER_ROOM, write_routed_transfer
 from router.links.delivery_link cimport (
     DeliveryLink, check_value, copy_written, frame_written, goes_now, note_settled, settle_sent, start_copy,
 )
+from router.links.settlement cimport settle_copies
 from router.linkroute.routed_link cimport routed_head, store_frame, update_queued
 from router.amqp.session cimport Session
 
@@ -148,6 +149,13 @@ cdef class ConsumerEnd(RoutedLink):
             o.flags |= OUT_SETTLED | OUT_LATE_SETTLED
             return 0
         return settle_sent(self, o)
+
+    cdef uint32_t deliveries_settled(self, void* entry, uint32_t most, uint8_t kind, const Slice* state) except 0:
+        cdef uint32_t settled = settle_copies(self, <OutDelivery*>entry, most, kind, state)
+        if settled:
+            return settled
+        self.delivery_outcome(entry, kind, state, True)
+        return 1
 
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
         """The sender's disposition."""

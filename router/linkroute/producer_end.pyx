@@ -5,13 +5,14 @@ from router.stats.counters cimport count_age, count_drop, count_finished, count_
 from router.amqp.credit cimport credit_left
 from router.amqp.id_map cimport map_take
 from router.delivery.delivery cimport (
-    IN_COMPLETE, IN_DISCARD, IN_ENDED, IN_PRESETTLED, IN_ROUTED, OUT_QUEUED, in_free,
+    IN_COMPLETE, IN_DISCARD, IN_ENDED, IN_PRESETTLED, IN_ROUTED, OUT_QUEUED, OutDelivery, in_free,
 )
 from router.amqp.frames cimport T_RESUME
 from router.linkroute.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST
+from router.links.settlement cimport settle_sources
 from router.links.delivery_link cimport check_continues, check_value, delivery_begins
 from router.message.content cimport message_awaited
-from router.amqp.session cimport HOLD_OCTETS, Session
+from router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
 from router.amqp.link cimport CREDIT_OCTETS
 from router.amqp.spec cimport D_REJECTED
 from router.interworker.layout cimport DROP_PRODUCER_LOST, DROP_REJECTED
@@ -58,10 +59,11 @@ cdef class ProducerEnd(RoutedLink):
         cdef bint first = d is NULL
         cdef Beginning beginning
         cdef Transfer whole
-        check_value(&t.state)
+        if t.state.size:
+            check_value(&t.state)
         self.slot.octets += t.payload.size
         if first:
-            session.new_delivery(t)
+            note_delivery(session, t)
         if t.state.size > STATE_MOST // 2:
             self.close_with(RESOURCE_LIMIT, "a delivery state that is too long")  # for frames of other connections
             return 0
@@ -229,6 +231,12 @@ cdef class ProducerEnd(RoutedLink):
             return self.done(d)
         d.flags |= IN_PRESETTLED
         return 0
+
+    cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1:
+        settle_sources(self, run, n, kind, state, True)
+        self.slot.unsettled = self.node.in_count
+        self.uncap()
+        return True
 
     cdef int returned(self, InDelivery* d) except -1:
         """A settled delivery has left."""

@@ -1,9 +1,18 @@
 """A link on which a client receives (AMQP 1.0 part 2, 2.6): deliveries go within credit and window, or are queued."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
-from router.delivery.delivery cimport InDelivery, OutDelivery
+from router.amqp.buffer cimport buffer_room
+from router.amqp.connection cimport Connection
+from router.amqp.frames cimport TRANSFER_ROOM, write_short_transfer
+from router.amqp.id_map cimport map_put, map_reserve
+from router.amqp.session cimport Session
+from router.delivery.delivery cimport OUT_STARTED, InDelivery, OutDelivery, out_make, sent_append
+from router.links.credit cimport shown_credit
+from router.links.delivery_link cimport DeliveryLink, frame_written, goes_now
 from router.message.content cimport Content
-from router.links.delivery_link cimport DeliveryLink
+from router.stats.counters cimport note_presettled
+from router.stats.samples cimport is_sample, sample_left, sample_left_settled
 
 cpdef enum Overflow:
     OVERFLOW_THROTTLE = 0      # hold the producer's credit; drop the oldest only when the consumer is starved
@@ -14,11 +23,21 @@ cpdef enum Overflow:
 cdef enum:
     STARVED_MS = 1000          # a consumer that granted no credit for so long makes `throttle` drop
 
+# Tags of deliveries that leave.
+cdef struct Tags:
+    uint64_t next              # octets of the next one
+
+cdef Tags tags
+
+# For tests: every copy takes the general way.
+cdef void use_short_copies(bint on) noexcept
+
 cdef class ConsumerLink(DeliveryLink):
     cdef readonly uint32_t credit
     cdef bint drain
     cdef readonly bint settles             # the consumer asked for settled deliveries (snd-settle-mode settled)
     cdef readonly bint annotations         # router annotations are sent (not stripped)
+    cdef bint plain                        # `offer` is of this class: the short way may take its place
     cdef uint64_t starved_since            # ms: without credit since then, 0: it has credit
     cdef readonly bint watched             # in the scheduler's list of starved links
     cdef int overflow
@@ -38,3 +57,70 @@ cdef class ConsumerLink(DeliveryLink):
     cdef int lose_all(self) except -1
     cdef int release_queued(self, OutDelivery* o) except -1
     cdef int release_waiting(self) except -1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A copy that leaves at once, in one frame
+
+cdef inline void keep_sent(ConsumerLink link, Session session, OutDelivery* o) noexcept:
+    """It is unsettled, and has the next delivery-id. There is room in the map."""
+    o.flags |= OUT_STARTED
+    o.id = session.next_delivery_id
+    sent_append(&link.node, o)
+    map_put(&session.sent, o.id, o)
+    link.slot.unsettled += 1
+
+
+cdef inline void use_credit(ConsumerLink link) noexcept:
+    link.credit -= 1
+    link.slot.credit = shown_credit(link.credit)
+    if link.credit == 0:
+        link.no_credit()
+
+
+cdef inline void note_written(ConsumerLink link, Session session, size_t size, uint64_t now) noexcept:
+    """Its frame is in the write buffer. size: octets of the message."""
+    tags.next += 1
+    session.next_delivery_id += 1
+    frame_written(session)
+    link.delivery_count += 1
+    use_credit(link)
+    link.slot.deliveries += 1
+    link.slot.octets += size
+    link.slot.last_delivery = now
+
+
+cdef inline bint takes_now(ConsumerLink link, size_t size, bint settled) noexcept:
+    """A whole message of so many octets, without annotations and state, may leave now as it is."""
+    return (goes_now(link) and link.credit and not link.pending and not link.annotations and not link.logged
+            and (settled or not link.settles) and size + TRANSFER_ROOM <= link.session.connection.remote_max_frame)
+
+
+cdef inline int send_plain(ConsumerLink link, InDelivery* d, const uint8_t* data, size_t size, uint32_t format,
+                           uint64_t since) except -1:
+    """It does, as a copy of d; d NULL: it is settled. since: when it came. For `takes_now`; the same as `send_now`."""
+    cdef Session session = link.session
+    cdef Connection connection = session.connection
+    cdef uint64_t now = connection.scheduler.now_ns
+    cdef uint8_t* w = buffer_room(&connection.out, TRANSFER_ROOM + size)
+    cdef OutDelivery* o
+    w += write_short_transfer(w, session.local_channel, link.handle, session.next_delivery_id, <uint8_t*>&tags.next,
+                              format, d is NULL, size)
+    memcpy(w, data, size)
+    if d is not NULL:
+        map_reserve(&session.sent)
+        o = out_make(&link.node, d, False, True)
+        keep_sent(link, session, o)
+    connection.out.end = w + size - connection.out.data
+    note_written(link, session, size, now)
+    if is_sample(link.slot):
+        if d is NULL:
+            sample_left_settled(link.slot, size, since, now)
+        else:
+            o.octets = <uint32_t>size
+            sample_left(link.slot, o, now)
+    if not connection.dirty:
+        connection.mark_dirty()
+    if d is NULL:
+        note_presettled(link.slot, connection.scheduler.second)
+    return 0

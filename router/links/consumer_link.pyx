@@ -21,12 +21,13 @@ from router.stats.counters cimport (
 from router.stats.samples cimport is_sample, sample_left, sample_left_settled, sample_settled
 from router.amqp.credit cimport credit_left
 from router.links.credit cimport shown_credit
-from router.links.delivery_link cimport frame_written, goes_now, leave_queue, note_settled, settle_sent, start_copy
-from router.amqp.id_map cimport map_put, map_reserve, map_take
+from router.links.delivery_link cimport goes_now, leave_queue, note_settled, settle_sent, start_copy
+from router.links.settlement cimport settle_copies
+from router.amqp.id_map cimport map_reserve, map_take
 from router.amqp.states cimport plain_state
 from router.delivery.delivery cimport (
     IN_OWN, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OUT_STUCK,
-    OWN_FLOWING, OWN_QUEUED, out_free, out_new, own_charge, queue_append, sent_append,
+    OWN_FLOWING, OWN_QUEUED, out_free, out_new, own_charge, queue_append,
 )
 from router.delivery.outcome cimport out_left, out_update
 from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_short_transfer, write_transfer
@@ -45,7 +46,8 @@ cdef enum:
     # Capacities that wait for one consumer of what comes from routers that cannot slow its producers.
     REMOTE_QUEUE = 10
 
-cdef uint64_t next_tag = 0
+tags.next = 0
+cdef bint short_on = True
 cdef uint8_t* scratch = NULL   # annotations being composed
 cdef size_t scratch_size = 0
 
@@ -63,10 +65,14 @@ cdef uint8_t* scratch_room(size_t size) except NULL:
     return scratch
 
 
+cdef void use_short_copies(bint on) noexcept:
+    global short_on
+    short_on = on
+
+
 def set_tag_space(worker):
     """Delivery tags are unique in a router: the worker's number is their last octet, a counter the others."""
-    global next_tag
-    next_tag = <uint64_t>worker << 56
+    tags.next = <uint64_t>worker << 56
 
 
 cdef uint32_t mark_copies(OutDelivery* o, uint64_t before) noexcept nogil:
@@ -89,13 +95,6 @@ cdef bint of_nobody(const Meter* meter, const Meter* connection) noexcept nogil:
     return meter is not NULL and meter.owner is NULL and meter.parent is not NULL and meter.parent.parent is connection
 
 
-cdef inline void use_credit(ConsumerLink link) noexcept:
-    link.credit -= 1
-    link.slot.credit = shown_credit(link.credit)
-    if link.credit == 0:
-        link.no_credit()
-
-
 cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t composed) except -1:
     """One frame, straight from where the message is."""
     cdef Session session = link.session
@@ -109,23 +108,18 @@ cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t co
     cdef OutDelivery* o = NULL
     cdef uint8_t* w
     cdef Slice accepted
-    global next_tag
     if rewrite:
         size += composed - (c.sections.end - c.sections.at)
     w = buffer_room(&connection.out, TRANSFER_ROOM + c.state.size + size)
     if not settled:
         map_reserve(&session.sent)
         o = out_new(&link.node, d, c, True)
-        o.flags |= OUT_STARTED
-        o.id = delivery_id
-        sent_append(&link.node, o)
-        map_put(&session.sent, delivery_id, o)
-        slot.unsettled += 1
+        keep_sent(link, session, o)
     if c.state.size:
-        w += write_transfer(w, session.local_channel, link.handle, delivery_id, <uint8_t*>&next_tag, SHORT_TAG,
+        w += write_transfer(w, session.local_channel, link.handle, delivery_id, <uint8_t*>&tags.next, SHORT_TAG,
                             c.format, settled, False, False, c.state.data, c.state.size, size)
     else:
-        w += write_short_transfer(w, session.local_channel, link.handle, delivery_id, <uint8_t*>&next_tag, c.format,
+        w += write_short_transfer(w, session.local_channel, link.handle, delivery_id, <uint8_t*>&tags.next, c.format,
                                   settled, size)
     if rewrite:
         memcpy(w, c.data, c.sections.at)
@@ -138,14 +132,7 @@ cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t co
         memcpy(w, c.data, size)
         w += size
     connection.out.end = w - connection.out.data
-    next_tag += 1
-    session.next_delivery_id += 1
-    frame_written(session)
-    link.delivery_count += 1
-    use_credit(link)
-    slot.deliveries += 1
-    slot.octets += size
-    slot.last_delivery = now
+    note_written(link, session, size, now)
     if is_sample(slot):
         if settled:
             sample_left_settled(slot, size, d.since, now)
@@ -173,6 +160,7 @@ cdef class ConsumerLink(DeliveryLink):
         self.capacity = capacity or DEFAULT_CAPACITY
         self.settles = settles
         self.annotations = annotations
+        self.plain = type(self) is ConsumerLink
         self.pending = True
 
     def settle_all(self):
@@ -189,9 +177,13 @@ cdef class ConsumerLink(DeliveryLink):
 
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
         """Take a copy of d: straight into the connection's buffer when it can leave now, else into the queue."""
-        cdef Session session = self.session
+        cdef Session session
         cdef size_t composed = 0
         cdef size_t size = c.size
+        if c.whole and not c.sections.rewrite and not c.state.size and not c.checkpoint and c.outstanding is NULL \
+                and short_on and takes_now(self, size, c.settled):
+            return send_plain(self, NULL if c.settled else d, c.data, size, c.format, d.since)
+        session = self.session
         if not goes_now(self) or not self.credit or not c.whole or self.pending:
             return self.enqueue(d, c, overflow)
         if self.annotations or c.sections.rewrite:
@@ -380,10 +372,9 @@ cdef class ConsumerLink(DeliveryLink):
         return 0
 
     cdef int start(self, OutDelivery* o) except -1:
-        global next_tag
         self.undroppable(o)
-        o.tag_octets = next_tag
-        next_tag += 1
+        o.tag_octets = tags.next
+        tags.next += 1
         start_copy(self, o)
         use_credit(self)
         if self.logged:
@@ -471,6 +462,13 @@ cdef class ConsumerLink(DeliveryLink):
             return out_update(o, kind, state, True)
         out_update(o, kind, state, True)
         return settle_sent(self, o)
+
+    cdef uint32_t deliveries_settled(self, void* entry, uint32_t most, uint8_t kind, const Slice* state) except 0:
+        cdef uint32_t settled = settle_copies(self, <OutDelivery*>entry, most, kind, state)
+        if settled:
+            return settled
+        self.delivery_outcome(entry, kind, state, True)
+        return 1
 
     cdef uint32_t mark_stuck(self, uint64_t before) noexcept:
         return self.count_stuck(mark_copies(self.node.queue_first, before) + mark_copies(self.node.sent_first, before))

@@ -24,6 +24,7 @@ cdef class DeliveryLink(Link):
     cdef readonly uint32_t delivery_count  # of the sender, as far as it is known here
     # See NodeCalls.
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1
     cdef int returned(self, InDelivery* d) except -1
     cdef int more(self, OutDelivery* o) except -1
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1

@@ -54,6 +54,9 @@ cdef class DeliveryLink(Link):
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         raise NotImplementedError
 
+    cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1:
+        return False
+
     cdef int returned(self, InDelivery* d) except -1:
         raise NotImplementedError
 

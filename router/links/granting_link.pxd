@@ -20,6 +20,12 @@ cdef class GrantingLink(DeliveryLink):
     cdef void note_credit(self) noexcept
 
 
+cdef inline void place_free(GrantingLink link) noexcept:
+    """Of its capacity more is free than was: the producer gets credit for it."""
+    if not link.needs_flow and link.flowing and not link.draining:
+        link.session.want_flow(link)
+
+
 cdef inline void free_credit(GrantingLink link, const InDelivery* d) noexcept:
     """d has ended: its place is free, unless it was before or is withheld."""
     link.slot.unsettled -= 1
@@ -29,5 +35,4 @@ cdef inline void free_credit(GrantingLink link, const InDelivery* d) noexcept:
         link.withheld += 1
         return
     link.occupied -= 1
-    if not link.needs_flow and link.flowing and not link.draining:
-        link.session.want_flow(link)
+    place_free(link)

@@ -6,6 +6,7 @@ from router.delivery.delivery cimport InDelivery
 from router.amqp.frames cimport Transfer
 from router.message.content cimport Content
 from router.links.granting_link cimport GrantingLink
+from router.stats.counters cimport note_presettled, totals
 
 # What an incoming link does with deliveries. One object per link. Owner: the worker.
 cdef class DeliveryHandler:
@@ -15,6 +16,8 @@ cdef class DeliveryHandler:
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1
     # The message is not complete and smaller than what is streamed: should it be routed now nevertheless?
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept
+    # Pass the delivery of this frame on by the short way (forwarding/short_way.pxd). False: nothing is done.
+    cdef bint passes(self, ProducerLink link, const Transfer* t) except -1
 
 cdef enum:
     ROUTED = 0
@@ -51,3 +54,17 @@ cdef class ProducerLink(GrantingLink):
     cdef void count_unheard(self, InDelivery* d) noexcept
     cdef int refuse(self, InDelivery* d, uint8_t kind, bytes state, bint counted) except -1
     cdef int unreachable(self, InDelivery* d) except -1
+
+
+# Steps of a delivery on its way in.
+
+cdef inline void spend_credit(ProducerLink link) noexcept:
+    link.credit -= 1
+    link.slot.credit = link.credit
+    if link.credit == 0:
+        link.slot.blocked_since = link.session.connection.scheduler.now_ns
+
+
+cdef inline void count_presettled(ProducerLink link) noexcept:
+    note_presettled(link.slot, link.session.connection.scheduler.second)
+    totals.presettled += not link.inter_router

@@ -6,15 +6,15 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from router.amqp.zero cimport zero
-from router.links.granting_link cimport free_credit
+from router.links.granting_link cimport free_credit, place_free
 from router.stats.counters cimport (
-    count_age, count_drop, count_finished, count_outcome, count_total, note_presettled, totals,
+    count_age, count_drop, count_finished, count_outcome, count_total, totals,
 )
 from router.amqp.id_map cimport map_take
 from router.amqp.states cimport plain_state, state_kind
 from router.delivery.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_PRESETTLED, IN_ROUTED,
-    IN_STUCK, in_abandon, in_free, in_more, in_waits,
+    IN_STUCK, OutDelivery, in_abandon, in_free, in_more, in_waits,
 )
 from router.delivery.outcome cimport in_keep_state, in_lost, in_routed, in_settled_late, in_update
 from router.amqp.meter cimport Meter, meter_new
@@ -22,6 +22,7 @@ from router.message.content cimport (
     STATE_IN_TRANSFER, STREAM_AT, Message, message_append, message_awaited, message_linearise, message_meter,
     message_new, message_release, message_routed, message_state,
 )
+from router.links.settlement cimport settle_sources
 from router.links.delivery_link cimport check_continues, check_value, delivery_begins
 from router.amqp.session cimport HOLD_OCTETS, note_delivery, report_settled
 from router.amqp.link cimport CREDIT_OCTETS
@@ -59,6 +60,9 @@ cdef class DeliveryHandler:
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
         return False
 
+    cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
+        return False
+
 
 cdef inline void set_head(Content* c) noexcept nogil:
     """Point the content at the first chunk of its stored message."""
@@ -84,11 +88,6 @@ cdef Slice relayed_state(const Slice* state) except *:
     """What goes on of a delivery state in a transfer. Raises RemoteError when it is not well formed."""
     check_value(state)
     return state[0] if state.size <= STATE_IN_TRANSFER else plain_state(state_kind(state))
-
-
-cdef inline void count_presettled(ProducerLink link) noexcept:
-    note_presettled(link.slot, link.session.connection.scheduler.second)
-    totals.presettled += not link.inter_router
 
 
 cdef inline void count_end(ProducerLink link, uint8_t kind) noexcept:
@@ -182,10 +181,7 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t) except -1:
     cdef Content c
     note_delivery(link.session, t)
     if link.credit:
-        link.credit -= 1
-        link.slot.credit = link.credit
-        if link.credit == 0:
-            link.slot.blocked_since = link.session.connection.scheduler.now_ns
+        spend_credit(link)
     elif link.occupied >= OVERRUN * link.capacity + OVERRUN_MORE:
         link.overrun()
         return 0
@@ -301,9 +297,9 @@ cdef class ProducerLink(GrantingLink):
 
     cdef int on_transfer(self, const Transfer* t) except -1:
         self.slot.octets += t.payload.size
-        if self.current is NULL:
-            return first_frame(self, t)
-        return next_frame(self, t)
+        if self.current is not NULL:
+            return next_frame(self, t)
+        return 0 if self.deliveries.passes(self, t) else first_frame(self, t)
 
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1:
         """A state in one of several transfers: copies that have begun to leave are told it, others say it
@@ -493,6 +489,14 @@ cdef class ProducerLink(GrantingLink):
             message_release(d.message)
             d.message = NULL
         return 0
+
+    cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1:
+        cdef uint32_t occupied = settle_sources(self, run, n, kind, state, not self.inter_router)
+        self.slot.unsettled -= n
+        if occupied:
+            self.occupied -= occupied
+            place_free(self)
+        return True
 
     cdef int returned(self, InDelivery* d) except -1:
         """A presettled delivery has been counted and holds nothing back any more."""

@@ -15,45 +15,45 @@ cdef WorkerSlot* totals
 
 cdef void use_worker_slot(WorkerSlot* slot) noexcept
 # What the inline functions below leave out because it is rare.
-cdef void count_other_outcome(LinkSlot* slot, uint8_t kind) noexcept nogil
-cdef void count_other_total(uint8_t kind, bint client) noexcept nogil
-cdef void count_delay(LinkSlot* slot, uint64_t age, bint total) noexcept nogil
+cdef void count_other_outcome(LinkSlot* slot, uint8_t kind, uint64_t n) noexcept nogil
+cdef void count_other_total(uint8_t kind, uint64_t n, bint client) noexcept nogil
+cdef void count_delay(LinkSlot* slot, uint64_t age, uint64_t n, bint total) noexcept nogil
 cdef void begin_second(LinkSlot* slot, uint32_t second) noexcept nogil
 cdef void unblock(LinkSlot* slot) noexcept nogil
 cdef void count_drop(LinkSlot* slot, int reason) noexcept nogil
 
-# A delivery has ended on this link, in this second of the clock.
-cdef inline void count_finished(LinkSlot* slot, uint32_t second) noexcept nogil:
+# n deliveries have ended on this link, in this second of the clock.
+cdef inline void count_finished(LinkSlot* slot, uint32_t second, uint64_t n=1) noexcept nogil:
     if slot.rate_second != second:
         begin_second(slot, second)
-    slot.finished += 1
+    slot.finished += n
 
-# It has, with this outcome, at the link that settled it.
-cdef inline void count_outcome(LinkSlot* slot, uint8_t kind) noexcept nogil:
+# They have, with this outcome, at the link that settled them.
+cdef inline void count_outcome(LinkSlot* slot, uint8_t kind, uint64_t n=1) noexcept nogil:
     if kind == D_ACCEPTED:
-        slot.accepted += 1
+        slot.accepted += n
     else:
-        count_other_outcome(slot, kind)
+        count_other_outcome(slot, kind, n)
 
-# It has for its producer, who sees this outcome. client: it was counted when it came in.
-cdef inline void count_total(uint8_t kind, bint client) noexcept nogil:
+# They have for their producer, who sees this outcome. client: they were counted when they came in.
+cdef inline void count_total(uint8_t kind, bint client, uint64_t n=1) noexcept nogil:
     if kind == D_ACCEPTED:
-        totals.accepted += 1
-        totals.ended_accepted += client
+        totals.accepted += n
+        totals.ended_accepted += n if client else 0
     else:
-        count_other_total(kind, client)
+        count_other_total(kind, n, client)
 
-# age: ns from the first octet to settlement. total: its producer's link counts it, and the router.
-cdef inline void count_age(LinkSlot* slot, uint64_t age, bint total) noexcept nogil:
+# age: ns from the first octet to settlement. total: their producer's link counts them, and the router.
+cdef inline void count_age(LinkSlot* slot, uint64_t age, bint total, uint64_t n=1) noexcept nogil:
     cdef int bucket
     if age > DELAYED_NS:
-        count_delay(slot, age, total)
+        count_delay(slot, age, n, total)
     if total:
         age //= NS_A_US
         bucket = 64 - leading_zeros(age) if age else 0
         bucket = bucket if bucket < LATENCY_BUCKETS else LATENCY_BUCKETS - 1
-        totals.latency[bucket] += 1
-        slot.latency[bucket] += 1
+        totals.latency[bucket] += n
+        slot.latency[bucket] += <uint32_t>n
 
 # So has one that was settled when it came, or is when it leaves.
 cdef inline void note_presettled(LinkSlot* slot, uint32_t second) noexcept nogil:

@@ -18,36 +18,38 @@ cdef void use_worker_slot(WorkerSlot* slot) noexcept:
     totals = slot if slot is not NULL else &private_slot
 
 
-cdef void count_other_outcome(LinkSlot* slot, uint8_t kind) noexcept nogil:
+cdef void count_other_outcome(LinkSlot* slot, uint8_t kind, uint64_t n) noexcept nogil:
     if kind == D_RELEASED:
-        slot.released += 1
+        slot.released += n
     elif kind == D_MODIFIED:
-        slot.modified += 1
+        slot.modified += n
     elif kind == D_REJECTED:
-        slot.rejected += 1
+        slot.rejected += n
 
 
-cdef void count_other_total(uint8_t kind, bint client) noexcept nogil:
+cdef void count_other_total(uint8_t kind, uint64_t n, bint client) noexcept nogil:
+    cdef uint64_t clients = n if client else 0
     if kind == D_RELEASED:
-        totals.released += 1
-        totals.ended_released += client
+        totals.released += n
+        totals.ended_released += clients
     elif kind == D_MODIFIED:
-        totals.modified += 1
-        totals.ended_modified += client
+        totals.modified += n
+        totals.ended_modified += clients
     elif kind == D_REJECTED:
-        totals.rejected += 1
-        totals.ended_rejected += client
+        totals.rejected += n
+        totals.ended_rejected += clients
     else:
-        totals.settled_no_state += client
+        totals.settled_no_state += clients
 
 
-cdef void count_delay(LinkSlot* slot, uint64_t age, bint total) noexcept nogil:
+cdef void count_delay(LinkSlot* slot, uint64_t age, uint64_t n, bint total) noexcept nogil:
+    cdef uint64_t all_ends = n if total else 0
     if age > LONG_DELAYED_NS:
-        slot.delayed_10s += 1
-        totals.delayed_10s += total
+        slot.delayed_10s += n
+        totals.delayed_10s += all_ends
     else:
-        slot.delayed_1s += 1
-        totals.delayed_1s += total
+        slot.delayed_1s += n
+        totals.delayed_1s += all_ends
 
 
 cdef void begin_second(LinkSlot* slot, uint32_t second) noexcept nogil:

@@ -11,8 +11,10 @@ from router.delivery.delivery cimport (
     OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, live_in, live_out, pools_drop,
 )
 from router.links.producer_link cimport ProducerLink
+from router.forwarding.producer_handler cimport use_short_way
+from router.links.settlement cimport use_runs
 from router.message.content cimport Content, chunks_drop, stored_octets
-from router.links.consumer_link cimport ConsumerLink
+from router.links.consumer_link cimport ConsumerLink, use_short_copies
 from router.linkroute.routed_link cimport RoutedLink
 from router.amqp.session cimport Session
 from router.interworker.port cimport WorkerPort
@@ -52,6 +54,13 @@ cdef class TestMap:
         return self.map.size
 
 
+def use_short_ways(on):
+    """Whether deliveries take the short ways where they can, or the general ways only."""
+    use_runs(on)
+    use_short_way(on)
+    use_short_copies(on)
+
+
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 class InjectedError(Exception):
@@ -67,6 +76,9 @@ cdef class FaultyIn(ProducerLink):
             self.fails = False
             raise InjectedError("outcome")
         return ProducerLink.outcome(self, d, kind, state, settled)
+
+    cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1:
+        return False if self.fails else ProducerLink.settled(self, run, n, kind, state)
 
     cdef int returned(self, InDelivery* d) except -1:
         if self.fails:

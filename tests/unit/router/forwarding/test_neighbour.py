@@ -1,5 +1,7 @@
 """What a neighbour router sends, well made or not (inter-router.md 10.2, 10.4, 11.1)."""
 
+from random import Random
+
 import pytest
 
 from tests.peer.codec import encode
@@ -178,3 +180,49 @@ def test_a_stream_goes_on_as_it_comes(router, receiving):
     peer.feed(on_channel(octets[first:], 1))
     router.settle()
     assert messages(heard + frames(receiving)) == [message(b"x" * 3000)]
+
+
+REPEATED = [
+    routed(b"", to="balanced.a"),
+    routed(b"", to="balanced.b"),
+    routed(b"", to="balanced.b", ingress="0/B", trace=["0/B"]),
+    routed(b"", to="balanced.b", ingress="0/B", trace=["0/B", "0/C"], phase=1),
+    routed(b"", to="nowhere"),
+    encode(Described(ULong(0x70), [None, None, 7])) + routed(b"", to="balanced.b"),
+    message(b"", annotations=[(Symbol("x-opt-qd.to"), "balanced.b"), (Symbol("x-user"), 1)]),
+    message(b"", to="balanced.a", annotations=[(Symbol("x-opt-qd.to"), "balanced.b")]),
+    message(b"", to="balanced.b"),
+    message(b"", to="balanced.a"),
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_messages_that_begin_as_the_last_one_go_as_if_each_were_read(router, receiving, seed):
+    other = router["A"].connect(0, "main")
+    other.feed(start() + consumer(0, "balanced.b"))
+    router.settle()
+    frames(other)
+
+    def result(peer, number, octets):
+        said = sent(peer, router, number, octets, settled=None)
+        got = [messages(frames(one)) for one in (receiving, other) if not one.gone]
+        return [(report.settled, report.state) for report in said], got
+
+    alone = [result(neighbour(router), 0, octets) for octets in REPEATED]
+    assert [sum(map(len, got)) for _, got in alone] == [1, 1, 1, 0, 0, 1, 1, 1, 1, 1]
+    peer = neighbour(router)
+    random = Random(seed)
+    number = 0
+    for _ in range(30):
+        one = random.randrange(len(REPEATED))
+        for _ in range(random.choice([1, 2, 12])):
+            assert result(peer, number, REPEATED[one]) == alone[one]
+            number += 1
+    for _ in range(20):
+        result(peer, number, REPEATED[1])
+        number += 1
+    other.lose()
+    router.settle()
+    frames(peer)  # what became of its deliveries
+    (report,), got = result(peer, number, REPEATED[1])
+    assert (report, got) == ((True, RELEASED), [[]])

@@ -1,0 +1,182 @@
+"""Settlement by runs: copies that one consumer settles together, and whose deliveries came by one link.
+
+What takes part is usual: written whole, unsettled until now, the only copy of a delivery of which the producer knows
+nothing yet. Copies of multicast deliveries, and others of which only the delivery is unusual, are a run for their
+consumer, and each tells its delivery by `out_update`. The first copy that is something else ends the run; what was
+begun, or is a sample, takes the general way (`delivery_outcome`).
+
+First the producer is told, which alone can fail: then no copy has ended, and the consumer's connection, which ends by
+the error, settles the copies as lost.
+"""
+from libc.stdint cimport uint64_t
+
+from router.amqp.id_map cimport map_get, map_take
+from router.amqp.session cimport Session
+from router.amqp.spec cimport D_ACCEPTED
+from router.delivery.delivery cimport (
+    IN_COMPLETE, IN_CREDITED, IN_ROUTED, OUT_STARTED, DeliveryNode, InDelivery, ins_recycle, out_free, outs_recycle,
+    sent_remove,
+)
+from router.delivery.outcome cimport out_update
+from router.stats.counters cimport count_age, count_finished, count_outcome, count_total
+from router.stats.samples cimport SLOW_NS, sample_settled
+
+cdef bint runs_on = True
+
+
+cdef void use_runs(bint on) noexcept:
+    global runs_on
+    runs_on = on
+
+
+cdef inline bint usual(const OutDelivery* o, const InDelivery* d) noexcept nogil:
+    return (o.flags == OUT_STARTED and d is not NULL and d.flags & ~IN_CREDITED == IN_ROUTED | IN_COMPLETE
+            and d.kind == 0 and d.message is NULL and d.since != 0)
+
+
+cdef inline bint is_whole(DeliveryLink link, const OutDelivery* o) noexcept nogil:
+    """It is usual itself, and what happened to its delivery is for a link to say, which does nothing to this one."""
+    return (o.flags == OUT_STARTED and o.downstream is &link.node
+            and (o.source is NULL or o.source.upstream.calls is link.node.calls))
+
+
+cdef uint32_t settle_copies(DeliveryLink link, OutDelivery* o, uint32_t most, uint8_t kind,
+                            const Slice* state) except 0xFFFFFFFF:
+    cdef OutDelivery* run[RUN_MOST]
+    cdef Session session = link.session
+    cdef DeliveryNode* upstream
+    cdef uint32_t first = o.id
+    cdef uint32_t n = 0
+    if not runs_on:
+        return 0
+    if most > RUN_MOST:
+        most = RUN_MOST
+    if usual(o, o.source):
+        upstream = o.source.upstream
+        while usual(o, o.source) and o.source.upstream is upstream and o.downstream is &link.node:
+            run[n] = o
+            n += 1
+            if n == most:
+                break
+            o = <OutDelivery*>map_get(&session.sent, <uint32_t>(first + n))
+            if o is NULL:
+                break
+        if not upstream.calls.settled(upstream.owner, run, n, kind, state):
+            return 0
+    else:
+        while o is not NULL and n < most and is_whole(link, o):
+            run[n] = o
+            n += 1
+            out_update(o, kind, state, True)
+            o = <OutDelivery*>map_get(&session.sent, <uint32_t>(first + n))
+        if n == 0:
+            return 0
+    count_copies(link, run, n, kind)
+    free_copies(link, run, n)
+    return n
+
+
+cdef inline void count_copies(DeliveryLink link, OutDelivery** run, uint32_t n, uint8_t kind) noexcept:
+    cdef uint64_t now = link.session.connection.scheduler.now_ns
+    cdef uint32_t i
+    count_finished(link.slot, link.session.connection.scheduler.second, n)
+    count_outcome(link.slot, kind, n)
+    link.slot.unsettled -= n
+    for i in range(n):
+        if kind != D_ACCEPTED or now - run[i].since > SLOW_NS:
+            count_age(link.slot, now - run[i].since, False)
+            sample_settled(link.slot, run[i], kind, now)
+
+
+cdef inline void free_copies(DeliveryLink link, OutDelivery** run, uint32_t n) noexcept:
+    """They end. Neighbours in the list of what was sent leave it together."""
+    cdef Session session = link.session
+    cdef OutDelivery* first
+    cdef OutDelivery* last
+    cdef uint32_t i = 0
+    cdef uint32_t begin
+    while i < n:
+        begin = i
+        first = last = run[i]
+        map_take(&session.sent, first.id)
+        i += 1
+        if not is_plain(first):
+            sent_remove(&link.node, first)
+            out_free(first)
+            continue
+        while i < n and last.next is run[i] and is_plain(run[i]):
+            last = run[i]
+            map_take(&session.sent, last.id)
+            i += 1
+        outs_recycle(first, last, i - begin)
+
+
+cdef inline bint is_plain(const OutDelivery* o) noexcept nogil:
+    """It has nothing that is to be given back."""
+    return o.prefix is NULL and o.outstanding is NULL
+
+
+cdef uint32_t settle_sources(DeliveryLink link, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state,
+                             bint client) except 0xFFFFFFFF:
+    cdef InDelivery* sources[RUN_MOST]
+    cdef Session session = link.session
+    cdef uint32_t i
+    report_sources(session, run, n, kind, state)
+    for i in range(n):
+        sources[i] = run[i].source
+        sources[i].copies = NULL
+        run[i].source = NULL
+    count_sources(link, sources, n, kind, client)
+    return free_sources(session, sources, n)
+
+
+cdef inline int report_sources(Session session, OutDelivery** run, uint32_t n, uint8_t kind,
+                               const Slice* state) except -1:
+    cdef uint32_t i = 0
+    cdef uint32_t begin, first
+    while i < n:
+        begin = i
+        first = <uint32_t>run[i].source.key
+        i += 1
+        while i < n and <uint32_t>run[i].source.key == <uint32_t>(first + (i - begin)):
+            i += 1
+        session.report_run(first, i - begin, kind, state)
+    return 0
+
+
+cdef inline void count_sources(DeliveryLink link, InDelivery** sources, uint32_t n, uint8_t kind, bint client) noexcept:
+    """Those that came at one time have one age."""
+    cdef uint64_t now = link.session.connection.scheduler.now_ns
+    cdef uint64_t since
+    cdef uint32_t i = 0
+    cdef uint32_t begin
+    count_finished(link.slot, link.session.connection.scheduler.second, n)
+    count_outcome(link.slot, kind, n)
+    count_total(kind, client, n)
+    while i < n:
+        begin = i
+        since = sources[i].since
+        i += 1
+        while i < n and sources[i].since == since:
+            i += 1
+        count_age(link.slot, now - since, True, i - begin)
+
+
+cdef inline uint32_t free_sources(Session session, InDelivery** sources, uint32_t n) noexcept:
+    """They end. Returns how many had their credit still."""
+    cdef InDelivery* last
+    cdef uint32_t i = 0
+    cdef uint32_t occupied = 0
+    cdef uint32_t begin
+    while i < n:
+        begin = i
+        last = sources[i]
+        while True:
+            map_take(&session.received, last.key)
+            occupied += (last.flags & IN_CREDITED) == 0
+            i += 1
+            if i == n or last.next is not sources[i]:
+                break
+            last = sources[i]
+        ins_recycle(sources[begin], last, i - begin)
+    return occupied
