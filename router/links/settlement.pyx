@@ -51,8 +51,8 @@ cdef uint32_t settle_copies(DeliveryLink link, OutDelivery* o, uint32_t most, ui
         return 0
     if most > RUN_MOST:
         most = RUN_MOST
-    if usual(o, o.source):
-        upstream = o.source.upstream
+    if usual(o, o.source) and o.source.upstream.calls is link.node.calls:
+        upstream = o.source.upstream       # of a link: a port is told of each
         while usual(o, o.source) and o.source.upstream is upstream and o.downstream is &link.node:
             run[n] = o
             n += 1
