@@ -5,7 +5,9 @@ Importing this module imports proton; only commands that talk to a router do so.
 
 import contextlib
 import os
+import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +30,7 @@ NO_CONTENT: Final = 204
 _NAMES: Final = {OK: "OK", CREATED: "Created", NO_CONTENT: "No Content"}
 
 PAGE: Final = 500  # rows requested at a time
+LOOK: Final = 1.0  # seconds between looks whether the tool was interrupted
 
 Row = dict[str, Any]
 Properties = Mapping[str, Any]  # of a request, beside the operation
@@ -79,6 +82,27 @@ _ERRORS: Final[dict[int, type[ManagementError]]] = {
     500: InternalServerErrorStatus,
     501: NotImplementedStatus,
 }
+
+
+class _Interrupts:
+    """Whether SIGINT has come. Proton loses the exception when it is raised in a callback of its library."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def watch(self) -> None:
+        """Note SIGINT from now on, unless it is ignored or somebody else handles it."""
+        self.came = False
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: Any) -> None:
+        self.came = True
+        signal.default_int_handler(number, frame)
+
+
+_interrupts: Final = _Interrupts()
 
 
 class _Inbox(IncomingMessageHandler):
@@ -208,12 +232,24 @@ class Client:
         """Wait for the next answer to a request (`timeout` None: for ever); late answers to older ones are dropped."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            self._connection.wait(lambda: bool(self._inbox.messages), timeout=left, msg=what)
+            self._wait(deadline, what)
             message = self._inbox.messages.popleft()
             self._replies.flow(1)
             if message.correlation_id == number:
                 return message
+
+    def _wait(self, deadline: float | None, what: str) -> None:
+        """Wait for a message. Raises proton.Timeout."""
+        while True:
+            left = LOOK if deadline is None else max(deadline - time.monotonic(), 0.0)
+            try:
+                self._connection.wait(lambda: bool(self._inbox.messages), timeout=min(left, LOOK), msg=what)
+                return
+            except proton.Timeout:
+                if _interrupts.came:
+                    raise KeyboardInterrupt from None
+                if left <= LOOK and deadline is not None:
+                    raise
 
 
 def _body(reply: Message, expect: int | None) -> Any:
@@ -286,6 +322,7 @@ def guarded(command: Callable[[], int]) -> int:
     """Run a tool; report errors as the tools of 1.19: on stdout, exit code 1 (management.md 8.3)."""
     if os.environ.get(DEBUG_VARIABLE):
         return command()
+    _interrupts.watch()
     try:
         return command()
     except KeyboardInterrupt:
