@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -87,6 +88,22 @@ def test_a_pair_that_comes_back_meets(clients: Clients, sasl: bool) -> None:
     page = scrape(clients.router.ports["web"])
     assert page.sum("sluice_connections_moved_total") == 2
     assert page.sum("sluice_containers_remembered") == 2
+
+
+def test_who_has_left_a_worker_ends_nobody_there(clients: Clients) -> None:
+    """Its descriptor has a number there that the next connection gets, which may wait for the answer to its open when
+    the socket breaks."""
+    clients.meet()
+    clients.connect("producer")
+
+    def come_and_go() -> int:
+        for _ in range(40):
+            Peer.opened(clients.router.port, container_id="consumer").drop(reset=True)
+        return 1
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(each.result() for each in [threads.submit(come_and_go) for _ in range(8)]) == 8
+    assert clients.moved > 0
 
 
 def test_what_came_with_the_open_goes_along(clients: Clients) -> None:

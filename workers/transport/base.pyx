@@ -129,6 +129,8 @@ cdef class Transport:
         return 0
 
     cdef int close_descriptor(self) except -1:
+        if self.shared:
+            self.loop.poller.remove(self.fd)   # closing it does not: the other process has it still
         os.close(self.fd)
         return 0
 
@@ -141,6 +143,7 @@ cdef class Transport:
         if not self.plain or self.fd < 0 or connection.finished or connection.open_frame is None \
                 or buffer_used(&connection.out) or len(connection.open_frame) + self.rest_size > most:
             return None
+        self.shared = True
         return connection.open_frame + PyBytes_FromStringAndSize(<const char*>self.rest, self.rest_size)
 
     def round_trip(self):
