@@ -33,7 +33,7 @@ NEEDS_ROUTER = {
     "edge", "edge-peers", "edge-switch", "edge-first", "edge-idle", "edge-storm",
     "policy", "logins", "logins-token", "logins-certificate",
     "tls", "tls-large", "tls-handshakes", "tls-crowd", "tls-idle", "websocket",
-    "first-paint", "consoles", "tails",
+    "first-paint", "consoles", "tails", "two-workers-paced",
 }  # fmt: skip
 
 
