@@ -23,8 +23,8 @@ cdef int forward_any(Address address, InDelivery* d, Content* c) except -1
 
 
 # The one of at most FEW_CONSUMERS that a `balanced` address gives its next delivery to, if that came by this edge
-# connection (0: by none).
-# NULL: none. idle: it has nothing, and the list turns (`turn`). Nothing is changed; what is returned is borrowed.
+# connection (0: by none). NULL: none. idle: it has nothing, and the list turns (`turn`). Nothing is changed; what is
+# returned is borrowed.
 cdef void* least_loaded(Address address, uint32_t came_by, bint* idle) noexcept
 
 
