@@ -1,9 +1,7 @@
 """An AMQP connection (AMQP 1.0 part 2, 2.4): headers, open and close, channels, idle time-out, output."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from router.amqp.channel cimport Channel
-from router.amqp.object_table cimport ObjectTable
-from router.amqp.output cimport ConnectionOutput
+from router.amqp.connection_channels cimport ConnectionChannels
 from router.amqp.scheduler cimport Scheduler
 
 cpdef enum Pause:
@@ -15,16 +13,12 @@ cpdef enum Pause:
     # … further bits: of whoever runs it
 
 # Owner: the worker's event loop (one transport each). All methods run in that process's only thread.
-cdef class Connection(ConnectionOutput):
+cdef class Connection(ConnectionChannels):
     cdef public object owner                # the transport that carries it
     cdef readonly bint initiator
     cdef readonly int state
-    cdef ObjectTable channels               # by remote channel
-    cdef int open_channels                  # sessions, of either side
     cdef readonly uint32_t local_max_frame  # octets
     cdef readonly uint32_t remote_max_frame
-    cdef readonly uint32_t local_channel_max
-    cdef readonly uint32_t remote_channel_max
     cdef readonly uint32_t remote_idle      # ms, 0: peer asked for no heartbeats
     cdef public uint32_t local_idle         # ms after which a silent peer is given up, 0: never
     cdef readonly uint64_t handshake_deadline  # ms, 0: none
@@ -49,7 +43,6 @@ cdef class Connection(ConnectionOutput):
     cdef Py_ssize_t receive(self, const uint8_t* data, size_t size) except -1
     cdef Py_ssize_t consume(self, const uint8_t* data, size_t size) except -1
     cdef int one_frame(self, const uint8_t* frame, uint32_t size) except -1
-    cdef Channel channel_of(self, uint16_t number)
     cdef int cold_frame(self, uint64_t code, uint16_t number, const uint8_t* p, const uint8_t* end) except -1
     cdef int protocol_header(self, const uint8_t* p) except -1
     cdef int sasl_frame(self, const uint8_t* frame, uint32_t size) except -1
@@ -64,8 +57,6 @@ cdef class Connection(ConnectionOutput):
     cdef int drop(self, object error=*) except -1
     cdef int finish(self, object error) except -1
     cdef int begin(self, uint16_t number, list items) except -1
-    cdef bint begun(self, uint16_t number, bytes ours, list items) except *
-    cdef int forget_channel(self, Channel channel) except -1
     cdef bint overdue(self, uint64_t now) noexcept
     cdef void excuse(self, uint64_t went_on) noexcept
     cpdef void pause(self, uint32_t reason)

@@ -29,10 +29,11 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from router.amqp.buffer cimport read16, read32
-from router.amqp.channel cimport FRAME_WAITS
+from router.amqp.channel cimport FRAME_WAITS, Channel
 from router.amqp.codec cimport open_described, split_fields
+from router.amqp.connection_channels cimport CHANNEL_MAX_LIMIT, above_channel_max
 from router.amqp.memory cimport CONNECTION_CONTENT
-from router.amqp.object_table cimport number_at, number_get
+from router.amqp.object_table cimport ObjectTable, number_at
 from router.amqp.performatives cimport open_body, open_fields, open_values
 from router.amqp.scheduler cimport FRAMES_A_TURN
 from router.amqp.spec cimport (
@@ -74,7 +75,6 @@ ABORTED = (FRAMING_ERROR, "connection aborted")
 MALFORMED_SASL = (FRAMING_ERROR, "malformed SASL frame")
 
 cdef enum:
-    CHANNEL_MAX_LIMIT = 32767  # of Dispatch: maxSessions is at most 32768
     LEAST_IDLE_MS = 100        # that a peer may ask for: it costs two empty frames each time
     # What follows when all links of a connection have ended.
     THEN_NOTHING = 0
@@ -95,7 +95,7 @@ cdef inline int take_frame(Connection connection, const uint8_t* frame, uint32_t
     return connection.one_frame(frame, size)
 
 
-cdef class Connection(ConnectionOutput):
+cdef class Connection(ConnectionChannels):
     """One AMQP connection. Owner: the worker."""
 
     def __cinit__(self, Scheduler scheduler not None, handler, *, max_frame=16384, channel_max=CHANNEL_MAX_LIMIT,
@@ -105,13 +105,10 @@ cdef class Connection(ConnectionOutput):
         self.handler = handler
         self.initiator = initiator
         self.state = HEADER
-        self.channels = ObjectTable()
-        self.local_channels = ObjectTable()
         self.content_limit = content_limit
         self.local_max_frame = max(max_frame, MIN_MAX_FRAME_SIZE)
         self.local_channel_max = min(channel_max, CHANNEL_MAX_LIMIT)
         self.remote_max_frame = MIN_MAX_FRAME_SIZE
-        self.remote_channel_max = CHANNEL_MAX_LIMIT
         self.local_idle = idle_ms
         self.last_received = self.last_sent = scheduler.now
 
@@ -232,9 +229,6 @@ cdef class Connection(ConnectionOutput):
         self.granted = True
         self.resume(PAUSE_TURN)
         return 0
-
-    cdef Channel channel_of(self, uint16_t number):
-        return <Channel>number_get(self.channels, number)
 
     cdef int cold_frame(self, uint64_t code, uint16_t number, const uint8_t* p, const uint8_t* end) except -1:
         cdef Channel channel
@@ -532,43 +526,6 @@ cdef class Connection(ConnectionOutput):
             self.channels.put(channel.remote_channel, channel)
         self.resume(PAUSE_BEGIN)
 
-    cdef bint begun(self, uint16_t number, bytes ours, list items) except *:
-        """Whether the peer's begin on channel `number` answers one of ours, on channel `ours` (encoded)."""
-        cdef Channel channel = None
-        value = codec.decode_one(ours)
-        if isinstance(value, int) and 0 <= value <= 0xFFFF:
-            channel = number_get(self.local_channels, value)
-        if channel is None or not channel.unanswered:
-            return False
-        channel.unanswered = False
-        channel.remote_channel = number
-        self.channels.put(number, channel)
-        channel.answered(number, items)
-        return True
-
-    def assign_channel(self, Channel channel not None, remote_channel):
-        """A local channel for a session: the peer's number (None: it has none yet) when it is free."""
-        cdef uint32_t number = remote_channel or 0
-        cdef uint32_t most = self.remote_channel_max
-        if remote_channel is None and self.local_channel_max < most:
-            most = self.local_channel_max  # the peer has to answer on a channel, too
-        if number > most or number_get(self.local_channels, number) is not None:
-            number = self.local_channels.lowest_free()
-        if number > most:
-            raise RemoteError("connection", RESOURCE_LIMIT, "no channel left for a session")
-        self.local_channels.put(number, channel)
-        self.open_channels += 1
-        channel.local_channel = number
-        channel.remote_channel = remote_channel or 0
-
-    cdef int forget_channel(self, Channel channel) except -1:
-        self.open_channels -= 1
-        return self.local_channels.remove(channel.local_channel)
-
-    def channels_left(self):
-        """Sessions that may still begin, of either side."""
-        return min(self.local_channel_max, self.remote_channel_max) + 1 - self.open_channels
-
     # -- reading on ---------------------------------------------------------------------------------------------------
 
     cpdef void pause(self, uint32_t reason):
@@ -644,7 +601,3 @@ cdef bytes open_again(const uint8_t* p, const uint8_t* end):
     """The frame of an open with these fields (an encoded list)."""
     return OPEN_FRAME.pack(OPEN_FRAME.size + (end - p), 2, 0, 0, 0, T_SMALLULONG, P_OPEN) \
         + PyBytes_FromStringAndSize(<const char*>p, end - p)
-
-
-cdef object above_channel_max(number, limit):
-    return RemoteError("connection", FRAMING_ERROR, f"remote channel {number} is above negotiated channel_max {limit}.")

@@ -5,7 +5,7 @@ routing-semantics.md 1.3, 2, inter-router.md 2.2.
 
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from router.amqp.codec import Symbol, encode_int, encode_string, encode_symbol, encode_value
+from router.amqp.codec import encode_string
 from router.amqp.connection import Connection, Pause
 from router.amqp.session import Session
 from router.links.consumer_link import ConsumerLink
@@ -19,10 +19,11 @@ from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, ROUTE_CONTAINER
 from router.control import login_messages
 from router.control import messages as control
 from router.control.handover import MOST_READ_BEFORE, Begun, Initiate, Moved
-from router.control.ops import FailoverServer, Profile
+from router.control.ops import Profile
 from router.policy.messages import MessageRules
 from workers.connections import logins
-from workers.connections.router import BUNDLE, BUNDLE_CHECKS, COST, VERSION, RouterLinks, announced
+from workers.connections.open_properties import open_properties, plain
+from workers.connections.router import RouterLinks, announced
 from workers.connections.sessions import RoutedSessions
 from workers.links.answers import Answers, Decision
 from workers.links.edge_streams import EdgeStreams
@@ -36,14 +37,6 @@ if TYPE_CHECKING:
 
 STREAMING: Final = "qd.streaming-links"
 CAPABILITIES: Final = ("ANONYMOUS-RELAY", STREAMING)
-ANNOTATIONS_VERSION: Final = 1  # of router annotations, as 1.19 has them
-EDGE_PROPERTY: Final = "sluice.edge"  # docs/internals/edge.md
-# Its value at an interior router: it knows bundles (1), several uplinks at work (2) and links attached early (3).
-EDGE_VERSION: Final = 3
-EDGE_UPLINKS: Final = "sluice.uplinks"  # of an edge router with several uplinks at work
-BETWEEN_EDGES: Final = "sluice.inter-edge"  # of an edge router to another one
-BETWEEN_EDGES_VERSION: Final = 1
-DEFAULT_PORT: Final = "5672"
 MOST_LOGGED: Final = 1_000  # characters of an error that a peer sends
 POLICY_ERROR: Final = "amqp:connection:policy-error"  # in the log only
 UNDECIDED: Final = "the router has not decided in time"
@@ -356,41 +349,10 @@ class ConnectionHandler:
         self.connection.send_open(
             self.worker.router.id,
             hostname=hostname,
-            properties=self._properties(),
+            properties=open_properties(self),
             offered=CAPABILITIES,
             desired=CAPABILITIES,
         )
-
-    def _properties(self) -> list[bytes]:
-        router = self.worker.router
-        items = [
-            encode_symbol("product"),
-            encode_string(router.product),
-            encode_symbol("version"),
-            encode_string(router.version),
-            encode_symbol("qd.conn-id"),
-            encode_value(self.number),
-        ]
-        if self.profile.cost > 1:
-            items += [encode_symbol(COST), encode_int(self.profile.cost)]
-        if self.relays:
-            items += [encode_symbol(VERSION), encode_int(ANNOTATIONS_VERSION)]
-        if self.edge:
-            to_edge = self.profile.role == INTER_EDGE
-            mark = EDGE_VERSION if self.initiate is None and not to_edge else self.mark
-            items += [encode_symbol(EDGE_PROPERTY), encode_value(mark)]
-            if to_edge:
-                items += [encode_symbol(BETWEEN_EDGES), encode_int(BETWEEN_EDGES_VERSION)]
-            if self.initiate is not None and self.initiate.uplinks:
-                items += [encode_symbol(EDGE_UPLINKS), encode_value(True)]
-        servers = self.profile.failover_servers
-        if servers:
-            items += [encode_symbol("failover-server-list"), encode_value([failover(server) for server in servers])]
-        for key, value in self.profile.open_properties.items():
-            items += [encode_symbol(key), encode_value(value)]
-        if self.router is not None:
-            items += [encode_symbol(BUNDLE), encode_int(BUNDLE_CHECKS)]
-        return items
 
     def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> Session:
         return self._session(channel, items)
@@ -594,26 +556,3 @@ class ConnectionHandler:
             control.Detach(conn=self.number, link=record.number, confirm=confirm, last=last, error=error)
         )
         return confirm
-
-
-def failover(server: FailoverServer) -> dict[Symbol, str]:
-    """One map of failover-server-list (routing-semantics.md C-8)."""
-    entry = {Symbol("network-host"): server.host, Symbol("port"): server.port or DEFAULT_PORT}
-    if server.scheme:
-        entry[Symbol("scheme")] = server.scheme
-    return entry
-
-
-def plain(value: Any) -> Any:
-    """An AMQP value for JSON; types that JSON lacks become text."""
-    if value is None or isinstance(value, (bool, float)):
-        return value
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, int):
-        return int(value) if -(2**63) <= value < 2**64 else str(value)
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,21 @@
+"""The channels of a connection: sessions by the numbers of both sides (AMQP 1.0 part 2, 2.5.1)."""
+from libc.stdint cimport uint16_t, uint32_t
+
+from router.amqp.channel cimport Channel
+from router.amqp.object_table cimport ObjectTable
+from router.amqp.output cimport ConnectionOutput
+
+cdef enum:
+    CHANNEL_MAX_LIMIT = 32767  # of Dispatch: maxSessions is at most 32768
+
+# Base of a connection. Owner: the transport.
+cdef class ConnectionChannels(ConnectionOutput):
+    cdef ObjectTable channels               # by remote channel
+    cdef int open_channels                  # sessions, of either side
+    cdef readonly uint32_t local_channel_max
+    cdef readonly uint32_t remote_channel_max
+    cdef Channel channel_of(self, uint16_t number)
+    cdef bint begun(self, uint16_t number, bytes ours, list items) except *
+    cdef int forget_channel(self, Channel channel) except -1
+
+cdef object above_channel_max(number, limit)

@@ -1,0 +1,56 @@
+"""The channels of a connection: sessions by the numbers of both sides (AMQP 1.0 part 2, 2.5.1)."""
+from router.amqp.object_table cimport number_get
+
+from router.amqp import codec
+from router.amqp.errors import FRAMING_ERROR, RESOURCE_LIMIT, RemoteError
+
+
+cdef class ConnectionChannels(ConnectionOutput):
+    def __cinit__(self):
+        self.channels = ObjectTable()
+        self.local_channels = ObjectTable()
+        self.remote_channel_max = CHANNEL_MAX_LIMIT
+
+    cdef Channel channel_of(self, uint16_t number):
+        return <Channel>number_get(self.channels, number)
+
+    cdef bint begun(self, uint16_t number, bytes ours, list items) except *:
+        """Whether the peer's begin on channel `number` answers one of ours, on channel `ours` (encoded)."""
+        cdef Channel channel = None
+        value = codec.decode_one(ours)
+        if isinstance(value, int) and 0 <= value <= 0xFFFF:
+            channel = number_get(self.local_channels, value)
+        if channel is None or not channel.unanswered:
+            return False
+        channel.unanswered = False
+        channel.remote_channel = number
+        self.channels.put(number, channel)
+        channel.answered(number, items)
+        return True
+
+    def assign_channel(self, Channel channel not None, remote_channel):
+        """A local channel for a session: the peer's number (None: it has none yet) when it is free."""
+        cdef uint32_t number = remote_channel or 0
+        cdef uint32_t most = self.remote_channel_max
+        if remote_channel is None and self.local_channel_max < most:
+            most = self.local_channel_max  # the peer has to answer on a channel, too
+        if number > most or number_get(self.local_channels, number) is not None:
+            number = self.local_channels.lowest_free()
+        if number > most:
+            raise RemoteError("connection", RESOURCE_LIMIT, "no channel left for a session")
+        self.local_channels.put(number, channel)
+        self.open_channels += 1
+        channel.local_channel = number
+        channel.remote_channel = remote_channel or 0
+
+    cdef int forget_channel(self, Channel channel) except -1:
+        self.open_channels -= 1
+        return self.local_channels.remove(channel.local_channel)
+
+    def channels_left(self):
+        """Sessions that may still begin, of either side."""
+        return min(self.local_channel_max, self.remote_channel_max) + 1 - self.open_channels
+
+
+cdef object above_channel_max(number, limit):
+    return RemoteError("connection", FRAMING_ERROR, f"remote channel {number} is above negotiated channel_max {limit}.")

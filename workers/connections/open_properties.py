@@ -1,0 +1,81 @@
+"""The properties of an open: those that the router says, and a peer's as JSON.
+
+routing-semantics.md C-8, inter-router.md 2.2.
+"""
+
+
+from typing import TYPE_CHECKING, Any, Final
+
+from router.amqp.codec import Symbol, encode_int, encode_string, encode_symbol, encode_value
+
+from router.config.roles import INTER_EDGE
+from router.control.ops import FailoverServer
+from workers.connections.router import BUNDLE, BUNDLE_CHECKS, COST, VERSION
+
+if TYPE_CHECKING:
+    from workers.connections.handler import ConnectionHandler
+
+ANNOTATIONS_VERSION: Final = 1  # of router annotations, as 1.19 has them
+EDGE_PROPERTY: Final = "sluice.edge"  # docs/internals/edge.md
+# Its value at an interior router: it knows bundles (1), several uplinks at work (2) and links attached early (3).
+EDGE_VERSION: Final = 3
+EDGE_UPLINKS: Final = "sluice.uplinks"  # of an edge router with several uplinks at work
+BETWEEN_EDGES: Final = "sluice.inter-edge"  # of an edge router to another one
+BETWEEN_EDGES_VERSION: Final = 1
+DEFAULT_PORT: Final = "5672"
+
+
+def open_properties(handler: "ConnectionHandler") -> list[bytes]:
+    """Keys and values in turn, encoded: as 1.19 has them, and what only routers of ours read."""
+    router = handler.worker.router
+    items = [
+        encode_symbol("product"),
+        encode_string(router.product),
+        encode_symbol("version"),
+        encode_string(router.version),
+        encode_symbol("qd.conn-id"),
+        encode_value(handler.number),
+    ]
+    if handler.profile.cost > 1:
+        items += [encode_symbol(COST), encode_int(handler.profile.cost)]
+    if handler.relays:
+        items += [encode_symbol(VERSION), encode_int(ANNOTATIONS_VERSION)]
+    if handler.edge:
+        to_edge = handler.profile.role == INTER_EDGE
+        mark = EDGE_VERSION if handler.initiate is None and not to_edge else handler.mark
+        items += [encode_symbol(EDGE_PROPERTY), encode_value(mark)]
+        if to_edge:
+            items += [encode_symbol(BETWEEN_EDGES), encode_int(BETWEEN_EDGES_VERSION)]
+        if handler.initiate is not None and handler.initiate.uplinks:
+            items += [encode_symbol(EDGE_UPLINKS), encode_value(True)]
+    servers = handler.profile.failover_servers
+    if servers:
+        items += [encode_symbol("failover-server-list"), encode_value([failover(server) for server in servers])]
+    for key, value in handler.profile.open_properties.items():
+        items += [encode_symbol(key), encode_value(value)]
+    if handler.router is not None:
+        items += [encode_symbol(BUNDLE), encode_int(BUNDLE_CHECKS)]
+    return items
+
+
+def failover(server: FailoverServer) -> dict[Symbol, str]:
+    """One map of failover-server-list (routing-semantics.md C-8)."""
+    entry = {Symbol("network-host"): server.host, Symbol("port"): server.port or DEFAULT_PORT}
+    if server.scheme:
+        entry[Symbol("scheme")] = server.scheme
+    return entry
+
+
+def plain(value: Any) -> Any:
+    """An AMQP value for JSON; types that JSON lacks become text."""
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value) if -(2**63) <= value < 2**64 else str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value.hex() if isinstance(value, bytes) else str(value)
