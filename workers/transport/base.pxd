@@ -26,7 +26,7 @@ cdef class TransportHost:
     cdef list fed                          # connections read in this wake
     cdef list inside                       # transports with octets inside that no event announces
     cdef uint64_t went_on                  # ms: when this process last went on after it had been held up, 0: never was
-    cdef uint64_t heard_at                 # ms: when a client that is in was last read
+    cdef uint64_t heard_at                 # ms: when a client was last read that has deliveries
     cdef readonly object entering          # deque of transports whose peers are not in yet and wait for their turn
     cdef int32_t steps_left                # of these, in this wake, when sockets are read
     cdef int32_t steps_kept                # for those that wait already
@@ -80,6 +80,7 @@ cdef class Transport:
     cdef int feed(self, size_t size) except -1
     cdef int read_on(self) except -1
     cdef int read_large(self) except -1
+    cdef int take_read(self, ssize_t got) except -1
     cdef int nothing_read(self, ssize_t got) except -1
     cdef int grow_rest(self, size_t size) except -1
     cdef void drop_rest(self) noexcept

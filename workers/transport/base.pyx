@@ -216,9 +216,7 @@ cdef class Transport:
                 self.connection.mark_dirty()      # the write in progress may have waited for this event
         if self.connection.paused:
             return self.watch()        # it was paused meanwhile: its socket must not wake the loop again and again
-        if self.connection.remote_open is not None:
-            loop.heard_at = loop.scheduler.now
-        elif not loop.takes_step(1):
+        if self.connection.remote_open is None and not loop.takes_step(1):
             return self.wait_turn()
         if self.whole:
             return self.read_large()
@@ -228,9 +226,21 @@ cdef class Transport:
         if got > 0:
             if self.rest_size:
                 memcpy(loop.room, self.rest, self.rest_size)
-            self.feed(self.rest_size + got)
+            self.take_read(got)
             return 0 if self.plain else self.read_on()
         return self.nothing_read(got)
+
+    cdef int take_read(self, ssize_t got) except -1:
+        """Process what was read. A crowd that comes in keeps a client waiting that has deliveries to say something
+        about, not one that only lives, nor one that is coming in itself: it begins sessions and attaches links.
+        """
+        cdef TransportHost loop = self.loop
+        cdef uint64_t asked = loop.scheduler.frames
+        self.feed(self.rest_size + got)
+        if got > <ssize_t>FRAME_HEADER and loop.scheduler.frames == asked and self.connection is not None \
+                and self.connection.remote_open is not None:
+            loop.heard_at = loop.scheduler.now
+        return 0
 
     cdef int nothing_read(self, ssize_t got) except -1:
         if got == 0 or (errno != EAGAIN and errno != EINTR):
@@ -252,7 +262,7 @@ cdef class Transport:
         if got <= 0:
             return self.nothing_read(got)
         self.rest_size += got
-        self.connection.last_received = loop.scheduler.now
+        self.connection.last_received = loop.heard_at = loop.scheduler.now
         if self.rest_size == self.whole:
             self.whole = 0
             taken = self.connection.receive(self.rest, self.rest_size)

@@ -18,7 +18,7 @@ from router.interworker.region import Region
 from router.testing.interworker import Doorbell, RingEnd
 from tests.peer.frames import AMQP_HEADER, frame_octets
 from tests.unit.engine.host import LINKS, RING_OCTETS
-from tests.unit.engine.talk import consumer, message, producer, say, start, transfer
+from tests.unit.engine.talk import begin, consumer, message, producer, say, start, transfer
 
 # The process keeps a pointer to the slot of the last loop: the region is never given back.
 REGION = Region.create(1, LINKS, 16, RING_OCTETS)
@@ -40,6 +40,9 @@ class Handler:
 
     def on_open(self, connection, remote):
         connection.send_open("router")
+
+    def on_begin(self, connection, channel, items):
+        return None
 
     def on_closed(self, connection, error):
         self.closed = True
@@ -190,10 +193,10 @@ class Entrance(Crowd):
         self.poller.time_ns += self.STEP_NS
         self.opened.append(self.poller.time_ns)
 
-    def wake(self, heard=True):
+    def wake(self, heard=True, says=2 * EMPTY):
         come = [each for each in self.transports if self.poller.interest[each.fd] and not each.connection.remote_open]
         if heard and self.transports[0] not in come:
-            self.far[0].send(EMPTY)
+            self.far[0].send(says)
             come.append(self.transports[0])
         self.poller.events = [(each.fd, 1) for each in come]
         self.loop.step()
@@ -233,6 +236,31 @@ def test_clients_that_come_in_have_all_the_time_that_nobody_else_wants(entrance)
     while len(entrance.opened) < 100:
         entrance.wake(heard=False)
     assert entrance.poller.time_ns - begun - 200_000_000 < 2 * 100 * entrance.STEP_NS
+
+
+def test_a_client_that_only_lives_keeps_nobody_waiting(entrance):
+    """Thousands of idle connections send heartbeats all the time."""
+    begun = entrance.poller.time_ns = entrance.poller.time_ns + 200_000_000
+    entrance.come(100)
+    while len(entrance.opened) < 100:
+        entrance.wake(says=EMPTY)
+    assert entrance.poller.time_ns - begun < 2 * 100 * entrance.STEP_NS
+
+
+def test_those_who_come_in_do_not_keep_each_other_waiting(entrance):
+    """Each attaches its links behind its open."""
+    begun = entrance.poller.time_ns = entrance.poller.time_ns + 200_000_000
+    entrance.come(100)
+    waiting = list(zip(entrance.transports[1:], entrance.far[1:], strict=True))
+    while len(entrance.opened) < 100:
+        came = [(transport, far) for transport, far in waiting if transport.connection.remote_open is not None]
+        waiting = [each for each in waiting if each not in came]
+        for transport, far in came:
+            far.send(begin(0))
+            entrance.poller.events.append((transport.fd, 1))
+        entrance.loop.step()
+        entrance.wake(heard=False)
+    assert entrance.poller.time_ns - begun < 2 * 100 * entrance.STEP_NS
 
 
 def test_clients_that_have_waited_for_long_come_in_faster(entrance):

@@ -64,13 +64,15 @@ def test_clients_that_come_in_together(routers):
     receiver.feed(consumer(0, HEALTHY))
     sender.feed(producer(0, HEALTHY))
     router.settle()
+    sender.feed(transfer(0, 0, message(b"x")))
+    router.settle()
     frames(receiver)
     worker = router.workers[0]
     coming = [router.connect() for _ in range(40)]
     for number, peer in enumerate(coming):
         peer.put(SASL_HEADER if number % 2 else start())
     for number in range(len(coming) + 1):
-        sender.put(transfer(0, number, message(b"x")))
+        sender.put(transfer(0, 1 + number, message(b"x")))
         router.wake(worker)
         assert [f.name for f in frames(receiver)] == ["transfer"], "in the same wake"
         heard = [peer for peer in coming if peer.client.sasl is not None or peer.client.connection.remote_open]
