@@ -1,6 +1,7 @@
 """The running supervisor: an event loop around the core, its channels, the workers and the listeners."""
 
 import asyncio
+import gc
 import os
 import signal
 import time
@@ -310,6 +311,7 @@ class Supervisor:
         elif not self._ended.done() and all(own.stage is Stage.SERVING for own in self._core.workers.values()):
             self._serving = True
             self._log_running()
+            gc.freeze()  # collections need not look through the modules again and again, nor does the end
             try:
                 self._services.acceptor.open(self._log_listening)
             except ListenError as error:

@@ -11,6 +11,7 @@ new process come with the request, and the writing end of a pipe that gets the e
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import os
 import select
@@ -146,6 +147,8 @@ def serve(command: str, channel: socket.socket) -> int:
     entry: Callable[[], int] = importlib.import_module(module).main
     for name in later:
         importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # no process has to look through its modules for garbage, nor to copy their pages for that
     poller = select.poll()
     poller.register(channel, select.POLLIN)
     running: dict[int, tuple[int, int]] = {}  # by the descriptor of the process: its pid, the pipe for its status
