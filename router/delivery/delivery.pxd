@@ -383,7 +383,6 @@ cdef inline void ins_recycle(InDelivery* first, InDelivery* last, uint32_t n) no
 cdef inline void outs_recycle(OutDelivery* first, OutDelivery* last, uint32_t n) noexcept:
     """The downstream has sent them and is done with them."""
     cdef DeliveryNode* downstream = first.downstream
-    cdef OutDelivery* o
     if first.previous is not NULL:
         first.previous.next = last.next
     else:
@@ -392,8 +391,14 @@ cdef inline void outs_recycle(OutDelivery* first, OutDelivery* last, uint32_t n)
         last.next.previous = first.previous
     else:
         downstream.sent_last = first.previous
-    pools.outs_alive -= n
     last.next = NULL
+    outs_free(first, last, n)
+
+
+cdef inline void outs_free(OutDelivery* first, OutDelivery* last, uint32_t n) noexcept:
+    """The same for a chain of copies that are in no list."""
+    cdef OutDelivery* o
+    pools.outs_alive -= n
     if pools.outs_kept < POOL_KEEP:
         pools.outs_kept += n
         last.next = pools.outs

@@ -2,7 +2,6 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.scheduler cimport Scheduler
-from router.amqp.id_map cimport IdMap
 from router.amqp.meter cimport Meter
 from router.delivery.delivery cimport DeliveryNode, InDelivery
 from router.interworker.link_table cimport LinkTable
@@ -27,7 +26,6 @@ cdef class PortIn(ReportingNode):
     cdef int peer
     cdef LinkTable links
     cdef Scheduler scheduler
-    cdef IdMap received                    # key -> InDelivery*: of the peer, not settled
     cdef dict inflows                      # key -> Inflow: streams being received
     cdef list windows                      # Inflows that have something to report
     # of the record that is being taken

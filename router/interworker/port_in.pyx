@@ -79,9 +79,6 @@ cdef class PortIn(ReportingNode):
         self.inflows = {}
         self.windows = []
 
-    def __dealloc__(self):
-        map_free(&self.received)
-
     # -- from the peer's producers ------------------------------------------------------------------------------------
 
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1:
@@ -369,6 +366,9 @@ cdef class PortIn(ReportingNode):
         head.extra = <uint32_t>state.size
         return self.outbox.post_outcome(<uint8_t*>&head, sizeof(Head), state.data, state.size)
 
+    cdef Slice fitting(self, uint8_t kind, const Slice* state) except *:
+        return self.outbox.fitting(kind, state)
+
     cdef void report_due(self) noexcept:
         mark(self.outbox)
 
@@ -378,11 +378,11 @@ cdef class PortIn(ReportingNode):
             self.pending_count += 1            # the common case: the next one, with the outcome of those before
             return self.finish(d)
         said = self.outbox.fitting(kind, state)
-        self.report(False, d.key, kind, &said, settled)
+        self.report(False, d.key, 1, kind, &said, settled)
         return self.finish(d) if settled else 0
 
     cdef int returned(self, InDelivery* d) except -1:
-        self.report(True, d.key, 0, NULL, True)
+        self.report(True, d.key, 1, 0, NULL, True)
         return self.finish(d)
 
     # -- end of a wake ------------------------------------------------------------------------------------------------

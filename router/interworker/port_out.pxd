@@ -5,6 +5,7 @@ from router.amqp.codec cimport Slice
 from router.amqp.id_map cimport IdMap
 from router.delivery.delivery cimport DeliveryNode, InDelivery, NodeOwner, OutDelivery
 from router.interworker.outbox cimport Outbox
+from router.interworker.records cimport Head
 from router.message.content cimport Content, Message
 
 cdef enum:
@@ -27,7 +28,7 @@ cdef class PortOut(NodeOwner):
     cdef uint32_t target_room
     # of the record that is being taken: SETTLED, RETURNED
     cdef uint32_t progress                 # keys that have been dealt with
-    cdef OutDelivery* failing              # the delivery whose turn it is …
+    cdef OutDelivery* failing              # the delivery whose turn it is; NULL: several, none of which has ended …
     cdef DeliveryNode* concerned           # … and where it came from (borrowed); NULL: from nowhere
     cdef int add_target(self, uint32_t slot_index, uint32_t generation) except -1
     cdef int offer_one(self, uint32_t slot_index, uint32_t generation, InDelivery* d, Content* c,
@@ -46,6 +47,8 @@ cdef class PortOut(NodeOwner):
     cdef int forget(self, OutDelivery* o) except -1
     cdef int keep_state(self, OutDelivery* o, const Slice* state) except -1
     cdef int on_settled(self, const uint8_t* p, uint32_t size) except -1
+    cdef uint32_t settle_run(self, const Head* head, const Slice* state) except 0xFFFFFFFF
+    cdef int settle_one(self, const Head* head, const Slice* state) except -1
     cdef int on_window(self, const uint8_t* p) except -1
     cdef bint settled_failed(self, const uint8_t* p, object fault) except *
     cdef int lost(self) except -1

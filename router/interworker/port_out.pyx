@@ -12,17 +12,18 @@ from router.amqp.link cimport Link
 from router.amqp.spec cimport D_MODIFIED
 from router.amqp.states cimport plain_state, state_kind
 from router.delivery.delivery cimport (
-    IN_OWN, OUT_ABORT, OUT_QUEUED, OUT_RESTS, OUT_SETTLED, OUT_STARTED, OWN_FLOWING, out_free, out_new, own_charge,
-    queue_append, queue_remove,
+    IN_OWN, OUT_ABORT, OUT_QUEUED, OUT_RESTS, OUT_SETTLED, OUT_STARTED, OWN_FLOWING, out_free, out_new, outs_free,
+    own_charge, queue_append, queue_remove,
 )
 from router.delivery.outcome cimport out_left, out_update
 from router.interworker.layout cimport DROP_OVERFLOW, DROP_WORKER_LOST
 from router.interworker.outbox cimport commit, mark
 from router.interworker.records cimport (
     F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_CHECKPOINT, K_SERVED,
-    R_CONTINUE, R_RETURNED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, STATE_SIZE, Head, Target,
+    R_CONTINUE, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, STATE_SIZE, Head, Target,
 )
 from router.interworker.ring cimport ring_longest, ring_reserve
+from router.links.settlement cimport RUN_MOST, runs_used, usual
 from router.message.content cimport (
     STATE_IN_TRANSFER, STREAM_AT, content_store, cursor_close, cursor_open, cursor_read, message_new, message_release,
 )
@@ -384,36 +385,70 @@ cdef class PortOut(NodeOwner):
     cdef int on_settled(self, const uint8_t* p, uint32_t size) except -1:
         """The consumers over there, about what we sent."""
         cdef const Head* head = <const Head*>p
-        cdef OutDelivery* o
         cdef Slice state
-        cdef uint32_t i
-        cdef bint ends = head.type == R_RETURNED or head.flags & F_SETTLED
+        cdef uint32_t n
         if head.extra:
             state.data = p + sizeof(Head)
             state.size = head.extra
         else:
             state = plain_state(head.kind)
-        for i in range(self.progress, head.count):
-            if ends:
-                o = <OutDelivery*>map_take(&self.sent, head.key + i)
-            else:
-                o = <OutDelivery*>map_get(&self.sent, head.key + i)
-            if o is NULL:
-                continue
-            # For settled_failed.
-            self.progress = i
-            self.failing = o
-            self.concerned = o.source.upstream if o.source is not NULL else NULL
-            if not ends:
-                out_update(o, head.kind, &state, False)
-                continue
-            if o.flags & OUT_QUEUED:
-                self.unqueue(o)
-            if head.type == R_RETURNED:
-                out_left(o)
-            else:
-                out_update(o, head.kind, &state, True)
-            out_free(o)
+        while self.progress < head.count:
+            n = 0
+            if head.type == R_SETTLED and head.flags & F_SETTLED and head.kind and runs_used():
+                n = self.settle_run(head, &state)
+            if n == 0:
+                self.settle_one(head, &state)
+                n = 1
+            self.progress += n
+        return 0
+
+    cdef uint32_t settle_run(self, const Head* head, const Slice* state) except 0xFFFFFFFF:
+        """The next deliveries, as far as they are a run (settlement.pxd): how many. 0: the next one is unusual."""
+        cdef OutDelivery* run[RUN_MOST]
+        cdef DeliveryNode* upstream
+        cdef uint64_t first = head.key + self.progress
+        cdef uint32_t most = min(head.count - self.progress, <uint32_t>RUN_MOST)
+        cdef uint32_t n = 0
+        cdef uint32_t i
+        cdef OutDelivery* o = <OutDelivery*>map_get(&self.sent, first)
+        if o is NULL or not usual(o, o.source):
+            return 0
+        upstream = o.source.upstream
+        while o is not NULL and usual(o, o.source) and o.source.upstream is upstream and o.outstanding is NULL:
+            run[n] = o
+            n += 1
+            if n == most:
+                break
+            o = <OutDelivery*>map_get(&self.sent, first + n)
+        if n == 0:
+            return 0
+        self.failing = NULL
+        self.concerned = upstream
+        if not upstream.calls.settled(upstream.owner, run, n, head.kind, state):
+            return 0
+        for i in range(n):
+            map_take(&self.sent, first + i)
+            run[i].next = run[i + 1] if i + 1 < n else NULL
+        outs_free(run[0], run[n - 1], n)
+        return n
+
+    cdef int settle_one(self, const Head* head, const Slice* state) except -1:
+        cdef uint64_t key = head.key + self.progress
+        cdef bint ends = head.type == R_RETURNED or head.flags & F_SETTLED
+        cdef OutDelivery* o = <OutDelivery*>(map_take(&self.sent, key) if ends else map_get(&self.sent, key))
+        if o is NULL:
+            return 0
+        self.failing = o
+        self.concerned = o.source.upstream if o.source is not NULL else NULL
+        if not ends:
+            return out_update(o, head.kind, state, False)
+        if o.flags & OUT_QUEUED:
+            self.unqueue(o)
+        if head.type == R_RETURNED:
+            out_left(o)
+        else:
+            out_update(o, head.kind, state, True)
+        out_free(o)
         return 0
 
     cdef int on_window(self, const uint8_t* p) except -1:
@@ -430,9 +465,16 @@ cdef class PortOut(NodeOwner):
         cdef uint64_t key = head.key + self.progress
         if self.concerned is NULL or not isinstance(<object>self.concerned.owner, Link):
             raise fault
-        if map_get(&self.sent, key) is NULL:
+        cdef OutDelivery* o
+        if self.failing is not NULL and map_get(&self.sent, key) is NULL:
             out_free(self.failing)         # it was taken, and nobody else knows it: also not the producer that ends
         (<Link>self.concerned.owner).session.connection.end_by(fault)
+        if self.failing is NULL:
+            # Each of the run ends for itself: they have no source any more.
+            o = <OutDelivery*>map_get(&self.sent, key)
+            if o is not NULL and o.source is not NULL:
+                raise fault
+            return True
         self.progress += 1
         return self.progress < head.count
 

@@ -30,7 +30,6 @@ cdef class RemoteEnd(OtherEnd):
     cdef uint64_t held_key                 # … and the next key when it came
     cdef bint flow_held
     # from it
-    cdef IdMap received                    # key -> InDelivery*
     cdef InDelivery* current               # incomplete
     cdef Meter* meter                      # octets stored here
     cdef uint64_t received_octets

@@ -77,7 +77,6 @@ cdef class RemoteEnd(OtherEnd):
             self.meter.owner = NULL
             meter_release(self.meter)
         map_free(&self.sent)
-        map_free(&self.received)
 
     cdef bint through(self, object port) noexcept:
         return self.port is port
@@ -412,7 +411,7 @@ cdef class RemoteEnd(OtherEnd):
         if kind:
             d.kind = kind
         check_size(state.size)
-        self.report(False, d.key, kind, state, settled)
+        self.report(False, d.key, 1, kind, state, settled)
         if not settled:
             return 0
         if d.flags & IN_COMPLETE:
@@ -423,7 +422,7 @@ cdef class RemoteEnd(OtherEnd):
     cdef int returned(self, InDelivery* d) except -1:
         if not d.flags & IN_COMPLETE:
             return 0
-        self.report(True, d.key, 0, NULL, True)
+        self.report(True, d.key, 1, 0, NULL, True)
         return self.finish(d)
 
     cdef int post_outcome(self, bint returned, uint64_t first, uint32_t count, uint8_t kind, const Slice* state,
@@ -433,6 +432,10 @@ cdef class RemoteEnd(OtherEnd):
         head.kind = kind
         head.count = count
         return self.post(&head, NULL, state, NULL, 0)
+
+    cdef Slice fitting(self, uint8_t kind, const Slice* state) except *:
+        check_size(state.size)
+        return state[0]
 
     cdef void report_due(self) noexcept:
         self.want_turn()

@@ -7,7 +7,10 @@ out of lists and reported once.
 from libc.stdint cimport uint8_t, uint32_t
 
 from router.amqp.codec cimport Slice
-from router.delivery.delivery cimport OutDelivery
+from router.amqp.id_map cimport IdMap
+from router.delivery.delivery cimport (
+    IN_COMPLETE, IN_CREDITED, IN_ROUTED, OUT_STARTED, InDelivery, OutDelivery,
+)
 from router.links.delivery_link cimport DeliveryLink
 
 cdef enum:
@@ -21,5 +24,16 @@ cdef uint32_t settle_copies(DeliveryLink link, OutDelivery* o, uint32_t most, ui
 # Returns how many of them had their credit still.
 cdef uint32_t settle_sources(DeliveryLink link, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state,
                              bint client) except 0xFFFFFFFF
+# The deliveries of a run, in `sources`; neither refers to the other any more.
+cdef void cut_sources(OutDelivery** run, uint32_t n, InDelivery** sources) noexcept nogil
+# They end, and leave this map by their keys. Returns how many had their credit still.
+cdef uint32_t free_sources(IdMap* received, InDelivery** sources, uint32_t n) noexcept
 # For tests: everything takes the general way.
 cdef void use_runs(bint on) noexcept
+cdef bint runs_used() noexcept
+
+
+cdef inline bint usual(const OutDelivery* o, const InDelivery* d) noexcept nogil:
+    """o may be of a run, d is its source."""
+    return (o.flags == OUT_STARTED and d is not NULL and d.flags & ~IN_CREDITED == IN_ROUTED | IN_COMPLETE
+            and d.kind == 0 and d.message is NULL and d.since != 0)

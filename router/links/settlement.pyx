@@ -14,8 +14,7 @@ from router.amqp.id_map cimport map_get, map_take
 from router.amqp.session cimport Session
 from router.amqp.spec cimport D_ACCEPTED
 from router.delivery.delivery cimport (
-    IN_COMPLETE, IN_CREDITED, IN_ROUTED, OUT_STARTED, DeliveryNode, InDelivery, ins_recycle, out_free, outs_recycle,
-    sent_remove,
+    IN_CREDITED, OUT_STARTED, DeliveryNode, InDelivery, ins_recycle, out_free, outs_recycle, sent_remove,
 )
 from router.delivery.outcome cimport out_update
 from router.stats.counters cimport count_age, count_finished, count_outcome, count_total
@@ -29,9 +28,8 @@ cdef void use_runs(bint on) noexcept:
     runs_on = on
 
 
-cdef inline bint usual(const OutDelivery* o, const InDelivery* d) noexcept nogil:
-    return (o.flags == OUT_STARTED and d is not NULL and d.flags & ~IN_CREDITED == IN_ROUTED | IN_COMPLETE
-            and d.kind == 0 and d.message is NULL and d.since != 0)
+cdef bint runs_used() noexcept:
+    return runs_on
 
 
 cdef inline bint is_whole(DeliveryLink link, const OutDelivery* o) noexcept nogil:
@@ -51,8 +49,8 @@ cdef uint32_t settle_copies(DeliveryLink link, OutDelivery* o, uint32_t most, ui
         return 0
     if most > RUN_MOST:
         most = RUN_MOST
-    if usual(o, o.source) and o.source.upstream.calls is link.node.calls:
-        upstream = o.source.upstream       # of a link: a port is told of each
+    if usual(o, o.source):
+        upstream = o.source.upstream
         while usual(o, o.source) and o.source.upstream is upstream and o.downstream is &link.node:
             run[n] = o
             n += 1
@@ -120,14 +118,18 @@ cdef uint32_t settle_sources(DeliveryLink link, OutDelivery** run, uint32_t n, u
                              bint client) except 0xFFFFFFFF:
     cdef InDelivery* sources[RUN_MOST]
     cdef Session session = link.session
-    cdef uint32_t i
     report_sources(session, run, n, kind, state)
+    cut_sources(run, n, sources)
+    count_sources(link, sources, n, kind, client)
+    return free_sources(&session.received, sources, n)
+
+
+cdef void cut_sources(OutDelivery** run, uint32_t n, InDelivery** sources) noexcept nogil:
+    cdef uint32_t i
     for i in range(n):
         sources[i] = run[i].source
         sources[i].copies = NULL
         run[i].source = NULL
-    count_sources(link, sources, n, kind, client)
-    return free_sources(session, sources, n)
 
 
 cdef inline int report_sources(Session session, OutDelivery** run, uint32_t n, uint8_t kind,
@@ -162,8 +164,7 @@ cdef inline void count_sources(DeliveryLink link, InDelivery** sources, uint32_t
         count_age(link.slot, now - since, True, i - begin)
 
 
-cdef inline uint32_t free_sources(Session session, InDelivery** sources, uint32_t n) noexcept:
-    """They end. Returns how many had their credit still."""
+cdef uint32_t free_sources(IdMap* received, InDelivery** sources, uint32_t n) noexcept:
     cdef InDelivery* last
     cdef uint32_t i = 0
     cdef uint32_t occupied = 0
@@ -172,7 +173,7 @@ cdef inline uint32_t free_sources(Session session, InDelivery** sources, uint32_
         begin = i
         last = sources[i]
         while True:
-            map_take(&session.received, last.key)
+            map_take(received, last.key)
             occupied += (last.flags & IN_CREDITED) == 0
             i += 1
             if i == n or last.next is not sources[i]:

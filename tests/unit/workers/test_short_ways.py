@@ -67,18 +67,21 @@ def content(number: int, *, size: int, header: Any, to: str | None, annotated: b
 
 
 class Scenario:
+    """With two workers the first consumer and the first producer are apart."""
+
     def __init__(self, router: Router, address: str, attach: dict[str, Any], consumers: int) -> None:
         self.router = router
+        last = len(router.workers) - 1
         self.consuming: list[Peer | None] = [None] * CONSUMERS
         self.heard: list[bytes] = [b""] * (CONSUMERS + PRODUCERS)
         for number in range(consumers):
-            peer = router.connect(0, "kept" if number == 2 else "main")
+            peer = router.connect(min(number, last), "kept" if number == 2 else "main")
             peer.feed(start() + consumer(0, address, 60 if number else 1000, **attach))
             router.settle()
             self.consuming[number] = peer
         self.sending: list[Peer | None] = []
-        for _ in range(PRODUCERS):
-            peer = router.connect()
+        for number in range(PRODUCERS):
+            peer = router.connect(last - min(number, last))
             peer.feed(start() + producer(0, address))
             router.settle()
             self.sending.append(peer)
@@ -173,42 +176,47 @@ def spread(octets: bytes) -> Iterator[Any]:
 
 
 def play(
-    short: bool, address: str, attach: dict[str, Any], consumers: int, actions: list[Any]
-) -> tuple[list[list[Any]], dict[str, Any], list[Any]]:
+    short: bool, address: str, attach: dict[str, Any], consumers: int, actions: list[Any], workers: int = 1
+) -> tuple[list[list[Any]], list[dict[str, Any]], list[Any]]:
     """What each peer heard, and what the router has counted."""
-    router = Router()
+    router = Router(workers)
     engine.use_short_ways(short)
     try:
         scenario = Scenario(router, address, attach, consumers)
         for one in actions:
             scenario.act(*one)
-        counted = router.region.worker_counters(0)
-        for name in OF_ONE_RUN:
-            del counted[name]
+        counted = [router.region.worker_counters(worker) for worker in range(workers)]
+        for of_worker in counted:
+            for name in OF_ONE_RUN:
+                del of_worker[name]
         heard = [[*spread(octets)] for octets in scenario.heard]
-        return heard, counted, LinkReader(router.region, 0).look()
+        return heard, counted, [LinkReader(router.region, worker).look() for worker in range(workers)]
     finally:
         engine.use_short_ways(True)
         router.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     address=st.sampled_from(["balanced.a", "balanced.a", "closest.a", "multicast.a", "spare.a"]),
     attach=st.sampled_from([{}, {}, {}, {"snd_settle_mode": 1}]),
     consumers=st.sampled_from([1, 1, 1, 2, 3]),
     actions=st.lists(action, min_size=1, max_size=20),
+    workers=st.sampled_from([1, 2]),
 )
-def test_like_the_general_way(address: str, attach: dict[str, Any], consumers: int, actions: list[Any]) -> None:
-    short = play(True, address, attach, consumers, actions)
-    general = play(False, address, attach, consumers, actions)
+def test_like_the_general_way(
+    address: str, attach: dict[str, Any], consumers: int, actions: list[Any], workers: int
+) -> None:
+    short = play(True, address, attach, consumers, actions, workers)
+    general = play(False, address, attach, consumers, actions, workers)
     for mine, theirs in zip(short, general, strict=True):
         assert mine == theirs
 
 
 @pytest.mark.parametrize("outcome", [ACCEPTED, RELEASED, rejected("a:b", "c")])
 @pytest.mark.parametrize("lost", ["consumer", "producer"])
-def test_a_connection_that_is_lost_within_a_run(outcome: Any, lost: str) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_connection_that_is_lost_within_a_run(outcome: Any, lost: str, workers: int) -> None:
     what = {"size": 10, "header": None, "to": None, "annotated": False, "broken": False}
     actions = [
         ("send", 0, 90, False, what),
@@ -216,7 +224,7 @@ def test_a_connection_that_is_lost_within_a_run(outcome: Any, lost: str) -> None
         ("lose", 0 if lost == "consumer" else CONSUMERS, False),
         ("time", 1),
     ]
-    short = play(True, "balanced.a", {}, 1, actions)
-    assert short == play(False, "balanced.a", {}, 1, actions)
+    short = play(True, "balanced.a", {}, 1, actions, workers)
+    assert short == play(False, "balanced.a", {}, 1, actions, workers)
     said = [one for one in short[0][CONSUMERS] if isinstance(one, tuple)]
     assert [one[:3] for one in said] == [(True, number, True) for number in range(90 if lost == "consumer" else 41)]
