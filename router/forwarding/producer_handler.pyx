@@ -19,7 +19,8 @@ from router.amqp.spec cimport D_REJECTED, D_RELEASED
 from router.forwarding.forward cimport forward, forward_exchange, forward_fallback, turn
 from router.forwarding.network cimport Network
 from router.message.last_sections cimport last_find, last_keep
-from router.forwarding.short_way cimport pass_on, short_way
+from router.forwarding.short_way cimport pass_on, pass_over, short_way
+from router.forwarding.consumer cimport Consumer
 from router.links.consumer_link cimport ConsumerLink
 from router.forwarding.address_cache cimport RECENT_TEXT, Recent
 from router.forwarding.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN
@@ -261,14 +262,18 @@ cdef class TargetedHandler(ProducerHandler):
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
         cdef void* consumer
         cdef bint turns = False
+        cdef uint8_t* room = NULL
         if not short_on or self.rules is not None or self.edge or self.container or self.from_fallback:
             return False
-        consumer = short_way(<void*>self.address, link, t, &turns)
+        consumer = short_way(<void*>self.address, link, t, self.to.size, &turns, &room)
         if consumer is NULL:
             return False
         if turns:
             turn(self.address)
-        pass_on(self.address, link, <ConsumerLink>consumer, t)
+        if room is NULL:
+            pass_on(self.address, link, <ConsumerLink><void*>(<Consumer>consumer).link, t)
+        else:
+            pass_over(self.address, link, <Consumer>consumer, t, room, &self.to, self.phase, self.honour)
         return True
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:

@@ -1,25 +1,30 @@
-"""The short way of a delivery: from the frame that it comes in into its consumer's write buffer, in one place.
+"""The short way of a delivery: from the frame that it comes in into its consumer's write buffer, or into the ring to its
+consumer's worker, in one place.
 
 docs/internals/engine.md, "The short way", says what the general way does for such a delivery, step by step. `short_way`
 only looks: when it finds a consumer, everything that the general way would do for this delivery is known, and `pass_on`
-does it, counter by counter. Whoever changes one of the two ways changes the other; random scenarios go through both and
+(to another worker: `pass_over`) does it, counter by counter. Whoever changes one of the two ways changes the other; random scenarios go through both and
 are compared (tests/unit/workers/test_short_ways.py).
 """
 from libc.stdint cimport uint8_t, uint64_t
 
+from router.amqp.codec cimport Slice
 from router.amqp.frames cimport Transfer
+from router.amqp.id_map cimport map_reserve
 from router.amqp.items cimport item_at, items_in
 from router.amqp.spec cimport (
     S_HEADER, S_PROPERTIES, T_FALSE, T_LIST0, T_LIST8, T_NULL, T_SMALLULONG, T_TRUE, T_UBYTE,
 )
-from router.delivery.delivery cimport IN_COMPLETE, IN_ROUTED, InDelivery
+from router.delivery.delivery cimport IN_COMPLETE, IN_ROUTED, InDelivery, OutDelivery, out_make
 from router.forwarding.consumer cimport Consumer
 from router.forwarding.forward cimport FEW_CONSUMERS, least_loaded
 from router.forwarding.table cimport BALANCED, CLOSEST, Address
+from router.interworker.port_out cimport PortOut, room_for_whole, write_whole
+from router.interworker.records cimport F_HONOUR, F_PRESETTLED, K_AS_IS, K_CHECKPOINT
 from router.links.consumer_link cimport ConsumerLink, send_plain, takes_now
 from router.links.delivery_link cimport delivery_begins
 from router.links.granting_link cimport place_free
-from router.links.producer_link cimport ProducerLink, count_presettled, spend_credit
+from router.links.producer_link cimport ProducerLink, count_presettled, is_checkpoint, spend_credit
 from router.stats.counters cimport totals
 
 
@@ -52,9 +57,8 @@ cdef inline bint says_nothing(const uint8_t* p, size_t size) noexcept nogil:
 
 
 cdef inline void* next_consumer(void* address, bint* turns) noexcept:
-    """The link of the consumer that gets the next delivery for an address, if it is of this worker: what `deliver` and
-    `forward` find. turns: the list of consumers turns, too. NULL: the address is in some way unusual. address, and what
-    is returned: borrowed."""
+    """The consumer that gets the next delivery for an address: what `deliver` and `forward` find. turns: the list of
+    consumers turns, too. NULL: the address is in some way unusual. address, and what is returned: borrowed."""
     cdef void* consumers = <void*>(<Address>address).consumers
     cdef void* chosen
     if (<Address>address).remotes is not None or (<Address>address).exchange is not None \
@@ -69,46 +73,36 @@ cdef inline void* next_consumer(void* address, bint* turns) noexcept:
             return NULL
     else:
         return NULL
-    if (<Consumer>chosen).link is None or (<Consumer>chosen).container:
-        return NULL
-    return <void*>(<Consumer>chosen).link
+    return NULL if (<Consumer>chosen).container else chosen
 
 
-cdef inline void* short_way(void* address, ProducerLink link, const Transfer* t, bint* turns) noexcept:
-    """The consumer's link by which the delivery of this frame may go on at once. NULL: it takes the general way.
+cdef inline void* short_way(void* address, ProducerLink link, const Transfer* t, size_t to, bint* turns,
+                            uint8_t** room) noexcept:
+    """The consumer to which the delivery of this frame may go on at once. NULL: it takes the general way.
 
-    address: of the link. turns: its list of consumers turns. Nothing is changed, and what is returned is borrowed.
+    address: of the link. to: octets that are said to other workers as `to`. turns: its list of consumers turns. room:
+    in the ring to the consumer's worker; NULL: it is of this one. Nothing is changed, and what is returned is borrowed.
     """
     cdef void* consumer
+    cdef void* near
     if t.more or t.aborted or t.state.size or not t.has_delivery_id or not link.credit or link.logged \
             or link.credit_on_forward or t.delivery_id != link.session.expected_delivery_id \
             or not link.session.any_delivery or not says_nothing(t.payload.data, t.payload.size):
         return NULL
     consumer = next_consumer(address, turns)
-    if consumer is NULL or not (<ConsumerLink>consumer).plain \
-            or not takes_now(<ConsumerLink>consumer, t.payload.size, t.settled):
+    if consumer is NULL:
+        return NULL
+    near = <void*>(<Consumer>consumer).link
+    if near is <void*>None:
+        room[0] = room_for_whole((<Consumer>consumer).port.outgoing, to, t.payload.size)
+        return consumer if room[0] is not NULL else NULL
+    if not (<ConsumerLink>near).plain or not takes_now(<ConsumerLink>near, t.payload.size, t.settled):
         return NULL
     return consumer
 
 
-cdef inline int pass_on(Address address, ProducerLink link, ConsumerLink consumer, const Transfer* t) except -1:
-    """Do for this delivery all that the general way does."""
-    cdef uint64_t now = link.session.connection.scheduler.now_ns
-    cdef InDelivery* d
-    # As first_frame.
-    link.session.expected_delivery_id += 1
-    spend_credit(link)
-    if t.settled:
-        link.delivery_count += 1
-        link.slot.last_delivery = now
-        send_plain(consumer, NULL, t.payload.data, t.payload.size, t.message_format, now)
-    else:
-        link.occupied += 1
-        link.slot.unsettled += 1
-        d = delivery_begins(link, t, IN_COMPLETE)
-        send_plain(consumer, d, t.payload.data, t.payload.size, t.message_format, now)
-        d.flags |= IN_ROUTED
-    # As forward, deliver and route_content.
+cdef inline void count_forwarded(Address address, ProducerLink link, const Transfer* t) noexcept:
+    """As forward, deliver and route_content."""
     address.slot.ingress += 1
     address.slot.egress += 1
     totals.ingress += 1
@@ -116,5 +110,53 @@ cdef inline int pass_on(Address address, ProducerLink link, ConsumerLink consume
     link.slot.deliveries += 1
     if t.settled:
         count_presettled(link)
+
+
+cdef inline InDelivery* take_in(ProducerLink link, const Transfer* t) except NULL:
+    """As first_frame, for a delivery that needs to be known."""
+    link.occupied += 1
+    link.slot.unsettled += 1
+    return delivery_begins(link, t, IN_COMPLETE)
+
+
+cdef inline int pass_on(Address address, ProducerLink link, ConsumerLink consumer, const Transfer* t) except -1:
+    """Do for this delivery all that the general way does."""
+    cdef uint64_t now = link.session.connection.scheduler.now_ns
+    cdef InDelivery* d
+    link.session.expected_delivery_id += 1
+    spend_credit(link)
+    if t.settled:
+        link.delivery_count += 1
+        link.slot.last_delivery = now
+        send_plain(consumer, NULL, t.payload.data, t.payload.size, t.message_format, now)
+    else:
+        d = take_in(link, t)
+        send_plain(consumer, d, t.payload.data, t.payload.size, t.message_format, now)
+        d.flags |= IN_ROUTED
+    count_forwarded(address, link, t)
+    if t.settled:
         place_free(link)
+    return 0
+
+
+cdef inline int pass_over(Address address, ProducerLink link, Consumer consumer, const Transfer* t, uint8_t* room,
+                          const Slice* to, int phase, bint honour) except -1:
+    """The same for a consumer of another worker: as `give` and `offer_one`. The delivery holds its place until that
+    worker says what became of it."""
+    cdef PortOut port = consumer.port.outgoing
+    cdef InDelivery* d
+    cdef OutDelivery* o
+    cdef uint8_t kind = <uint8_t>address.overflow | K_AS_IS
+    link.session.expected_delivery_id += 1
+    spend_credit(link)
+    d = take_in(link, t)
+    if t.settled and is_checkpoint(link):
+        kind |= K_CHECKPOINT
+    map_reserve(&port.sent)
+    o = out_make(&port.node, d, t.settled, True)
+    write_whole(port, room, o, (F_PRESETTLED if t.settled else 0) | (F_HONOUR if honour else 0), kind, phase,
+                t.message_format, consumer.slot_index, consumer.generation, to, t.payload.data, t.payload.size)
+    d.flags |= IN_ROUTED
+    consumer.sent += 1
+    count_forwarded(address, link, t)
     return 0

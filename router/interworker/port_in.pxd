@@ -20,6 +20,9 @@ cdef class Inflow:
     cdef uint64_t reported
     cdef bint due
 
+# For tests: every record takes the general way.
+cdef void use_short_records(bint on) noexcept
+
 # The upstream of what comes from the peer's producers. Owner: the port.
 cdef class PortIn(ReportingNode):
     cdef Outbox outbox
@@ -33,12 +36,13 @@ cdef class PortIn(ReportingNode):
     cdef uint32_t progress                 # … targets that have been dealt with
     cdef DeliveryNode* concerned           # UPDATE: where the delivery went to (borrowed); NULL: nowhere
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1
+    cdef int pass_on(self, ConsumerLink link, const Head* head, const uint8_t* data, uint32_t size) except -1
     cdef int take_one(self, const Head* head, const Target* target, uint32_t size) except -1
     cdef ConsumerLink link_of(self, const Target* target)
     cdef InDelivery* read_transfer(self, const uint8_t* p, uint32_t size, Content* c) except NULL
     cdef void take(self, const Target* target, uint32_t count) noexcept
     cdef int spread(self, InDelivery* d, Content* c, const Target* target, uint32_t count, int overflow) except -1
-    cdef int no_target(self, InDelivery* d, Content* c) except -1
+    cdef int no_target(self, InDelivery* d) except -1
     cdef int on_continue(self, const uint8_t* p, uint32_t size) except -1
     cdef int on_update(self, const uint8_t* p, uint32_t size) except -1
     cdef int finish(self, InDelivery* d) except -1

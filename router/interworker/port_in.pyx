@@ -6,29 +6,37 @@ the end of a wake; of a stream, the octets that have left are reported, so that 
 from libc.string cimport memcpy, memset
 
 from router.amqp.codec cimport Slice
-from router.amqp.id_map cimport map_free, map_get, map_put, map_take
+from router.amqp.id_map cimport map_free, map_get, map_put, map_reserve, map_take
 from router.amqp.meter cimport meter_new, meter_release
 from router.amqp.link cimport Link
 from router.amqp.spec cimport D_MODIFIED, D_RELEASED
 from router.amqp.states cimport plain_state
 from router.amqp.zero cimport zero
 from router.delivery.delivery cimport (
-    IN_COMPLETE, IN_MULTI, IN_OWN, IN_PRESETTLED, IN_ROUTED, OutDelivery, in_free, in_more, in_new, out_free, out_new,
+    IN_COMPLETE, IN_MULTI, IN_OWN, IN_PRESETTLED, IN_ROUTED, OutDelivery, in_free, in_more, in_new, out_free, out_make,
 )
 from router.delivery.outcome cimport in_lost, in_routed, in_settled_late, in_update, out_update
 from router.interworker.layout cimport DROP_CONSUMER_LOST, LinkSlot
 from router.interworker.link_table cimport LinkTable, link_at
 from router.interworker.outbox cimport mark
 from router.interworker.records cimport (
-    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_CHECKPOINT, K_SERVED,
-    R_RETURNED, R_SETTLED, R_UPDATE, R_WINDOW, STATE_SIZE, Head,
+    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_AS_IS, K_CHECKPOINT,
+    K_OVERFLOW, K_SERVED, R_RETURNED, R_SETTLED, R_UPDATE, R_WINDOW, STATE_SIZE, Head,
 )
 from router.interworker.reports cimport continues
+from router.links.consumer_link cimport send_plain, takes_now
 from router.message.content cimport (
     Message, message_append, message_meter, message_new, message_release, message_routed, message_state,
 )
 from router.message.sections cimport scan
 from router.stats.counters cimport totals
+
+cdef bint short_on = True
+
+
+cdef void use_short_records(bint on) noexcept:
+    global short_on
+    short_on = on
 
 
 cdef inline uint32_t* taken_of(LinkSlot* slot) noexcept:
@@ -97,11 +105,12 @@ cdef class PortIn(ReportingNode):
             d = <InDelivery*>map_get(&self.received, head.key)
         else:
             d = self.read_transfer(p, size, c)
-        self.spread(d, c, target, head.count, head.kind & ~(K_CHECKPOINT | K_SERVED))
+        self.spread(d, c, target, head.count, head.kind & K_OVERFLOW)
         if c.stored is not NULL:
             message_routed(c.stored)
             if not head.flags & F_MORE:
                 message_release(c.stored)
+            c.stored = NULL
         if d.flags & IN_PRESETTLED:
             d.flags |= IN_ROUTED
             if not head.flags & F_MORE and d.live == 0:
@@ -110,23 +119,31 @@ cdef class PortIn(ReportingNode):
         return in_routed(d)
 
     cdef int take_one(self, const Head* head, const Target* target, uint32_t size) except -1:
-        """The common case: a whole message for one consumer."""
+        """A whole message for one consumer. If it can leave as it is, at once, `pass_on` does all for it."""
         cdef Content* c = &self.content
         cdef const uint8_t* p = <const uint8_t*>(target + 1)
         cdef uint8_t flags = head.flags
         cdef InDelivery* d
-        cdef void* found
+        cdef void* found = link_at(self.links, target.slot)
         cdef ConsumerLink link
+        if found is not NULL and ((<ConsumerLink>found).slot.generation != target.generation
+                                  or (<ConsumerLink>found).detached):
+            found = NULL
+        p += head.extra
+        size -= p - <const uint8_t*>head
+        if head.kind & K_AS_IS and found is not NULL and (<ConsumerLink>found).plain and short_on \
+                and takes_now(<ConsumerLink>found, size, flags & F_PRESETTLED):
+            return self.pass_on(<ConsumerLink>found, head, p, size)
+        map_reserve(&self.received)
         d = in_new(&self.node, head.key, self.scheduler.now_ns,
                    IN_COMPLETE | (IN_PRESETTLED if flags & F_PRESETTLED else 0) | (IN_OWN if flags & F_OWN else 0))
         map_put(&self.received, head.key, d)
         zero(c, sizeof(Content))
         if head.extra:
-            c.to.data = p
+            c.to.data = p - head.extra
             c.to.size = head.extra
-            p += head.extra
         c.data = p
-        c.size = size - (p - <const uint8_t*>head)
+        c.size = size
         c.complete = c.whole = True
         c.settled = flags & F_PRESETTLED
         c.honour = flags & F_HONOUR
@@ -137,22 +154,39 @@ cdef class PortIn(ReportingNode):
         c.format = head.format
         # The sending worker has checked the sections.
         scan(c.data, c.size, False, c.honour, &c.sections)
-        found = link_at(self.links, target.slot)
-        if found is not NULL and (<ConsumerLink>found).slot.generation == target.generation \
-                and not (<ConsumerLink>found).detached:
+        if found is not NULL:
             link = <ConsumerLink>found         # it may end meanwhile
-            link.offer(d, c, head.kind & ~K_CHECKPOINT)
+            link.offer(d, c, head.kind & K_OVERFLOW)
             taken_of(link.slot)[self.peer] += 1
         else:
-            self.no_target(d, c)
+            self.no_target(d)
         self.progress = 1
         if c.stored is not NULL:
             message_routed(c.stored)
             message_release(c.stored)
+            c.stored = NULL
         if flags & F_PRESETTLED:
             d.flags |= IN_ROUTED
             return self.returned(d) if d.live == 0 else 0
         return in_routed(d)
+
+    cdef int pass_on(self, ConsumerLink link, const Head* head, const uint8_t* data, uint32_t size) except -1:
+        """The short way of a record, for `takes_now`: what `take_one`, `offer` and `returned` do for such a message
+        (docs/internals/engine.md, "The short way")."""
+        cdef uint64_t now = self.scheduler.now_ns
+        cdef InDelivery* d
+        if head.flags & F_PRESETTLED:
+            send_plain(link, NULL, data, size, head.format, now)
+            taken_of(link.slot)[self.peer] += 1
+            self.progress = 1
+            return self.report(True, head.key, 1, 0, NULL, True)
+        map_reserve(&self.received)
+        d = in_new(&self.node, head.key, now, IN_COMPLETE)
+        map_put(&self.received, head.key, d)
+        send_plain(link, d, data, size, head.format, now)
+        taken_of(link.slot)[self.peer] += 1
+        d.flags |= IN_ROUTED
+        return 0
 
     cdef InDelivery* read_transfer(self, const uint8_t* p, uint32_t size, Content* c) except NULL:
         """The delivery that a record begins, and its content."""
@@ -162,6 +196,7 @@ cdef class PortIn(ReportingNode):
         cdef size_t at = sizeof(Head) + head.count * sizeof(Target)
         cdef bint more = head.flags & F_MORE
         cdef InDelivery* d
+        map_reserve(&self.received)
         d = in_new(&self.node, head.key, self.scheduler.now_ns,
                    (IN_PRESETTLED if head.flags & F_PRESETTLED else 0)
                    | (IN_MULTI if head.flags & F_MULTI else 0) | (IN_OWN if head.flags & F_OWN else 0)
@@ -232,19 +267,19 @@ cdef class PortIn(ReportingNode):
                 link.offer(d, c, overflow)
                 taken_of(link.slot)[self.peer] += 1
             else:
-                self.no_target(d, c)
+                self.no_target(d)
             self.progress = i + 1
         return 0
 
-    cdef int no_target(self, InDelivery* d, Content* c) except -1:
+    cdef int no_target(self, InDelivery* d) except -1:
         """A copy that nobody gets."""
         cdef Slice state = plain_state(D_RELEASED)
         cdef OutDelivery* o
-        if c.settled:
+        if d.flags & IN_PRESETTLED:
             totals.dropped_presettled += 1
             totals.dropped[DROP_CONSUMER_LOST] += 1
             return 0
-        o = out_new(&self.node, d, c, True)
+        o = out_make(&self.node, d, False, True)
         out_update(o, D_RELEASED, &state, True)
         out_free(o)
         return 0
@@ -308,14 +343,22 @@ cdef class PortIn(ReportingNode):
         cdef const Target* target = <const Target*>(p + sizeof(Head)) + self.progress
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
         cdef ConsumerLink link
-        if d is NULL or self.progress >= head.count:
+        if self.progress >= head.count:
             raise fault
         link = self.link_of(target)
         if link is None:
             raise fault
+        if d is NULL:
+            # There was no memory to begin with: nothing has changed.
+            if link.session.ended:
+                raise fault                # … and there is still none
+            link.session.connection.end_by(fault)
+            if not link.session.ended:
+                raise fault
+            return True
         taken_of(link.slot)[self.peer] += 1
         if not has_copy(d, &link.node):
-            self.no_target(d, &self.content)
+            self.no_target(d)
         link.session.connection.end_by(fault)
         if has_copy(d, &link.node):
             raise fault

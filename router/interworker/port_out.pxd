@@ -1,11 +1,13 @@
 """Deliveries that this worker gives to another one: to their producers, a port is where copies go."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from router.amqp.codec cimport Slice
-from router.amqp.id_map cimport IdMap
-from router.delivery.delivery cimport DeliveryNode, InDelivery, NodeOwner, OutDelivery
-from router.interworker.outbox cimport Outbox
-from router.interworker.records cimport Head
+from router.amqp.id_map cimport IdMap, map_put
+from router.delivery.delivery cimport OUT_STARTED, DeliveryNode, InDelivery, NodeOwner, OutDelivery
+from router.interworker.outbox cimport Outbox, commit
+from router.interworker.records cimport F_AT_HAND, R_TRANSFER, RECORD_OCTETS, Head, Target
+from router.interworker.ring cimport ring_longest, ring_reserve
 from router.message.content cimport Content, Message
 
 cdef enum:
@@ -52,3 +54,48 @@ cdef class PortOut(NodeOwner):
     cdef int on_window(self, const uint8_t* p) except -1
     cdef bint settled_failed(self, const uint8_t* p, object fault) except *
     cdef int lost(self) except -1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A whole message for one consumer, which is written at once
+
+cdef inline size_t whole_octets(size_t to, size_t size) noexcept:
+    """Of its record. to, size: octets of what is said as `to`, and of the message."""
+    return sizeof(Head) + sizeof(Target) + to + size
+
+
+cdef inline uint8_t* room_for_whole(PortOut port, size_t to, size_t size) noexcept:
+    """Room in the ring for its record; NULL: it has to wait, or is too long for one."""
+    if size > RECORD_OCTETS or port.node.queue_first is not NULL or port.outbox.backlog.end or port.outbox.waits \
+            or whole_octets(to, size) > ring_longest(&port.outbox.ring):
+        return NULL
+    return ring_reserve(&port.outbox.ring, <uint32_t>whole_octets(to, size))
+
+
+cdef inline int write_whole(PortOut port, uint8_t* room, OutDelivery* o, uint8_t flags, uint8_t kind, int phase,
+                            uint32_t format, uint32_t slot_index, uint32_t generation, const Slice* to,
+                            const uint8_t* data, size_t size) except -1:
+    """Write its record there. o: the copy that stands for it; flags, kind: of the record."""
+    cdef Head* head = <Head*>room
+    cdef Target* target = <Target*>(head + 1)
+    cdef uint8_t* w = <uint8_t*>(target + 1)
+    o.tag_octets = port.next_key
+    o.flags |= OUT_STARTED
+    map_put(&port.sent, port.next_key, o)
+    head.type = R_TRANSFER
+    head.flags = flags | F_AT_HAND         # it is shorter than a stream
+    head.kind = kind
+    head.phase = <uint8_t>phase
+    head.count = 1
+    head.key = port.next_key
+    head.extra = <uint32_t>to.size
+    head.format = format
+    port.next_key += 1
+    target.slot = slot_index
+    target.generation = generation
+    if to.size:
+        memcpy(w, to.data, to.size)
+        w += to.size
+    memcpy(w, data, size)
+    commit(port.outbox, <uint32_t>whole_octets(to.size, size))
+    return 0

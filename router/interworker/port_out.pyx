@@ -19,10 +19,10 @@ from router.delivery.outcome cimport out_left, out_update
 from router.interworker.layout cimport DROP_OVERFLOW, DROP_WORKER_LOST
 from router.interworker.outbox cimport commit, mark
 from router.interworker.records cimport (
-    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_CHECKPOINT, K_SERVED,
-    R_CONTINUE, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, STATE_SIZE, Head, Target,
+    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_AS_IS, K_CHECKPOINT,
+    K_SERVED, R_CONTINUE, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, STATE_SIZE, Head, Target,
 )
-from router.interworker.ring cimport ring_longest, ring_reserve
+from router.interworker.ring cimport ring_longest
 from router.links.settlement cimport RUN_MOST, runs_used, usual
 from router.message.content cimport (
     STATE_IN_TRANSFER, STREAM_AT, content_store, cursor_close, cursor_open, cursor_read, message_new, message_release,
@@ -69,51 +69,21 @@ cdef class PortOut(NodeOwner):
 
     cdef int offer_one(self, uint32_t slot_index, uint32_t generation, InDelivery* d, Content* c,
                        int overflow) except -1:
-        """Give d to one consumer.
-
-        The common case, a whole message that goes into the ring at once, is here: its head is built in the record. All
-        others are `offer`'s.
-        """
+        """Give d to one consumer: a whole message at once, if there is room. All else is `offer`'s."""
         cdef OutDelivery* o
-        cdef Head* head
-        cdef Target* target
         cdef uint8_t* w = NULL
-        cdef size_t size = sizeof(Head) + sizeof(Target) + c.to.size + c.size
-        if c.whole and c.size <= RECORD_OCTETS and self.node.queue_first is NULL and not d.flags & IN_OWN \
-                and c.served.size == 0 and c.state.size == 0 and self.outbox.backlog.end == 0 \
-                and size <= ring_longest(&self.outbox.ring):
-            map_reserve(&self.sent)
-            o = out_new(&self.node, d, c, True)
-            w = ring_reserve(&self.outbox.ring, <uint32_t>size) if not self.outbox.waits else NULL
-            if w is NULL:
-                out_free(o)
+        if c.whole and not d.flags & IN_OWN and c.served.size == 0 and c.state.size == 0:
+            w = room_for_whole(self, c.to.size, c.size)
         if w is NULL:
             self.add_target(slot_index, generation)
             return self.offer(d, c, overflow)
-        o.tag_octets = self.next_key
-        o.flags |= OUT_STARTED
-        map_put(&self.sent, self.next_key, o)
-        head = <Head*>w
-        head.type = R_TRANSFER
-        head.flags = (F_PRESETTLED if c.settled else 0) | (F_HONOUR if c.honour else 0) \
-            | (F_AT_HAND if c.size < STREAM_AT else 0)
-        head.kind = <uint8_t>overflow | (K_CHECKPOINT if c.checkpoint else 0)
-        head.phase = <uint8_t>c.phase
-        head.count = 1
-        head.key = self.next_key
-        head.extra = <uint32_t>c.to.size
-        head.format = c.format
-        self.next_key += 1
-        target = <Target*>(head + 1)
-        target.slot = slot_index
-        target.generation = generation
-        w = <uint8_t*>(target + 1)
-        if c.to.size:
-            memcpy(w, c.to.data, c.to.size)
-            w += c.to.size
-        memcpy(w, c.data, c.size)
-        commit(self.outbox, <uint32_t>size)
-        return 0
+        map_reserve(&self.sent)
+        o = out_new(&self.node, d, c, True)
+        return write_whole(
+            self, w, o, (F_PRESETTLED if c.settled else 0) | (F_HONOUR if c.honour else 0),
+            <uint8_t>overflow | (K_CHECKPOINT if c.checkpoint else 0) | (0 if c.sections.rewrite else K_AS_IS),
+            c.phase, c.format, slot_index, generation, &c.to, c.data, c.size,
+        )
 
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
         """Give d to the targets collected by add_target."""

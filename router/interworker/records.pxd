@@ -40,6 +40,8 @@ cdef enum:
     F_HONOUR = 32              # router annotations of the message count
     F_OWN = 64                 # the router itself sent it
     K_CHECKPOINT = 128         # beside the overflow policy of a transfer: Content.checkpoint
+    K_OVERFLOW = 7             # the overflow policy itself
+    K_AS_IS = 32               # … nothing in the message is to be changed for a consumer without router annotations
     K_SERVED = 64              # … octets of Content.served, and their number, are behind `to`, before a state
     F_AT_HAND = 128            # all of it is here, and it is no stream: only what follows this record is to come
     STATE_SIZE = 4             # octets of the size of a state in a transfer, and of Content.served

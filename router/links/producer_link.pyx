@@ -37,8 +37,6 @@ cdef enum:
     # Transfers beyond the credit are taken (Dispatch does) up to so many times the capacity; then the link is detached.
     OVERRUN = 2
     OVERRUN_MORE = 16
-    # One of so many settled deliveries of a producer is followed over other routers (Content.checkpoint).
-    CHECKPOINT_EVERY = 16
 
 # A message whose first sections cannot be read: amqp:decode-error.
 MALFORMED = codec.encode_described(0x25, [codec.encode_error("amqp:decode-error", "invalid message format")])
@@ -130,7 +128,7 @@ cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
 cdef inline int route_content(ProducerLink link, InDelivery* d, Content* c) except -1:
     cdef bint complete = c.complete
     c.producer = link.number
-    c.checkpoint = c.settled and not link.inter_router and link.delivery_count % CHECKPOINT_EVERY == 0
+    c.checkpoint = c.settled and is_checkpoint(link)
     if (link.route_logged(d, c) if link.logged else link.deliveries.route(link, d, c)) == WANTS_MORE:
         if c.whole:
             raise LocalError("link", "amqp:internal-error", "a whole message cannot be routed")

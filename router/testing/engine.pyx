@@ -18,6 +18,7 @@ from router.links.consumer_link cimport ConsumerLink, use_short_copies
 from router.linkroute.routed_link cimport RoutedLink
 from router.amqp.session cimport Session
 from router.interworker.port cimport WorkerPort
+from router.interworker.port_in cimport use_short_records
 from router.interworker.port_out cimport PortOut
 
 
@@ -59,6 +60,7 @@ def use_short_ways(on):
     use_runs(on)
     use_short_way(on)
     use_short_copies(on)
+    use_short_records(on)
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------
