@@ -26,9 +26,15 @@ cdef inline int in_routed(InDelivery* d) except -1:
 cdef inline int out_update(OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
     """The consumer of this copy set a state or settled. After `settled` the copy has no peer."""
     cdef InDelivery* d = o.source
-    if settled and kind and d is not NULL \
-            and d.flags & (IN_ROUTED | IN_PRESETTLED | IN_ACCEPT | IN_MULTI) == IN_ROUTED:
-        # Nearly all: the only copy is settled with an outcome, which is the delivery's.
-        out_detach(o)
-        return d.upstream.calls.outcome(d.upstream.owner, d, kind, state, True)
+    if settled and kind and d is not NULL:
+        if d.flags & (IN_ROUTED | IN_PRESETTLED | IN_ACCEPT | IN_MULTI) == IN_ROUTED:
+            # Nearly all: the only copy is settled with an outcome, which is the delivery's.
+            out_detach(o)
+            return d.upstream.calls.outcome(d.upstream.owner, d, kind, state, True)
+        if d.kind == kind and d.pending > 1 and not o.kind \
+                and d.flags & (IN_ROUTED | IN_PRESETTLED | IN_ACCEPT | IN_MULTI) == IN_ROUTED | IN_MULTI:
+            # One of several copies, with the outcome that others had before it; the last one is not here yet.
+            out_detach(o)
+            o.kind = kind
+            return 0
     return out_update_any(o, kind, state, settled)
