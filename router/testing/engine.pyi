@@ -16,6 +16,7 @@ class InjectedError(Exception): ...
 
 class FaultyIn:
     fails: bool
+    run_fails: bool
 
 class FaultyOut:
     fails: str | None

@@ -70,8 +70,9 @@ class InjectedError(Exception):
 
 
 cdef class FaultyIn(ProducerLink):
-    """A link that raises while `fails`: when its consumers say something."""
+    """A link that raises once while `fails`: when its consumers say something; `run_fails`: of a run of deliveries."""
     cdef public bint fails
+    cdef public bint run_fails
 
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         if self.fails:
@@ -80,6 +81,9 @@ cdef class FaultyIn(ProducerLink):
         return ProducerLink.outcome(self, d, kind, state, settled)
 
     cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1:
+        if self.run_fails:
+            self.run_fails = False
+            raise InjectedError("settled")
         return False if self.fails else ProducerLink.settled(self, run, n, kind, state)
 
     cdef int returned(self, InDelivery* d) except -1:

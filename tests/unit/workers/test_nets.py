@@ -493,6 +493,33 @@ def test_an_outcome_that_cannot_be_taken_ends_its_producer(far, faulty_one):
     others.check()
 
 
+@pytest.mark.parametrize("consumer_at", [0, 1])
+def test_a_run_of_outcomes_that_cannot_be_taken(far, consumer_at):
+    """On one worker it ends the consumer, whose disposition it is; across workers the producer. The other producer
+    hears its outcomes."""
+    others = Others(far, 0, 1)
+    consuming = far.connect(consumer_at)
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    far.settle()
+    sending = [far.connect(1) for _ in range(2)]
+    for peer in sending:
+        peer.feed(start() + producer(0, "balanced.a"))
+        far.settle()
+        peer.feed(b"".join(transfer(0, number, message(b"x")) for number in range(10)))
+        far.settle()
+        frames(peer)
+    link_of(sending[0], "p0").run_fails = True
+    consuming.feed(settle(0, 19, state=ACCEPTED))
+    far.settle_with_faults()
+    assert reported(far, 1) == [engine.InjectedError]
+    apart = consumer_at == 0
+    assert closed_with(sending[0] if apart else consuming) == "amqp:internal-error"
+    (report,) = of(frames(sending[1]), "disposition")
+    assert (report.first, report.last) == (0, 9)
+    assert (report.state == ACCEPTED) == apart
+    others.check()
+
+
 def test_a_record_that_is_nobodys_ends_the_worker(monkeypatch):
     monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyOut)
     far = Router(2)

@@ -202,7 +202,7 @@ def play(
     attach=st.sampled_from([{}, {}, {}, {"snd_settle_mode": 1}]),
     consumers=st.sampled_from([1, 1, 1, 2, 3]),
     actions=st.lists(action, min_size=1, max_size=20),
-    workers=st.sampled_from([1, 2]),
+    workers=st.sampled_from([1, 2, 2]),
 )
 def test_like_the_general_way(
     address: str, attach: dict[str, Any], consumers: int, actions: list[Any], workers: int
