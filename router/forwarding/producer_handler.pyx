@@ -262,18 +262,19 @@ cdef class TargetedHandler(ProducerHandler):
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
         cdef void* consumer
         cdef bint turns = False
-        cdef uint8_t* room = NULL
+        cdef void* near
         if not short_on or self.rules is not None or self.edge or self.container or self.from_fallback:
             return False
-        consumer = short_way(<void*>self.address, link, t, self.to.size, &turns, &room)
+        consumer = short_way(<void*>self.address, link, t, &turns)
         if consumer is NULL:
+            return False
+        near = <void*>(<Consumer>consumer).link
+        if near is not <void*>None:
+            pass_on(self.address, link, <ConsumerLink>near, t)
+        elif not pass_over(self.address, link, <Consumer>consumer, t, &self.to, self.phase, self.honour):
             return False
         if turns:
             turn(self.address)
-        if room is NULL:
-            pass_on(self.address, link, <ConsumerLink><void*>(<Consumer>consumer).link, t)
-        else:
-            pass_over(self.address, link, <Consumer>consumer, t, room, &self.to, self.phase, self.honour)
         return True
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:

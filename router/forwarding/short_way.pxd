@@ -10,22 +10,24 @@ from libc.stdint cimport uint8_t, uint64_t
 
 from router.amqp.codec cimport Slice
 from router.amqp.frames cimport Transfer
-from router.amqp.id_map cimport map_reserve
 from router.amqp.items cimport item_at, items_in
 from router.amqp.spec cimport (
     S_HEADER, S_PROPERTIES, T_FALSE, T_LIST0, T_LIST8, T_NULL, T_SMALLULONG, T_TRUE, T_UBYTE,
 )
-from router.delivery.delivery cimport IN_COMPLETE, IN_ROUTED, InDelivery, OutDelivery, out_make
+from router.delivery.delivery cimport IN_COMPLETE, IN_ROUTED, InDelivery
 from router.forwarding.consumer cimport Consumer
 from router.forwarding.forward cimport FEW_CONSUMERS, least_loaded
 from router.forwarding.table cimport BALANCED, CLOSEST, Address
-from router.interworker.port_out cimport PortOut, room_for_whole, write_whole
-from router.interworker.records cimport F_HONOUR, F_PRESETTLED, K_AS_IS, K_CHECKPOINT
 from router.links.consumer_link cimport ConsumerLink, send_plain, takes_now
 from router.links.delivery_link cimport delivery_begins
 from router.links.granting_link cimport place_free
-from router.links.producer_link cimport ProducerLink, count_presettled, is_checkpoint, spend_credit
+from router.links.producer_link cimport ProducerLink, count_presettled, spend_credit
 from router.stats.counters cimport totals
+
+# The same as `pass_on` for a consumer of another worker: into the ring to it. False, and nothing is done: there is no
+# room, or something waits already. to, phase, honour: of the link's handler.
+cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const Transfer* t, const Slice* to,
+                    int phase, bint honour) except -1
 
 
 cdef inline bint is_section(const uint8_t* p) noexcept nogil:
@@ -76,12 +78,11 @@ cdef inline void* next_consumer(void* address, bint* turns) noexcept:
     return NULL if (<Consumer>chosen).container else chosen
 
 
-cdef inline void* short_way(void* address, ProducerLink link, const Transfer* t, size_t to, bint* turns,
-                            uint8_t** room) noexcept:
-    """The consumer to which the delivery of this frame may go on at once. NULL: it takes the general way.
+cdef inline void* short_way(void* address, ProducerLink link, const Transfer* t, bint* turns) noexcept:
+    """The consumer to which the delivery of this frame may go on at once; whether there is room in the ring to one of
+    another worker is for `pass_over` to say. NULL: it takes the general way.
 
-    address: of the link. to: octets that are said to other workers as `to`. turns: its list of consumers turns. room:
-    in the ring to the consumer's worker; NULL: it is of this one. Nothing is changed, and what is returned is borrowed.
+    address: of the link. turns: its list of consumers turns. Nothing is changed, and what is returned is borrowed.
     """
     cdef void* consumer
     cdef void* near
@@ -93,10 +94,8 @@ cdef inline void* short_way(void* address, ProducerLink link, const Transfer* t,
     if consumer is NULL:
         return NULL
     near = <void*>(<Consumer>consumer).link
-    if near is <void*>None:
-        room[0] = room_for_whole((<Consumer>consumer).port.outgoing, to, t.payload.size)
-        return consumer if room[0] is not NULL else NULL
-    if not (<ConsumerLink>near).plain or not takes_now(<ConsumerLink>near, t.payload.size, t.settled):
+    if near is not <void*>None and (not (<ConsumerLink>near).plain
+                                    or not takes_now(<ConsumerLink>near, t.payload.size, t.settled)):
         return NULL
     return consumer
 
@@ -136,27 +135,4 @@ cdef inline int pass_on(Address address, ProducerLink link, ConsumerLink consume
     count_forwarded(address, link, t)
     if t.settled:
         place_free(link)
-    return 0
-
-
-cdef inline int pass_over(Address address, ProducerLink link, Consumer consumer, const Transfer* t, uint8_t* room,
-                          const Slice* to, int phase, bint honour) except -1:
-    """The same for a consumer of another worker: as `give` and `offer_one`. The delivery holds its place until that
-    worker says what became of it."""
-    cdef PortOut port = consumer.port.outgoing
-    cdef InDelivery* d
-    cdef OutDelivery* o
-    cdef uint8_t kind = <uint8_t>address.overflow | K_AS_IS
-    link.session.expected_delivery_id += 1
-    spend_credit(link)
-    d = take_in(link, t)
-    if t.settled and is_checkpoint(link):
-        kind |= K_CHECKPOINT
-    map_reserve(&port.sent)
-    o = out_make(&port.node, d, t.settled, True)
-    write_whole(port, room, o, (F_PRESETTLED if t.settled else 0) | (F_HONOUR if honour else 0), kind, phase,
-                t.message_format, consumer.slot_index, consumer.generation, to, t.payload.data, t.payload.size)
-    d.flags |= IN_ROUTED
-    consumer.sent += 1
-    count_forwarded(address, link, t)
     return 0

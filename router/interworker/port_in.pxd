@@ -36,6 +36,7 @@ cdef class PortIn(ReportingNode):
     cdef uint32_t progress                 # … targets that have been dealt with
     cdef DeliveryNode* concerned           # UPDATE: where the delivery went to (borrowed); NULL: nowhere
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1
+    cdef void* taker(self, const Head* head, const Target* target, uint32_t size) noexcept
     cdef int pass_on(self, ConsumerLink link, const Head* head, const uint8_t* data, uint32_t size) except -1
     cdef int take_one(self, const Head* head, const Target* target, uint32_t size) except -1
     cdef ConsumerLink link_of(self, const Target* target)

@@ -3,6 +3,7 @@
 An InDelivery stands for the producer over there. What consumers settle is collected, and goes back as ranges of keys at
 the end of a wake; of a stream, the octets that have left are reported, so that more may come.
 """
+cimport cython
 from libc.string cimport memcpy, memset
 
 from router.amqp.codec cimport Slice
@@ -24,6 +25,7 @@ from router.interworker.records cimport (
     K_OVERFLOW, K_SERVED, R_RETURNED, R_SETTLED, R_UPDATE, R_WINDOW, STATE_SIZE, Head,
 )
 from router.interworker.reports cimport continues
+from router.interworker.port_out cimport whole_octets
 from router.links.consumer_link cimport send_plain, takes_now
 from router.message.content cimport (
     Message, message_append, message_meter, message_new, message_release, message_routed, message_state,
@@ -94,8 +96,13 @@ cdef class PortIn(ReportingNode):
         cdef const Target* target = <const Target*>(p + sizeof(Head))
         cdef Content* c = &self.content
         cdef InDelivery* d
+        cdef void* found
         if head.count == 1 and not head.flags & (F_ABORTED | F_MORE | F_STATE | F_MULTI) \
                 and not head.kind & K_SERVED and not self.progress:
+            found = self.taker(head, target, size)
+            if found is not NULL:
+                return self.pass_on(<ConsumerLink>found, head, p + whole_octets(head.extra, 0),
+                                    size - <uint32_t>whole_octets(head.extra, 0))
             return self.take_one(head, target, size)
         if head.flags & F_ABORTED:
             # Its producer gave up before it could leave: the peer's scores only learn that it is through.
@@ -119,31 +126,23 @@ cdef class PortIn(ReportingNode):
         return in_routed(d)
 
     cdef int take_one(self, const Head* head, const Target* target, uint32_t size) except -1:
-        """A whole message for one consumer. If it can leave as it is, at once, `pass_on` does all for it."""
+        """A whole message for one consumer."""
         cdef Content* c = &self.content
         cdef const uint8_t* p = <const uint8_t*>(target + 1)
         cdef uint8_t flags = head.flags
         cdef InDelivery* d
-        cdef void* found = link_at(self.links, target.slot)
         cdef ConsumerLink link
-        if found is not NULL and ((<ConsumerLink>found).slot.generation != target.generation
-                                  or (<ConsumerLink>found).detached):
-            found = NULL
-        p += head.extra
-        size -= p - <const uint8_t*>head
-        if head.kind & K_AS_IS and found is not NULL and (<ConsumerLink>found).plain and short_on \
-                and takes_now(<ConsumerLink>found, size, flags & F_PRESETTLED):
-            return self.pass_on(<ConsumerLink>found, head, p, size)
         map_reserve(&self.received)
         d = in_new(&self.node, head.key, self.scheduler.now_ns,
                    IN_COMPLETE | (IN_PRESETTLED if flags & F_PRESETTLED else 0) | (IN_OWN if flags & F_OWN else 0))
         map_put(&self.received, head.key, d)
         zero(c, sizeof(Content))
         if head.extra:
-            c.to.data = p - head.extra
+            c.to.data = p
             c.to.size = head.extra
+            p += head.extra
         c.data = p
-        c.size = size
+        c.size = size - (p - <const uint8_t*>head)
         c.complete = c.whole = True
         c.settled = flags & F_PRESETTLED
         c.honour = flags & F_HONOUR
@@ -154,8 +153,8 @@ cdef class PortIn(ReportingNode):
         c.format = head.format
         # The sending worker has checked the sections.
         scan(c.data, c.size, False, c.honour, &c.sections)
-        if found is not NULL:
-            link = <ConsumerLink>found         # it may end meanwhile
+        link = self.link_of(target)
+        if link is not None and not link.detached:
             link.offer(d, c, head.kind & K_OVERFLOW)
             taken_of(link.slot)[self.peer] += 1
         else:
@@ -170,6 +169,18 @@ cdef class PortIn(ReportingNode):
             return self.returned(d) if d.live == 0 else 0
         return in_routed(d)
 
+    @cython.final
+    cdef void* taker(self, const Head* head, const Target* target, uint32_t size) noexcept:
+        """The consumer of a record for one, if it takes the message at once and as it is: then `pass_on` does all for
+        it. NULL: `take_one` does. Nothing is changed, and what is returned is borrowed."""
+        cdef void* found = link_at(self.links, target.slot)
+        if not head.kind & K_AS_IS or found is NULL or (<ConsumerLink>found).slot.generation != target.generation \
+                or (<ConsumerLink>found).detached or not (<ConsumerLink>found).plain or not short_on \
+                or not takes_now(<ConsumerLink>found, size - whole_octets(head.extra, 0), head.flags & F_PRESETTLED):
+            return NULL
+        return found
+
+    @cython.final
     cdef int pass_on(self, ConsumerLink link, const Head* head, const uint8_t* data, uint32_t size) except -1:
         """The short way of a record, for `takes_now`: what `take_one`, `offer` and `returned` do for such a message
         (docs/internals/engine.md, "The short way")."""
