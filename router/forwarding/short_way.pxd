@@ -1,10 +1,10 @@
-"""The short way of a delivery: from the frame that it comes in into its consumer's write buffer, or into the ring to its
-consumer's worker, in one place.
+"""The short way of a delivery: from the frame that it comes in into its consumer's write buffer, or into the ring to
+its worker, in one place.
 
 docs/internals/engine.md, "The short way", says what the general way does for such a delivery, step by step. `short_way`
 only looks: when it finds a consumer, everything that the general way would do for this delivery is known, and `pass_on`
-(to another worker: `pass_over`) does it, counter by counter. Whoever changes one of the two ways changes the other; random scenarios go through both and
-are compared (tests/unit/workers/test_short_ways.py).
+(to another worker: `pass_over`) does it, counter by counter. Whoever changes one of the two ways changes the other;
+random scenarios go through both and are compared (tests/unit/workers/test_short_ways.py).
 """
 from libc.stdint cimport uint8_t, uint64_t
 

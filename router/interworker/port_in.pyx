@@ -361,7 +361,7 @@ cdef class PortIn(ReportingNode):
             raise fault
         if d is NULL:
             # There was no memory to begin with: nothing has changed.
-            if link.session.ended:
+            if self.progress or link.session.ended:
                 raise fault                # … and there is still none
             link.session.connection.end_by(fault)
             if not link.session.ended:

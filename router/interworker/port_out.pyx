@@ -71,6 +71,7 @@ cdef class PortOut(NodeOwner):
                        int overflow) except -1:
         """Give d to one consumer: a whole message at once, if there is room. All else is `offer`'s."""
         cdef OutDelivery* o
+        cdef uint8_t kind = <uint8_t>overflow
         cdef uint8_t* w = NULL
         if c.whole and not d.flags & IN_OWN and c.served.size == 0 and c.state.size == 0:
             w = room_for_whole(self, c.to.size, c.size)
@@ -79,11 +80,12 @@ cdef class PortOut(NodeOwner):
             return self.offer(d, c, overflow)
         map_reserve(&self.sent)
         o = out_new(&self.node, d, c, True)
-        return write_whole(
-            self, w, o, (F_PRESETTLED if c.settled else 0) | (F_HONOUR if c.honour else 0),
-            <uint8_t>overflow | (K_CHECKPOINT if c.checkpoint else 0) | (0 if c.sections.rewrite else K_AS_IS),
-            c.phase, c.format, slot_index, generation, &c.to, c.data, c.size,
-        )
+        if c.checkpoint:
+            kind |= K_CHECKPOINT
+        if not c.sections.rewrite and (c.settled or not c.checkpoint):
+            kind |= K_AS_IS
+        return write_whole(self, w, o, (F_PRESETTLED if c.settled else 0) | (F_HONOUR if c.honour else 0), kind,
+                           c.phase, c.format, slot_index, generation, &c.to, c.data, c.size)
 
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
         """Give d to the targets collected by add_target."""
@@ -435,16 +437,11 @@ cdef class PortOut(NodeOwner):
         cdef uint64_t key = head.key + self.progress
         if self.concerned is NULL or not isinstance(<object>self.concerned.owner, Link):
             raise fault
-        cdef OutDelivery* o
-        if self.failing is not NULL and map_get(&self.sent, key) is NULL:
+        if self.failing is NULL:
+            out_free(<OutDelivery*>map_take(&self.sent, key))    # the others of the run each end for themselves
+        elif map_get(&self.sent, key) is NULL:
             out_free(self.failing)         # it was taken, and nobody else knows it: also not the producer that ends
         (<Link>self.concerned.owner).session.connection.end_by(fault)
-        if self.failing is NULL:
-            # Each of the run ends for itself: they have no source any more.
-            o = <OutDelivery*>map_get(&self.sent, key)
-            if o is not NULL and o.source is not NULL:
-                raise fault
-            return True
         self.progress += 1
         return self.progress < head.count
 
