@@ -7,8 +7,8 @@ from libc.string cimport memcmp, memset
 
 from router.amqp.codec cimport open_described, open_list, open_map, read_unsigned, skip_value
 from router.amqp.spec cimport (
-    S_DELIVERY_ANNOTATIONS, S_HEADER, S_MESSAGE_ANNOTATIONS, T_INT, T_MAP8, T_MAP32, T_NULL, T_SMALLINT, T_STR32,
-    T_STR8,
+    S_DELIVERY_ANNOTATIONS, S_HEADER, S_MESSAGE_ANNOTATIONS, T_INT, T_MAP8, T_MAP32, T_NULL, T_SMALLINT, T_SMALLULONG,
+    T_STR8, T_STR32,
 )
 
 cdef enum:
@@ -30,7 +30,11 @@ cdef ScanResult scan_sections(const uint8_t* data, size_t size, bint properties,
         return SCAN_TRUNCATED
     while p < end:
         # The common case first: a section behind the annotations, or none of ours.
-        body = open_described(p, end, &code)
+        if end - p > 3 and p[0] == 0 and p[1] == T_SMALLULONG:
+            code = p[2]
+            body = p + 3
+        else:
+            body = open_described(p, end, &code)
         if body is NULL:
             if p[0] != 0 or end - p >= 10:
                 break
@@ -94,10 +98,13 @@ cdef ScanResult scan_properties(const uint8_t* p, const uint8_t* end, Sections* 
         return SCAN_MALFORMED
     out.has_properties = True
     for i in range(count if count < 4 else 4):
+        if p < stop and p[0] == T_NULL:
+            p += 1
+            continue
         q = skip_value(p, stop)
         if q is NULL:
             return SCAN_MALFORMED
-        if i > 0 and p[0] != T_NULL:
+        if i > 0:
             if open_variable(p, stop, &text) is NULL:
                 return SCAN_MALFORMED
             if i == 1:
