@@ -1,87 +1,70 @@
 """Hourly roll-ups: what a day has left of its rows, for questions about months."""
 
-from concurrent.futures import ThreadPoolExecutor
+import math
+from collections.abc import Callable, Iterator
+from datetime import date
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pipeline.telemetry.reader import Telemetry
+from pipeline.stores import open_store
+from pipeline.telemetry.reader import Telemetry, ddl
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from pipeline.telemetry.hourly import Hourly
+VERSION: Final = 1  # of the layout: the folder below rollup/
+_FILE: Final = "rollup.parquet"  # few rows: one for each day
+_MOST_TASKS: Final = 64
 
 
-def flows(telemetry: Telemetry) -> "DataFrame":
-    """Deliveries by hour, router, pair of workers, pair of clients, address."""
-    from pyspark.sql import functions as f
+def _by_date(
+    telemetry: Telemetry, make: "Callable[[str, date, pa.Table], pa.RecordBatch]", columns: str
+) -> "DataFrame":
+    """What `make` gives for the name, the date and the rows of each table; those of a date in one task."""
+    import pyarrow as pa
 
-    from pipeline.jobs.sums import FLOWS
+    from pipeline.jobs.sums import TABLES
+    from pipeline.telemetry.hourly import unpacked
 
-    # First by connection: few rows are left to find the clients of.
-    rows = telemetry.hourly(FLOWS)
-    rows = telemetry.with_client(rows, "connection_in", "_in")
-    rows = telemetry.with_client(rows, "connection_out", "_out")
-    return rows.groupBy(
-        *("hour", "router", "worker_in", "worker_out", "client_in", "client_out", "address"),
-        *("host_in", "listener_in", "host_out", "listener_out"),
-    ).agg(f.sum("deliveries").alias("deliveries"))
+    clients = telemetry.clients
+    days = max(1, min(_MOST_TASKS, math.ceil(telemetry.seconds / 86400)))
 
+    def made(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        sums: dict[tuple[date, str], list[bytes]] = {}
+        for batch in batches:
+            for name, day, octets in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                sums.setdefault((day, name), []).append(octets)
+        for day, name in sorted(sums):
+            yield make(name, day, TABLES[name].of(pa.concat_tables(map(unpacked, sums.pop((day, name)))), clients))
 
-def links(telemetry: Telemetry) -> "DataFrame":
-    """Deliveries, octets, outcomes and credit by hour, router, address, direction, client.
-
-    `link_ms`: the time that its links were there. `full_ms`, `full_deliveries`: of intervals in which a link had no
-    credit at some time, so that it got as much as it takes. `rate_peak`: deliveries a second of one link.
-    """
-    from pipeline.jobs.sums import LINKS
-
-    rows = telemetry.with_client(telemetry.hourly(LINKS), "connection_id")
-    return _summed(rows, LINKS, "hour", "router", "client", "host", "listener", "address", "dir")
-
-
-def settles(telemetry: Telemetry) -> "DataFrame":
-    """Settled deliveries by hour, router, address and bucket of their time in the router."""
-    from pipeline.jobs.sums import SETTLES
-
-    return _summed(telemetry.hourly(SETTLES), SETTLES, "hour", "router", "address", "bucket")
-
-
-def workers(telemetry: Telemetry) -> "DataFrame":
-    """CPU time and deliveries by hour, router, worker."""
-    from pipeline.jobs.sums import WORKERS
-
-    return _summed(telemetry.hourly(WORKERS), WORKERS, "hour", "router", "worker")
-
-
-def _summed(rows: "DataFrame", of: "Hourly", *keys: str) -> "DataFrame":
-    from pyspark.sql import functions as f
-
-    sums = [f.sum(name).alias(name) for name in of.sums]
-    return rows.groupBy(*keys).agg(*sums, *(f.max(name).alias(name) for name in of.peaks))
-
-
-TABLES: Final = {"flows": flows, "links": links, "settles": settles, "workers": workers}
+    found = telemetry.sums({name: each.sums for name, each in TABLES.items()})
+    return found.repartition(days, "date").mapInArrow(made, columns)
 
 
 def write(telemetry: Telemetry, path: str) -> dict[str, int]:
-    """Write all roll-ups of the period, which replace those of the same dates; gives the rows of each.
+    """Write all roll-ups of the period, which replace those of the same dates; gives the rows of each."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    At the same time: while Spark plans one on one core, Arrow sums up for another.
-    """
-    with ThreadPoolExecutor(len(TABLES)) as pool:
-        return dict(pool.map(lambda name: (name, _write(telemetry, path, name)), TABLES))
+    from pipeline.jobs.sums import TABLES
 
+    store = open_store(path)
 
-def _write(telemetry: Telemetry, path: str, name: str) -> int:
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as f
+    def written(name: str, day: date, rows: "pa.Table") -> "pa.RecordBatch":
+        folder = f"rollup/v{VERSION}/{name}/date={day}"
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink)
+        store.make_folder(folder)
+        store.publish(f"{folder}/{_FILE}", sink.getvalue())
+        for other, _ in list(store.files(folder)):
+            if other.endswith(".parquet") and other != _FILE:  # an earlier version gave them other names
+                store.delete(f"{folder}/{other}")
+        return pa.record_batch([pa.array([name]), pa.array([rows.num_rows])], names=["name", "rows"])
 
-    seen = Observation()
-    # Few rows: one file for each day.
-    frame = TABLES[name](telemetry).withColumn("date", f.to_date("hour")).repartition(1, "date")
-    frame = frame.observe(seen, f.count(f.lit(1)).alias("rows"))
-    frame.write.mode("overwrite").partitionBy("date").parquet(f"{path}/rollup/v1/{name}")
-    return int(seen.get["rows"])
+    counts = dict.fromkeys(TABLES, 0)
+    for name, rows in _by_date(telemetry, written, "name string, rows long").collect():
+        counts[name] += rows
+    return counts
 
 
 class Rollups(NamedTuple):
@@ -96,4 +79,30 @@ class Rollups(NamedTuple):
     @classmethod
     def of(cls, telemetry: Telemetry) -> "Rollups":
         """Those of the telemetry, kept in memory as far as they fit; few rows, so one partition for what follows."""
-        return cls(telemetry, *(make(telemetry).repartition(1).persist() for make in TABLES.values()))
+        from pipeline.jobs.sums import TABLES
+        from pipeline.telemetry.hourly import PACKED
+
+        tables = _by_date(telemetry, _packed, ddl(PACKED)).persist()
+
+        def table(name: str) -> "DataFrame":
+            octets = tables.where(tables["name"] == name).select("data")
+            return octets.mapInArrow(_rows, ddl(TABLES[name].columns)).repartition(1).persist()
+
+        return cls(telemetry, *map(table, TABLES))
+
+
+def _packed(name: str, day: date, rows: "pa.Table") -> "pa.RecordBatch":
+    import pyarrow as pa
+
+    from pipeline.telemetry.hourly import PACKED, serialized
+
+    octets = pa.array([serialized(rows)], pa.binary())
+    return pa.record_batch([pa.array([name]), pa.array([day]), octets], names=list(PACKED))
+
+
+def _rows(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    from pipeline.telemetry.hourly import unpacked
+
+    for batch in batches:
+        for octets in batch.column(0).to_pylist():
+            yield from unpacked(octets).to_batches()

@@ -1,13 +1,16 @@
-"""What the hourly roll-ups need of each table, summed by Arrow before Spark has it (telemetry/hourly.py)."""
+"""What the hourly roll-ups are, and what they need of each table, summed by Arrow (telemetry/hourly.py)."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.telemetry.clients import KNOWN, with_clients
 from pipeline.telemetry.hourly import DOUBLE, Hourly, exploded
 from pipeline.telemetry.names import LINK_COUNTS, LINK_GAUGES, WORKER_COUNTS, WORKER_GAUGES
-from router.telemetry.schema import INT, LONG, TEXT
+from router.telemetry.schema import INT, LONG, TEXT, TIME
 
 
 def _rate(count: pa.ChunkedArray, interval: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -73,3 +76,42 @@ WORKERS: Final = Hourly(
     peaks={**dict.fromkeys(WORKER_GAUGES, LONG), "busiest": DOUBLE},
     derive=_workers,
 )
+
+
+@dataclass(frozen=True)
+class RollUp:
+    """A table: sums by hour, router and these keys, with clients in the place of connections."""
+
+    sums: Hourly
+    keys: Mapping[str, str]
+    clients: Mapping[str, str] = field(default_factory=dict)  # columns of connections, and suffixes of their clients
+
+    @property
+    def columns(self) -> dict[str, str]:
+        sums = {name: kind for name, kind in self.sums.columns.items() if name in (*self.sums.sums, *self.sums.peaks)}
+        known = {name + suffix: TEXT for suffix in self.clients.values() for name in KNOWN}
+        return {"hour": TIME, "router": TEXT, **self.keys, **known, **sums}
+
+    def of(self, sums: pa.Table, clients: pa.Table) -> pa.Table:
+        """The rows of sums in which one key may be several times."""
+        for column, suffix in self.clients.items():
+            sums = with_clients(sums, clients, column, suffix)
+        return self.sums.grouped(sums, self.columns)
+
+
+TABLES: Final[Mapping[str, RollUp]] = {
+    # Deliveries by pair of workers, pair of clients, address.
+    "flows": RollUp(
+        FLOWS,
+        {"worker_in": INT, "worker_out": INT, "address": TEXT},
+        {"connection_in": "_in", "connection_out": "_out"},
+    ),
+    # Deliveries, octets, outcomes and credit by address, direction, client. link_ms: the time that its links were
+    # there. full_ms, full_deliveries: of intervals in which a link had no credit at some time, so that it got as much
+    # as it takes. rate_peak: deliveries a second of one link.
+    "links": RollUp(LINKS, {"address": TEXT, "dir": TEXT}, {"connection_id": ""}),
+    # Settled deliveries by address and bucket of their time in the router.
+    "settles": RollUp(SETTLES, {"address": TEXT, "bucket": INT}),
+    # CPU time and deliveries by worker.
+    "workers": RollUp(WORKERS, {"worker": INT}),
+}

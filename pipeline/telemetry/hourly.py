@@ -1,7 +1,7 @@
 """Sums of an hour, which Arrow makes of the files of telemetry in the tasks of Spark.
 
-Only these sums become rows of Spark, a few of a thousand: of its own it needs about ten times as long for each row.
-Nothing here imports Spark, so that a task starts soon.
+Spark only moves these sums, a few of a thousand rows: of its own it needs about ten times as long for each row. Nothing
+here imports Spark, so that a task starts soon.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.errors import FileError
-from router.telemetry.schema import HISTOGRAM, INT, LONG, TABLES, TEXT, TIME
+from router.telemetry.schema import HISTOGRAM, INT, LONG, TABLES, TEXT, TIME, time_column
 
 MOST: Final = 1 << 18  # rows that are summed at once: some 100 MB of links
 _HOUR: Final = 3_600_000_000  # microseconds
@@ -27,6 +27,8 @@ _TYPES: Final[Mapping[str, pa.DataType]] = {
     HISTOGRAM: pa.map_(pa.int32(), pa.int64()),
 }
 _STARTS: Final = "interval_start"
+#: Tables of Arrow as rows of Spark: the name of what they are, the date of their hours, their octets.
+PACKED: Final[Mapping[str, str]] = {"name": TEXT, "date": "date", "data": "binary"}
 
 
 class Part(NamedTuple):
@@ -61,69 +63,119 @@ class Hourly:
         keys = {"hour": TIME, "router": TEXT, **self.keys}
         return {**keys, **dict.fromkeys(self.sums, LONG), **self.peaks}
 
-    def of_files(self, parts: Iterable[Part], period: Period) -> Iterator[pa.RecordBatch]:
-        """Sums of the rows that begin in the period. One key may come more than once. Raises FileError."""
-        return self._summed((table for part in parts for table in self._read(part)), period)
-
-    def of_rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Sums of rows that Spark has read: the time, the router, and `reads`."""
-        return self._summed(map(pa.Table.from_batches, ([batch] for batch in batches)), None)
-
-    def _read(self, part: Part) -> Iterator[pa.Table]:
-        kinds = {_STARTS: TIME, **{name: TABLES[self.table][name] for name in self.reads}}
-        texts = [name for name, kind in kinds.items() if kind == TEXT]
-        router = pa.array([part.router])
-        for path in part.paths:
-            try:
-                metadata = pq.read_metadata(path)
-                encoded = [name for name in texts if name in metadata.schema.names]
-                with pq.ParquetFile(path, metadata=metadata, read_dictionary=encoded) as file:
-                    found = set(file.schema_arrow.names)
-                    there = [name for name in kinds if name in found]
-                    for batch in file.iter_batches(MOST, columns=there, use_threads=False):
-                        columns = {
-                            name: _column(batch, name if name in found else None, kind) for name, kind in kinds.items()
-                        }
-                        columns["router"] = pa.DictionaryArray.from_arrays(_zeros(batch.num_rows), router)
-                        yield pa.table(columns)
-            except FileNotFoundError:
-                raise FileError(f"{path} was deleted or merged while it was to be read: start again") from None
-            except (OSError, pa.ArrowException) as error:
-                raise FileError(f"{path} cannot be read: {error}") from error
-
-    def _summed(self, tables: Iterable[pa.Table], period: Period | None) -> Iterator[pa.RecordBatch]:
-        waiting: list[pa.Table] = []
-        rows = 0
-        for table in tables:
-            waiting.append(table if period is None else _within(table, period))
-            rows += table.num_rows
-            if rows >= MOST:
-                yield from self._sum(waiting)
-                waiting, rows = [], 0
-        if waiting:
-            yield from self._sum(waiting)
-
-    def _sum(self, tables: list[pa.Table]) -> list[pa.RecordBatch]:
-        table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-        starts = table.column(_STARTS).cast(pa.int64())
-        hours = pc.multiply(pc.divide(starts, _HOUR), _HOUR)
-        table = table.append_column("hour", hours)
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Sums of rows that were read."""
+        rows = rows.select([_STARTS, "router", *self.reads])
+        starts = rows.column(_STARTS).cast(pa.int64())
+        rows = rows.append_column("hour", pc.multiply(pc.divide(starts, _HOUR), _HOUR).cast(_TYPES[TIME]))
         if self.derive is not None:
-            table = self.derive(table)
-        columns = {name: table.column(name) for name in self.columns}
+            rows = self.derive(rows)
+        return self.grouped(rows, self.columns)
+
+    def grouped(self, rows: pa.Table, columns: Mapping[str, str]) -> pa.Table:
+        """The sums and peaks of rows that are alike in all other columns; `columns` says which there are, and types."""
+        taken = {name: rows.column(name) for name in columns}
         # Numbers are grouped several times as fast as texts.
-        texts = {name: _encoded(columns[name]) for name, kind in self.columns.items() if kind == TEXT}
-        columns.update((name, column.indices) for name, column in texts.items())
+        texts = {name: _encoded(taken[name]) for name, kind in columns.items() if kind == TEXT}
+        taken.update((name, column.indices) for name, column in texts.items())
         wanted = [(name, "sum") for name in self.sums] + [(name, "max") for name in self.peaks]
-        keys = ["hour", "router", *self.keys]
-        groups = pa.table(columns).group_by(keys, use_threads=False).aggregate(wanted)
+        keys = [name for name in columns if name not in self.sums and name not in self.peaks]
+        groups = pa.table(taken).group_by(keys, use_threads=False).aggregate(wanted)
         found = {}
-        for name, kind in self.columns.items():
+        for name, kind in columns.items():
             suffix = "_sum" if name in self.sums else "_max" if name in self.peaks else ""
             column = groups.column(name + suffix)
             found[name] = texts[name].dictionary.take(column) if name in texts else column.cast(_TYPES[kind])
-        batches: list[pa.RecordBatch] = pa.table(found).combine_chunks().to_batches()
-        return batches
+        return pa.table(found)
+
+
+def schema(columns: Mapping[str, str]) -> pa.Schema:
+    """Of columns of these types of Spark."""
+    return pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
+
+
+def columns_read(wanted: Iterable[Hourly]) -> list[str]:
+    """Of their one table, beside the time and the router."""
+    return list(dict.fromkeys(name for each in wanted for name in each.reads))
+
+
+def sums_of_files(
+    wanted: Mapping[str, Hourly], parts: Iterable[Part], period: Period
+) -> Iterator[tuple[str, pa.Table]]:
+    """Sums of the rows of files of one table that begin in the period, by the names that they are wanted under.
+
+    Each file is read once for all of them. One key may come more than once. Raises FileError.
+    """
+    (table,) = {each.table for each in wanted.values()}
+    names = columns_read(wanted.values())
+    waiting: list[pa.Table] = []
+    count = 0
+    for part in parts:
+        for rows in read(table, names, part):
+            waiting.append(within(rows, _STARTS, period))
+            count += rows.num_rows
+            if count >= MOST:
+                yield from _sums(wanted, waiting)
+                waiting, count = [], 0
+    if waiting:
+        yield from _sums(wanted, waiting)
+
+
+def sums_of_rows(wanted: Mapping[str, Hourly], batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+    """The same of rows that Spark has read: the time, the router, and what is read."""
+    for batch in batches:
+        yield from _sums(wanted, [pa.Table.from_batches([batch])])
+
+
+def _sums(wanted: Mapping[str, Hourly], tables: list[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+    rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    for name, each in wanted.items():
+        yield name, each.of(rows)
+
+
+def packed(name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Rows with an `hour` as PACKED, one for each date."""
+    days = rows.column("hour").cast(pa.date32())
+    for day in days.unique():
+        octets = pa.array([serialized(rows.filter(pc.equal(days, day)))], pa.binary())
+        yield pa.record_batch([pa.array([name]), pa.array([day]), octets], names=list(PACKED))
+
+
+def serialized(rows: pa.Table) -> bytes:
+    """For `unpacked`."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    octets: bytes = sink.getvalue().to_pybytes()
+    return octets
+
+
+def unpacked(octets: bytes) -> pa.Table:
+    return pa.ipc.open_stream(octets).read_all()
+
+
+def read(table: str, names: Sequence[str], part: Part) -> Iterator[pa.Table]:
+    """The rows of files: the time, these columns, `router`; texts are dictionaries. Raises FileError."""
+    kinds = {name: TABLES[table][name] for name in (time_column(table), *names)}
+    texts = [name for name, kind in kinds.items() if kind == TEXT]
+    router = pa.array([part.router])
+    for path in part.paths:
+        try:
+            metadata = pq.read_metadata(path)
+            found = set(metadata.schema.to_arrow_schema().names)
+            encoded = [name for name in texts if name in found]
+            with pq.ParquetFile(path, metadata=metadata, read_dictionary=encoded) as file:
+                there = [name for name in kinds if name in found]
+                for batch in file.iter_batches(MOST, columns=there, use_threads=False):
+                    columns = {
+                        name: _column(batch, name if name in found else None, kind) for name, kind in kinds.items()
+                    }
+                    columns["router"] = pa.DictionaryArray.from_arrays(_zeros(batch.num_rows), router)
+                    yield pa.table(columns)
+        except FileNotFoundError:
+            raise FileError(f"{path} was deleted or merged while it was to be read: start again") from None
+        except (OSError, pa.ArrowException) as error:
+            raise FileError(f"{path} cannot be read: {error}") from error
 
 
 def _zeros(rows: int) -> pa.Array:
@@ -143,12 +195,13 @@ def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
     return whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
 
 
-def _within(table: pa.Table, period: Period) -> pa.Table:
-    starts = table.column(_STARTS).cast(pa.int64())
+def within(rows: pa.Table, time: str, period: Period) -> pa.Table:
+    """The rows whose time is in the period."""
+    starts = rows.column(time).cast(pa.int64())
     least, most = pc.min_max(starts).values()
     if not starts.null_count and least.is_valid and period.start <= least.as_py() and most.as_py() < period.end:
-        return table
-    return table.filter(pc.and_(pc.greater_equal(starts, period.start), pc.less(starts, period.end)))
+        return rows
+    return rows.filter(pc.and_(pc.greater_equal(starts, period.start), pc.less(starts, period.end)))
 
 
 def exploded(table: pa.Table, column: str, names: tuple[str, str]) -> pa.Table:

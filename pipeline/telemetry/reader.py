@@ -1,32 +1,29 @@
 """The tables of telemetry in a folder, from a time to another."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from heapq import heappop, heappush
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
 from pipeline.errors import PipelineError
 from router.telemetry.schema import HISTOGRAM, TABLES, VERSION, time_column
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyarrow import RecordBatch, Table
+    from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.telemetry.hourly import Hourly, Part
+    from pipeline.telemetry.hourly import Hourly, Part, Period
 
 # Files bear the hour in which their first row begins; one may hold what began up to this much earlier or later.
 _SLACK: Final = timedelta(hours=1)
 _FORMS: Final = {"parquet": "parquet", "json": "jsonl"}  # of files, by their suffixes
+_HOUR: Final = timedelta(hours=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TASKS_A_CORE: Final = 4  # so that all end at about the same time
-# Digits and hexadecimal numbers in a container id differ with each start of a client; one of 8 to 11 digits is a word
-# of its own, and has a decimal digit.
-_VOLATILE: Final = (
-    r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{12,}"
-    r"|(?<![0-9a-zA-Z])(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,11}(?![0-9a-zA-Z])|[0-9]+"
-)
+_FILE: Final = 1 << 16  # octets that take as long to read as a file to open
 
 
 def utc(collected: datetime) -> datetime:
@@ -78,7 +75,7 @@ class Telemetry:
         if next(folder.glob(f"router=*/date=*/hour=*/*.{suffix}"), None) is None:
             return None
         columns = TABLES[name]
-        schema = _ddl({**columns, "router": "string", "date": "date", "hour": "int"})
+        schema = ddl({**columns, "router": "string", "date": "date", "hour": "int"})
         # In JSON the keys of a map are strings, and Spark reads them as nothing else.
         written = schema.replace("map<int,", "map<string,") if form == "json" else schema
         reader = self.spark.read.schema(written).option("pathGlobFilter", f"*.{suffix}")
@@ -102,102 +99,128 @@ class Telemetry:
         return (self.start - _SLACK).astimezone(UTC), (self.end + _SLACK).astimezone(UTC)
 
     def _nothing(self, columns: Mapping[str, str]) -> "DataFrame":
-        return self.spark.createDataFrame([], _ddl(columns))
+        return self.spark.createDataFrame([], ddl(columns))
 
-    def hourly(self, wanted: "Hourly") -> "DataFrame":
-        """Sums of a table by hour, of the files of each hour."""
+    def sums(self, wanted: "Mapping[str, Hourly]") -> "DataFrame":
+        """Sums of the tables by hour, of the files of each hour, by the names that they are wanted under.
+
+        Columns PACKED: the name, the date of the hours, a table of Arrow. One key may be in several of them.
+        """
+        from pipeline.telemetry.hourly import PACKED, columns_read, packed, sums_of_files, sums_of_rows
+
+        tables: dict[str, dict[str, Hourly]] = {}
+        for name, each in wanted.items():
+            tables.setdefault(each.table, {})[name] = each
+        period = self._microseconds()
+        columns = ddl(PACKED)
+
+        def of_parts(table: str, parts: "list[Part]") -> "Iterator[RecordBatch]":
+            for name, found in sums_of_files(tables[table], parts, period):
+                yield from packed(name, found)
+
+        first, last = self._slack()
+        frame = self._of_files({table: self._files(table, first, last) for table in tables}, of_parts, columns)
+        for table, of_table in tables.items():
+            lines = self._rows(table, "json")
+            if lines is not None:
+
+                def of_rows(
+                    batches: "Iterator[RecordBatch]", of_table: "dict[str, Hourly]" = of_table
+                ) -> "Iterator[RecordBatch]":
+                    for name, found in sums_of_rows(of_table, batches):
+                        yield from packed(name, found)
+
+                rows = lines.select("router", time_column(table), *columns_read(of_table.values()))
+                frame = frame.unionByName(rows.mapInArrow(of_rows, columns))
+        return frame
+
+    @cached_property
+    def clients(self) -> "Table":
+        """The connections that were known before the end, as clients.COLUMNS."""
+        from pipeline.telemetry import clients
+        from pipeline.telemetry.hourly import Period, read, within
+
+        period = Period(-(1 << 62), self._microseconds().end)
+        time = time_column(clients.TABLE)
+        columns = ddl(clients.COLUMNS)
+
+        def of_parts(table: str, parts: "list[Part]") -> "Iterator[RecordBatch]":
+            for part in parts:
+                for rows in read(table, clients.READS, part):
+                    yield from clients.named(within(rows, time, period)).to_batches()
+
+        frame = self._of_files({clients.TABLE: self._files(clients.TABLE, None, self._slack()[1])}, of_parts, columns)
+        lines = self._rows(clients.TABLE, "json", earlier=True)
+        if lines is not None:
+            frame = frame.unionByName(lines.select("router", *clients.READS).mapInArrow(clients.of_rows, columns))
+        return clients.distinct(frame.toArrow())
+
+    def _microseconds(self) -> "Period":
         from pipeline.telemetry.hourly import Period
 
-        schema = _ddl(wanted.columns)
-        frames = []
-        period = Period(_microseconds(self.start), _microseconds(self.end))
-        tasks = self._tasks(wanted.table)
-        if tasks:
+        return Period(*((when - _EPOCH) // timedelta(microseconds=1) for when in (self.start, self.end)))
 
-            def of_files(numbers: "Iterator[RecordBatch]") -> "Iterator[RecordBatch]":
-                for batch in numbers:
-                    for number in batch.column(0).to_pylist():
-                        yield from wanted.of_files(tasks[number], period)
+    def _of_files(
+        self,
+        files: "dict[str, list[Files]]",
+        of_parts: "Callable[[str, list[Part]], Iterator[RecordBatch]]",
+        columns: str,
+    ) -> "DataFrame":
+        """What `of_parts` makes of the files of tables, in tasks that take about equally long."""
+        if not any(files.values()):
+            return self.spark.createDataFrame([], columns)
+        tasks = _tasks(files, _TASKS_A_CORE * self.spark.sparkContext.defaultParallelism)
 
-            frames.append(self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(of_files, schema))
-        lines = self._rows(wanted.table, "json")
-        if lines is not None:
-            read = lines.select("router", time_column(wanted.table), *wanted.reads)
-            frames.append(read.mapInArrow(wanted.of_rows, schema))
-        if not frames:
-            return self._nothing(wanted.columns)
-        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+        def of_numbers(numbers: "Iterator[RecordBatch]") -> "Iterator[RecordBatch]":
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    for table, parts in tasks[number].items():
+                        yield from of_parts(table, parts)
 
-    def _tasks(self, table: str) -> "list[list[Part]]":
-        """The Parquet files of the period, by task: those of an hour together, about equal octets for each."""
+        return self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(of_numbers, columns)
+
+    def _files(self, table: str, first: datetime | None, last: datetime) -> "list[Files]":
+        """The Parquet files from one hour to another, by hour. None: from the first one that there is."""
         from pipeline.telemetry.hourly import Part
 
         found = []
-        first, last = self._slack()
-        folder = self._root / table
-        for days in range((last.date() - first.date()).days + 1):
-            date = first.date() + timedelta(days=days)
-            for path in sorted(folder.glob(f"router=*/date={date}/hour=*")):
-                hour = path.name.removeprefix("hour=")
-                if hour.isdecimal() and (first.date(), first.hour) <= (date, int(hour)) <= (last.date(), last.hour):
-                    files = sorted(each for each in path.glob("*.parquet") if each.name[0] not in "._")
-                    octets = sum(each.stat().st_size for each in files)
-                    router = unquote(path.parts[-3].removeprefix("router="))
-                    if files:
-                        found.append((octets, Part(router, [str(each) for each in files])))
-        count = min(len(found), _TASKS_A_CORE * self.spark.sparkContext.defaultParallelism)
-        tasks: list[list[Part]] = [[] for _ in range(count)]
-        loads = [(0, index) for index in range(count)]
-        for octets, part in sorted(found, key=lambda each: -each[0]):
-            load, index = min(loads)
-            tasks[index].append(part)
-            loads[index] = (load + octets, index)
-        return tasks
-
-    @cached_property
-    def clients(self) -> "DataFrame":
-        """Connections by what is the same when they come again: router, boot_id, connection_id, client, user, vhost,
-        host, listener, role."""
-        from pyspark.sql import functions as f
-
-        pattern = f.regexp_replace(f.coalesce("container", f.lit("")), _VOLATILE, "*")
-        found = self.table("dim_connection").dropDuplicates(["router", "boot_id", "connection_id"])
-        return found.select(
-            "router",
-            "boot_id",
-            "connection_id",
-            client_name(f.col("user"), pattern).alias("client"),
-            "user",
-            "vhost",
-            f.regexp_replace("peer", r":[0-9]+$", "").alias("host"),
-            "listener",
-            "role",
-        )
-
-    def with_client(self, rows: "DataFrame", column: str, suffix: str = "") -> "DataFrame":
-        """Rows with the client of the connection in `column`: `client`, `host`, `listener`, each with the suffix."""
-        from pyspark.sql import functions as f
-
-        clients = self.clients.select(
-            "router",
-            "boot_id",
-            f.col("connection_id").alias(column),
-            *(f.col(name).alias(name + suffix) for name in ("client", "host", "listener")),
-        )
-        return rows.join(f.broadcast(clients), ["router", "boot_id", column], "left")
+        for path in sorted((self._root / table).glob("router=*/date=*/hour=*")):
+            router, date, hour = (part.partition("=")[2] for part in path.parts[-3:])
+            try:
+                began = datetime.fromisoformat(date).replace(hour=int(hour), tzinfo=UTC)
+            except ValueError:
+                continue  # not of telemetry
+            if began <= last and (first is None or began > first - _HOUR):
+                files = sorted(each for each in path.glob("*.parquet") if each.name[0] not in "._")
+                weight = sum(each.stat().st_size + _FILE for each in files)
+                if files:
+                    found.append(Files(weight, Part(unquote(router), [str(each) for each in files])))
+        return found
 
 
-def _ddl(columns: Mapping[str, str]) -> str:
+class Files(NamedTuple):
+    """Those of one hour of a table."""
+
+    weight: int  # octets, and what it costs to open them
+    part: "Part"
+
+
+def _tasks(files: "dict[str, list[Files]]", most: int) -> "list[dict[str, list[Part]]]":
+    """Parts of tables by task, about equal weights for each."""
+    every = sorted(((each.weight, table, each.part) for table, of in files.items() for each in of), reverse=True)
+    tasks: list[dict[str, list[Part]]] = [{} for _ in range(min(len(every), most))]
+    loads = [(0, index) for index in range(len(tasks))]
+    for weight, table, part in every:
+        load, index = heappop(loads)
+        tasks[index].setdefault(table, []).append(part)
+        heappush(loads, (load + weight, index))
+    return tasks
+
+
+def ddl(columns: Mapping[str, str]) -> str:
+    """Of a schema, for Spark."""
     return ", ".join(f"{column} {kind}" for column, kind in columns.items())
 
 
 def _microseconds(when: datetime) -> int:
     return (when - _EPOCH) // timedelta(microseconds=1)
-
-
-def client_name(user: "Column", pattern: "Column") -> "Column":
-    """How a client is called in tables: its container id without numbers, and its user unless that is anonymous."""
-    from pyspark.sql import functions as f
-
-    named = user.isNotNull() & (user != "anonymous")
-    return f.when(named, f.concat(user, f.lit("@"), pattern)).otherwise(pattern)

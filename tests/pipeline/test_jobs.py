@@ -166,9 +166,10 @@ def test_a_period_and_lines_of_json(spark, tmp_path):
     assert sums == {"R": 660 * 12, "S": 660 * 12}
     hist = found.table("fact_link").where("settle_hist is not null").groupBy("router").count().collect()
     assert {row[0]: row[1] for row in hist} == {"R": 24, "S": 24}
-    flows = rollup.flows(found).groupBy("router").sum("deliveries").collect()
+    rolled = rollup.Rollups.of(found)
+    flows = rolled.flows.groupBy("router").sum("deliveries").collect()
     assert {row[0]: row[1] for row in flows} == {"R": 660 * 12, "S": 660 * 12}
-    settles = rollup.settles(found).groupBy("router", "bucket").sum("count").collect()
+    settles = rolled.settles.groupBy("router", "bucket").sum("count").collect()
     assert {tuple(row) for row in settles} == {(r, b, n * 12) for r in "RS" for b, n in ((11, 594), (14, 66))}
 
 
@@ -192,6 +193,26 @@ def test_rollups_replace_those_of_the_same_day(spark, tmp_path):
     assert first["workers"] == 8
     flows = spark.read.parquet(f"{tmp_path}/rollup/v1/flows")
     assert flows.groupBy().sum("deliveries").collect()[0][0] == 660 * 24
+    # An earlier version let Spark write: what it left goes.
+    (day,) = tmp_path.glob("rollup/v1/flows/date=*")
+    flows.drop("date").coalesce(1).write.parquet(str(tmp_path / "earlier"))
+    next((tmp_path / "earlier").glob("part-*")).rename(day / "part-0.parquet")
+    assert rollup.write(telemetry, str(tmp_path)) == first
+    assert [each.name for each in day.iterdir()] == ["rollup.parquet"]
+
+
+@pytest.mark.long
+def test_rollups_of_several_days(spark, tmp_path):
+    """Rows of an hour's file that began in the next day are of that day; clients are known from days before."""
+    usual(tmp_path, hours=50)
+    last = Telemetry(spark, str(tmp_path), START + DAY, START + 3 * DAY)
+    assert rollup.write(last, str(tmp_path))["workers"] == 2 * 26
+    flows = spark.read.parquet(f"{tmp_path}/rollup/v1/flows")
+    sums = flows.groupBy("date", "client_in").sum("deliveries").orderBy("date").collect()
+    assert {(str(row[0]), row[1]): row[2] for row in sums} == {
+        ("2026-03-02", "alice@sensor-*"): 660 * 144,
+        ("2026-03-03", "alice@sensor-*"): 660 * 12,
+    }
 
 
 def test_a_file_that_is_cut_short(spark, tmp_path, capsys):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pipeline.errors import FileError
 from pipeline.jobs import sums
 from pipeline.telemetry import hourly
-from pipeline.telemetry.hourly import Part, Period
+from pipeline.telemetry.hourly import Part, Period, packed, sums_of_files, unpacked
 from pipeline.telemetry.names import LINK_COUNTS, LINK_GAUGES
 from router.telemetry.parquet import encode
 from router.telemetry.schema import TABLES
@@ -52,9 +52,9 @@ def found(wanted, paths, period=ALL, router="R"):
     """Sums by key; the same key comes several times where rows were not summed at once."""
     result: dict[Any, Any] = {}
     keys = 2 + len(wanted.keys)
-    for batch in wanted.of_files([Part(router, paths)], period):
-        assert batch.schema.names == list(wanted.columns)
-        columns = [column.cast(pa.int64()) if at == 0 else column for at, column in enumerate(batch.columns)]
+    for name, rows in sums_of_files({"wanted": wanted}, [Part(router, paths)], period):
+        assert (name, rows.schema.names) == ("wanted", list(wanted.columns))
+        columns = [column.cast(pa.int64()) if at == 0 else column for at, column in enumerate(rows.columns)]
         for row in zip(*(column.to_pylist() for column in columns), strict=True):
             for name, value in zip(list(wanted.columns)[keys:], row[keys:], strict=True):
                 combine = max if name in wanted.peaks else sum
@@ -168,3 +168,29 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_every_column_is_one_of_the_table():
     for each in (sums.FLOWS, sums.LINKS, sums.SETTLES, sums.WORKERS):
         assert set(each.reads) <= set(TABLES[each.table])
+
+
+def test_several_sums_of_one_table(tmp_path):
+    """Each file is read once, and gives what it gives to each alone."""
+    rows = [
+        {"interval_start": at * HOUR, "interval_ms": 1, "dir": "in", "address": "a", "deliveries": at,
+         "settle_hist": {3: at}} for at in range(1, 4)
+    ]  # fmt: skip
+    paths = written(tmp_path, "fact_link", rows[:2], rows[2:])
+    wanted = {"links": sums.LINKS, "settles": sums.SETTLES}
+    made = list(sums_of_files(wanted, [Part("R", paths)], ALL))
+    assert [name for name, _ in made] == ["links", "settles"]
+    for name, together in made:
+        ((_, alone),) = sums_of_files({name: wanted[name]}, [Part("R", paths)], ALL)
+        assert together.equals(alone)
+
+
+def test_a_table_for_each_date(tmp_path):
+    """Hours of three dates, one of them before 1970, become a packed table each."""
+    starts = [-HOUR, 23 * HOUR, 24 * HOUR, 0]
+    paths = written(tmp_path, "fact_flow", [flow(at, 1 << n) for n, at in enumerate(starts)])
+    ((_, rows),) = sums_of_files({"flows": sums.FLOWS}, [Part("R", paths)], Period(-(1 << 60), 1 << 60))
+    found = {batch["date"][0].as_py(): unpacked(batch["data"][0].as_py()) for batch in packed("flows", rows)}
+    assert {f"{day}": sorted(each["deliveries"].to_pylist()) for day, each in found.items()} == {
+        "1969-12-31": [1], "1970-01-01": [2, 8], "1970-01-02": [4],
+    }  # fmt: skip
