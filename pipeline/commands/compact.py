@@ -6,7 +6,9 @@ from pipeline.compaction import archive, merge_telemetry
 from pipeline.errors import PipelineError
 from pipeline.needs import require
 from pipeline.segments import Landing
+from pipeline.stores import open_store
 from pipeline.units import minutes
+from router.telemetry.schema import VERSION
 
 HELP = "move segments that all have read to an archive; merge the telemetry of past hours"
 
@@ -28,6 +30,8 @@ def run(options: argparse.Namespace) -> int:
         segments, files = archive(Landing.open(options.path), options.into, options.retention)
         print(f"{options.path}: {segments} segments are {files} files in {options.into}")
     if options.telemetry:
+        if f"v{VERSION}" not in open_store(options.telemetry).folders(""):
+            raise PipelineError(f"{options.telemetry}: there is no telemetry (no folder v{VERSION})")
         gone, made = merge_telemetry(options.telemetry)
         print(f"{options.telemetry}: {gone} files became {made}")
     return 0

@@ -8,7 +8,7 @@ from typing import Final
 
 from pipeline.env import MEMORY, session
 from pipeline.errors import PipelineError
-from pipeline.telemetry.reader import Telemetry
+from pipeline.telemetry.reader import Telemetry, root_of
 from router.telemetry.schema import VERSION
 
 #: Few rows are left after the first step of each job; roll-ups of a date replace those of that date only.
@@ -43,6 +43,7 @@ def opened(options: argparse.Namespace, name: str) -> Telemetry:
     start = options.start or end - timedelta(days=1)
     if start >= end:
         raise PipelineError(f"--from {start.isoformat()} is not before --to {end.isoformat()}")
+    root_of(options.telemetry)  # before Spark starts, which takes seconds
     conf = {**CONF, **FEW_ROWS} if is_little(Path(options.telemetry), start, end) else CONF
     spark = session(f"sluice pipeline {name}", master=options.master, memory=options.memory, conf=conf)
     return Telemetry(spark, options.telemetry, start, end)

@@ -35,6 +35,16 @@ class TelemetryError(PipelineError):
     """A folder of telemetry cannot be read."""
 
 
+def root_of(path: str) -> Path:
+    """The folder of the tables. Raises TelemetryError when there is none."""
+    root = Path(path) / f"v{VERSION}"
+    if not (root / "fact_worker").is_dir():
+        raise TelemetryError(
+            f"{path}: there is no telemetry (no folder v{VERSION}/fact_worker). A router writes its files once a minute"
+        )
+    return root
+
+
 class Telemetry:
     """The tables of all routers in a folder, of one period. Frames are made when they are asked for."""
 
@@ -46,9 +56,7 @@ class Telemetry:
         self.spark: Final = spark
         self.start: Final = start
         self.end: Final = end
-        self._root: Final = Path(path) / f"v{VERSION}"
-        if not (self._root / "fact_worker").is_dir():
-            raise TelemetryError(f"{path}: there is no telemetry (no folder v{VERSION}/fact_worker)")
+        self._root: Final = root_of(path)
 
     @property
     def seconds(self) -> float:
@@ -220,7 +228,3 @@ def _tasks(files: "dict[str, list[Files]]", most: int) -> "list[dict[str, list[P
 def ddl(columns: Mapping[str, str]) -> str:
     """Of a schema, for Spark."""
     return ", ".join(f"{column} {kind}" for column, kind in columns.items())
-
-
-def _microseconds(when: datetime) -> int:
-    return (when - _EPOCH) // timedelta(microseconds=1)

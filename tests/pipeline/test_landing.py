@@ -280,6 +280,44 @@ def test_a_router_that_is_not_there_is_said(tmp_path):
         assert "no connection to the router: 127.0.0.1:1: " in lander.lines[-1]
 
 
+def test_a_policy_that_refuses_the_lander(tmp_path):
+    """By its attach, or with its whole connection; nothing is taken, the sender's messages stay with it."""
+    everything = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "*"}
+    router = Router(
+        tmp_path,
+        [
+            listener(),
+            listener("narrow", policyVhost="narrow"),
+            listener("shut", policyVhost="shut"),
+            ("policy", {"enableVhostPolicy": True}),
+            ("vhost", {"hostname": "$default", "groups": {"all": everything}}),
+            ("vhost", {"hostname": "narrow", "groups": {"all": {**everything, "sources": "other"}}}),
+            ("vhost", {"hostname": "shut", "groups": {"all": {**everything, "remoteHosts": "10.9.9.9"}}}),
+            *SETTINGS,
+        ],
+    )
+    router.start()
+    path = tmp_path / "landing"
+    refused = {
+        "narrow": "the router refuses address 'balanced.a': amqp:unauthorized-access: link disallowed by local policy",
+        "shut": "amqp:resource-limit-exceeded: connection disallowed by local policy",
+    }
+    try:
+        sending = Sending(f"amqp://127.0.0.1:{router.port}", [message(1)])
+        for name, text in refused.items():
+            with Lander(f"amqp://127.0.0.1:{router.ports[name]}", path, "--id", "l") as lander:
+                assert lander.wait() == 1
+                assert lander.lines[-1].startswith("sluice pipeline land: ")
+                assert text in lander.lines[-1]
+        assert sending.is_alive()
+        with Lander(f"amqp://127.0.0.1:{router.port}", path, "--id", "l").ready() as lander:
+            sending.done()
+            lander.stop()
+        assert numbers(path) == [1]
+    finally:
+        router.stop()
+
+
 def test_a_folder_of_another_format_is_refused(url, tmp_path):
     (tmp_path / "_sluice.json").write_text(json.dumps({"format": 99}))
     with Lander(url, tmp_path) as lander:

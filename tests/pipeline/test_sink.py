@@ -160,6 +160,20 @@ def test_a_router_that_refuses_the_address(spark: SparkSession, url: str):
         write(table(spark, 10), url, "unavailable/x")
 
 
+def test_a_policy_that_refuses_the_sink(spark: SparkSession, start: Start):
+    allowed = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "other"}
+    router = start(
+        [
+            listener(),
+            ("policy", {"enableVhostPolicy": True}),
+            ("vhost", {"hostname": "$default", "groups": {"all": allowed}}),
+            *SETTINGS,
+        ]
+    )
+    with pytest.raises(PySparkException, match=r"refuses address 'balanced/x': .* link disallowed by local policy"):
+        write(table(spark, 10), f"amqp://127.0.0.1:{router.port}", "balanced/x")
+
+
 @pytest.mark.parametrize(
     ("rows", "options", "said"),
     [

@@ -125,3 +125,5 @@ def test_the_command(landing, tmp_path, capsys):
     assert "5 segments are 2 files in" in capsys.readouterr().out
     assert main(["compact", "--path", landing.url], "p") == 1
     assert "expected --path with --into" in capsys.readouterr().err
+    assert main(["compact", "--telemetry", str(tmp_path / "nowhere")], "p") == 1
+    assert "there is no telemetry (no folder v1)" in capsys.readouterr().err
