@@ -27,6 +27,7 @@ class Findings:
 
     start: datetime
     end: datetime
+    seconds: float  # of which there is telemetry
     addresses: Sequence[AddressFigures]
     workers: dict[str, Matrix]
     routers: Matrix
@@ -81,10 +82,10 @@ def _tiles(f: Findings) -> str:
     whole = sum(each.total for each in f.workers.values())
     busiest = max((each.busiest for each in f.capacities), default=0.0)
     slowest = max((each.settle_us[99] or 0.0 for each in f.addresses), default=0.0)
-    seconds = (f.end - f.start).total_seconds()
     refused = sum(each.count for each in f.refusals)
+    rate = deliveries / max(f.seconds, 1e-3)
     return '<div class="tiles">' + "".join((
-        tile("Deliveries", number(deliveries), f"{number(deliveries / seconds)} a second on average"),
+        tile("Deliveries", number(deliveries), f"{number(rate)} a second on average"),
         tile("Refused or given back", percent(bad / deliveries) if deliveries else "–", f"{number(bad)} deliveries",
              "bad" if deliveries and bad / deliveries > 0.05 else "good"),
         tile("Slowest p99", duration(slowest), "of the addresses below"),
@@ -159,7 +160,7 @@ def _addresses(f: Findings) -> str:
     heads = ("Address", "Deliveries", "", "By hour", "Rate p50 / p99", "Settled p50", "p95", "p99", "Refused")
     return _section(
         "Addresses",
-        "What producers sent; rates are deliveries a second of an hour.",
+        "What producers sent; rates are deliveries a second by hour, of the time in which routers ran.",
         _card(table(heads, rows, (1, 4, 5, 6, 7, 8))),
     )
 

@@ -1,6 +1,7 @@
 """`sluice pipeline report`: a page about a period."""
 
 import argparse
+from datetime import datetime
 from pathlib import Path
 
 from pipeline import report
@@ -34,9 +35,13 @@ def collect(rollups: Rollups) -> report.Findings:
     from pipeline.jobs import advice, matrix, starvation, timeline
 
     figures = advice.Figures.of(rollups)
+    covered: dict[datetime, float] = {}
+    for (_, hour), seconds in rollups.covered().items():
+        covered[hour] = max(covered.get(hour, 0.0), seconds)
     return report.Findings(
         start=rollups.telemetry.start,
         end=rollups.telemetry.end,
+        seconds=sum(covered.values()),
         addresses=figures.addresses,
         workers=matrix.worker_matrices(rollups),
         routers=matrix.router_matrix(rollups),

@@ -1,16 +1,14 @@
 """What producers would send, what consumers take, and the credit that both have."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pipeline.jobs.percentiles import merged, percentile
-from pipeline.jobs.rollup import Rollups
+from pipeline.jobs.rollup import HOUR, Rollups
 from pipeline.recommend import Demand
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-
-_HOUR_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -38,13 +36,15 @@ def by_address(rollups: Rollups) -> dict[tuple[str, str], Demand]:
     sums += [of("out", name) for name in ("link_ms", "full_ms", "full_deliveries")]
     rows = rollups.links.where("address is not null").groupBy("router", "address", "hour").agg(*sums)
     found: dict[tuple[str, str], tuple[float, float, Demand]] = {}
-    for router, address, _, count, without, sent_ms, taken_ms, full_ms, full in rows.collect():
+    covered = rollups.covered()
+    for router, address, hour, count, without, sent_ms, taken_ms, full_ms, full in rows.collect():
         if not full or not count:
             continue
         held_back = without / max(sent_ms, 1)
-        rate = count * 1000 / _HOUR_MS
+        seconds = covered.get((router, hour), HOUR)
+        rate = count / seconds
         each = full * 1000 / full_ms
-        demand = Demand(rate, held_back, max(1, round(taken_ms / _HOUR_MS)), each)
+        demand = Demand(rate, held_back, max(1, round(taken_ms / 1000 / seconds)), each)
         if (router, address) not in found or (held_back, rate) > found[router, address][:2]:
             found[router, address] = held_back, rate, demand
     return {place: demand for place, (_, _, demand) in found.items()}

@@ -1,9 +1,10 @@
 """How long deliveries took, and how they ended, by address."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from pipeline.jobs.percentiles import PERCENTS, merged, of_rates, percentile
-from pipeline.jobs.rollup import Rollups
+from pipeline.jobs.rollup import HOUR, Rollups
 from pipeline.telemetry.names import OUTCOMES
 
 
@@ -40,10 +41,12 @@ def by_address(rollups: Rollups, most: int = 50) -> list[AddressFigures]:
     chosen = f.col("address").isin(wanted)
     for address, bucket, count in rollups.settles.where(chosen).groupBy("address", "bucket").sum("count").collect():
         histograms.setdefault(address, []).append((bucket, count))
-    hours: dict[str, list[float]] = {}
-    hourly = rollups.links.where("dir = 'in'").where(chosen).groupBy("address", "hour").sum("deliveries")
-    for address, _, count in hourly.orderBy("hour").collect():
-        hours.setdefault(address, []).append(count / 3600)
+    hours: dict[str, dict[datetime, float]] = {}
+    covered = rollups.covered()
+    sent = rollups.links.where("dir = 'in'").where(chosen).groupBy("router", "address", "hour").sum("deliveries")
+    for router, address, hour, count in sent.orderBy("hour").collect():
+        rates = hours.setdefault(address, {})
+        rates[hour] = rates.get(hour, 0.0) + count / covered.get((router, hour), HOUR)
     found = []
     for address, deliveries, *outcomes in rows:
         histogram = merged(histograms.get(address, []))
@@ -53,7 +56,7 @@ def by_address(rollups: Rollups, most: int = 50) -> list[AddressFigures]:
                 deliveries,
                 dict(zip(OUTCOMES, outcomes, strict=True)),
                 {percent: percentile(histogram, percent) for percent in PERCENTS},
-                hours.get(address, []),
+                list(hours.get(address, {}).values()),
             )
         )
     return found

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipeline.stores import open_store
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1  # of the layout: the folder below rollup/
 _FILE: Final = "rollup.parquet"  # few rows: one for each day
+HOUR: Final = 3600.0  # seconds
 _MOST_TASKS: Final = 64
 
 
@@ -89,6 +90,14 @@ class Rollups(NamedTuple):
             return octets.mapInArrow(_rows, ddl(TABLES[name].columns)).repartition(1).persist()
 
         return cls(telemetry, *map(table, TABLES))
+
+    def covered(self) -> dict[tuple[str, datetime], float]:
+        """Seconds of each hour, by router, of which there is telemetry: fewer than 3600 where a router was started or
+        stopped."""
+        from pyspark.sql import functions as f
+
+        most = self.workers.groupBy("router", "hour").agg(f.max("interval_ms"))
+        return {(router, hour): max(ms or 0, 1) / 1000 for router, hour, ms in most.collect()}
 
 
 def _packed(name: str, day: date, rows: "pa.Table") -> "pa.RecordBatch":

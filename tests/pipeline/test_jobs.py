@@ -8,6 +8,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from pipeline.cli import main
+from pipeline.commands.report import collect
 from pipeline.jobs import advice, capacity, demand, imbalance, latency, matrix, population, rollup, starvation, timeline
 from pipeline.telemetry.reader import Telemetry, TelemetryError
 from tests.pipeline.days import INTERVAL, START, Day, usual
@@ -51,6 +52,28 @@ def test_latency(rollups):
     assert orders.settle_us[50] == pytest.approx(1024 + 1024 * 5 / 9)  # 9 of 10 between 1024 and 2048 µs
     assert orders.settle_us[95] == pytest.approx(8192 * 1.5)
     assert (orders.rate(50), len(orders.hourly)) == (1.0, 24)
+
+
+def test_rates_of_a_router_that_ran_for_half_an_hour(spark, tmp_path):
+    """They are of the time in which it ran."""
+    day = Day(tmp_path, "R", hours=1)
+    for when in day.intervals()[:3]:
+        day.add(
+            "fact_link", when, worker=0, link_id=1, connection_id=1, dir="in", address="a", deliveries=6 * INTERVAL,
+            accepted=6 * INTERVAL, rejected=0, released=0, modified=0, presettled=0, dropped_presettled=0,
+        )  # fmt: skip
+        day.add("fact_worker", when, worker=0, cpu_user_us=1, cpu_sys_us=0, ingress=6 * INTERVAL)
+    day.write()
+    found = rollup.Rollups.of(Telemetry(spark, str(tmp_path), START, START + DAY))
+    assert found.covered() == {("R", mine(START)): 1800.0}
+    (figures,) = latency.by_address(found)
+    assert figures.hourly == [6.0]
+    assert collect(found).seconds == 1800.0
+
+
+def mine(when):
+    """As Spark collects it."""
+    return when.astimezone().replace(tzinfo=None)
 
 
 def test_imbalance(rollups):

@@ -47,6 +47,7 @@ def findings(empty=False):
     return Findings(
         start=START,
         end=START + timedelta(days=1),
+        seconds=0.0 if empty else 500.0,
         addresses=[] if empty else [AddressFigures(NASTY, 1000, outcomes, {50: 12.0, 95: 1e4, 99: 3e6}, [1.0, 2.0])],
         workers={} if empty else {"R": Matrix("Workers of R", {("w0", "w1"): 5, ("w1", "w1"): 3})},
         routers=Matrix("Routers"),
