@@ -28,6 +28,8 @@ cdef enum:
     COLLECT_MOST = 1048576
     # Octets of such messages, incomplete, of all links of this process together; what comes beyond is released.
     COLLECTING_MOST = 33554432
+    # One of so many settled deliveries of a producer is followed over other routers (Content.checkpoint).
+    CHECKPOINT_EVERY = 16
 
 # What is stored of d, as content to be routed.
 cdef void stored_content(InDelivery* d, Content* c) noexcept nogil

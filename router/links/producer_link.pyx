@@ -37,8 +37,6 @@ cdef enum:
     # Transfers beyond the credit are taken (Dispatch does) up to so many times the capacity; then the link is detached.
     OVERRUN = 2
     OVERRUN_MORE = 16
-    # One of so many settled deliveries of a producer is followed over other routers (Content.checkpoint).
-    CHECKPOINT_EVERY = 16
 
 # A message whose first sections cannot be read: amqp:decode-error.
 MALFORMED = codec.encode_described(0x25, [codec.encode_error("amqp:decode-error", "invalid message format")])
