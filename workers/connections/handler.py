@@ -82,6 +82,7 @@ class ConnectionHandler:
         "sasl",
         "sent_closed",
         "tenant",
+        "to_ours",
         "traced",
         "transport",
         "user",
@@ -121,6 +122,7 @@ class ConnectionHandler:
         # What comes by an edge connection does not go back there; the supervisor says which ones are a bundle.
         self.edge = number if profile.role in (EDGE, INTER_EDGE) else 0
         self.mark = "" if initiate is None else initiate.mark  # of this edge router, for others
+        self.to_ours = False  # an edge connection whose peer is Sluice, too
         self.edge_streams: EdgeStreams | None = None  # of an edge connection whose peer takes streams apart
         self.container = ""  # the peer's container id
         self.had_consumers = False  # at the end of the connection; other workers may still send to them
@@ -165,6 +167,11 @@ class ConnectionHandler:
             link.from_edge()
         elif self.edge:
             link.from_interior()
+
+    @property
+    def window(self) -> int:
+        """Deliveries in flight on a link on which the peer sends; more where it is a router of ours."""
+        return int(self.profile.bundle_capacity if self.to_ours else self.profile.link_capacity)
 
     def outgoing_link(self, capacity: int, *, settles: bool = False) -> Any:
         """A link on which the peer receives messages. settles: it settles all of them."""
@@ -244,8 +251,10 @@ class ConnectionHandler:
         self.container = remote["container"]
         if self.profile.multi_tenant and hostname is not None and not self.relays:
             self.tenant = hostname + "/"
+        properties = plain(remote["properties"])
         if self.edge and STREAMING in remote["offered"]:
             self.edge_streams = EdgeStreams(self)
+        self.to_ours = bool(self.edge) and isinstance(properties, dict) and EDGE_PROPERTY in properties
         connection.pause(Pause.PAUSE_OPEN)
         if self.sasl is not None:
             self.mechanism = self.sasl.mechanism
@@ -257,7 +266,7 @@ class ConnectionHandler:
             hostname=hostname,
             user=self.user,
             mechanism=self.mechanism,
-            properties=plain(remote["properties"]),
+            properties=properties,
             tls=self.transport.tls,
         )
         if self.router is not None:
