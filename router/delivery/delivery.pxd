@@ -273,14 +273,19 @@ cdef inline OutDelivery* out_make(DeliveryNode* downstream, InDelivery* d, bint 
     return o
 
 
+cdef inline void out_count(OutDelivery* o, Tally* tally) noexcept:
+    """It counts there while it lives."""
+    o.outstanding = tally
+    tally.holders += 1
+    if tally.count is not NULL:
+        tally.count[0] += 1
+
+
 cdef inline OutDelivery* out_new(DeliveryNode* downstream, InDelivery* d, Content* c, bint linked) except NULL:
     """A copy for `downstream`; linked: it reports to its delivery."""
     cdef OutDelivery* o = out_make(downstream, d, c.settled, linked)
     if c.outstanding is not NULL and not c.settled:
-        o.outstanding = c.outstanding
-        o.outstanding.holders += 1
-        if o.outstanding.count is not NULL:
-            o.outstanding.count[0] += 1
+        out_count(o, c.outstanding)
     if c.checking:
         o.flags |= OUT_CHECK
     return o
@@ -302,6 +307,14 @@ cdef inline void out_detach(OutDelivery* o) noexcept:
     o.source = NULL
 
 
+cdef inline void uncount(Tally* tally, uint32_t n) noexcept:
+    """So many copies have ended that it has counted."""
+    if tally.count is not NULL:
+        tally.count[0] -= n
+    tally.holders -= n - 1
+    tally_release(tally)
+
+
 cdef inline void out_free(OutDelivery* o) noexcept:
     """The downstream is done with it and has taken it out of its lists."""
     if o.source is not NULL:
@@ -309,9 +322,7 @@ cdef inline void out_free(OutDelivery* o) noexcept:
     if o.flags & OUT_STUCK:
         o.downstream.calls.unstuck(o.downstream.owner)
     if o.outstanding is not NULL:
-        if o.outstanding.count is not NULL:
-            o.outstanding.count[0] -= 1
-        tally_release(o.outstanding)
+        uncount(o.outstanding, 1)
     if o.prefix is not NULL:
         free(o.prefix)
     if o.cursor.chunk is not NULL:
@@ -351,8 +362,9 @@ cdef inline void sent_remove(DeliveryNode* s, OutDelivery* o) noexcept:
     o.previous = o.next = NULL
 
 
-# The same for deliveries and copies that are neighbours in their list, `first` to `last`, n of them. They have nothing
-# that is to be given back, and what they refer to does not refer to them.
+# The same for deliveries and copies that are neighbours in their list, `first` to `last`, n of them. Nothing of theirs
+# is to be given back, but for the one tally that all these copies count in, if any; what they refer to does not
+# refer to them.
 
 cdef inline void ins_recycle(InDelivery* first, InDelivery* last, uint32_t n) noexcept:
     """The upstream is done with them."""
@@ -391,6 +403,8 @@ cdef inline void outs_recycle(OutDelivery* first, OutDelivery* last, uint32_t n)
         last.next.previous = first.previous
     else:
         downstream.sent_last = first.previous
+    if first.outstanding is not NULL:
+        uncount(first.outstanding, n)
     last.next = NULL
     outs_free(first, last, n)
 

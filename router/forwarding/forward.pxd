@@ -1,5 +1,5 @@
 """Forwarders: which consumers of an address get a delivery."""
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.items cimport item_at, items_in
 from router.delivery.delivery cimport InDelivery
@@ -7,7 +7,8 @@ from router.forwarding.consumer cimport Consumer
 from router.forwarding.table cimport CLOSEST, Address
 from router.links.consumer_link cimport OVERFLOW_DROP_OLDEST, OVERFLOW_REMOTE
 from router.message.content cimport Content
-from router.stats.counters cimport totals
+from router.message.sections cimport Sections
+from router.stats.counters cimport Tally, totals
 
 cdef enum:
     # So many consumers are compared with each other. Of more, two that chance picks are; where both have as many
@@ -22,6 +23,14 @@ cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1
 cdef int forward_any(Address address, InDelivery* d, Content* c) except -1
 
 
+# Where a delivery for another router goes next.
+cdef struct Step:
+    void* link                 # Consumer of a data link of the next hop, borrowed; NULL: nowhere
+    Tally* outstanding         # of the router chosen, for what is unsettled on its way there; NULL: it is not counted
+
+# Where the next delivery of that producer, with this priority and these annotations (NULL: none), goes for an address
+# that only other routers have consumers of. link NULL: that takes more than a look. Nothing is changed.
+cdef void next_step(Address address, int priority, const Sections* sections, uint64_t producer, Step* step) noexcept
 # The one of at most FEW_CONSUMERS that a `balanced` address gives its next delivery to, if that came by this edge
 # connection (0: by none). NULL: none. idle: it has nothing, and the list turns (`turn`). Nothing is changed; what is
 # returned is borrowed.
@@ -30,6 +39,11 @@ cdef void* least_loaded(Address address, uint32_t came_by, bint* idle) noexcept
 
 cdef inline void turn(Address address) noexcept:
     address.start = address.start + 1 if address.start + 1 < items_in(<void*>address.consumers) else 0
+
+
+cdef inline void next_nearest(Address address) noexcept:
+    """The next one of several routers at one distance has its turn."""
+    address.turn += 1
 
 
 cdef inline bint goes_back(Consumer consumer, const Content* c) noexcept:

@@ -11,9 +11,11 @@ from libc.string cimport memset
 from router.amqp.codec cimport Slice
 from router.amqp.items cimport item_at, items_in
 from router.delivery.delivery cimport IN_MULTI
-from router.forwarding.network cimport DEFAULT_PRIORITY, HERE, RemoteDestination, Network, Path, draw
+from router.forwarding.network cimport (
+    DEFAULT_PRIORITY, HERE, Network, Path, RemoteDestination, draw, nearest_of,
+)
 from router.interworker.port_out cimport PortOut
-from router.forwarding.table cimport MULTICAST, UNAVAILABLE, Exchange
+from router.forwarding.table cimport BALANCED, MULTICAST, UNAVAILABLE, Exchange
 
 cdef enum:
     # An unfinished stream occupies its link: others are preferred as if the queue were longer by this.
@@ -353,52 +355,85 @@ cdef int forward_balanced_remote(Address address, InDelivery* d, Content* c, int
     What counts of a router is what is unsettled on its way, and what it costs; capacity looks at the former alone.
     """
     cdef Best here
-    cdef Consumer link
-    cdef Consumer best = None
-    cdef RemoteDestination destination
-    cdef RemoteDestination chosen = None
-    cdef Path way
-    cdef uint64_t value, best_value, unsettled
-    cdef bint eligible, best_eligible
-    cdef int priority = priority_of(address, c)
-    cdef int origin
+    cdef Step step
     # A consumer here wins when it is as good as a router, and at once when it has nothing.
     best_consumer(address, c.came_by, n, &here)
     if here.consumer is not NULL and here.value == 0:
         return 0
-    best_value = here.value
-    best_eligible = here.eligible
-    origin = address.network.origin_of(&c.sections.ingress)
-    for way in address.ways:
-        destination = way.nearest(origin)
-        if destination is None:
-            continue
-        unsettled = way.unsettled()
-        link = way.pick(priority, c.producer)
-        if link is None:
-            continue
-        value = unsettled + destination.router.cost
-        eligible = unsettled < link.capacity
-        if (here.consumer is NULL and best is None) or (eligible and not best_eligible) \
-                or (eligible == best_eligible and (value < best_value or (
-                    best is not None and value == best_value and destination.index < chosen.index))):
-            best = link
-            chosen = destination
-            best_value = value
-            best_eligible = eligible
-    if best is None:
+    choose_remote(address, priority_of(address, c), address.network.origin_of(&c.sections.ingress), c.producer, &here,
+                  &step)
+    if step.link is NULL:
         return 0
-    c.outstanding = chosen.own.tally
-    give_remote(address, best, d, c)
+    c.outstanding = step.outstanding
+    give_remote(address, <Consumer>step.link, d, c)
     c.outstanding = NULL
     return 1
+
+
+cdef void choose_remote(Address address, int priority, int origin, uint64_t producer, const Best* here,
+                        Step* step) noexcept:
+    """The next hop of the router that is better than the best consumer here. step.link NULL: there is none."""
+    cdef void* ways = <void*>address.ways
+    cdef void* way
+    cdef void* link
+    cdef void* destination
+    cdef void* chosen = NULL
+    cdef uint64_t value, unsettled, best_value = here.value
+    cdef bint eligible, best_eligible = here.eligible
+    cdef bint alone = here.consumer is NULL and items_in(ways) == 1
+    cdef Py_ssize_t at
+    step.link = NULL
+    for at in range(items_in(ways)):
+        way = item_at(ways, at)
+        destination = nearest_of(way, origin)
+        if destination is NULL:
+            continue
+        link = (<Path>way).pick(priority, producer)
+        if link is NULL:
+            continue
+        if not alone:
+            unsettled = (<Path>way).unsettled()
+            value = unsettled + (<RemoteDestination>destination).router.cost
+            eligible = unsettled < (<Consumer>link).capacity
+            if not ((here.consumer is NULL and chosen is NULL) or (eligible and not best_eligible) or (
+                    eligible == best_eligible and (value < best_value or (
+                        chosen is not NULL and value == best_value
+                        and (<RemoteDestination>destination).index < (<RemoteDestination>chosen).index)))):
+                continue
+            best_value = value
+            best_eligible = eligible
+        chosen = destination
+        step.link = link
+    step.outstanding = NULL if chosen is NULL else (<RemoteDestination>chosen).own.tally
+
+
+cdef void next_step(Address address, int priority, const Sections* sections, uint64_t producer, Step* step) noexcept:
+    cdef Best nobody
+    cdef int origin = HERE
+    cdef void* nearest = <void*>address.nearest
+    step.link = step.outstanding = NULL
+    if items_in(<void*>address.consumers) or address.version != address.network.version:
+        return
+    if address.priority >= 0:
+        priority = address.priority
+    elif priority < 0:
+        priority = DEFAULT_PRIORITY
+    if address.treatment == BALANCED:
+        nobody.consumer = NULL
+        nobody.value = 0
+        nobody.eligible = False
+        if sections is not NULL:
+            origin = address.network.origin_of(&sections.ingress)
+        choose_remote(address, priority, origin, producer, &nobody, step)
+    elif address.treatment == CLOSEST and items_in(nearest) == 1:
+        step.link = (<Path>(<tuple>item_at(nearest, 0))[1]).pick(priority, producer)
 
 
 cdef int forward_nearest(Address address, InDelivery* d, Content* c) except -1:
     """To the router of lowest cost, in turns among equals; those that cannot be reached now do not count
     (inter-router.md 11.4)."""
     cdef tuple found
-    cdef Consumer link
+    cdef void* link
     cdef int priority = priority_of(address, c)
     cdef uint32_t first = 0
     cdef uint32_t equal, i
@@ -412,9 +447,9 @@ cdef int forward_nearest(Address address, InDelivery* d, Content* c) except -1:
         for i in range(equal):
             found = <tuple>address.nearest[first + (address.turn + i) % equal]
             link = (<Path>found[1]).pick(priority, c.producer)
-            if link is not None:
+            if link is not NULL:
                 address.turn += i + 1
-                give_remote(address, link, d, c)
+                give_remote(address, <Consumer>link, d, c)
                 return 1
         first += equal
     return 0
@@ -520,16 +555,16 @@ cdef list multicast_links(Address address, Content* c):
     """
     cdef Network network = address.network
     cdef Path way
-    cdef Consumer link
+    cdef void* link
     cdef list links = []
     cdef int origin = network.origin_of(&c.sections.ingress)
     cdef int priority = priority_of(address, c)
     if c.sections.ingress.data is not NULL and origin <= HERE:
         return links
     for way in address.ways:
-        if way.nearest(origin) is None or way.goes_back(network, c):
+        if nearest_of(<void*>way, origin) is NULL or way.goes_back(network, c):
             continue
         link = way.pick(priority, c.producer)
-        if link is not None:
-            links.append(link)
+        if link is not NULL:
+            links.append(<Consumer>link)
     return links

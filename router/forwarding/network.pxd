@@ -2,6 +2,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
+from router.amqp.items cimport item_at, items_in
 from router.stats.counters cimport Tally
 from router.message.content cimport Content
 from router.interworker.layout cimport RemoteSlot
@@ -23,8 +24,6 @@ cdef class NextHop:
     cdef readonly int neighbour            # index of the router at its other end, 0: not known
     cdef uint64_t since                    # the last producer's number when it came
     cdef list links                        # Consumer by priority, None where there is none at or below it
-    # The data link for messages of this priority, None: it is gone.
-    cdef Consumer link(self, int priority)
 
 # Another router. Owner: the network.
 cdef class Router:
@@ -64,10 +63,8 @@ cdef class Path:
     cdef list hops                         # NextHop, at least one
     cdef list destinations                 # RemoteDestination, by (cost, index)
     cdef uint64_t unsettled(self) noexcept
-    # The nearest router behind it for which that origin is valid, or None.
-    cdef RemoteDestination nearest(self, int origin)
-    # A link of the hop that this content's producer keeps to, or None when every one is gone.
-    cdef Consumer pick(self, int priority, uint64_t producer)
+    # The link (Consumer, borrowed) of the hop that this content's producer keeps to, or NULL when every one is gone.
+    cdef void* pick(self, int priority, uint64_t producer) noexcept
     # Whether a message that came by this connection, or through these routers, would go back.
     cdef bint goes_back(self, Network network, const Content* c) noexcept
 
@@ -106,3 +103,23 @@ cdef inline uint64_t draw(Network network) noexcept nogil:
     x ^= x >> 27
     network.chance = x
     return x * <uint64_t>0x2545F4914F6CDD1D
+
+
+# Borrowed objects, for each delivery to another router.
+
+cdef inline void* link_of(void* hop, int priority) noexcept:
+    """The data link (Consumer) of a NextHop for messages of this priority; NULL: it is gone."""
+    cdef void* consumer = item_at(<void*>(<NextHop>hop).links, priority)
+    if consumer is <void*>None or (<Consumer>consumer).slot.generation != (<Consumer>consumer).generation:
+        return NULL
+    return consumer
+
+
+cdef inline void* nearest_of(void* way, int origin) noexcept:
+    """The nearest RemoteDestination of a Path for which that origin is valid, or NULL."""
+    cdef void* destinations = <void*>(<Path>way).destinations
+    cdef Py_ssize_t at
+    for at in range(items_in(destinations)):
+        if origin <= HERE or (<RemoteDestination>item_at(destinations, at)).router.valid(origin):
+            return item_at(destinations, at)
+    return NULL

@@ -24,11 +24,7 @@ cdef uint64_t SPREAD_CONN = 0xC2B2AE3D27D4EB4F
 
 
 cdef class NextHop:
-    cdef Consumer link(self, int priority):
-        cdef Consumer consumer = <Consumer>self.links[priority]
-        if consumer is None or consumer.slot.generation != consumer.generation:
-            return None
-        return consumer
+    pass
 
 
 cdef class Router:
@@ -90,41 +86,37 @@ cdef class Path:
             total += destination.unsettled()
         return total
 
-    cdef RemoteDestination nearest(self, int origin):
-        cdef RemoteDestination destination
-        for destination in self.destinations:
-            if destination.router.valid(origin):
-                return destination
-        return None
-
-    cdef Consumer pick(self, int priority, uint64_t producer):
+    cdef void* pick(self, int priority, uint64_t producer) noexcept:
         """Of several connections a producer takes one that was there before it: each has a weight that the two numbers
         make, the heaviest is taken. So a connection that comes moves no producer, and one that goes only its own.
         Producers that are older than all of them take the oldest.
         """
-        cdef NextHop hop
-        cdef Consumer consumer
-        cdef Consumer best = None
-        cdef Consumer oldest = None
-        cdef uint64_t weight, best_weight = 0, oldest_since = 0
-        if len(self.hops) == 1:
-            hop = <NextHop>self.hops[0]
-            return hop.link(priority)
-        for hop in self.hops:
-            consumer = hop.link(priority)
-            if consumer is None:
+        cdef void* hops = <void*>self.hops
+        cdef void* hop
+        cdef void* consumer
+        cdef void* best = NULL
+        cdef void* oldest = NULL
+        cdef uint64_t weight, since, best_weight = 0, oldest_since = 0
+        cdef Py_ssize_t at
+        if items_in(hops) == 1:
+            return link_of(item_at(hops, 0), priority)
+        for at in range(items_in(hops)):
+            hop = item_at(hops, at)
+            consumer = link_of(hop, priority)
+            if consumer is NULL:
                 continue
-            if producer > hop.since:
-                weight = (producer * SPREAD_PRODUCER) ^ (hop.conn * SPREAD_CONN)
+            since = (<NextHop>hop).since
+            if producer > since:
+                weight = (producer * SPREAD_PRODUCER) ^ ((<NextHop>hop).conn * SPREAD_CONN)
                 weight = (weight ^ (weight >> 29)) * SPREAD_PRODUCER
                 weight ^= weight >> 32
-                if best is None or weight > best_weight:
+                if best is NULL or weight > best_weight:
                     best = consumer
                     best_weight = weight
-            elif oldest is None or hop.since < oldest_since:
+            elif oldest is NULL or since < oldest_since:
                 oldest = consumer
-                oldest_since = hop.since
-        return best if best is not None else oldest
+                oldest_since = since
+        return best if best is not NULL else oldest
 
     cdef bint goes_back(self, Network network, const Content* c) noexcept:
         cdef NextHop hop

@@ -6,9 +6,11 @@ Routing semantics: 7 (finding the address), 8.5 to 8.8 (nobody there, fallback),
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memset
 
 from router.amqp.codec cimport Slice, open_list, open_variable, skip_value
+from router.amqp.frames cimport Transfer
 from router.stats.counters cimport totals
 from router.delivery.delivery cimport IN_ACCEPT, IN_DISCARD
 from router.links.producer_link cimport COLLECT_MOST, ROUTED, WANTS_MORE
@@ -18,8 +20,11 @@ from router.message.sections cimport (
 from router.amqp.spec cimport D_REJECTED, D_RELEASED
 from router.forwarding.forward cimport forward, forward_exchange, forward_fallback, turn
 from router.forwarding.network cimport Network
-from router.message.last_sections cimport last_find, last_keep
-from router.forwarding.short_way cimport pass_on, pass_over, short_way
+from router.message.annotations cimport Composed, composed_drop
+from router.message.last_sections cimport LastSections, is_last, last_keep
+from router.forwarding.short_way cimport (
+    Said, count_through, leads_on, may_pass, pass_changed, pass_on, pass_over, says_nothing, says_the_same, short_way,
+)
 from router.forwarding.consumer cimport Consumer
 from router.links.consumer_link cimport ConsumerLink
 from router.forwarding.address_cache cimport RECENT_TEXT, Recent
@@ -80,6 +85,11 @@ cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult
 
 
 cdef class ProducerHandler(DeliveryHandler):
+    def __dealloc__(self):
+        free(self.last)
+        composed_drop(&self.again)
+        composed_drop(&self.plain)
+
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
         """A message that came from a router as a stream goes on as one, as soon as its first sections are here."""
         cdef Sections s
@@ -232,6 +242,24 @@ cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* 
     return ROUTED
 
 
+cdef inline bint recall(ProducerHandler handler, Content* c) noexcept nogil:
+    """Whether the message begins as the last one: then its sections are known."""
+    if handler.last is NULL or not is_last(handler.last, c.data, c.size):
+        return False
+    c.sections = handler.last.sections
+    return True
+
+
+cdef inline bint remember(ProducerHandler handler, const Content* c) noexcept nogil:
+    """A scan without properties has found annotations in it: it may be the last one from now on. Whether it is."""
+    if handler.last is NULL:
+        handler.last = <LastSections*>calloc(1, sizeof(LastSections))
+    if handler.last is NULL or not last_keep(handler.last, c.data, c.size, &c.sections):
+        return False
+    composed_drop(&handler.again)
+    return True
+
+
 cdef class TargetedHandler(ProducerHandler):
     """A link with a target: its deliveries go to the address that was bound at attach."""
 
@@ -260,28 +288,46 @@ cdef class TargetedHandler(ProducerHandler):
         self.table.bind_producer(address, link, not self.from_fallback)
 
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
+        cdef Said said
+        cdef Composed* kept = &self.plain
         cdef void* consumer
-        cdef bint turns = False
         cdef void* near
-        if not short_on or self.rules is not None or self.edge or self.container or self.from_fallback:
+        cdef bint turns = False
+        if not short_on or self.rules is not None or self.container or self.from_fallback or not may_pass(link, t):
             return False
-        consumer = short_way(<void*>self.address, link, t, &turns)
-        if consumer is NULL:
+        if says_nothing(t.payload.data, t.payload.size, &said):
+            consumer = NULL if self.edge else short_way(<void*>self.address, link, t, &turns)
+            if consumer is not NULL:
+                near = <void*>(<Consumer>consumer).link
+                if near is not <void*>None:
+                    pass_on(link, <ConsumerLink>near, t, NULL, NULL, False)
+                elif not pass_over(self.address, link, <Consumer>consumer, t, &self.to, self.phase, self.honour):
+                    return False
+                count_through(<void*>self.address)
+                if turns:
+                    turn(self.address)
+                return True
+            if not self.edge and not leads_on(<void*>self.address):
+                return False
+        else:
+            kept = &self.again
+            if not says_the_same(self.last, t.payload.data, t.payload.size, self.table.network.hop_limit, &said) \
+                    or (said.sections.served.data is not NULL and self.mark is not None):
+                return False
+        if not pass_changed(self.address, self.edge, link, t, &said, kept, &self.to, self.phase):
             return False
-        near = <void*>(<Consumer>consumer).link
-        if near is not <void*>None:
-            pass_on(self.address, link, <ConsumerLink>near, t)
-        elif not pass_over(self.address, link, <Consumer>consumer, t, &self.to, self.phase, self.honour):
-            return False
-        if turns:
-            turn(self.address)
+        count_ingress(self, self.address)
         return True
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
         cdef bint checked = self.rules is not None and not self.rules.proxies
-        cdef ScanResult scanned = scan(c.data, c.size, checked or self.address.exchange is not None, self.honour,
-                                       &c.sections)
+        cdef bint properties = checked or self.address.exchange is not None
+        cdef ScanResult scanned = SCAN_OK
+        if properties or not recall(self, c):
+            scanned = scan(c.data, c.size, properties, self.honour, &c.sections)
+            if self.honour and not properties and scanned == SCAN_OK and c.sections.map.data is not NULL:
+                remember(self, c)
         if scanned != SCAN_OK or c.sections.hops > self.table.network.hop_limit or c.sections.end > MOST_TO:
             result = check_sections(link, d, c, scanned, self.table.network.hop_limit)
             if result == WANTS_MORE or d.flags & IN_DISCARD:
@@ -411,19 +457,29 @@ cdef class RouterHandler(ProducerHandler):
         memset(&s, 0, sizeof(Sections))
         return scan(c.data, c.size, False, True, &s) == SCAN_OK
 
+    cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
+        cdef Said said
+        if not short_on or not may_pass(link, t) or self.last_version != self.table.recent.version \
+                or self.last_address is None \
+                or not says_the_same(self.last, t.payload.data, t.payload.size, self.table.network.hop_limit, &said) \
+                or said.sections.settled:
+            return False
+        return pass_changed(self.last_address, self.conn, link, t, &said, &self.again, &said.sections.to_override,
+                            said.sections.phase)
+
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
         cdef Slice text
         cdef Address address
         cdef Network network = self.table.network
         cdef ScanResult scanned = SCAN_OK
-        cdef bint again = last_find(&self.last, c.data, c.size, &c.sections)
+        cdef bint again = recall(self, c)
         if not again:
             # Most messages have an annotation with their destination; without it their properties are read.
             scanned = scan(c.data, c.size, False, True, &c.sections)
             if c.sections.to_override.data is NULL and (scanned == SCAN_OK or scanned == SCAN_MORE):
                 scanned = scan(c.data, c.size, True, True, &c.sections)
-            elif scanned == SCAN_OK and last_keep(&self.last, c.data, c.size, &c.sections):
+            elif scanned == SCAN_OK and remember(self, c):
                 self.last_address = None
         if scanned != SCAN_OK or c.sections.hops > network.hop_limit or c.sections.end > MOST_TO:
             result = check_sections(link, d, c, scanned, network.hop_limit)

@@ -1,12 +1,14 @@
 """The short way of a delivery: from the frame that it comes in into its consumer's write buffer, or into the ring to
 its worker, in one place.
 
-docs/internals/engine.md, "The short way", says what the general way does for such a delivery, step by step. `short_way`
-only looks: when it finds a consumer, everything that the general way would do for this delivery is known, and `pass_on`
-(to another worker: `pass_over`) does it, counter by counter. Whoever changes one of the two ways changes the other;
-random scenarios go through both and are compared (tests/unit/workers/test_short_ways.py).
+docs/internals/engine.md, "The short way", says what the general way does for such a delivery, step by step. Here is the
+way of messages that nothing is changed in, to a client of this worker. short_way.pyx has those into the ring, and the
+longer one for what comes from other routers or goes to them, with other annotations. All only look first: when a
+consumer is found, everything that the general way would do for this delivery is known, and is done, counter by counter.
+Whoever changes one of the ways changes the others; random scenarios go through all of them and are compared
+(tests/unit/workers/test_short_ways.py, test_short_ways_between_routers.py).
 """
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
 from router.amqp.frames cimport Transfer
@@ -14,31 +16,39 @@ from router.amqp.items cimport item_at, items_in
 from router.amqp.spec cimport (
     S_HEADER, S_PROPERTIES, T_FALSE, T_LIST0, T_LIST8, T_NULL, T_SMALLULONG, T_TRUE, T_UBYTE,
 )
-from router.delivery.delivery cimport IN_COMPLETE, IN_ROUTED, InDelivery
+from router.delivery.delivery cimport IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery
 from router.forwarding.consumer cimport Consumer
 from router.forwarding.forward cimport FEW_CONSUMERS, least_loaded
 from router.forwarding.table cimport BALANCED, CLOSEST, Address
-from router.links.consumer_link cimport ConsumerLink, send_plain, takes_now
+from router.links.consumer_link cimport ConsumerLink, Replacement, send_whole, takes_now
 from router.links.delivery_link cimport delivery_begins
 from router.links.granting_link cimport place_free
 from router.links.producer_link cimport ProducerLink, count_presettled, spend_credit
-from router.stats.counters cimport totals
+from router.message.annotations cimport Composed
+from router.message.last_sections cimport LastSections, is_last
+from router.message.sections cimport NO_PRIORITY, Sections
+from router.stats.counters cimport Tally, totals
 
-# The same as `pass_on` for a consumer of another worker: into the ring to it. False, and nothing is done: there is no
-# room, or something waits already. to, phase, honour: of the link's handler.
-cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const Transfer* t, const Slice* to,
-                    int phase, bint honour) except -1
+cdef enum:
+    HIGHEST_PRIORITY = 9
 
+# What a message says before its properties, as far as it matters here.
+cdef struct Said:
+    const Sections* sections   # of its annotations; NULL: it has none
+    size_t at                  # offset of these, or of where they would be
+    int priority               # of its header, or NO_PRIORITY
 
 cdef inline bint is_section(const uint8_t* p) noexcept nogil:
     """Of three octets: the descriptor of a section."""
     return p[0] == 0 and p[1] == T_SMALLULONG
 
 
-cdef inline bint says_nothing(const uint8_t* p, size_t size) noexcept nogil:
+cdef inline bint says_nothing(const uint8_t* p, size_t size, Said* said) noexcept nogil:
     """Nothing in the message says where it goes: it begins with its properties or body, maybe behind a header whose
     durable and priority are plain. (Properties matter where the address or its consumers ask for them.)"""
-    cdef size_t header
+    said.sections = NULL
+    said.at = 0
+    said.priority = NO_PRIORITY
     if size < 8 or not is_section(p):
         return False
     if p[2] >= S_PROPERTIES:
@@ -46,21 +56,41 @@ cdef inline bint says_nothing(const uint8_t* p, size_t size) noexcept nogil:
     if p[2] != S_HEADER:
         return False
     if p[3] == T_LIST0:
-        header = 4
+        said.at = 4
     elif p[3] != T_LIST8 or p[4] < 1:
         return False
     else:
-        header = 5 + p[4]
+        said.at = 5 + p[4]
         if p[5] and p[6] != T_TRUE and p[6] != T_FALSE and p[6] != T_NULL:
             return False
         if p[5] > p[4] - 1 or (p[5] > 1 and p[7] != T_NULL and (p[7] != T_UBYTE or p[4] < 4)):
             return False
-    return header + 3 <= size and is_section(p + header) and p[header + 2] >= S_PROPERTIES
+        if p[5] > 1 and p[7] == T_UBYTE:
+            said.priority = p[8] if p[8] < HIGHEST_PRIORITY else HIGHEST_PRIORITY
+    return said.at + 3 <= size and is_section(p + said.at) and p[said.at + 2] >= S_PROPERTIES
+
+
+cdef inline bint says_the_same(const LastSections* last, const uint8_t* p, size_t size, uint32_t hop_limit,
+                               Said* said) noexcept nogil:
+    """It begins as the last one did that came by this link from a router."""
+    if last is NULL or not is_last(last, p, size) or last.sections.hops > hop_limit:
+        return False
+    said.sections = &last.sections
+    said.at = last.sections.at
+    said.priority = last.sections.priority
+    return True
+
+
+cdef inline bint may_pass(ProducerLink link, const Transfer* t) noexcept:
+    """Frame and link are usual: this is a whole delivery, the one that is due, and all that is to be done is to route
+    it."""
+    return (not t.more and not t.aborted and not t.state.size and t.has_delivery_id and link.credit and not link.logged
+            and t.delivery_id == link.session.expected_delivery_id and link.session.any_delivery)
 
 
 cdef inline void* next_consumer(void* address, bint* turns) noexcept:
-    """The consumer that gets the next delivery for an address: what `deliver` and `forward` find. turns: the list of
-    consumers turns, too. NULL: the address is in some way unusual. address, and what is returned: borrowed."""
+    """The consumer that gets the next delivery of a client for an address: what `deliver` and `forward` find. turns: the
+    list of consumers turns, too. NULL: the address is in some way unusual. address, and what is returned: borrowed."""
     cdef void* consumers = <void*>(<Address>address).consumers
     cdef void* chosen
     if (<Address>address).remotes is not None or (<Address>address).exchange is not None \
@@ -78,17 +108,20 @@ cdef inline void* next_consumer(void* address, bint* turns) noexcept:
     return NULL if (<Consumer>chosen).container else chosen
 
 
+cdef inline bint leads_on(void* address) noexcept:
+    """Some consumers of the address are at other routers, interior or edge ones."""
+    return (<Address>address).remotes is not None or items_in(<void*>(<Address>address).by_edge)
+
+
 cdef inline void* short_way(void* address, ProducerLink link, const Transfer* t, bint* turns) noexcept:
-    """The consumer to which the delivery of this frame may go on at once; whether there is room in the ring to one of
-    another worker is for `pass_over` to say. NULL: it takes the general way.
+    """The consumer to which the delivery of this frame, which `may_pass` and `says_nothing`, may go on at once, as it
+    is; whether there is room in the ring to one of another worker is for `pass_over` to say. NULL: it takes another way.
 
     address: of the link. turns: its list of consumers turns. Nothing is changed, and what is returned is borrowed.
     """
     cdef void* consumer
     cdef void* near
-    if t.more or t.aborted or t.state.size or not t.has_delivery_id or not link.credit or link.logged \
-            or link.credit_on_forward or t.delivery_id != link.session.expected_delivery_id \
-            or not link.session.any_delivery or not says_nothing(t.payload.data, t.payload.size):
+    if link.credit_on_forward:
         return NULL
     consumer = next_consumer(address, turns)
     if consumer is NULL:
@@ -100,39 +133,54 @@ cdef inline void* short_way(void* address, ProducerLink link, const Transfer* t,
     return consumer
 
 
-cdef inline void count_forwarded(Address address, ProducerLink link, const Transfer* t) noexcept:
-    """As forward, deliver and route_content."""
-    address.slot.ingress += 1
-    address.slot.egress += 1
-    totals.ingress += 1
-    totals.egress += 1
-    link.slot.deliveries += 1
-    if t.settled:
-        count_presettled(link)
-
-
-cdef inline InDelivery* take_in(ProducerLink link, const Transfer* t) except NULL:
-    """As first_frame, for a delivery that needs to be known."""
-    link.occupied += 1
-    link.slot.unsettled += 1
-    return delivery_begins(link, t, IN_COMPLETE)
-
-
-cdef inline int pass_on(Address address, ProducerLink link, ConsumerLink consumer, const Transfer* t) except -1:
-    """Do for this delivery all that the general way does."""
+cdef inline int pass_on(ProducerLink link, ConsumerLink consumer, const Transfer* t, const Replacement* other,
+                        Tally* outstanding, bint returns_credit) except -1:
+    """Do for this delivery all that the general way does, but for what its address counts. returns_credit: the link has
+    credit again when it is forwarded. Others: as of `send_whole`."""
     cdef uint64_t now = link.session.connection.scheduler.now_ns
     cdef InDelivery* d
+    # As first_frame.
     link.session.expected_delivery_id += 1
     spend_credit(link)
     if t.settled:
         link.delivery_count += 1
         link.slot.last_delivery = now
-        send_plain(consumer, NULL, t.payload.data, t.payload.size, t.message_format, now)
+        send_whole(consumer, NULL, t.payload.data, t.payload.size, t.message_format, now, other, NULL)
     else:
-        d = take_in(link, t)
-        send_plain(consumer, d, t.payload.data, t.payload.size, t.message_format, now)
+        link.slot.unsettled += 1
+        d = delivery_begins(link, t, IN_COMPLETE)
+        if returns_credit:
+            d.flags |= IN_CREDITED
+        else:
+            link.occupied += 1
+        send_whole(consumer, d, t.payload.data, t.payload.size, t.message_format, now, other, outstanding)
         d.flags |= IN_ROUTED
-    count_forwarded(address, link, t)
+    # As route_content.
+    link.slot.deliveries += 1
     if t.settled:
+        count_presettled(link)
+    if returns_credit:
+        link.session.want_flow(link)
+    elif t.settled:
         place_free(link)
     return 0
+
+
+cdef inline void count_through(void* address) noexcept:
+    """A delivery of a client has come in, and a consumer of this router has got it, as in `deliver` and `forward`."""
+    (<Address>address).slot.ingress += 1
+    (<Address>address).slot.egress += 1
+    totals.ingress += 1
+    totals.egress += 1
+
+
+# The same as `pass_on` for a consumer of another worker: into the ring to it. False, and nothing is done: there is no
+# room, or something waits already. to, phase, honour: of the link's handler.
+cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const Transfer* t, const Slice* to,
+                    int phase, bint honour) except -1
+
+# The longer one of the short ways: the delivery of this frame, which `may_pass`, goes on at once with the annotations
+# that its consumer is to get, if it can. False: nothing is done. came_by: number of the connection of an edge router or
+# another router, 0: of a client. kept: annotations for other routers, or where to keep them. to, phase: as of Content.
+cdef bint pass_changed(Address address, uint32_t came_by, ProducerLink link, const Transfer* t, const Said* said,
+                       Composed* kept, const Slice* to, int phase) except -1

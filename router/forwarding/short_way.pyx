@@ -1,14 +1,33 @@
-"""The short way of a delivery into the ring to another worker: as `first_frame`, `give` and `offer_one`.
+"""The short ways of deliveries to other workers, and from and to other routers: see short_way.pxd.
 
-The delivery holds its place until that worker says what became of it. What it does there: `PortIn.pass_on`.
+Into the ring to another worker a delivery goes as by `first_frame`, `give` and `offer_one`. It holds its place until
+that worker says what became of it; what it does there: `PortIn.pass_on`.
+
+From other routers, and to them, deliveries have other annotations than they came with. Those of one producer's messages
+are the same in each, so what goes out is composed once and kept with what came (`LastSections`): octets that came again
+have the same octets for an answer.
 """
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
 
+from router.amqp.codec cimport Slice
+from router.amqp.frames cimport Transfer
 from router.amqp.id_map cimport map_reserve
-from router.delivery.delivery cimport OutDelivery, out_make
+from router.amqp.items cimport item_at, items_in
+from router.delivery.delivery cimport IN_COMPLETE, IN_ROUTED, InDelivery, OutDelivery, out_make
+from router.forwarding.consumer cimport Consumer
+from router.forwarding.forward cimport FEW_CONSUMERS, Step, least_loaded, next_nearest, next_step, turn
+from router.forwarding.table cimport BALANCED, CLOSEST, Address
 from router.interworker.port_out cimport PortOut, room_for_whole, write_whole
 from router.interworker.records cimport F_HONOUR, F_PRESETTLED, K_AS_IS, K_CHECKPOINT
-from router.links.producer_link cimport is_checkpoint
+from router.links.consumer_link cimport ConsumerLink, Replacement, leaves_now
+from router.links.delivery_link cimport delivery_begins
+from router.links.producer_link cimport (
+    CHECKPOINT_EVERY, ProducerLink, count_presettled, is_checkpoint, spend_credit,
+)
+from router.message.annotations cimport Composed, composed_keep
+from router.message.content cimport STREAM_AT, Content
+from router.stats.counters cimport Tally, totals
 
 
 cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const Transfer* t, const Slice* to,
@@ -22,7 +41,9 @@ cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const
         return False
     link.session.expected_delivery_id += 1
     spend_credit(link)
-    d = take_in(link, t)
+    link.occupied += 1
+    link.slot.unsettled += 1
+    d = delivery_begins(link, t, IN_COMPLETE)
     if t.settled and is_checkpoint(link):
         kind |= K_CHECKPOINT
     map_reserve(&(<PortOut>port).sent)
@@ -31,5 +52,109 @@ cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const
                 t.message_format, consumer.slot_index, consumer.generation, to, t.payload.data, t.payload.size)
     d.flags |= IN_ROUTED
     consumer.sent += 1
-    count_forwarded(address, link, t)
+    link.slot.deliveries += 1
+    if t.settled:
+        count_presettled(link)
+    return True
+
+
+# Where a delivery goes. Pointers are borrowed.
+cdef struct Way:
+    void* consumer             # the ConsumerLink by which it leaves
+    bint turns                 # the list of consumers (of routers where it is `remote`) turns
+    bint remote                # it goes to another router …
+    Tally* outstanding         # … for which it counts, or NULL
+
+
+cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, uint64_t producer, Way* way) noexcept:
+    """The consumer of this worker that gets the next delivery for an address, as `deliver` and `forward` find it.
+    False: the address is in some way unusual."""
+    cdef void* consumers = <void*>address.consumers
+    cdef void* chosen
+    cdef Step step
+    way.remote = address.remotes is not None
+    way.turns = False
+    way.outstanding = NULL
+    if address.exchange is not None or address.inproc or address.uplink or address.treatment > CLOSEST:
+        return False
+    if way.remote:
+        next_step(address, said.priority, said.sections, producer, &step)
+        chosen = step.link
+        way.outstanding = step.outstanding
+        way.turns = address.treatment == CLOSEST
+    elif items_in(consumers) == 1:
+        chosen = item_at(consumers, 0)
+        if came_by and (<Consumer>chosen).edge == came_by:
+            return False
+    elif address.treatment == BALANCED and address.served is None and items_in(consumers) <= FEW_CONSUMERS:
+        chosen = least_loaded(address, came_by, &way.turns)
+    else:
+        return False
+    if chosen is NULL or (<Consumer>chosen).link is None or (<Consumer>chosen).container:
+        return False
+    way.consumer = <void*>(<Consumer>chosen).link
+    return True
+
+
+cdef bint keep_composed(Composed* kept, const Said* said, const Slice* to, int phase) noexcept:
+    cdef Content c
+    memset(&c, 0, sizeof(Content))
+    if said.sections is not NULL:
+        c.sections = said.sections[0]
+    c.to = to[0]
+    c.phase = phase
+    return composed_keep(kept, &c)
+
+
+cdef inline bint find_annotations(void* consumer, const Said* said, Composed* kept, const Slice* to, int phase,
+                                  Replacement* other) noexcept:
+    """What the consumer gets in place of the annotations that came. False: that has to be composed each time."""
+    other.at = other.end = said.at
+    other.octets = NULL
+    other.size = 0
+    if (<ConsumerLink>consumer).annotations:
+        if not (<ConsumerLink>consumer).plain and not (<ConsumerLink>consumer).routed:
+            return False
+        if kept.octets is NULL and not keep_composed(kept, said, to, phase):
+            return False
+        other.octets = kept.octets
+        other.size = kept.size
+    elif not (<ConsumerLink>consumer).plain:
+        return False
+    if said.sections is not NULL and ((<ConsumerLink>consumer).annotations or said.sections.rewrite):
+        if not (<ConsumerLink>consumer).annotations and said.sections.pairs:
+            return False                   # those of users stay
+        other.end = said.sections.end
+    return True
+
+
+cdef inline bint leaves(void* consumer, ProducerLink link, const Transfer* t, const Replacement* other) noexcept:
+    """It may leave now, with these annotations; it is no stream, and no settled delivery that routers follow
+    (Content.checkpoint)."""
+    if t.settled and not link.inter_router and (link.delivery_count + 1) % CHECKPOINT_EVERY == 0:
+        return False
+    return (leaves_now(<ConsumerLink>consumer, t.payload.size - (other.end - other.at) + other.size, t.settled)
+            and t.payload.size < STREAM_AT)
+
+
+cdef bint pass_changed(Address address, uint32_t came_by, ProducerLink link, const Transfer* t, const Said* said,
+                       Composed* kept, const Slice* to, int phase) except -1:
+    cdef Way way
+    cdef Replacement other
+    if not find_way(address, came_by, said, link.number, &way) \
+            or not find_annotations(way.consumer, said, kept, to, phase, &other) \
+            or not leaves(way.consumer, link, t, &other):
+        return False
+    pass_on(link, <ConsumerLink>way.consumer, t, &other, way.outstanding, link.credit_on_forward)
+    # As forward and forward_network.
+    if way.remote:
+        address.slot.transit += 1
+        totals.transit += 1
+        if way.turns:
+            next_nearest(address)
+    else:
+        address.slot.egress += 1
+        totals.egress += 1
+        if way.turns:
+            turn(address)
     return True

@@ -26,7 +26,7 @@ from router.interworker.records cimport (
 )
 from router.interworker.reports cimport continues
 from router.interworker.port_out cimport whole_octets
-from router.links.consumer_link cimport send_plain, takes_now
+from router.links.consumer_link cimport send_whole, takes_now
 from router.message.content cimport (
     Message, message_append, message_meter, message_new, message_release, message_routed, message_state,
 )
@@ -187,14 +187,14 @@ cdef class PortIn(ReportingNode):
         cdef uint64_t now = self.scheduler.now_ns
         cdef InDelivery* d
         if head.flags & F_PRESETTLED:
-            send_plain(link, NULL, data, size, head.format, now)
+            send_whole(link, NULL, data, size, head.format, now, NULL, NULL)
             taken_of(link.slot)[self.peer] += 1
             self.progress = 1
             return self.report(True, head.key, 1, 0, NULL, True)
         map_reserve(&self.received)
         d = in_new(&self.node, head.key, now, IN_COMPLETE)
         map_put(&self.received, head.key, d)
-        send_plain(link, d, data, size, head.format, now)
+        send_whole(link, d, data, size, head.format, now, NULL, NULL)
         taken_of(link.slot)[self.peer] += 1
         d.flags |= IN_ROUTED
         return 0

@@ -7,11 +7,11 @@ from router.amqp.connection cimport Connection
 from router.amqp.frames cimport TRANSFER_ROOM, write_short_transfer
 from router.amqp.id_map cimport map_put, map_reserve
 from router.amqp.session cimport Session
-from router.delivery.delivery cimport OUT_STARTED, InDelivery, OutDelivery, out_make, sent_append
+from router.delivery.delivery cimport OUT_STARTED, InDelivery, OutDelivery, out_count, out_make, sent_append
 from router.links.credit cimport shown_credit
 from router.links.delivery_link cimport DeliveryLink, frame_written, goes_now
 from router.message.content cimport Content
-from router.stats.counters cimport note_presettled
+from router.stats.counters cimport Tally, note_presettled
 from router.stats.samples cimport is_sample, sample_left, sample_left_settled
 
 cpdef enum Overflow:
@@ -37,7 +37,8 @@ cdef class ConsumerLink(DeliveryLink):
     cdef bint drain
     cdef readonly bint settles             # the consumer asked for settled deliveries (snd-settle-mode settled)
     cdef readonly bint annotations         # router annotations are sent (not stripped)
-    cdef bint plain                        # `offer` is of this class: the short way may take its place
+    cdef bint plain                        # `offer` is of this class: the short way may take its place …
+    cdef bint routed                       # … for what is no stream, nor followed when it was settled: RouterOut
     cdef uint64_t starved_since            # ms: without credit since then, 0: it has credit
     cdef readonly bint watched             # in the scheduler's list of starved links
     cdef int overflow
@@ -90,34 +91,58 @@ cdef inline void note_written(ConsumerLink link, Session session, size_t size, u
     link.slot.last_delivery = now
 
 
-cdef inline bint takes_now(ConsumerLink link, size_t size, bint settled) noexcept:
-    """A whole message of so many octets, without annotations and state, may leave now as it is."""
-    return (goes_now(link) and link.credit and not link.pending and not link.annotations and not link.logged
+# What stands in a copy in place of the message-annotations that came.
+cdef struct Replacement:
+    size_t at                  # offset of those in the message …
+    size_t end                 # … and behind them
+    const uint8_t* octets
+    size_t size                # 0: they only leave it
+
+
+cdef inline bint leaves_now(ConsumerLink link, size_t size, bint settled) noexcept:
+    """A whole message of so many octets, without a state, may leave now in one frame."""
+    return (goes_now(link) and link.credit and not link.pending and not link.logged
             and (settled or not link.settles) and size + TRANSFER_ROOM <= link.session.connection.remote_max_frame)
 
 
-cdef inline int send_plain(ConsumerLink link, InDelivery* d, const uint8_t* data, size_t size, uint32_t format,
-                           uint64_t since) except -1:
-    """It does, as a copy of d; d NULL: it is settled. since: when it came. For `takes_now`; the same as `send_now`."""
+cdef inline bint takes_now(ConsumerLink link, size_t size, bint settled) noexcept:
+    """The same, as it is."""
+    return not link.annotations and leaves_now(link, size, settled)
+
+
+cdef inline int send_whole(ConsumerLink link, InDelivery* d, const uint8_t* data, size_t size, uint32_t format,
+                           uint64_t since, const Replacement* other, Tally* outstanding) except -1:
+    """It does, as a copy of d; d NULL: it is settled. since: when it came. other: NULL: as it is. outstanding: counts
+    the copy, or NULL. For `leaves_now`; the same as `send_now`."""
     cdef Session session = link.session
     cdef Connection connection = session.connection
     cdef uint64_t now = connection.scheduler.now_ns
-    cdef uint8_t* w = buffer_room(&connection.out, TRANSFER_ROOM + size)
-    cdef OutDelivery* o
+    cdef size_t written = size if other is NULL else size - (other.end - other.at) + other.size
+    cdef uint8_t* w = buffer_room(&connection.out, TRANSFER_ROOM + written)
+    cdef OutDelivery* o = NULL
     w += write_short_transfer(w, session.local_channel, link.handle, session.next_delivery_id, <uint8_t*>&tags.next,
-                              format, d is NULL, size)
-    memcpy(w, data, size)
+                              format, d is NULL, written)
+    if other is NULL:
+        memcpy(w, data, size)
+    else:
+        if other.at:
+            memcpy(w, data, other.at)
+        if other.size:
+            memcpy(w + other.at, other.octets, other.size)
+        memcpy(w + other.at + other.size, data + other.end, size - other.end)
     if d is not NULL:
         map_reserve(&session.sent)
         o = out_make(&link.node, d, False, True)
+        if outstanding is not NULL:
+            out_count(o, outstanding)
         keep_sent(link, session, o)
-    connection.out.end = w + size - connection.out.data
-    note_written(link, session, size, now)
+    connection.out.end = w + written - connection.out.data
+    note_written(link, session, written, now)
     if is_sample(link.slot):
         if d is NULL:
-            sample_left_settled(link.slot, size, since, now)
+            sample_left_settled(link.slot, written, since, now)
         else:
-            o.octets = <uint32_t>size
+            o.octets = <uint32_t>written
             sample_left(link.slot, o, now)
     if not connection.dirty:
         connection.mark_dirty()

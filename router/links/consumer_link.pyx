@@ -182,7 +182,7 @@ cdef class ConsumerLink(DeliveryLink):
         cdef size_t size = c.size
         if c.whole and not c.sections.rewrite and not c.state.size and not c.checkpoint and c.outstanding is NULL \
                 and short_on and takes_now(self, size, c.settled):
-            return send_plain(self, NULL if c.settled else d, c.data, size, c.format, d.since)
+            return send_whole(self, NULL if c.settled else d, c.data, size, c.format, d.since, NULL, NULL)
         session = self.session
         if not goes_now(self) or not self.credit or not c.whole or self.pending:
             return self.enqueue(d, c, overflow)

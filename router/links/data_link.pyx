@@ -44,7 +44,7 @@ cdef class RouterOut(ConsumerLink):
     """A link by which another router receives. Owner: its session."""
 
     def __cinit__(self):
-        self.annotations = True
+        self.annotations = self.routed = True
 
     def use_checks(self):
         """The peer follows settled deliveries for us (Content.checkpoint)."""

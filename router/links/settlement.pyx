@@ -98,20 +98,15 @@ cdef inline void free_copies(DeliveryLink link, OutDelivery** run, uint32_t n) n
         first = last = run[i]
         map_take(&session.sent, first.id)
         i += 1
-        if not is_plain(first):
+        if first.prefix is not NULL:
             sent_remove(&link.node, first)
             out_free(first)
             continue
-        while i < n and last.next is run[i] and is_plain(run[i]):
+        while i < n and last.next is run[i] and run[i].prefix is NULL and run[i].outstanding is first.outstanding:
             last = run[i]
             map_take(&session.sent, last.id)
             i += 1
         outs_recycle(first, last, i - begin)
-
-
-cdef inline bint is_plain(const OutDelivery* o) noexcept nogil:
-    """It has nothing that is to be given back."""
-    return o.prefix is NULL and o.outstanding is NULL
 
 
 cdef uint32_t settle_sources(DeliveryLink link, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state,

@@ -3,6 +3,7 @@
 routing-semantics.md 11.4; inter-router.md 10.
 """
 from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove, memset
 
 from router.amqp.buffer cimport write32
@@ -160,6 +161,24 @@ cdef size_t compose(uint8_t* w, const Content* c, bint router) noexcept nogil:
     write32(start + 4, <uint32_t>(size + 4))
     write32(start + 8, items)
     return size + 12
+
+
+cdef bint composed_keep(Composed* kept, const Content* c) noexcept nogil:
+    cdef size_t room = compose_room(c)
+    composed_drop(kept)
+    if room > COMPOSED_MOST:
+        return False
+    kept.octets = <uint8_t*>malloc(room)
+    if kept.octets is NULL:
+        return False               # it will be composed each time
+    kept.size = compose(kept.octets, c, True)
+    return True
+
+
+cdef void composed_drop(Composed* kept) noexcept nogil:
+    free(kept.octets)
+    kept.octets = NULL
+    kept.size = 0
 
 
 def rewritten(bytes data not None, router=False, honour=False, bytes to=b"", phase=0, bytes served=b""):

@@ -27,12 +27,9 @@ cdef inline bint ends_at(const uint8_t* data, size_t size, size_t at) noexcept n
     return size >= at + 3 and data[at] == 0 and data[at + 1] == T_SMALLULONG and data[at + 2] >= S_PROPERTIES
 
 
-cdef inline bint last_find(const LastSections* last, const uint8_t* data, size_t size, Sections* out) noexcept nogil:
-    """Whether a message is like the last one; then `out` is what `scan` without properties would find."""
-    if last.size == 0 or not ends_at(data, size, last.size) or memcmp(data, &last.octets[0], last.size) != 0:
-        return False
-    out[0] = last.sections
-    return True
+cdef inline bint is_last(const LastSections* last, const uint8_t* data, size_t size) noexcept nogil:
+    """Whether a message is like the last one; then `last.sections` is what `scan` without properties would find."""
+    return last.size != 0 and ends_at(data, size, last.size) and memcmp(data, &last.octets[0], last.size) == 0
 
 
 cdef inline void move_slice(Slice* slice, const uint8_t* data, const LastSections* last) noexcept nogil:

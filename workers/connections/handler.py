@@ -22,7 +22,7 @@ from router.control.handover import MOST_READ_BEFORE, Begun, Initiate, Moved
 from router.control.ops import Profile
 from router.policy.messages import MessageRules
 from workers.connections import logins
-from workers.connections.open_properties import open_properties, plain
+from workers.connections.open_properties import EDGE_PROPERTY, open_properties, plain
 from workers.connections.router import RouterLinks, announced
 from workers.connections.sessions import RoutedSessions
 from workers.links.answers import Answers, Decision
@@ -75,6 +75,7 @@ class ConnectionHandler:
         "sasl",
         "sent_closed",
         "tenant",
+        "to_ours",
         "traced",
         "transport",
         "user",
@@ -114,6 +115,7 @@ class ConnectionHandler:
         # What comes by an edge connection does not go back there; the supervisor says which ones are a bundle.
         self.edge = number if profile.role in (EDGE, INTER_EDGE) else 0
         self.mark = "" if initiate is None else initiate.mark  # of this edge router, for others
+        self.to_ours = False  # an edge connection whose peer is Sluice, too
         self.edge_streams: EdgeStreams | None = None  # of an edge connection whose peer takes streams apart
         self.container = ""  # the peer's container id
         self.had_consumers = False  # at the end of the connection; other workers may still send to them
@@ -158,6 +160,11 @@ class ConnectionHandler:
             link.from_edge()
         elif self.edge:
             link.from_interior()
+
+    @property
+    def window(self) -> int:
+        """Deliveries in flight on a link on which the peer sends; more where it is a router of ours."""
+        return int(self.profile.bundle_capacity if self.to_ours else self.profile.link_capacity)
 
     def outgoing_link(self, capacity: int, *, settles: bool = False) -> Any:
         """A link on which the peer receives messages. settles: it settles all of them."""
@@ -237,8 +244,10 @@ class ConnectionHandler:
         self.container = remote["container"]
         if self.profile.multi_tenant and hostname is not None and not self.relays:
             self.tenant = hostname + "/"
+        properties = plain(remote["properties"])
         if self.edge and STREAMING in remote["offered"]:
             self.edge_streams = EdgeStreams(self)
+        self.to_ours = bool(self.edge) and isinstance(properties, dict) and EDGE_PROPERTY in properties
         connection.pause(Pause.PAUSE_OPEN)
         if self.sasl is not None:
             self.mechanism = self.sasl.mechanism
@@ -250,7 +259,7 @@ class ConnectionHandler:
             hostname=hostname,
             user=self.user,
             mechanism=self.mechanism,
-            properties=plain(remote["properties"]),
+            properties=properties,
             tls=self.transport.tls,
         )
         if self.router is not None:

@@ -61,7 +61,7 @@ class InitiatedLink(LinkRecord):
 
     def __init__(self, client: "ConnectionHandler", number: int, session: Session, asked: control.Link) -> None:
         """Attach the link of a `link` order, and report it. Raises RemoteError when there is no room for it."""
-        worker, profile = client.worker, client.profile
+        worker = client.worker
         self.client = client
         self.number = number
         self.reference: int = asked.ref
@@ -77,13 +77,13 @@ class InitiatedLink(LinkRecord):
         there = node(peers, asked.address, asked.capability, dynamic=asked.dynamic)
         here = NULL if asked.bare else node(own, None, asked.capability if asked.mirrored else None)
         source, target = (here, there) if self.outgoing else (there, here)
-        capacity = profile.link_capacity if asked.capacity is None else asked.capacity
+        capacity = asked.capacity
         self.source, self.target = Terminus(source), Terminus(target)
         self.ends = None
         if self.outgoing:
-            self.link = client.outgoing_link(capacity)
+            self.link = client.outgoing_link(client.profile.link_capacity if capacity is None else capacity)
         else:
-            self.link = ProducerLink(capacity=capacity)
+            self.link = ProducerLink(capacity=client.window if capacity is None else capacity)
             client.prepare_incoming(self.link)
         self.link.context = self
         self.slot = worker.enter_link(

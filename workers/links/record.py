@@ -100,7 +100,7 @@ class LinkRecord:
             count = decode_one(items[INITIAL_COUNT])
             if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 0xFFFFFFFF:
                 count = 0
-            self.link = ProducerLink(capacity=profile.link_capacity, initial_delivery_count=count)
+            self.link = ProducerLink(capacity=client.window, initial_delivery_count=count)
             client.prepare_incoming(self.link)
         self.link.context = self
 
