@@ -89,8 +89,9 @@ cdef inline bint may_pass(ProducerLink link, const Transfer* t) noexcept:
 
 
 cdef inline void* next_consumer(void* address, bint* turns) noexcept:
-    """The consumer that gets the next delivery of a client for an address: what `deliver` and `forward` find. turns: the
-    list of consumers turns, too. NULL: the address is in some way unusual. address, and what is returned: borrowed."""
+    """The consumer that gets the next delivery of a client for an address: what `deliver` and `forward` find. turns:
+    the list of consumers turns, too. NULL: the address is in some way unusual. address, and what is returned:
+    borrowed."""
     cdef void* consumers = <void*>(<Address>address).consumers
     cdef void* chosen
     if (<Address>address).remotes is not None or (<Address>address).exchange is not None \
@@ -115,7 +116,7 @@ cdef inline bint leads_on(void* address) noexcept:
 
 cdef inline void* short_way(void* address, ProducerLink link, const Transfer* t, bint* turns) noexcept:
     """The consumer to which the delivery of this frame, which `may_pass` and `says_nothing`, may go on at once, as it
-    is; whether there is room in the ring to one of another worker is for `pass_over` to say. NULL: it takes another way.
+    is; whether there is room in the ring to one of another worker is for `pass_over` to say. NULL: it goes another way.
 
     address: of the link. turns: its list of consumers turns. Nothing is changed, and what is returned is borrowed.
     """
