@@ -36,7 +36,7 @@ PIPELINE_SECONDS ?= 30
 LONG_SECONDS ?= 120
 # Processes of pytest-xdist: for tests that compute, and for those that mostly wait for processes that they start.
 COMPUTING ?= $(shell nproc)
-WAITING ?= $(shell echo $$(($$(nproc) * 2)))
+WAITING ?= $(shell echo $$(($$(nproc) * 3)))
 
 # Each process of pytest-xdist reads all tests. From bytecode that takes a third of the time.
 export PYTHONDONTWRITEBYTECODE :=
