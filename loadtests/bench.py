@@ -29,7 +29,7 @@ def parse(words: Sequence[str], rows: Rows, program: str) -> argparse.Namespace:
     """The command line; exits with status 2 and a message when it is wrong."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description="Measure the router.")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which rows (all): {', '.join(rows)}")
-    parser.add_argument("--quick", action="store_true", help="shorter runs; under 2 minutes instead of 7")
+    parser.add_argument("--quick", action="store_true", help="shorter runs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--write-docs", action="store_true", help=f"rewrite the table in {PERFORMANCE_PAGE.name}")
     parser.add_argument(

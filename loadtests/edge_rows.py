@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from statistics import median
 
@@ -55,11 +55,16 @@ def edge(name: str, *ports: int, uplinks: str = "one", role: str = "edge", liste
 
 def wait_uplinks(router: Router, count: int, role: str = "edge") -> None:
     """Wait until an edge router has so many open connections of that role to other routers. Raises MeasureError."""
+    wait_connections(router, role, lambda there: there >= count)
+
+
+def wait_connections(router: Router, role: str, fits: Callable[[int], bool]) -> None:
+    """Wait until the number of a router's connections of that role fits. Raises MeasureError."""
     until = time.monotonic() + KNOWN_LIMIT
     with Client(Target(Url.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None)) as client:
-        while sum(row["role"] == role for row in client.rows("connection")) < count:
+        while not fits(there := sum(row["role"] == role for row in client.rows("connection"))):
             if time.monotonic() > until:
-                raise MeasureError(f"an edge router has no {count} connections of role {role} after {KNOWN_LIMIT:g} s")
+                raise MeasureError(f"a router still has {there} connections of role {role} after {KNOWN_LIMIT:g} s")
             time.sleep(0.02)
 
 
@@ -189,7 +194,7 @@ def edge_storm(bench: Bench) -> list[Figure]:
             found = json.loads(storm.stdout)
             taken.append(found["seconds"])
             waited.append(1000 * found["longest"])
-            time.sleep(2)  # those of the round are gone
+            wait_connections(a, "edge", lambda there: there == 0)
     p99 = ("latency_us", "p99")
     what = f"{STORM_EDGES:,} edges come back within {STORM_SECONDS} s"
     return [
