@@ -31,7 +31,7 @@ class Frames:
         self._held = bytearray()  # read, and not taken
         self._need = _NUMBER.size  # octets without which there is no next frame
 
-    def feed(self, octets: bytes) -> None:
+    def feed(self, octets: bytes | memoryview) -> None:
         """The stream goes on with these octets."""
         self._held += octets
 

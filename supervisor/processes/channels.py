@@ -67,16 +67,16 @@ class _Line:
         self.unsent = bytearray()  # what the worker has had no room for
         self._opened = opened
 
-    def read(self) -> bool:
-        """Take some octets. False: the worker has ended."""
+    def read(self, room: memoryview) -> bool:
+        """Take some octets, by way of `room`. False: the worker has ended."""
         try:
-            octets = self._opened.recv(READ_OCTETS)
+            count = self._opened.recv_into(room)
         except BlockingIOError:
             return True
         except ConnectionError:
             return False
-        self.frames.feed(octets)
-        return bool(octets)
+        self.frames.feed(room[:count])
+        return count > 0
 
     def write(self, octets: bytes) -> None:
         """Send these octets behind those that wait, as far as there is room."""
@@ -121,6 +121,7 @@ class Channels:
         self._lines: dict[bytes, _Line] = {}  # by identity
         self._open: dict[int, _Line] = {}  # those whose worker has not ended, by descriptor
         self._waiting: OrderedDict[_Line, None] = OrderedDict()  # those that may have a frame; whose turn it is first
+        self._room = memoryview(bytearray(READ_OCTETS))  # to read into: new memory of that size is mapped each time
         self._ready = select.epoll()  # of all lines
         self._context = zmq.Context()
         self._zap = self._context.socket(zmq.REP)
@@ -212,7 +213,7 @@ class Channels:
             if events & select.EPOLLOUT:
                 self._write(line, b"")
             if events & ~select.EPOLLOUT and line not in self._waiting:
-                if not line.read():
+                if not line.read(self._room):
                     self._ready.unregister(number)
                     del self._open[number]
                 self._waiting[line] = None
