@@ -40,7 +40,10 @@ class Channels(Protocol):
     """What a Control and the supervisor say goes through it. Receiving raises BlockingIOError when nothing is there."""
 
     def announcers(self) -> list[int]:
-        """Descriptors that announce deltas and messages."""
+        """Descriptors that announce messages."""
+
+    def delta_announcer(self) -> int:
+        """The descriptor that announces deltas, until none is left."""
 
     def connections(self) -> int:
         """The descriptor that announces connections."""
@@ -91,8 +94,11 @@ class SocketChannels:
         return sock
 
     def announcers(self) -> list[int]:
-        """ZeroMQ's descriptor announces changes only."""
-        return [int(self._deltas.getsockopt(zmq.FD)), self._messages.fileno(), self._room.fileno()]
+        return [self._messages.fileno(), self._room.fileno()]
+
+    def delta_announcer(self) -> int:
+        """ZeroMQ's descriptor announces changes only: each time, deltas have to be received until none is left."""
+        return int(self._deltas.getsockopt(zmq.FD))
 
     def connections(self) -> int:
         return self._handover.fileno()
@@ -145,7 +151,8 @@ class SocketChannels:
 
 
 class Control:
-    """The worker's end. Owner: the worker; its loop calls `poll` when something has come, `flush` at its end.
+    """The worker's end. Owner: the worker; its loop calls what `descriptors` names when something has come, and `send`
+    at the end of a wake with events (`dirty`).
 
     What one wake takes is bounded. After one that took something (`busy`) the loop calls `go_on` in the next, and does
     not wait for it while `more` may be there.
@@ -166,14 +173,17 @@ class Control:
         self.dirty = False
         self.busy = False
         self.more = False
+        self.more_deltas = False
+        self.more_messages = False
         self.taken: deque[tuple[Order, bytes | None]] = deque()  # messages of the part that was read last
         self.messages_left = MESSAGES_A_WAKE  # of this wake
         self.ops_left = OPS_A_WAKE
 
     def descriptors(self) -> list[tuple[int, Callable[[], None]]]:
         """What the loop has to watch."""
-        announced = [(descriptor, self.poll) for descriptor in self.channels.announcers()]
-        return [*announced, (self.channels.connections(), self.adopt)]
+        messages = [(descriptor, self.poll_messages) for descriptor in self.channels.announcers()]
+        deltas = (self.channels.delta_announcer(), self.poll_deltas)
+        return [deltas, *messages, (self.channels.connections(), self.adopt)]
 
     def send_event(self, message: Event, raw: bytes | None = None) -> None:
         """Send to the supervisor, at the end of this wake; `raw` goes with a `local` message."""
@@ -193,14 +203,9 @@ class Control:
         """Let another worker have a connection; the descriptor stays open here. Raises OSError, ControlError."""
         self.channels.send_back(encode_sent_back(message), descriptor)
 
-    def flush(self) -> None:
-        """Send the events that wait. Sending may clear the signal of input, so check for input too."""
-        self.dirty = False
-        self.send()
-        self.poll()
-
     def send(self) -> None:
-        """Send the waiting events in parts, the octets of those that have any behind them; `flush` must follow."""
+        """Send the waiting events in parts, the octets of those that have any behind them."""
+        self.dirty = False
         pending, self.pending = self.pending, []
         for start in range(0, len(pending), MESSAGES_A_PART):
             part = pending[start : start + MESSAGES_A_PART]
@@ -209,18 +214,30 @@ class Control:
 
     def poll(self) -> None:
         """Take what has come, as far as this wake may."""
+        self.poll_deltas()
+        self.poll_messages()
+
+    def poll_deltas(self) -> None:
+        """Take deltas that have come."""
         self.busy = True
-        deltas = self._take_deltas()
-        messages = self._take_messages()
-        self.more = not (deltas and messages)
+        self.more_deltas = not self._take_deltas()
+        self.more = self.more_deltas or self.more_messages
+
+    def poll_messages(self) -> None:
+        """Take messages that have come."""
+        self.busy = True
+        self.more_messages = not self._take_messages()
+        self.more = self.more_deltas or self.more_messages
 
     def go_on(self) -> None:
-        """Continue in a new wake after one that has called `poll`, within the same bound."""
+        """Continue in a new wake after one that has taken something, within the same bound."""
         self.busy = False
         self.messages_left = MESSAGES_A_WAKE
         self.ops_left = OPS_A_WAKE
-        if self.more:
-            self.poll()
+        if self.more_deltas:
+            self.poll_deltas()
+        if self.more_messages:
+            self.poll_messages()
 
     def _take_deltas(self) -> bool:
         """False: there may be more."""

@@ -466,10 +466,7 @@ cdef class Loop(TransportHost):
             self.flush_connections()
             self.flush_ports()         # resumed frames may have been for other workers
         if self.control is not None and self.control.dirty:
-            # Orders that arrive while events are sent may be answered at once.
-            while self.control.dirty:
-                self.control.flush()
-            self.flush_ports()         # it may have been for another worker
+            self.control.send()
         if stored_octets() != self.slot.buffered:
             if stored_octets() >= MUCH_OCTETS or self.slot.buffered >= MUCH_OCTETS:
                 self.used_memory()

@@ -159,8 +159,8 @@ class Worker:
         bound_heap()
         try:
             self.control.poll()
-            while self.control.dirty:  # the loop sends events at the end of a wake, and there may be none
-                self.control.flush()
+            if self.control.dirty:  # the loop sends events at the end of a wake, and there may be none
+                self.control.send()
             self.loop.run()
         except (Exception, FatalFault) as fault:  # noqa: BLE001 - the last net
             # Its state is unknown: a new process begins with a snapshot.

@@ -92,6 +92,7 @@ class MemoryChannels:
 
     def __init__(self) -> None:
         self.announcer = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.announces_deltas = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.handover = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.deltas: deque[bytes] = deque()
         self.orders: deque[list[bytes]] = deque()
@@ -102,7 +103,7 @@ class MemoryChannels:
 
     def announce_delta(self, octets: bytes) -> None:
         self.deltas.append(octets)
-        os.eventfd_write(self.announcer, 1)
+        os.eventfd_write(self.announces_deltas, 1)
 
     def order(self, orders: list[control.Order], raw: bytes | None = None) -> None:
         self.orders.append([encode(orders)] if raw is None else [encode(orders), raw])
@@ -117,17 +118,20 @@ class MemoryChannels:
     def announcers(self) -> list[int]:
         return [self.announcer]
 
+    def delta_announcer(self) -> int:
+        return self.announces_deltas
+
     def connections(self) -> int:
         return self.handover
 
     def receive_delta(self) -> bytes:
-        self._empty(self.announcer, self.deltas or self.orders)
+        self._empty(self.announces_deltas, self.deltas)
         if not self.deltas:
             raise BlockingIOError
         return self.deltas.popleft()
 
     def receive(self) -> list[bytes]:
-        self._empty(self.announcer, self.deltas or self.orders)
+        self._empty(self.announcer, self.orders)
         if not self.orders:
             raise BlockingIOError
         return self.orders.popleft()
@@ -146,6 +150,7 @@ class MemoryChannels:
 
     def close(self) -> None:
         os.close(self.announcer)
+        os.close(self.announces_deltas)
         os.close(self.handover)
 
     @staticmethod

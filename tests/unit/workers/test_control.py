@@ -248,7 +248,7 @@ def test_deltas_are_taken_in_turns(supervising):
 def test_questions_are_told_in_parts(supervising):
     for number in range(2 * MESSAGES_A_PART + 1):
         supervising.control.send_event(Ack(number))
-    supervising.control.flush()
+    supervising.control.send()
     parts = [decode_events(supervising.part()[0]) for _ in range(3)]
     assert [len(part) for part in parts] == [MESSAGES_A_PART, MESSAGES_A_PART, 1]
     assert [message.epoch for part in parts for message in part if isinstance(message, Ack)] == list(
@@ -260,7 +260,7 @@ def test_octets_go_behind_the_messages_of_their_part(supervising):
     for number in range(MESSAGES_A_PART):
         supervising.control.send_event(Ack(number))
         supervising.control.send_event(Local("M0a", number), b"%d" % number)
-    supervising.control.flush()
+    supervising.control.send()
     taken = []
     for _ in range(2):
         encoded, *octets = supervising.part()
