@@ -34,6 +34,7 @@ HANDOVERS_A_WAKE = 2  # connections taken before the loop handles sockets again
 # keeps them small (docs/internals/control-protocol.md, "Turns").
 MESSAGES_A_WAKE = 4
 OPS_A_WAKE = 512
+COMPANY_MS = 2  # that an event for which the supervisor need not be woken waits for others
 
 
 class Channels(Protocol):
@@ -164,13 +165,17 @@ class Control:
         on_message: Callable[[Order, bytes | None], None],
         on_delta: Callable[[int, list[Op]], None],
         on_connection: Callable[[Handover, int], None],
+        later: Callable[[int, Callable[[], None]], None],
     ) -> None:
+        """later(ms, action): calls the action then."""
         self.channels = channels
+        self.later = later
         self.on_message = on_message
         self.on_delta = on_delta
         self.on_connection = on_connection
         self.pending: list[tuple[Event, bytes | None]] = []
         self.dirty = False
+        self.timed = False  # what waits will be sent
         self.busy = False
         self.more = False
         self.more_deltas = False
@@ -189,6 +194,18 @@ class Control:
         """Send to the supervisor, at the end of this wake; `raw` goes with a `local` message."""
         self.pending.append((message, raw))
         self.dirty = True
+
+    def send_in_company(self, message: Event) -> None:
+        """Send to the supervisor, in order, with the next event that is worth a wake of it, or soon."""
+        self.pending.append((message, None))
+        if not self.timed:
+            self.timed = True
+            self.later(COMPANY_MS, self._without_company)
+
+    def _without_company(self) -> None:
+        self.timed = False
+        if self.pending:
+            self.dirty = True
 
     def ask_page(self, connection: int, request: bytes) -> int:
         """Let the supervisor answer an HTTP client; returns the descriptor of its answer. Raises OSError."""

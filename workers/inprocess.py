@@ -138,7 +138,7 @@ class InProcess:
             link = client.router.control_out
             if link is not None:
                 self._origin.send_on(link, octets)
-        self._worker.control.send_event(control.Forwarded(len(octets)))
+        self._worker.control.send_in_company(control.Forwarded(len(octets)))
 
     # -- of the router itself -----------------------------------------------------------------------------------------
 
@@ -161,4 +161,4 @@ class InProcess:
                 self._origin.send(address, octets)
             except Exception as fault:  # noqa: BLE001 - whatever it is, nobody but this message is to suffer
                 self._worker.report_fault("Message of the router itself dropped", fault)
-        self._worker.control.send_event(control.Forwarded(len(octets)))
+        self._worker.control.send_in_company(control.Forwarded(len(octets)))

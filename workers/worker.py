@@ -144,7 +144,9 @@ class Worker:
         self.background = Background(self.loop)
         self.live = False
         self.early: list[tuple[int, list[Op]]] = []  # deltas that came before the snapshot they go with
-        self.control = Control(channels or SocketChannels(setup), self.on_message, self.on_delta, self.adopt)
+        self.control = Control(
+            channels or SocketChannels(setup), self.on_message, self.on_delta, self.adopt, self._after
+        )
         self.loop.use_ports(self.ports)
         self.loop.control = self.control
         for descriptor, callback in self.control.descriptors():
@@ -177,7 +179,10 @@ class Worker:
         self.loop.count_fault()
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
-        self.loop.call_at(self.loop.scheduler.now + round(seconds * 1000), action)
+        self._after(round(seconds * 1000), action)
+
+    def _after(self, ms: int, action: Callable[[], None]) -> None:
+        self.loop.call_at(self.loop.scheduler.now + ms, action)
 
     def send_log(self, level: str, module: str, text: str) -> None:
         """Write a line to the router's log, in order with events; nothing when the level is off."""

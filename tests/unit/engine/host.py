@@ -430,6 +430,8 @@ class Router:
         for worker in self.workers:
             known = self.core.workers[worker.setup.worker]
             events = worker.channels.events
+            if worker.control.pending:  # in company, some day
+                worker.control.send()
             while events:
                 encoded, *octets = events.popleft()
                 for message, own in join_octets(decode_events(encoded), octets):

@@ -11,7 +11,7 @@ import zmq
 from router.control.codec import decode_events, encode, encode_delta, encode_handover, join_octets
 from router.control.framing import Frames, pack
 from router.control.handover import MOST_READ_BEFORE, Handover, Initiate
-from router.control.messages import MESSAGES_A_PART, Ack, Closed, Gone, Local, Log
+from router.control.messages import MESSAGES_A_PART, Ack, Closed, Forwarded, Gone, Local, Log
 from router.control.messages import Control as Order
 from router.control.ops import AddressGone
 from router.control.setup import WorkerSetup
@@ -56,6 +56,7 @@ class Setup:
             lambda message, raw: None,
             lambda epoch, ops: None,
             lambda *given: self.adopted.append(given),
+            lambda ms, action: None,
         )
 
     def give(self, data):
@@ -165,11 +166,13 @@ class Supervising:
         setup = worker_setup(far, control, keys, endpoint)
         self.messages: list[Any] = []
         self.epochs: list[int] = []
+        self.later: list[Any] = []
         self.control = Control(
             SocketChannels(setup),
             self.on_message,
             lambda epoch, ops: self.epochs.append(epoch),
             lambda *given: None,
+            lambda ms, action: self.later.append(action),
         )
         for _ in range(2):  # subscriptions
             self.deltas.recv()
@@ -268,3 +271,28 @@ def test_octets_go_behind_the_messages_of_their_part(supervising):
     locals_ = [(message.conn, octets) for message, octets in taken if isinstance(message, Local)]
     assert locals_ == [(number, b"%d" % number) for number in range(MESSAGES_A_PART)]
     assert [octets for message, octets in taken if isinstance(message, Ack)] == [None] * MESSAGES_A_PART
+
+
+def test_an_event_in_company_waits_for_another(supervising):
+    control = supervising.control
+    control.send_in_company(Forwarded(1))
+    control.send_in_company(Forwarded(2))
+    assert not control.dirty
+    assert len(supervising.later) == 1
+    control.send_event(Ack(3))
+    assert control.dirty
+    control.send()
+    assert decode_events(supervising.part()[0]) == [Forwarded(1), Forwarded(2), Ack(3)]
+    supervising.later.pop()()
+    assert not control.dirty, "nothing waits any more"
+
+
+def test_an_event_without_company_is_sent_soon(supervising):
+    control = supervising.control
+    control.send_in_company(Forwarded(1))
+    supervising.later.pop()()
+    assert control.dirty
+    control.send()
+    assert decode_events(supervising.part()[0]) == [Forwarded(1)]
+    control.send_in_company(Forwarded(2))
+    assert len(supervising.later) == 1, "the next one waits anew"
