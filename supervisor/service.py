@@ -250,14 +250,19 @@ class Supervisor:
             self._hearing = False
             if more:
                 self._wake_soon()
+        deltas = []
         while (delta := self._core.take_delta()) is not None:
-            self._publish(*delta)
+            deltas.append(delta)
         if self._core.busy:
             self._wake_soon()
         self._log.release()  # what clients are told is in the log before
-        for worker in self._core.workers.values():
-            if worker.stage not in (Stage.FORKING, Stage.DEAD):
-                self._send_orders(worker)
+        try:  # orders first: they depend on no delta that is not acknowledged, and ZeroMQ's threads take a while
+            for worker in self._core.workers.values():
+                if worker.stage not in (Stage.FORKING, Stage.DEAD):
+                    self._send_orders(worker)
+        finally:
+            for epoch, ops in deltas:
+                self._publish(epoch, ops)
 
     def _send_orders(self, worker: Worker) -> None:
         """Send orders in parts, and messages of the router itself behind them, in the last of these: each part wakes
