@@ -125,6 +125,14 @@ static bool open_senders(struct measured *m) {
     return true;
 }
 
+/* The clock starts when every sender has credit: how long routers take to learn of a receiver is neither the rate nor
+ * the latency of messages. */
+static bool await_credit(void) {
+    for (unsigned i = 0; i < options.senders; i++)
+        if (!connection_await(&run.senders[i].c, connection_credited, options.stall_seconds)) return false;
+    return true;
+}
+
 static int done_event;
 
 static void *run_thread(void *side) {
@@ -198,7 +206,7 @@ static void load_run(void) {
     if (options.container) connections_beside(receivers, options.receivers);
     if (options.direct) connections_beside(senders, options.senders); /* handshakes of TLS need both ends */
     m.pss_start = processes_pss();
-    if (!open_receivers() || !open_senders(&m)) return;
+    if (!open_receivers() || !open_senders(&m) || !await_credit()) return;
     side_open(&run.receiving, "receivers", receivers, options.receivers);
     side_open(&run.sending, "senders", senders, options.senders);
     measure(&m);

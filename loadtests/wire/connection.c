@@ -330,6 +330,7 @@ size_t connection_read(struct connection *c, size_t most) {
 
 bool connection_attached(const struct connection *c) { return c->attaches > 0; }
 bool connection_opened(const struct connection *c) { return c->opened; }
+bool connection_credited(const struct connection *c) { return (int32_t)(c->credit_limit - c->delivery_count) > 0; }
 
 static struct connection **beside;
 static unsigned besides;
@@ -359,10 +360,11 @@ static void wait_io(struct connection *c, int milliseconds) {
 }
 
 bool connection_await(struct connection *c, bool (*done)(const struct connection *), double seconds) {
+    const char *what = done == connection_credited ? "credit" : "answer to attach";
     uint64_t until = clock_ns() + (uint64_t)(seconds * 1e9);
     while (!done(c) && !stopped()) {
         uint64_t now = clock_ns();
-        if (now >= until) fatal("%s %u: no answer to attach within %g s", role_name(c), c->index, seconds);
+        if (now >= until) fatal("%s %u: no %s within %g s", role_name(c), c->index, what, seconds);
         else wait_io(c, (int)((until - now) / 1000000) + 1);
     }
     return !stopped();

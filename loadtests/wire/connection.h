@@ -78,6 +78,7 @@ void connection_heartbeat(struct connection *c, uint64_t now);
 bool connection_await(struct connection *c, bool (*done)(const struct connection *), double seconds);
 bool connection_attached(const struct connection *c);
 bool connection_opened(const struct connection *c);
+bool connection_credited(const struct connection *c); /* a sender may send */
 
 /* Says close to all, waits for their answers for `seconds` in all, frees. */
 void connections_close(struct connection **all, unsigned count, double seconds);

@@ -1,5 +1,7 @@
 """amqpload finds what a router may do wrong: each fault is made by a relay that meddles with frames."""
 
+import time
+
 import pytest
 
 from tests.loadtests.conftest import Run, amqpload
@@ -229,3 +231,22 @@ def test_latency_is_that_of_the_path() -> None:
     run = meddled(hold, rate=200, presettled=True, stall_seconds=PATIENT)
     assert run.status == 0, run.complaints
     assert run.report["latency_us"]["p50"] >= 0.8 * 1e6 / 200
+
+
+def test_the_clock_starts_when_there_is_credit() -> None:
+    """All messages are due within a tenth of a second; their credit takes half a second."""
+
+    def late(meddler: Meddler, number: int, data: bytes) -> Frames:
+        if code_of(data) == FLOW:
+            time.sleep(0.5)
+        return [data]
+
+    run = meddled(backward=late, rate=1_000, presettled=True, stall_seconds=PATIENT)
+    assert run.status == 0, run.complaints
+    assert run.report["latency_us"]["p50"] < 0.25 * 1e6
+
+
+def test_no_credit() -> None:
+    run = meddled(backward=lambda m, n, f: [] if code_of(f) == FLOW else [f])
+    assert run.status == 1
+    assert "sender 0: no credit within 1 s" in run.complaints
