@@ -125,7 +125,7 @@ def one_hop(bench: Bench) -> list[Figure]:
     cpu = ("router_cpu", "us_per_delivery")
     limit = at_most(0.6)
     return [
-        Figure("1 hop, unsettled", rates, "/s", ratio_at_least(0.5), alone.median("per_second"), "no hop"),
+        Figure("1 hop, unsettled", rates, "/s", ratio_at_least(0.6), alone.median("per_second"), "no hop"),
         Figure("1 hop: CPU of the sender's router", first.median(*cpu), "µs a delivery", limit),
         Figure("1 hop: CPU of the receiver's router", second.median(*cpu), "µs a delivery", limit),
         Figure(
