@@ -1,8 +1,8 @@
 """Delivery states (part 3, 3.4), encoded: what kind one is of, and those that say nothing more."""
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice, open_described
-from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
+from router.amqp.codec cimport Slice, open_described, open_list
+from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED, T_NULL
 
 cdef enum:
     OTHER_STATE = 0xFF         # a state whose descriptor is not of part 3
@@ -22,6 +22,21 @@ cdef uint8_t state_kind(const Slice* state) noexcept nogil:
     if open_described(state.data, state.data + state.size, &code) is NULL or code > 0xFE:
         return OTHER_STATE
     return <uint8_t>code
+
+
+cdef bint has_field(const Slice* state) noexcept nogil:
+    """Whether the first field of an encoded state is there: of a rejection the error."""
+    cdef uint64_t code
+    cdef uint32_t count
+    cdef const uint8_t* stop
+    cdef const uint8_t* p
+    if state.data is NULL or state.size == 0:
+        return False
+    p = open_described(state.data, state.data + state.size, &code)
+    if p is NULL:
+        return False
+    p = open_list(p, state.data + state.size, &count, &stop)
+    return p is not NULL and count > 0 and p < stop and p[0] != T_NULL
 
 
 cdef Slice plain_state(uint8_t kind) noexcept nogil:

@@ -2,6 +2,7 @@
 from libc.stdint cimport uint8_t, uint32_t
 
 from router.amqp.codec cimport Slice
+from router.amqp.spec cimport D_REJECTED
 from router.delivery.delivery cimport (
     IN_ACCEPT, IN_FINAL, IN_MULTI, IN_PRESETTLED, IN_ROUTED, InDelivery, OutDelivery, out_detach,
 )
@@ -31,9 +32,9 @@ cdef inline int out_update(OutDelivery* o, uint8_t kind, const Slice* state, bin
             # Nearly all: the only copy is settled with an outcome, which is the delivery's.
             out_detach(o)
             return d.upstream.calls.outcome(d.upstream.owner, d, kind, state, True)
-        if d.kind == kind and d.pending > 1 and not o.kind \
+        if d.kind == kind and kind != D_REJECTED and d.pending > 1 and not o.kind \
                 and d.flags & (IN_ROUTED | IN_PRESETTLED | IN_ACCEPT | IN_MULTI) == IN_ROUTED | IN_MULTI:
-            # One of several copies, with the outcome that others had before it; the last one is not here yet.
+            # One of several copies, with the outcome that others had before it, and no error; the last one is not here yet.
             out_detach(o)
             o.kind = kind
             return 0

@@ -7,7 +7,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from router.amqp.spec cimport D_ACCEPTED, D_DECLARED, D_MODIFIED, D_REJECTED, D_RELEASED
-from router.amqp.states cimport plain_state, terminal
+from router.amqp.states cimport has_field, plain_state, terminal
 from router.delivery.delivery cimport (
     IN_ACCEPT, IN_COMPLETE, IN_FINAL, IN_MULTI, IN_PRESETTLED, IN_ROUTED, IN_TOLD, OUT_CHECK, OUT_QUEUED, in_free,
     in_more, out_detach,
@@ -110,7 +110,10 @@ cdef int in_keep_state(InDelivery* d, uint8_t kind, const Slice* state) except -
 cdef int combine(InDelivery* d, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
     """One of several copies has news: the producer hears the best outcome when all have one."""
     cdef Slice combined
-    if terminal(kind) and rank(kind) > rank(d.kind):
+    combined.data = d.state
+    combined.size = d.state_size
+    if terminal(kind) and rank(kind) > rank(d.kind) or (
+            kind == d.kind == D_REJECTED and has_field(state) and not has_field(&combined)):
         if kind == D_DECLARED:
             combined = plain_state(D_REJECTED)
             in_keep_state(d, D_REJECTED, &combined)

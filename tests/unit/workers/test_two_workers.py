@@ -190,6 +190,29 @@ def test_a_worker_that_dies(routers):
     router.workers[0].peers[0].down()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_the_error_of_a_rejection_is_heard_whoever_rejects_first(routers, workers, first):
+    """Without an error, another one with it; a worker tells the outcomes of its own consumers together."""
+    router = routers(workers)
+    consuming = [router.connect(min(number, workers - 1)) for number in range(3)]
+    for peer in consuming:
+        peer.feed(start() + consumer(0, "multicast.a"))
+        router.settle()
+    sending = router.connect(0)
+    sending.feed(start() + producer(0, "multicast.a"))
+    router.settle()
+    sending.feed(transfer(0, 0, message(b"x")))
+    router.settle()
+    states = [REJECTED, rejected("a:b", "c"), ACCEPTED]
+    for number in range(3):
+        consuming[(first + number) % 3].feed(settle(0, state=states[number]))
+        router.settle()
+    (told,) = of(frames(sending), "disposition")
+    assert told.settled
+    assert told.state == rejected("a:b", "c")
+
+
 action = st.one_of(
     st.tuples(st.just("send"), st.integers(0, 1), st.sampled_from([5, 5, 2000, 40_000, 140_000]), st.booleans()),
     st.tuples(st.just("settle"), st.integers(0, 2), st.integers(0, 3), st.sampled_from(OUTCOMES)),
@@ -241,7 +264,8 @@ def play(workers, address, actions):
             told = {}
             for frame in of(frames(peer), "disposition"):
                 for delivery in range(frame.first, (frame.first if frame.last is None else frame.last) + 1):
-                    told[delivery] = (bool(frame.settled), repr(frame.state))
+                    kind = None if frame.state is None else frame.state.descriptor
+                    told[delivery] = (bool(frame.settled), kind)
             outcomes.append(told)
         return got, outcomes
     finally:
