@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from loadtests.measuring import BODY, FULL, WARM_SECONDS, Bench, Readings
 from loadtests.processes import MeasureError, Relay, Router, router_configuration
 from loadtests.report import Figure, ratio_at_most
+from loadtests.storm import OPEN, OPENED, leave_in_order
+from loadtests.storm import Client as Passing
 from router.cli.client import Client
 from router.cli.options import MANAGEMENT, Target, Url
-from tests.peer.peer import Peer
-from tests.peer.wire import PeerError
 
 PACED_RATE = 10_000  # messages/s
 CONNECTS = 100  # a second, each opened and closed
@@ -27,12 +27,15 @@ ANSWER_LIMIT = 20.0  # seconds
 
 
 class Disturbance:
-    """What goes on beside: its threads, and the first fault of one."""
+    """What goes on beside: its threads, and the first fault of one. It takes little from the router's cores: clients
+    say what was encoded before, and management is asked over one connection, as a monitor does."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
         self._text = router.configuration.read_text()
         self._over = threading.Event()
+        address = Url.parse(f"amqp://127.0.0.1:{router.port}")
+        self._monitor = Client(Target(address, MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None))
         self._fault: Exception | None = None
         self._threads = [
             threading.Thread(target=self._repeat, args=(every, act), daemon=True)
@@ -47,24 +50,21 @@ class Disturbance:
         while not self._over.is_set():
             try:
                 act()
-            except (MeasureError, PeerError, OSError) as error:
+            except (MeasureError, EOFError, OSError) as error:
                 self._fault = self._fault or error
                 return
             due = max(due + every, time.monotonic() - every)
             self._over.wait(due - time.monotonic())
 
     def _connect(self) -> None:
-        peer = Peer.opened(self._router.port, sasl=False, container_id="passing")
-        peer.close()
-        peer.drop()
+        client = Passing(self._router.port)
+        client.send(OPENED)
+        client.wait(OPEN)
+        leave_in_order(client)
 
     def _poll(self) -> None:
-        target = Target(
-            Url.parse(f"amqp://127.0.0.1:{self._router.port}"), MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None
-        )
-        with Client(target) as client:
-            for kind in TYPES:
-                client.rows(kind, ["name"])
+        for kind in TYPES:
+            self._monitor.rows(kind, ["name"])
 
     def _reload(self) -> None:
         """With another address each time."""
@@ -78,6 +78,7 @@ class Disturbance:
         self._over.set()
         for thread in self._threads:
             thread.join()
+        self._monitor.close()
         if self._fault is not None:
             raise MeasureError(f"beside the load: {self._fault}")
 
