@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from statistics import median
+from typing import Any
 
 from loadtests.edge_crowd import Crowd
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
 from loadtests.network_rows import KNOWN_LIMIT, LOSSES, Flow, hop, interior, through, wait_known, wire
-from loadtests.processes import LINK_CAPACITY, ROOT, MeasureError, Router, finish_load
+from loadtests.processes import LINK_CAPACITY, ROOT, MeasureError, Relay, Router, finish_load, start_load
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
 from router.amqp.message import Message
 from router.cli.client import Client
@@ -174,33 +175,47 @@ def idle_edges(bench: Bench) -> list[Figure]:
     return asyncio.run(_crowd(bench))
 
 
+def beside_edges(a: Router, load: dict[str, object]) -> tuple[dict[str, Any], dict[str, float]]:
+    """A load while a thousand edge routers come to router `a` and leave: its report, and the storm's."""
+    others = start_load({**load, "seconds": STORM_SECONDS + 2})
+    words = ["loadtests.edge_storm", *map(str, (a.ports[-1], STORM_EDGES, ADDRESSES, STORM_SECONDS))]
+    storm = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    report = finish_load(others)
+    if storm.returncode:
+        raise MeasureError(f"{STORM_EDGES} edges: {storm.stderr.strip().splitlines()[-1]}")
+    wait_connections(a, "edge", lambda there: there == 0)
+    return report, json.loads(storm.stdout)
+
+
 def edge_storm(bench: Bench) -> list[Figure]:
-    """What happens to messages of clients of an interior router while a thousand edge routers come back."""
-    paced: dict[str, object] = {"rate": STORM_RATE, "size": BODY}
-    alone, beside = Readings(), Readings()
+    """What happens to messages of clients of an interior router while a thousand edge routers come back.
+
+    The byte relay shows what the machine does to anybody beside the same.
+    """
+    alone, beside, relay_alone, relay_beside = Readings(), Readings(), Readings(), Readings()
     taken, waited = [], []
-    with bench.router(1, with_edges("A")) as a:
+    with bench.router(1, with_edges("A")) as a, Relay() as relay:
+        paced: dict[str, object] = {"rate": STORM_RATE, "size": BODY}
+        straight = {"port": relay.sender_port, "receiver_port": relay.receiver_port, "direct": True, **paced}
         a.load(seconds=WARM_SECONDS, **paced)
         for _ in range(min(bench.effort.rounds, LOSSES)):
             alone.append(a.load(seconds=STORM_SECONDS, **paced))
-            others = a.start_load(seconds=STORM_SECONDS + 2, **paced)
-            words = ["loadtests.edge_storm", *map(str, (a.ports[-1], STORM_EDGES, ADDRESSES, STORM_SECONDS))]
-            storm = subprocess.run(
-                [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False
-            )
-            beside.append(finish_load(others))
-            if storm.returncode:
-                raise MeasureError(f"{STORM_EDGES} edges: {storm.stderr.strip().splitlines()[-1]}")
-            found = json.loads(storm.stdout)
-            taken.append(found["seconds"])
-            waited.append(1000 * found["longest"])
-            wait_connections(a, "edge", lambda there: there == 0)
+            report, storm = beside_edges(a, {"port": a.port, "pid": a.pid, **paced})
+            beside.append(report)
+            taken.append(storm["seconds"])
+            waited.append(1000 * storm["longest"])
+            relay_alone.append(relay.load(seconds=STORM_SECONDS, **paced))
+            relay_beside.append(beside_edges(a, straight)[0])
     p99 = ("latency_us", "p99")
     what = f"{STORM_EDGES:,} edges come back within {STORM_SECONDS} s"
     return [
         Figure(
             f"{what}: p99 of others", beside.median(*p99) / 1000, "ms", ratio_at_most(2), alone.median(*p99) / 1000,
             "alone",
+        ),
+        Figure(
+            "p99 through the byte relay beside the same", relay_beside.median(*p99) / 1000, "ms", None,
+            relay_alone.median(*p99) / 1000, "alone",
         ),
         Figure(f"{what}: all are there", median(taken), "s", None),
         Figure(f"{what}: the longest that one waited", median(waited), "ms", None),
