@@ -32,7 +32,7 @@ MESSAGE_OCTETS = 65536  # read at once of messages of the supervisor
 HANDOVERS_A_WAKE = 2  # connections taken before the loop handles sockets again
 # Received from the supervisor in one wake: answers, and operations of deltas. A delta is never divided: the supervisor
 # keeps them small (docs/internals/control-protocol.md, "Turns").
-MESSAGES_A_WAKE = 4
+MESSAGES_A_WAKE = 16
 OPS_A_WAKE = 512
 COMPANY_MS = 2  # that an event for which the supervisor need not be woken waits for others
 
@@ -166,10 +166,12 @@ class Control:
         on_delta: Callable[[int, list[Op]], None],
         on_connection: Callable[[Handover, int], None],
         later: Callable[[int, Callable[[], None]], None],
+        has_time: Callable[[], bool],
     ) -> None:
-        """later(ms, action): calls the action then."""
+        """later(ms, action): calls the action then. has_time(): whether this wake may take more, after the first."""
         self.channels = channels
         self.later = later
+        self.has_time = has_time
         self.on_message = on_message
         self.on_delta = on_delta
         self.on_connection = on_connection
@@ -265,6 +267,8 @@ class Control:
                     delta = decode_delta(data)
                     self.ops_left -= len(delta.ops)
                     self.on_delta(delta.epoch, delta.ops)
+                if not self.has_time():
+                    break
             return False
         return True
 
@@ -277,6 +281,8 @@ class Control:
                     self.taken.extend(join_octets(decode_orders(parts[0]), parts[1:]))
                 self.messages_left -= 1
                 self.on_message(*self.taken.popleft())
+                if not self.has_time():
+                    break
             return False
         return True
 

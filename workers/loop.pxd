@@ -2,9 +2,17 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from router.interworker.layout cimport WorkerSlot
+from router.amqp.scheduler cimport Scheduler
 from router.interworker.port_work cimport PortWork
 from workers.poller cimport PollEvent, Poller
 from workers.transport.base cimport TransportHost
+
+# Interpreter work in pieces, by the clock, while clients are heard. Owner: the loop.
+cdef class LoopScheduler(Scheduler):
+    cdef Poller poller
+    cdef bint shared                       # clients are heard
+    cdef uint64_t piece_ends               # ns
+    cdef void begin_piece(self) noexcept
 
 # Owner: the worker. Everything in it runs in the process's only thread.
 cdef class Loop(TransportHost):
@@ -15,6 +23,7 @@ cdef class Loop(TransportHost):
     cdef readonly PortWork port_work       # which of them have something to do
     cdef list timers                       # heap of (due ms, number, Transport or callable, its Connection or None)
     cdef uint64_t timer_number
+    cdef LoopScheduler pieces              # the scheduler
     cdef int64_t allowance                 # ns that clients who come in may take; below 0: they have taken too much
     cdef uint64_t allowed_at               # ns: when it last grew
     cdef int last_fd                       # the last one handled in a wake that was cut short, else -1

@@ -48,6 +48,10 @@ cdef enum:
     LONG_WAIT_MS = 2000
     HEARD_MS = 100             # so long after it was read a client counts as heard
     ALLOWANCE_NS = 500000      # of time that was not taken, so much may be taken later
+    # Interpreter work while clients are heard: so long at a time, a frame, a message or a delta at least, until what they
+    # have sent is handled; and so many new frames a wake, since each may cost others a wake, too.
+    PIECE_NS = 150000
+    FEW_FRAMES = 8
     DEBT_NS = 1000000          # what is taken beyond the allowance; the rest is forgiven, so that the pause is bounded
     # A timer this late means that this process did not run: it was stopped, frozen, or starved of its core.
     HELD_UP_MS = 500
@@ -59,12 +63,25 @@ def bound_heap():
     mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD)
 
 
+cdef class LoopScheduler(Scheduler):
+    def __cinit__(self, Poller poller not None):
+        self.poller = poller
+
+    cdef void begin_piece(self) noexcept:
+        if self.shared:
+            self.piece_ends = self.poller.now() + PIECE_NS
+
+    cpdef bint has_time(self) noexcept:
+        return not self.shared or self.poller.now() < self.piece_ends
+
+
 cdef class Loop(TransportHost):
     """The event loop. Owner: the worker process."""
 
     def __cinit__(self, Region region not None, int worker, Poller poller=None):
         """poller: source of events and time; None: epoll and the system clock."""
-        self.scheduler = Scheduler()
+        self.poller = EpollPoller() if poller is None else poller
+        self.scheduler = self.pieces = LoopScheduler(self.poller)
         self.slot = region.worker_slot(worker)
         self.slot_owner = region
         self.worker = worker
@@ -77,7 +94,6 @@ cdef class Loop(TransportHost):
         self.inside = []
         self.last_fd = -1
         self.allowance = ALLOWANCE_NS
-        self.poller = EpollPoller() if poller is None else poller
         self.port_work.patient = self.poller.precise
         self.more_room(ROOM_OCTETS)
         self.clock()
@@ -348,7 +364,10 @@ cdef class Loop(TransportHost):
         self.scheduler.begin_wake()
         self.clock()
         self.allow()
-        if self.shared():
+        self.pieces.shared = self.shared()
+        self.pieces.begin_piece()
+        if self.pieces.shared:
+            self.scheduler.frames_left = FEW_FRAMES
             self.steps_left = 0
             self.steps_kept = 1 if self.entering and self.allowance > 0 else 0
         else:
@@ -442,6 +461,7 @@ cdef class Loop(TransportHost):
             self.answer_bells()
         if self.control is not None and self.control.busy:
             begun = self.poller.now()
+            self.pieces.begin_piece()
             self.control.go_on()
             self.charge(begun)
         if self.timers:
@@ -449,6 +469,7 @@ cdef class Loop(TransportHost):
         if self.scheduler.starved:
             self.check_starved()
         if self.scheduler.losing:
+            self.pieces.begin_piece()
             self.scheduler.lose_links()
         if self.control is not None and self.control.dirty:
             # Events to the supervisor first: management must know what clients have been answered.
@@ -462,6 +483,7 @@ cdef class Loop(TransportHost):
         if self.scheduler.turns:
             self.scheduler.give_turns()
         if self.scheduler.resumed:
+            self.pieces.begin_piece()
             self.resume_connections()
             self.flush_connections()
             self.flush_ports()         # resumed frames may have been for other workers

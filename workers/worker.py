@@ -52,9 +52,9 @@ from workers.transport.tcp import TcpTransport
 from workers.transport.tls import TlsTransport
 from workers.transport.websocket import ClientSide, ServerSide, WebSocketTransport
 
-# Thresholds of the garbage collector. A wake leaves no cycles behind, so full collections are as rare as possible; the
-# others take a millisecond.
-GC_THRESHOLDS: Final = (1_000, 10, 1_000)
+# Thresholds of the garbage collector. A wake leaves no cycles behind, so full collections are as rare as possible. The
+# others come often: each object that was made since the last may take it a microsecond, while everybody waits.
+GC_THRESHOLDS: Final = (200, 1, 25_000)
 # Attaches that the supervisor has not decided: further ones wait until half of them are, so that other events, such as
 # control messages of routers, never wait behind more, however many links a client attaches.
 QUESTIONS_MOST: Final = 512
@@ -145,7 +145,12 @@ class Worker:
         self.live = False
         self.early: list[tuple[int, list[Op]]] = []  # deltas that came before the snapshot they go with
         self.control = Control(
-            channels or SocketChannels(setup), self.on_message, self.on_delta, self.adopt, self._after
+            channels or SocketChannels(setup),
+            self.on_message,
+            self.on_delta,
+            self.adopt,
+            self._after,
+            self.loop.scheduler.has_time,
         )
         self.loop.use_ports(self.ports)
         self.loop.control = self.control

@@ -215,7 +215,9 @@ cdef class Connection(ConnectionChannels):
 
     cdef bint takes_turn(self) except *:
         """A frame that costs interpreter work may be taken now. False: it waits until others had their turn."""
-        if self.scheduler.behind or self.turn_left == 0 or (self.scheduler.frames_left == 0 and not self.granted):
+        cdef bint waited = self.granted and self.turn_left == FRAMES_A_TURN
+        if self.scheduler.behind or self.turn_left == 0 or (self.scheduler.frames_left == 0 and not self.granted) \
+                or not (waited or self.scheduler.has_time()):
             self.pause(PAUSE_TURN)
             self.scheduler.turns.append(self)
             return False

@@ -27,6 +27,7 @@ cdef class Scheduler(Clock):
     cdef readonly uint64_t frames     # that cost interpreter work and were taken, and links that were ended, ever
     cdef readonly uint64_t losses
     cpdef void begin_wake(self) noexcept
+    cpdef bint has_time(self) noexcept
     cpdef bint unfinished(self) noexcept
     cpdef int give_turns(self) except -1
     cpdef int lose_links(self) except -1

@@ -20,6 +20,10 @@ cdef class Scheduler(Clock):
         self.frames_left = FRAMES_A_WAKE
         self.losses_left = LOSSES_A_WAKE
 
+    cpdef bint has_time(self) noexcept:
+        """Whether interpreter work may go on. False: the rest has to wait until others had their turn."""
+        return True
+
     cpdef bint unfinished(self) noexcept:
         """Something waits for the next wake."""
         return (bool(self.turns) and not self.behind) or bool(self.losing)
@@ -53,7 +57,7 @@ cdef class Scheduler(Clock):
         self.losing = []
         self.losses_left = LOSSES_A_WAKE
         for at, connection in enumerate(losing):
-            if not self.losses_left:
+            if not self.losses_left or (at and not self.has_time()):
                 self.losing = losing[at:] + self.losing
                 break
             connection.waits_to_lose = False

@@ -254,7 +254,7 @@ cdef class SessionLinks(Channel):
         while self.lost_at < <uint32_t>len(self.by_handle):
             link = self.by_handle[self.lost_at]
             if link is not None and not link.gone:
-                if ended[0] == most:
+                if ended[0] == most or (ended[0] and not self.connection.scheduler.has_time()):
                     return False
                 ended[0] += 1
                 try:

@@ -57,6 +57,7 @@ class Setup:
             lambda epoch, ops: None,
             lambda *given: self.adopted.append(given),
             lambda ms, action: None,
+            lambda: True,
         )
 
     def give(self, data):
@@ -167,12 +168,14 @@ class Supervising:
         self.messages: list[Any] = []
         self.epochs: list[int] = []
         self.later: list[Any] = []
+        self.has_time = True
         self.control = Control(
             SocketChannels(setup),
             self.on_message,
             lambda epoch, ops: self.epochs.append(epoch),
             lambda *given: None,
             lambda ms, action: self.later.append(action),
+            lambda: self.has_time,
         )
         for _ in range(2):  # subscriptions
             self.deltas.recv()
@@ -246,6 +249,22 @@ def test_deltas_are_taken_in_turns(supervising):
     taken = supervising.wakes(lambda: len(supervising.epochs) == 10 and supervising.messages)
     assert max(epochs for _, epochs in taken) == 2
     assert supervising.epochs == list(range(10))
+
+
+def test_one_of_each_is_taken_when_there_is_no_time_for_more(supervising):
+    supervising.has_time = False
+    supervising.answers(0, 3)
+    for epoch in range(3):
+        supervising.deltas.send(encode_delta(epoch, []))
+    control = supervising.control
+    while not supervising.epochs:
+        control.poll_deltas()
+    control.poll_messages()
+    assert (len(supervising.messages), len(supervising.epochs)) == (1, 1)
+    assert control.more, "the loop does not sleep"
+    taken = supervising.wakes(lambda: not control.more)
+    assert len(supervising.messages) == len(supervising.epochs) == 3
+    assert max(epochs for _, epochs in taken) <= 3, "`wakes` asks three times"
 
 
 def test_questions_are_told_in_parts(supervising):

@@ -57,6 +57,83 @@ def test_attaches_that_come_together(routers):
     assert len([f for f in frames(greedy) if f.name == "attach"]) == LINKS
 
 
+def slow_links(monkeypatch, worker):
+    """A link that comes or goes takes this worker longer than a piece of its time."""
+    enter, release = worker.enter_link, worker.release_slot
+
+    def entering(*given, **more):
+        worker.poller.time_ns += 200_000
+        return enter(*given, **more)
+
+    def releasing(slot):
+        worker.poller.time_ns += 200_000
+        release(slot)
+
+    monkeypatch.setattr(worker, "enter_link", entering)
+    monkeypatch.setattr(worker, "release_slot", releasing)
+
+
+def healthy(router):
+    """A receiver and a sender, which has sent one message."""
+    receiver, sender = opened(router), opened(router)
+    receiver.feed(consumer(0, HEALTHY))
+    sender.feed(producer(0, HEALTHY))
+    router.settle()
+    sender.feed(transfer(0, 0, message(b"x")))
+    router.settle()
+    frames(receiver)
+    return receiver, sender
+
+
+def test_attaches_go_by_the_clock_while_others_are_heard(routers, monkeypatch):
+    """One is a piece of the worker's time, if it takes long; deliveries of others pass in each wake."""
+    router = routers()
+    worker = router.workers[0]
+    greedy, modest = opened(router), opened(router)
+    receiver, sender = healthy(router)
+    slow_links(monkeypatch, worker)
+    greedy.put(b"".join(consumer(handle, "balanced.a", 0) for handle in range(20)))
+    modest.put(b"".join(consumer(handle, "balanced.b", 0) for handle in range(20)))
+    links = [0]
+    while links[-1] < 40:
+        sender.put(transfer(0, len(links), message(b"x")))
+        router.wake(worker)
+        assert [f.name for f in frames(receiver)] == ["transfer"], "in the same wake"
+        links.append(len(greedy.client.links) + len(modest.client.links))
+    steps = [after - before for before, after in itertools.pairwise(links)]
+    assert max(steps) <= 4, "each has one of its own, when it is read and when it has its turn"
+    assert min(steps[:-1]) >= 1
+
+
+def test_attaches_go_on_at_once_while_nobody_is_heard(routers, monkeypatch):
+    router = routers()
+    worker = router.workers[0]
+    alone = opened(router)
+    slow_links(monkeypatch, worker)
+    alone.put(b"".join(consumer(handle, "balanced.a", 0) for handle in range(20)))
+    router.wake(worker)
+    assert len(alone.client.links) == 20
+
+
+def test_lost_links_go_by_the_clock_while_others_are_heard(routers, monkeypatch):
+    router = routers()
+    worker = router.workers[0]
+    gone = crowd(router, 2)
+    receiver, sender = healthy(router)
+    slow_links(monkeypatch, worker)
+    for peer in gone:
+        peer.put(say("end"))
+    links = [sum(len(peer.client.links) for peer in gone)]
+    while links[-1]:
+        sender.put(transfer(0, len(links), message(b"x")))
+        router.wake(worker)
+        assert [f.name for f in frames(receiver)] == ["transfer"], "in the same wake"
+        links.append(sum(len(peer.client.links) for peer in gone))
+    steps = [before - after for before, after in itertools.pairwise(links)]
+    assert max(steps) <= 4
+    assert min(steps) >= 1
+
+
 def test_clients_that_come_in_together(routers):
     """One takes a step in a wake, whether it logs in or opens at once; who is there already is served in each."""
     router = routers()
