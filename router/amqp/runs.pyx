@@ -4,18 +4,27 @@ Consumers settle in any order, and those of one producer each have some of its d
 they are in order again without being sorted.
 """
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free
 
 cdef enum:
     WORD = 8
+    SPARES = 8
+
+# Released ones, all zero: most wakes need one or two, and to clear them anew would cost more than what is collected.
+cdef (uint8_t*)[SPARES] spare_kinds
+cdef int spares = 0
 
 
 cdef bint runs_begin(Runs* runs, uint32_t id) noexcept nogil:
+    global spares
     if runs.kinds is NULL:
-        runs.kinds = <uint8_t*>malloc(RUNS_SPAN)
-        if runs.kinds is NULL:
-            return False
-        memset(runs.kinds, 0, RUNS_SPAN)
+        if spares:
+            spares -= 1
+            runs.kinds = spare_kinds[spares]
+        else:
+            runs.kinds = <uint8_t*>calloc(RUNS_SPAN, 1)
+            if runs.kinds is NULL:
+                return False
     runs.base = id - RUNS_BEHIND
     runs.low = RUNS_SPAN
     runs.high = 0
@@ -48,5 +57,12 @@ cdef uint32_t runs_take(Runs* runs, uint32_t* first, uint8_t* kind) noexcept nog
 
 
 cdef void runs_release(Runs* runs) noexcept nogil:
-    free(runs.kinds)
+    global spares
+    if runs.kinds is NULL:
+        return
+    if spares < SPARES and runs.low >= runs.high:
+        spare_kinds[spares] = runs.kinds
+        spares += 1
+    else:
+        free(runs.kinds)
     runs.kinds = NULL

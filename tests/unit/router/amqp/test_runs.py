@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.peer.frames import ACCEPTED, RELEASED
-from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
+from tests.unit.engine.talk import consumer, frames, message, of, producer, say, settle, start, transfer
 
 
 def reported(routers, states, order):
@@ -69,3 +69,31 @@ def test_ids_that_are_far_from_each_other(routers, first):
     router.settle()
     said = [one.first for one in of(frames(sending), "disposition") if one.last in (None, one.first)]
     assert said == [numbers[2999], numbers[3], numbers[2998], numbers[4]]
+
+
+def test_what_a_lost_session_had_collected_is_told_to_nobody_else(routers):
+    """Its memory is used again."""
+    router = routers()
+    worker = router.workers[0]
+    receiving = router.connect()
+    receiving.feed(start() + consumer(0, "balanced.a"))
+    router.settle()
+    for number in range(10):
+        lost, staying = router.connect(), router.connect()
+        for peer in (lost, staying):
+            peer.feed(start() + producer(0, "balanced.a"))
+            router.settle()
+            frames(peer)
+        lost.feed(b"".join(transfer(0, each, message(b"x")) for each in range(5)))
+        staying.feed(b"".join(transfer(0, each, message(b"x")) for each in range(5)))
+        router.settle()
+        receiving.put(settle(10 * number, 10 * number + 4, state=ACCEPTED))
+        lost.put(say("end"))
+        router.wake(worker)
+        lost.lose()
+        receiving.feed(settle(10 * number + 7, state=RELEASED))
+        router.settle()
+        assert [(frame.first, frame.last) for frame in of(frames(staying), "disposition")] == [(2, None)]
+        receiving.feed(settle(10 * number + 5, 10 * number + 9, state=ACCEPTED))
+        router.settle()
+        staying.lose()
