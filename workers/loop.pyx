@@ -48,8 +48,8 @@ cdef enum:
     LONG_WAIT_MS = 2000
     HEARD_MS = 100             # so long after it was read a client counts as heard
     ALLOWANCE_NS = 500000      # of time that was not taken, so much may be taken later
-    # Interpreter work while clients are heard: so long at a time, a frame, a message or a delta at least, until what they
-    # have sent is handled; and so many new frames a wake, since each may cost others a wake, too.
+    # Interpreter work while clients are heard: so long at a time, a step of it at least, until what they have sent is
+    # handled; and so many new frames a wake, since each may cost others a wake, too.
     PIECE_NS = 150000
     FEW_FRAMES = 8
     DEBT_NS = 1000000          # what is taken beyond the allowance; the rest is forgiven, so that the pause is bounded

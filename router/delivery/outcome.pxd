@@ -34,7 +34,7 @@ cdef inline int out_update(OutDelivery* o, uint8_t kind, const Slice* state, bin
             return d.upstream.calls.outcome(d.upstream.owner, d, kind, state, True)
         if d.kind == kind and kind != D_REJECTED and d.pending > 1 and not o.kind \
                 and d.flags & (IN_ROUTED | IN_PRESETTLED | IN_ACCEPT | IN_MULTI) == IN_ROUTED | IN_MULTI:
-            # One of several copies, with the outcome that others had before it, and no error; the last one is not here yet.
+            # One of several copies, with the outcome that others had before it, and no error; the last one is to come.
             out_detach(o)
             o.kind = kind
             return 0
