@@ -25,6 +25,10 @@ MOST_OCTETS: Final = 4 * HELD_OCTETS
 MESSAGE_OVERHEAD: Final = 512  # octets that a message counts besides its own
 # Messages relayed by other routers never stop their connection, which must be read: beyond this many they are released.
 RELAYED_MESSAGES: Final = 1000
+# The supervisor is told so often at most how much was forwarded, or as soon as it is so much: it waits for that only
+# when far more is on its way.
+CONFIRM_MS: Final = 100
+CONFIRM_OCTETS: Final = 256 << 10
 # Octets of unhandled control messages of one neighbour: above, its connection is not read.
 CONTROL_OCTETS: Final = 16 << 20
 
@@ -40,6 +44,7 @@ class InProcess:
         self._paused: dict[int, ConnectionHandler] = {}
         self._control: dict[int, int] = {}  # octets of unacknowledged control messages, by connection
         self._early: deque[tuple[control.Send, bytes]] = deque()  # waiting for an epoch
+        self._forwarded = 0  # octets that the supervisor has not been told of
 
     # -- for the router itself ----------------------------------------------------------------------------------------
 
@@ -138,7 +143,7 @@ class InProcess:
             link = client.router.control_out
             if link is not None:
                 self._origin.send_on(link, octets)
-        self._worker.control.send_in_company(control.Forwarded(len(octets)))
+        self._confirm(len(octets))
 
     # -- of the router itself -----------------------------------------------------------------------------------------
 
@@ -161,4 +166,18 @@ class InProcess:
                 self._origin.send(address, octets)
             except Exception as fault:  # noqa: BLE001 - whatever it is, nobody but this message is to suffer
                 self._worker.report_fault("Message of the router itself dropped", fault)
-        self._worker.control.send_in_company(control.Forwarded(len(octets)))
+        self._confirm(len(octets))
+
+    def _confirm(self, octets: int) -> None:
+        """A message of the router itself was forwarded, or dropped."""
+        loop = self._worker.loop
+        if not self._forwarded:
+            loop.call_at(loop.scheduler.now + CONFIRM_MS, self._report_forwarded)
+        self._forwarded += octets
+        if self._forwarded >= CONFIRM_OCTETS:
+            self._report_forwarded()
+
+    def _report_forwarded(self) -> None:
+        if self._forwarded:
+            self._worker.control.send_event(control.Forwarded(self._forwarded))
+            self._forwarded = 0

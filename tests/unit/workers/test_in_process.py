@@ -22,7 +22,7 @@ from tests.unit.engine.talk import (
     start,
     transfer,
 )
-from workers.inprocess import CONNECTION_MESSAGES, HELD_OCTETS, MOST_OCTETS
+from workers.inprocess import CONFIRM_MS, CONFIRM_OCTETS, CONNECTION_MESSAGES, HELD_OCTETS, MOST_OCTETS
 
 KEY = "M0inner"
 MOST = 1 << 20  # octets of a message for the router itself
@@ -225,6 +225,23 @@ def test_who_is_not_read_is_not_called_silent(routers):
     assert not sender.gone
     host.router.pass_time(200)
     assert sender.gone
+
+
+def test_the_supervisor_hears_now_and_then_how_much_was_forwarded(host):
+    (worker,) = host.router.workers
+    known = host.router.core.workers[0]
+
+    def forward(octets):
+        worker.on_message(control.Send("M0nowhere", 0), bytes(octets))  # it is dropped, which counts, too
+        host.router.settle()
+
+    forward(100)
+    forward(200)
+    assert known.unconfirmed == 0
+    host.router.pass_time(CONFIRM_MS)
+    assert known.unconfirmed == -300
+    forward(CONFIRM_OCTETS)
+    assert known.unconfirmed == -300 - CONFIRM_OCTETS
 
 
 def test_a_connection_that_is_gone_is_nobodys_bother(host):
