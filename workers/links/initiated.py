@@ -108,7 +108,7 @@ class InitiatedLink(LinkRecord):
                 NULL,
             ]
         )
-        worker.control.send_event(
+        worker.control.send_in_company(  # the peer's answer, which the supervisor waits for, is behind it
             control.Initiated(
                 conn=client.number,
                 ref=self.reference,
