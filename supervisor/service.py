@@ -15,7 +15,7 @@ import psutil
 from router.addressing.address import key
 from router.config.entities import Configuration
 from router.control.messages import MESSAGES_A_PART, Event
-from router.control.ops import Op
+from router.control.ops import LaterOp, Op
 from router.interworker.region import Region
 from router.log import CRITICAL, Log
 from router.log import place as place_of
@@ -306,7 +306,7 @@ class Supervisor:
         self._channels.wake()
 
     def _publish(self, epoch: int, ops: list[Op]) -> None:
-        self._channels.publish(epoch, ops)
+        self._channels.publish(epoch, ops if self._core.epochs.awaits(epoch) else [*ops, LaterOp()])
         self._lag.published(epoch)
         self._pool.watch()
 

@@ -22,6 +22,7 @@ from router.control.handover import Handover
 from router.control.ops import (
     CredentialsGone,
     CredentialsOp,
+    LaterOp,
     LogOp,
     Op,
     Profile,
@@ -320,7 +321,10 @@ class Worker:
             self.live = False
             self.control.send_event(control.Resync())
             return
-        self.control.send_event(control.Ack(epoch))
+        if ops and isinstance(ops[-1], LaterOp):
+            self.control.send_in_company(control.Ack(epoch))
+        else:
+            self.control.send_event(control.Ack(epoch))
 
     def _apply(self, epoch: int, ops: list[Op], change: Callable[[int, list[Op]], None]) -> None:
         for op in ops:
@@ -354,6 +358,8 @@ class Worker:
                 port = self.ports[op.worker]
                 if op.state == "up" and port is not None and not port.alive:
                     port.up(op.generation)
+            case LaterOp():
+                pass
             case _:
                 assert_never(op)
 

@@ -122,6 +122,10 @@ class WorkerOp(OpBase, tag="worker"):
     state: Literal["up", "down"]
 
 
+class LaterOp(OpBase, tag="later"):
+    """Nobody waits for the acknowledgement of this epoch: it need not wake the supervisor."""
+
+
 # -- addresses ----------------------------------------------------------------------------------------------------
 
 
@@ -289,7 +293,7 @@ class RemoteGone(OpBase, tag="-r"):
     index: int
 
 
-WorkerStateOp = ProfileOp | ProfileGone | CredentialsOp | CredentialsGone | LogOp | TraceOp | WorkerOp
+WorkerStateOp = ProfileOp | ProfileGone | CredentialsOp | CredentialsGone | LogOp | TraceOp | WorkerOp | LaterOp
 TableOp = (
     SettingsOp
     | SettingOp

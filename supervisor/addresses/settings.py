@@ -211,6 +211,7 @@ class Settings(Subsystem):
                 count += 1
         if count:
             self._sent = self._table.next_epoch
+            self._epochs.await_all(self._sent)
         else:
             self._announcing = False
             self._ended = self._begun

@@ -270,6 +270,8 @@ class Connections(Subsystem):
                 self._leaving.append((worker, message))
             else:
                 self._end(worker, message)
+        if self._leaving:
+            self._epochs.await_all(self._table.pending_epoch)
         return self._may_drop
 
     def _closed(self, worker: Worker, message: Closed) -> None:

@@ -319,6 +319,7 @@ class Routers(Subsystem):
                 self._work.popleft()
             count += 1
         self._sent = self._table.pending_epoch
+        self._epochs.await_all(self._sent)
 
     # Steps: each changes one record
 

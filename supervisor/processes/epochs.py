@@ -13,7 +13,7 @@ class Epochs(Generic[T]):
     Epochs only grow, so whatever waits is in order of arrival.
     """
 
-    __slots__ = ("_acknowledged", "_actions", "_all", "_each", "_settled")
+    __slots__ = ("_acknowledged", "_actions", "_all", "_awaited", "_each", "_settled")
 
     def __init__(self) -> None:
         self._acknowledged: dict[int, int] = {}  # epoch by live worker
@@ -21,6 +21,7 @@ class Epochs(Generic[T]):
         self._each: dict[int, deque[tuple[int, T]]] = {}
         self._actions: deque[tuple[int, Callable[[], object]]] = deque()
         self._settled: int | None = None  # cached; None: to be computed
+        self._awaited = -1  # the last epoch that anybody waits for
 
     def join(self, worker: int, epoch: int) -> None:
         """A worker is live from now on and has all epochs up to `epoch`."""
@@ -58,18 +59,29 @@ class Epochs(Generic[T]):
             self._settled = min(self._acknowledged.values(), default=-1)
         return self._settled if self._acknowledged else current
 
+    def await_all(self, epoch: int) -> None:
+        """Somebody looks whether `settled` has come to this epoch, and is woken when workers acknowledge it."""
+        self._awaited = max(self._awaited, epoch)
+
+    def awaits(self, epoch: int) -> bool:
+        """Whether anybody waits for the acknowledgement of this epoch."""
+        return self._awaited >= epoch
+
     def when_all(self, epoch: int, item: T) -> None:
         """Let `item` wait until all live workers have `epoch`."""
+        self.await_all(epoch)
         self._all.append((epoch, item))
 
     def when_one(self, worker: int, epoch: int, item: T) -> None:
         """Let `item` wait until one live worker has `epoch`; dropped if that worker goes away."""
         waiting = self._each.get(worker)
         if waiting is not None:
+            self.await_all(epoch)
             waiting.append((epoch, item))
 
     def call_when_all(self, epoch: int, action: Callable[[], object]) -> None:
         """Call `action`, from `run_actions`, when all live workers have `epoch`."""
+        self.await_all(epoch)
         self._actions.append((epoch, action))
 
     def released(self, current: int) -> Iterator[T]:

@@ -45,6 +45,7 @@ class Replicas(Subsystem):
         worker.stage = Stage.LIVE
         self._epochs.join(worker.index, message.epoch)
         worker.serving_from = self._table.change(WorkerOp(worker.index, worker.generation, "up"))
+        self._epochs.await_all(worker.serving_from)
 
     def _resync(self, worker: Worker, message: Resync) -> None:
         del message

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from router.control.messages import MESSAGES_A_PART, Control, Gone, Order
+from router.control.ops import AddressGone, LaterOp, Op
+from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import Stage, Worker
 from supervisor.service import Supervisor
 
@@ -73,3 +75,19 @@ def test_a_worker_that_starts_gets_orders_alone(channels: Channels, worker: Work
     fill(worker, 1, 1)
     assert send(channels, worker) == [([0], [])]
     assert len(worker.sends) == 1
+
+
+def test_an_epoch_that_nobody_waits_for_is_acknowledged_later() -> None:
+    epochs: Epochs[str] = Epochs()
+    epochs.join(0, 1)
+    published: list[tuple[int, list[Op]]] = []
+    supervisor: Any = SimpleNamespace(
+        _channels=SimpleNamespace(publish=lambda epoch, ops: published.append((epoch, ops))),
+        _core=SimpleNamespace(epochs=epochs),
+        _lag=SimpleNamespace(published=lambda epoch: None),
+        _pool=SimpleNamespace(watch=lambda: None),
+    )
+    epochs.when_all(2, "answer")
+    Supervisor._publish(supervisor, 2, [AddressGone(1)])
+    Supervisor._publish(supervisor, 3, [AddressGone(2)])
+    assert published == [(2, [AddressGone(1)]), (3, [AddressGone(2), LaterOp()])]

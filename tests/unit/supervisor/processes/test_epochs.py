@@ -54,3 +54,20 @@ def test_actions_run_in_order_when_settled():
     epochs.leave(0)
     epochs.run_actions(3)
     assert done == [2, 3]
+
+
+def test_who_is_awaited():
+    epochs: Epochs[str] = Epochs()
+    epochs.join(0, 1)
+    assert not epochs.awaits(2)
+    epochs.when_one(1, 2, "for a worker that is not there")
+    assert not epochs.awaits(2)
+    epochs.when_one(0, 2, "own")
+    assert epochs.awaits(2)
+    assert not epochs.awaits(3)
+    epochs.when_all(3, "all")
+    epochs.call_when_all(4, list)
+    assert epochs.awaits(4)
+    epochs.await_all(5)
+    assert epochs.awaits(5)
+    assert not epochs.awaits(6)

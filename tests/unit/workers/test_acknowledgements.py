@@ -1,0 +1,14 @@
+"""When a worker says that it has applied an epoch."""
+
+from router.control.messages import Ack
+from router.control.ops import DefaultOp, LaterOp
+
+
+def test_an_epoch_that_nobody_waits_for_does_not_wake_the_supervisor(routers):
+    (worker,) = routers(1).workers
+    control, epoch = worker.control, worker.table.epoch
+    worker.on_delta(epoch + 1, [DefaultOp("closest"), LaterOp()])
+    assert not control.dirty
+    worker.on_delta(epoch + 2, [DefaultOp("balanced")])
+    assert control.dirty
+    assert control.pending == [(Ack(epoch + 1), None), (Ack(epoch + 2), None)]
