@@ -77,9 +77,9 @@ class Sink:
             self._flush()
 
     def _flush(self) -> None:
-        octets, self._held = self._held, bytearray()
-        if not octets:
+        if not self._held:
             return
+        octets, self._held = self._held, bytearray()
         try:
             self._write(octets)
         except OSError as error:

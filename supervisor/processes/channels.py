@@ -30,6 +30,10 @@ ZAP_DOMAIN: Final = b"sluice"
 # applies a delta at once, so this also bounds how long that takes.
 MESSAGES_A_WAKE: Final = 256
 
+# Plain numbers: each use of one of ZeroMQ's flags makes an object.
+_NO_WAIT: Final = int(zmq.NOBLOCK)
+_INPUT: Final = int(zmq.POLLIN)
+
 READ_OCTETS: Final = 1 << 18  # of one worker in one wake; nothing while messages of it wait
 
 
@@ -165,7 +169,7 @@ class Channels:
     def publish(self, epoch: int, ops: list[Op]) -> None:
         """Send a delta to all workers. From `flush` only."""
         self._asked = True
-        self._pub.send(encode_delta(epoch, ops), zmq.NOBLOCK)
+        self._pub.send(encode_delta(epoch, ops), _NO_WAIT)
 
     def send(self, identity: bytes, messages: Sequence[Order], octets: Sequence[bytes] = ()) -> None:
         """Send messages to one worker, with the octets of those that have any, in order."""
@@ -203,7 +207,7 @@ class Channels:
 
     def _look_again(self) -> None:
         """Schedule a wake that no descriptor triggers: for input that came meanwhile."""
-        self._asked = self._asked and bool(_number(self._pub, zmq.EVENTS) & zmq.POLLIN)
+        self._asked = self._asked and bool(_number(self._pub, zmq.EVENTS) & _INPUT)
         if self._asked or self._waiting:
             self._due = self._loop.call_soon(self.wake)
 
@@ -240,7 +244,7 @@ class Channels:
     def _read_subscriptions(self) -> None:
         while True:
             try:
-                message = self._pub.recv(zmq.NOBLOCK)
+                message = self._pub.recv(_NO_WAIT)
             except zmq.Again:
                 return
             if message[:1] == b"\x01":
@@ -250,13 +254,13 @@ class Channels:
         """Answer ZeroMQ whether a peer may connect: it must have the workers' key."""
         while True:
             try:
-                parts = self._zap.recv_multipart(zmq.NOBLOCK)
+                parts = self._zap.recv_multipart(_NO_WAIT)
             except zmq.Again:
                 return
             known = len(parts) > 6 and parts[5] == b"CURVE" and secrets.compare_digest(parts[6], self._client_public)
             status, text, user = (b"200", b"OK", b"worker") if known else (b"400", b"not a worker of this router", b"")
             request = parts[1] if len(parts) > 1 else b""
-            self._zap.send_multipart([ZAP_VERSION, request, status, text, user, b""], zmq.NOBLOCK)
+            self._zap.send_multipart([ZAP_VERSION, request, status, text, user, b""], _NO_WAIT)
 
     def close(self) -> None:
         """Close the sockets and drop unsent messages."""
