@@ -268,7 +268,8 @@ class Acceptor(Subsystem):
 
     def _acceptable(self, listener: Listener, opened: socket.socket) -> None:
         """Connections wait."""
-        room = self._pace.room(waiting(opened), ACCEPTS_PER_WAKE)
+        crowd = waiting(opened)
+        room = self._pace.room(crowd, min(max(crowd, 1), ACCEPTS_PER_WAKE))
         if room:
             self._accept(listener, opened, room)
         else:
