@@ -203,6 +203,8 @@ class Lookups:
     def step(self) -> None:
         """Give up what has no answer in time."""
         now = time.monotonic()
+        if now < self.deadline:
+            return
         late = [each for each, question in self._asked.items() if question.due <= now]
         questions = [self._asked.pop(each) for each in late]
         waiting = [place for place, question in self._waiting.items() if question.due <= now]

@@ -86,13 +86,15 @@ def tracking(key: str, reachable: bool) -> bytes:
     return _header() + _value(_list([codec.encode_string(key), _flag(reachable)]))
 
 
-def read_tracking(octets: bytes) -> Tracking | None:
-    """None: it is something else, and to be ignored."""
+def read_tracking(octets: bytes) -> Tracking | Taken | None:
+    """A message of the tracking link; None: it is something else, and to be ignored."""
     body = _sections(octets).get(_VALUE)
-    if not isinstance(body, list) or len(body) != 2:
+    if not isinstance(body, list) or len(body) != 2 or not isinstance(body[1], bool):
         return None
-    key, reachable = body
-    return Tracking(str(key), reachable) if isinstance(key, str) and isinstance(reachable, bool) else None
+    subject, holds = body
+    if isinstance(subject, str):
+        return Tracking(str(subject), holds)
+    return Taken(subject, holds) if _is_number(subject) else None
 
 
 def precedence(said: Precedence) -> bytes:
@@ -117,15 +119,6 @@ def read_precedence(octets: bytes) -> Precedence | None:
 def taken(number: int, bears: bool) -> bytes:
     """Tell an edge router that a precedence is in force."""
     return _header() + _value(_list([codec.encode_uint(number), _flag(bears)]))
-
-
-def read_taken(octets: bytes) -> Taken | None:
-    """None: it is something else."""
-    body = _sections(octets).get(_VALUE)
-    if not isinstance(body, list) or len(body) != 2:
-        return None
-    number, bears = body
-    return Taken(number, bears) if _is_number(number) and isinstance(bears, bool) else None
 
 
 def _is_number(value: Any) -> bool:

@@ -166,4 +166,6 @@ class Peers(Subsystem):
 
     @property
     def deadline(self) -> float:
+        if not self._peers:
+            return NEVER
         return min((peer.proxies.deadline for peer in self._peers.values()), default=NEVER)

@@ -99,7 +99,7 @@ class RouteProxies:
 
     def step(self) -> None:
         """Send the requests that are due."""
-        if self._send is None:
+        if self._send is None or not self._proxies:
             return
         now = time.monotonic()
         for key, proxy in list(self._proxies.items()):
@@ -149,7 +149,7 @@ class RouteProxies:
     @property
     def deadline(self) -> float:
         """When a request is due, or has failed."""
-        if self._send is None:
+        if self._send is None or not self._proxies:
             return NEVER
         waiting = (
             proxy.due

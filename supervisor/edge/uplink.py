@@ -247,11 +247,11 @@ class Uplink(Subsystem):
         attachment = self._by(message)
         if attachment is None:
             return
-        tracking, taken = messages.read_tracking(message.octets), messages.read_taken(message.octets)
-        if tracking is not None:
-            attachment.proxies.tracked(tracking.key, tracking.reachable)
-        elif taken is not None:
-            attachment.taken = taken
+        said = messages.read_tracking(message.octets)
+        if isinstance(said, messages.Tracking):
+            attachment.proxies.tracked(said.key, said.reachable)
+        elif said is not None:
+            attachment.taken = said
 
     def _answer(self, message: LocalMessage) -> None:
         attachment = self._by(message)
@@ -269,7 +269,8 @@ class Uplink(Subsystem):
         for attachment in self._attachments:
             attachment.proxies.step()
             attachment.route_proxies.step()
-        self._bearer.step(self._attachments)
+        if self._several:
+            self._bearer.step(self._attachments)
         self.lookups.step()
 
     @property

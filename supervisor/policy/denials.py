@@ -68,6 +68,8 @@ class Denials:
 
     def flush(self) -> None:
         """Say what was left out in seconds that are over."""
+        if not self._lines:
+            return
         now = self._clock()
         for kind, line in [(kind, line) for kind, line in self._lines.items() if now >= line.began + 1]:
             del self._lines[kind]
@@ -78,4 +80,6 @@ class Denials:
     @property
     def deadline(self) -> float:
         """When `flush` has something to say."""
+        if not self._lines:
+            return math.inf
         return min((line.began + 1 for line in self._lines.values() if line.left_out), default=math.inf)
