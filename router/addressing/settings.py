@@ -34,7 +34,7 @@ class Setting(NamedTuple):
 class AddressSettings:
     """All address settings of a router, built from the `settings` op. Owner: its user."""
 
-    __slots__ = ("_tree", "default")
+    __slots__ = ("_last", "_tree", "default")
 
     def __init__(self, entries: Iterable[tuple[str, Setting]] = (), default: str = BALANCED) -> None:
         """entries: (pattern, setting), as in the op.
@@ -43,16 +43,19 @@ class AddressSettings:
         """
         self.default = Setting(distribution=default)
         self._tree: PatternTree[Setting] = PatternTree()
+        self._last: tuple[str | None, Setting] = (None, self.default)  # name that was looked up last, and its setting
         for pattern, setting in entries:
             self._tree.insert(pattern, setting)
 
     def put(self, pattern: str, setting: Setting) -> None:
         """Add or replace the setting of a pattern. Raises PatternError for a pattern that cannot be used."""
         self._tree.put(pattern, setting)
+        self._last = (None, self.default)
 
     def drop(self, pattern: str) -> None:
         """Remove the setting of a pattern; nothing happens when there is none."""
         self._tree.discard(pattern)
+        self._last = (None, self.default)
 
     def get(self, pattern: str) -> Setting | None:
         """The setting of exactly this pattern, or None."""
@@ -65,11 +68,20 @@ class AddressSettings:
     def become(self, other: "AddressSettings") -> None:
         """Take over the settings of another object, which must not be used any more."""
         self._tree, self.default = other._tree, other.default
+        self._last = (None, self.default)
 
     def set_default(self, distribution: str) -> None:
         """Change the distribution of addresses that no pattern matches."""
         self.default = Setting(distribution=distribution)
+        self._last = (None, self.default)
 
     def lookup(self, name: str) -> Setting:
-        """The setting of a mobile address (normalised, with its tenant prefix); the default one if none matches."""
-        return self._tree.match(name) or self.default
+        """The setting of a mobile address (normalised, with its tenant prefix); the default one if none matches.
+
+        The last one is kept: an edge router looks a dozen times until a new address is attached.
+        """
+        last, found = self._last
+        if name != last:
+            found = self._tree.match(name) or self.default
+            self._last = (name, found)
+        return found

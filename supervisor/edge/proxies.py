@@ -208,7 +208,7 @@ class Proxies:
         return self._gathering
 
     def _set_receiver(self, key: str, record: Record | None, uplink: int) -> None:
-        wanted = record is not None and self._announces(key) and record.beyond(uplink)
+        wanted = record is not None and record.beyond(uplink) and self._announces(key)
         there = self.receivers.get(key)
         if wanted and there is None:
             assert record is not None
@@ -219,7 +219,7 @@ class Proxies:
 
     def _set_sender(self, key: str, record: Record | None) -> None:
         produced = record is not None and _produced(record)
-        wanted = self._sends and record is not None and self._announces(key) and (produced or key in self._early)
+        wanted = self._sends and record is not None and (produced or key in self._early) and self._announces(key)
         there = self.senders.get(key)
         if wanted and there is None:
             assert record is not None

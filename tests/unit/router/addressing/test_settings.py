@@ -24,3 +24,16 @@ def test_tenants_have_settings_of_their_own():
 def test_duplicates_are_refused():
     with pytest.raises(DuplicatePatternError):
         AddressSettings([("a/#", Setting()), ("a.#", Setting())])
+
+
+def test_changes_count_at_once():
+    settings = AddressSettings([("a/#", Setting("closest"))])
+    assert settings.lookup("a/b").distribution == "closest"
+    settings.put("a/b", Setting("multicast"))
+    assert settings.lookup("a/b").distribution == "multicast"
+    settings.drop("a/b")
+    assert settings.lookup("a/b").distribution == "closest"
+    settings.become(AddressSettings())
+    assert settings.lookup("a/b").distribution == "balanced"
+    settings.set_default("unavailable")
+    assert settings.lookup("a/b").distribution == "unavailable"
