@@ -284,8 +284,8 @@ class Supervisor:
             self._wake = self._loop.call_soon(self._awake)
 
     def _wake_at(self, due: float) -> None:
-        """Schedule a wake at a time of the monotonic clock, which is that of the loop. One that comes earlier looks again:
-        what is due changes all the time, mostly to later."""
+        """Schedule a wake at a time of the monotonic clock, which is that of the loop. One that comes earlier looks
+        again: what is due changes all the time, mostly to later."""
         if self._timer is not None:
             if self._timer.when() <= due:
                 return
