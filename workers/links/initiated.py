@@ -108,18 +108,20 @@ class InitiatedLink(LinkRecord):
                 NULL,
             ]
         )
-        worker.control.send_in_company(  # the peer's answer, which the supervisor waits for, is behind it
-            control.Initiated(
-                conn=client.number,
-                ref=self.reference,
-                dir=asked.dir,
-                name=asked.name,
-                link=number,
-                slot=self.slot.index,
-                gen=self.slot.generation,
-                text=f"source={self.source} target={self.target}",
-            )
+        begun = control.Initiated(
+            conn=client.number,
+            ref=self.reference,
+            dir=asked.dir,
+            name=asked.name,
+            link=number,
+            slot=self.slot.index,
+            gen=self.slot.generation,
+            text=f"source={self.source} target={self.target}",
         )
+        if client.edge:  # what is waited for is the answer of the other router, which comes at once
+            worker.control.send_in_company(begun)
+        else:  # a broker may ask management about the link as soon as it has the attach
+            worker.control.send_event(begun)
         self._forget_attach()
 
     def answered(self, items: list[bytes]) -> None:
