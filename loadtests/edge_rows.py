@@ -13,8 +13,10 @@ from contextlib import ExitStack, contextmanager
 from statistics import median
 from typing import Any
 
+import psutil
+
 from loadtests.edge_crowd import Crowd
-from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
+from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings, cpu_seconds
 from loadtests.network_rows import KNOWN_LIMIT, LOSSES, Flow, hop, interior, through, wait_known, wire
 from loadtests.processes import LINK_CAPACITY, ROOT, MeasureError, Relay, Router, finish_load, start_load
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
@@ -156,18 +158,34 @@ def first_messages(bench: Bench) -> list[Figure]:
     router: how long until its first message arrives."""
     names = [f"first/{number}" for number in range(FIRST_ADDRESSES)]
     seconds = []
+    cpu = {}
     with uplink(bench) as (e, a), connect(f"amqp://127.0.0.1:{a.port}", timeout=KNOWN_LIMIT) as far:
         receivers = [far.receiver(name, timeout=KNOWN_LIMIT, window=1) for name in names]
         with connect(f"amqp://127.0.0.1:{e.port}", timeout=KNOWN_LIMIT) as near:
+            before = {**_cpu(e, "edge"), **_cpu(a, "interior")}
             for name, receiver in zip(names, receivers, strict=True):
                 began = time.monotonic()
                 near.sender(name, timeout=KNOWN_LIMIT).send(Message("x"), settled=True, timeout=KNOWN_LIMIT)
                 receiver.receive(KNOWN_LIMIT)
                 seconds.append(time.monotonic() - began)
+            cpu = {**_cpu(e, "edge"), **_cpu(a, "interior")}
     return [
         Figure("edge: first message to a new address", 1000 * median(seconds), "ms from the attach", at_most(2)),
         Figure("edge: first message, p99", 1000 * sorted(seconds)[len(seconds) * 99 // 100], "ms", None),
+        *(
+            Figure(
+                f"edge: first message, CPU of the {part}", 1000 * (used - before[part]) / FIRST_ADDRESSES, "ms", None
+            )
+            for part, used in cpu.items()
+        ),
     ]
+
+
+def _cpu(router: Router, name: str) -> dict[str, float]:
+    """CPU seconds of a router's supervisor, and of its worker, until now."""
+    own = psutil.Process(router.pid).cpu_times()
+    supervisor = own.user + own.system
+    return {f"{name} supervisor": supervisor, f"{name} worker": cpu_seconds(router.pid) - supervisor}
 
 
 def idle_edges(bench: Bench) -> list[Figure]:
