@@ -5,7 +5,7 @@ routing-semantics.md 7, 8.7, 11.4.
 Routing semantics: 7 (finding the address), 8.5 to 8.8 (nobody there, fallback), 10 (the router itself), 15 (exchanges).
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memset
 
@@ -20,10 +20,11 @@ from router.message.sections cimport (
 from router.amqp.spec cimport D_REJECTED, D_RELEASED
 from router.forwarding.forward cimport forward, forward_exchange, forward_fallback, turn
 from router.forwarding.network cimport Network
-from router.message.annotations cimport Composed, composed_drop
+from router.message.annotations cimport composed_drop
 from router.message.last_sections cimport LastSections, is_last, last_keep
 from router.forwarding.short_way cimport (
-    Said, count_through, leads_on, may_pass, pass_changed, pass_on, pass_over, says_nothing, says_the_same, short_way,
+    Answer, Said, count_through, find_answer, is_known, leads_on, may_pass, pass_changed, pass_on, pass_over, says_nothing,
+    says_the_same, short_way,
 )
 from router.forwarding.consumer cimport Consumer
 from router.links.consumer_link cimport ConsumerLink
@@ -87,8 +88,8 @@ cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult
 cdef class ProducerHandler(DeliveryHandler):
     def __dealloc__(self):
         free(self.last)
-        composed_drop(&self.again)
-        composed_drop(&self.plain)
+        composed_drop(&self.again.composed)
+        composed_drop(&self.plain.composed)
 
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
         """A message that came from a router as a stream goes on as one, as soon as its first sections are here."""
@@ -256,7 +257,8 @@ cdef inline bint remember(ProducerHandler handler, const Content* c) noexcept no
         handler.last = <LastSections*>calloc(1, sizeof(LastSections))
     if handler.last is NULL or not last_keep(handler.last, c.data, c.size, &c.sections):
         return False
-    composed_drop(&handler.again)
+    composed_drop(&handler.again.composed)
+    handler.again.version = 0
     return True
 
 
@@ -289,7 +291,8 @@ cdef class TargetedHandler(ProducerHandler):
 
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
         cdef Said said
-        cdef Composed* kept = &self.plain
+        cdef Answer* answer = &self.plain
+        cdef uint64_t version
         cdef void* consumer
         cdef void* near
         cdef bint turns = False
@@ -310,11 +313,15 @@ cdef class TargetedHandler(ProducerHandler):
             if not self.edge and not leads_on(<void*>self.address):
                 return False
         else:
-            kept = &self.again
-            if not says_the_same(self.last, t.payload.data, t.payload.size, self.table.network.hop_limit, &said) \
+            answer = &self.again
+            if not says_the_same(self.last, t.payload.data, t.payload.size, &said) \
                     or (said.sections.served.data is not NULL and self.mark is not None):
                 return False
-        if not pass_changed(self.address, self.edge, link, t, &said, kept, &self.to, self.phase):
+        version = self.table.recent.version
+        if not is_known(answer, version, &said) and not find_answer(
+                answer, self.address, version, self.edge, link.number, &said, &self.to, self.phase):
+            return False
+        if not pass_changed(self.address, link, t, answer):
             return False
         count_ingress(self, self.address)
         return True
@@ -459,13 +466,19 @@ cdef class RouterHandler(ProducerHandler):
 
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
         cdef Said said
-        if not short_on or not may_pass(link, t) or self.last_version != self.table.recent.version \
-                or self.last_address is None \
-                or not says_the_same(self.last, t.payload.data, t.payload.size, self.table.network.hop_limit, &said) \
-                or said.sections.settled:
+        if not short_on or not may_pass(link, t) \
+                or not says_the_same(self.last, t.payload.data, t.payload.size, &said):
             return False
-        return pass_changed(self.last_address, self.conn, link, t, &said, &self.again, &said.sections.to_override,
-                            said.sections.phase)
+        if not is_known(&self.again, self.table.recent.version, &said) and not self.finds(link, &said):
+            return False
+        return pass_changed(self.last_address, link, t, &self.again)
+
+    cdef bint finds(self, ProducerLink link, const Said* said) except -1:
+        """What is to be done with messages that begin as the last one did."""
+        return (self.last_version == self.table.recent.version and self.last_address is not None
+                and not said.sections.settled
+                and find_answer(&self.again, self.last_address, self.last_version, self.conn, link.number, said,
+                                &said.sections.to_override, said.sections.phase))
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result

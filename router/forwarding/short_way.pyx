@@ -27,7 +27,7 @@ from router.links.producer_link cimport (
 )
 from router.message.annotations cimport Composed, composed_keep
 from router.message.content cimport STREAM_AT, Content
-from router.stats.counters cimport Tally, totals
+from router.stats.counters cimport totals
 
 
 cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const Transfer* t, const Slice* to,
@@ -58,14 +58,6 @@ cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const
     return True
 
 
-# Where a delivery goes. Pointers are borrowed.
-cdef struct Way:
-    void* consumer             # the ConsumerLink by which it leaves
-    bint turns                 # the list of consumers (of routers where it is `remote`) turns
-    bint remote                # it goes to another router …
-    Tally* outstanding         # … for which it counts, or NULL
-
-
 cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, uint64_t producer, Way* way) noexcept:
     """The consumer of this worker that gets the next delivery for an address, as `deliver` and `forward` find it.
     False: the address is in some way unusual."""
@@ -74,6 +66,7 @@ cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, u
     cdef Step step
     way.remote = address.remotes is not None
     way.turns = False
+    way.alone = True
     way.outstanding = NULL
     if address.exchange is not None or address.inproc or address.uplink or address.treatment > CLOSEST:
         return False
@@ -81,6 +74,7 @@ cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, u
         next_step(address, said.priority, said.sections, producer, &step)
         chosen = step.link
         way.outstanding = step.outstanding
+        way.alone = step.alone
         way.turns = address.treatment == CLOSEST
     elif items_in(consumers) == 1:
         chosen = item_at(consumers, 0)
@@ -88,6 +82,7 @@ cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, u
             return False
     elif address.treatment == BALANCED and address.served is None and items_in(consumers) <= FEW_CONSUMERS:
         chosen = least_loaded(address, came_by, &way.turns)
+        way.alone = False
     else:
         return False
     if chosen is NULL or (<Consumer>chosen).link is None or (<Consumer>chosen).container:
@@ -128,6 +123,20 @@ cdef inline bint find_annotations(void* consumer, const Said* said, Composed* ke
     return True
 
 
+cdef bint find_answer(Answer* answer, Address address, uint64_t version, uint32_t came_by, uint64_t producer,
+                      const Said* said, const Slice* to, int phase) noexcept:
+    answer.version = 0
+    if (said.sections is not NULL and said.sections.hops > address.network.hop_limit) \
+            or not find_way(address, came_by, said, producer, &answer.way) \
+            or not find_annotations(answer.way.consumer, said, &answer.composed, to, phase, &answer.other):
+        return False
+    answer.at = said.at
+    answer.priority = said.priority
+    if answer.way.alone:
+        answer.version = version
+    return True
+
+
 cdef inline bint leaves(void* consumer, ProducerLink link, const Transfer* t, const Replacement* other) noexcept:
     """It may leave now, with these annotations; it is no stream, and no settled delivery that routers follow
     (Content.checkpoint)."""
@@ -137,24 +146,19 @@ cdef inline bint leaves(void* consumer, ProducerLink link, const Transfer* t, co
             and t.payload.size < STREAM_AT)
 
 
-cdef bint pass_changed(Address address, uint32_t came_by, ProducerLink link, const Transfer* t, const Said* said,
-                       Composed* kept, const Slice* to, int phase) except -1:
-    cdef Way way
-    cdef Replacement other
-    if not find_way(address, came_by, said, link.number, &way) \
-            or not find_annotations(way.consumer, said, kept, to, phase, &other) \
-            or not leaves(way.consumer, link, t, &other):
+cdef bint pass_changed(Address address, ProducerLink link, const Transfer* t, const Answer* answer) except -1:
+    if not leaves(answer.way.consumer, link, t, &answer.other):
         return False
-    pass_on(link, <ConsumerLink>way.consumer, t, &other, way.outstanding, link.credit_on_forward)
+    pass_on(link, <ConsumerLink>answer.way.consumer, t, &answer.other, answer.way.outstanding, link.credit_on_forward)
     # As forward and forward_network.
-    if way.remote:
+    if answer.way.remote:
         address.slot.transit += 1
         totals.transit += 1
-        if way.turns:
+        if answer.way.turns:
             next_nearest(address)
     else:
         address.slot.egress += 1
         totals.egress += 1
-        if way.turns:
+        if answer.way.turns:
             turn(address)
     return True

@@ -5,11 +5,11 @@ from libc.string cimport memcpy
 from router.amqp.buffer cimport buffer_room
 from router.amqp.connection cimport Connection
 from router.amqp.frames cimport TRANSFER_ROOM, write_short_transfer
-from router.amqp.id_map cimport map_put, map_reserve
+from router.amqp.id_map cimport map_put_reserved, map_reserve
 from router.amqp.session cimport Session
 from router.delivery.delivery cimport OUT_STARTED, InDelivery, OutDelivery, out_count, out_make, sent_append
 from router.links.credit cimport shown_credit
-from router.links.delivery_link cimport DeliveryLink, frame_written, goes_now
+from router.links.delivery_link cimport DeliveryLink, goes_now
 from router.message.content cimport Content
 from router.stats.counters cimport Tally, note_presettled
 from router.stats.samples cimport is_sample, sample_left, sample_left_settled
@@ -63,12 +63,12 @@ cdef class ConsumerLink(DeliveryLink):
 # ---------------------------------------------------------------------------------------------------------------------
 # A copy that leaves at once, in one frame
 
-cdef inline void keep_sent(ConsumerLink link, Session session, OutDelivery* o) noexcept:
+cdef inline void keep_sent(ConsumerLink link, OutDelivery* o) noexcept:
     """It is unsettled, and has the next delivery-id. There is room in the map."""
     o.flags |= OUT_STARTED
-    o.id = session.next_delivery_id
+    o.id = link.session.next_delivery_id
     sent_append(&link.node, o)
-    map_put(&session.sent, o.id, o)
+    map_put_reserved(&link.session.sent, o.id, o)
     link.slot.unsettled += 1
 
 
@@ -79,11 +79,12 @@ cdef inline void use_credit(ConsumerLink link) noexcept:
         link.no_credit()
 
 
-cdef inline void note_written(ConsumerLink link, Session session, size_t size, uint64_t now) noexcept:
+cdef inline void note_written(ConsumerLink link, size_t size, uint64_t now) noexcept:
     """Its frame is in the write buffer. size: octets of the message."""
     tags.next += 1
-    session.next_delivery_id += 1
-    frame_written(session)
+    link.session.next_delivery_id += 1
+    link.session.next_outgoing_id += 1     # as frame_written
+    link.session.remote_incoming_window -= 1
     link.delivery_count += 1
     use_credit(link)
     link.slot.deliveries += 1
@@ -114,14 +115,14 @@ cdef inline int send_whole(ConsumerLink link, InDelivery* d, const uint8_t* data
                            uint64_t since, const Replacement* other, Tally* outstanding) except -1:
     """It does, as a copy of d; d NULL: it is settled. since: when it came. other: NULL: as it is. outstanding: counts
     the copy, or NULL. For `leaves_now`; the same as `send_now`."""
-    cdef Session session = link.session
-    cdef Connection connection = session.connection
-    cdef uint64_t now = connection.scheduler.now_ns
+    cdef void* session = <void*>link.session             # a local variable of its class would count references
+    cdef void* connection = <void*>link.session.connection
+    cdef uint64_t now = (<Connection>connection).scheduler.now_ns
     cdef size_t written = size if other is NULL else size - (other.end - other.at) + other.size
-    cdef uint8_t* w = buffer_room(&connection.out, TRANSFER_ROOM + written)
+    cdef uint8_t* w = buffer_room(&(<Connection>connection).out, TRANSFER_ROOM + written)
     cdef OutDelivery* o = NULL
-    w += write_short_transfer(w, session.local_channel, link.handle, session.next_delivery_id, <uint8_t*>&tags.next,
-                              format, d is NULL, written)
+    w += write_short_transfer(w, (<Session>session).local_channel, link.handle, (<Session>session).next_delivery_id,
+                              <uint8_t*>&tags.next, format, d is NULL, written)
     if other is NULL:
         memcpy(w, data, size)
     else:
@@ -131,21 +132,21 @@ cdef inline int send_whole(ConsumerLink link, InDelivery* d, const uint8_t* data
             memcpy(w + other.at, other.octets, other.size)
         memcpy(w + other.at + other.size, data + other.end, size - other.end)
     if d is not NULL:
-        map_reserve(&session.sent)
+        map_reserve(&(<Session>session).sent)
         o = out_make(&link.node, d, False, True)
         if outstanding is not NULL:
             out_count(o, outstanding)
-        keep_sent(link, session, o)
-    connection.out.end = w + written - connection.out.data
-    note_written(link, session, written, now)
+        keep_sent(link, o)
+    (<Connection>connection).out.end = w + written - (<Connection>connection).out.data
+    note_written(link, written, now)
     if is_sample(link.slot):
         if d is NULL:
             sample_left_settled(link.slot, written, since, now)
         else:
             o.octets = <uint32_t>written
             sample_left(link.slot, o, now)
-    if not connection.dirty:
-        connection.mark_dirty()
+    if not (<Connection>connection).dirty:
+        (<Connection>connection).mark_dirty()
     if d is NULL:
-        note_presettled(link.slot, connection.scheduler.second)
+        note_presettled(link.slot, (<Connection>connection).scheduler.second)
     return 0

@@ -114,7 +114,7 @@ cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t co
     if not settled:
         map_reserve(&session.sent)
         o = out_new(&link.node, d, c, True)
-        keep_sent(link, session, o)
+        keep_sent(link, o)
     if c.state.size:
         w += write_transfer(w, session.local_channel, link.handle, delivery_id, <uint8_t*>&tags.next, SHORT_TAG,
                             c.format, settled, False, False, c.state.data, c.state.size, size)
@@ -132,7 +132,7 @@ cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t co
         memcpy(w, c.data, size)
         w += size
     connection.out.end = w - connection.out.data
-    note_written(link, session, size, now)
+    note_written(link, size, now)
     if is_sample(slot):
         if settled:
             sample_left_settled(slot, size, d.since, now)
