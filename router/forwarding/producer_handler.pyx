@@ -6,7 +6,6 @@ Routing semantics: 7 (finding the address), 8.5 to 8.8 (nobody there, fallback),
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memset
 
 from router.amqp.codec cimport Slice, open_list, open_variable, skip_value
@@ -21,11 +20,11 @@ from router.amqp.spec cimport D_REJECTED, D_RELEASED
 from router.forwarding.forward cimport forward, forward_exchange, forward_fallback, turn
 from router.forwarding.network cimport Network
 from router.message.annotations cimport composed_drop
-from router.message.last_sections cimport LastSections, is_last, last_keep
 from router.forwarding.short_way cimport (
     Answer, Said, count_through, find_answer, is_known, leads_on, may_pass, pass_changed, pass_on, pass_over, says_nothing,
-    says_the_same, short_way,
+    says_what, short_way,
 )
+from router.forwarding.beginning cimport BEGINNING_EVERY, Beginning, beginning_of, keep_beginning
 from router.forwarding.consumer cimport Consumer
 from router.links.consumer_link cimport ConsumerLink
 from router.forwarding.address_cache cimport RECENT_TEXT, Recent
@@ -87,8 +86,6 @@ cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult
 
 cdef class ProducerHandler(DeliveryHandler):
     def __dealloc__(self):
-        free(self.last)
-        composed_drop(&self.again.composed)
         composed_drop(&self.plain.composed)
 
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
@@ -243,23 +240,23 @@ cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* 
     return ROUTED
 
 
-cdef inline bint recall(ProducerHandler handler, Content* c) noexcept nogil:
-    """Whether the message begins as the last one: then its sections are known."""
-    if handler.last is NULL or not is_last(handler.last, c.data, c.size):
-        return False
-    c.sections = handler.last.sections
-    return True
+cdef inline void* recall(ProducerHandler handler, Content* c) noexcept:
+    """The Beginning of a message (borrowed): then its sections are known. NULL: it begins like none of the last ones."""
+    cdef void* beginning = beginning_of(<void*>handler.beginnings, c.data, c.size)
+    if beginning is not NULL:
+        c.sections = (<Beginning>beginning).last.sections
+    return beginning
 
 
-cdef inline bint remember(ProducerHandler handler, const Content* c) noexcept nogil:
-    """A scan without properties has found annotations in it: it may be the last one from now on. Whether it is."""
-    if handler.last is NULL:
-        handler.last = <LastSections*>calloc(1, sizeof(LastSections))
-    if handler.last is NULL or not last_keep(handler.last, c.data, c.size, &c.sections):
-        return False
-    composed_drop(&handler.again.composed)
-    handler.again.version = 0
-    return True
+cdef int remember(ProducerHandler handler, const Content* c) except -1:
+    """It begins like none of the last ones; a scan without properties has found annotations in it. The next ones may
+    be like it."""
+    if handler.beginnings is None:
+        handler.beginnings = []
+    if handler.others % BEGINNING_EVERY == 0:
+        keep_beginning(handler.beginnings, c.data, c.size, &c.sections)
+    handler.others += 1
+    return 0
 
 
 cdef class TargetedHandler(ProducerHandler):
@@ -293,6 +290,7 @@ cdef class TargetedHandler(ProducerHandler):
         cdef Said said
         cdef Answer* answer = &self.plain
         cdef uint64_t version
+        cdef void* beginning
         cdef void* consumer
         cdef void* near
         cdef bint turns = False
@@ -313,9 +311,12 @@ cdef class TargetedHandler(ProducerHandler):
             if not self.edge and not leads_on(<void*>self.address):
                 return False
         else:
-            answer = &self.again
-            if not says_the_same(self.last, t.payload.data, t.payload.size, &said) \
-                    or (said.sections.served.data is not NULL and self.mark is not None):
+            beginning = beginning_of(<void*>self.beginnings, t.payload.data, t.payload.size)
+            if beginning is NULL:
+                return False
+            says_what(&(<Beginning>beginning).last, &said)
+            answer = &(<Beginning>beginning).answer
+            if said.sections.served.data is not NULL and self.mark is not None:
                 return False
         version = self.table.recent.version
         if not is_known(answer, version, &said) and not find_answer(
@@ -331,7 +332,7 @@ cdef class TargetedHandler(ProducerHandler):
         cdef bint checked = self.rules is not None and not self.rules.proxies
         cdef bint properties = checked or self.address.exchange is not None
         cdef ScanResult scanned = SCAN_OK
-        if properties or not recall(self, c):
+        if properties or recall(self, c) is NULL:
             scanned = scan(c.data, c.size, properties, self.honour, &c.sections)
             if self.honour and not properties and scanned == SCAN_OK and c.sections.map.data is not NULL:
                 remember(self, c)
@@ -466,19 +467,25 @@ cdef class RouterHandler(ProducerHandler):
 
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
         cdef Said said
-        if not short_on or not may_pass(link, t) \
-                or not says_the_same(self.last, t.payload.data, t.payload.size, &said):
+        cdef void* beginning
+        if not short_on or not may_pass(link, t):
             return False
-        if not is_known(&self.again, self.table.recent.version, &said) and not self.finds(link, &said):
+        beginning = beginning_of(<void*>self.beginnings, t.payload.data, t.payload.size)
+        if beginning is NULL:
             return False
-        return pass_changed(self.last_address, link, t, &self.again)
+        says_what(&(<Beginning>beginning).last, &said)
+        if not is_known(&(<Beginning>beginning).answer, self.table.recent.version, &said) \
+                and not self.finds(link, &said, beginning):
+            return False
+        return pass_changed((<Beginning>beginning).address, link, t, &(<Beginning>beginning).answer)
 
-    cdef bint finds(self, ProducerLink link, const Said* said) except -1:
-        """What is to be done with messages that begin as the last one did."""
-        return (self.last_version == self.table.recent.version and self.last_address is not None
+    cdef bint finds(self, ProducerLink link, const Said* said, void* beginning) noexcept:
+        """What is to be done with messages of this Beginning."""
+        cdef uint64_t version = self.table.recent.version
+        return ((<Beginning>beginning).version == version and (<Beginning>beginning).address is not None
                 and not said.sections.settled
-                and find_answer(&self.again, self.last_address, self.last_version, self.conn, link.number, said,
-                                &said.sections.to_override, said.sections.phase))
+                and find_answer(&(<Beginning>beginning).answer, (<Beginning>beginning).address, version, self.conn,
+                                link.number, said, &said.sections.to_override, said.sections.phase))
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
@@ -486,14 +493,14 @@ cdef class RouterHandler(ProducerHandler):
         cdef Address address
         cdef Network network = self.table.network
         cdef ScanResult scanned = SCAN_OK
-        cdef bint again = recall(self, c)
-        if not again:
+        cdef void* beginning = recall(self, c)
+        if beginning is NULL:
             # Most messages have an annotation with their destination; without it their properties are read.
             scanned = scan(c.data, c.size, False, True, &c.sections)
             if c.sections.to_override.data is NULL and (scanned == SCAN_OK or scanned == SCAN_MORE):
                 scanned = scan(c.data, c.size, True, True, &c.sections)
-            elif scanned == SCAN_OK and remember(self, c):
-                self.last_address = None
+            elif scanned == SCAN_OK:
+                remember(self, c)
         if scanned != SCAN_OK or c.sections.hops > network.hop_limit or c.sections.end > MOST_TO:
             result = check_sections(link, d, c, scanned, network.hop_limit)
             if result == WANTS_MORE or d.flags & IN_DISCARD:
@@ -510,13 +517,14 @@ cdef class RouterHandler(ProducerHandler):
         if text.data is NULL:
             link.refuse(d, D_REJECTED, NO_ADDRESS, False)
             return ROUTED
-        if again and self.last_address is not None and self.last_version == self.table.recent.version:
-            address = self.last_address
+        if beginning is not NULL and (<Beginning>beginning).address is not None \
+                and (<Beginning>beginning).version == self.table.recent.version:
+            address = (<Beginning>beginning).address
         else:
             address = self.lookup(&text, c.phase)
-            if again:
-                self.last_address = address
-                self.last_version = self.table.recent.version
+            if beginning is not NULL:
+                (<Beginning>beginning).address = address
+                (<Beginning>beginning).version = self.table.recent.version
         if address is None:
             link.refuse(d, D_RELEASED, None, True)
             return ROUTED

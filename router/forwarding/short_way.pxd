@@ -25,7 +25,7 @@ from router.links.delivery_link cimport delivery_begins
 from router.links.granting_link cimport place_free
 from router.links.producer_link cimport ProducerLink, count_presettled, spend_credit
 from router.message.annotations cimport Composed
-from router.message.last_sections cimport LastSections, is_last
+from router.message.last_sections cimport LastSections
 from router.message.sections cimport NO_PRIORITY, Sections
 from router.stats.counters cimport Tally, totals
 
@@ -88,14 +88,11 @@ cdef inline bint says_nothing(const uint8_t* p, size_t size, Said* said) noexcep
     return said.at + 3 <= size and is_section(p + said.at) and p[said.at + 2] >= S_PROPERTIES
 
 
-cdef inline bint says_the_same(const LastSections* last, const uint8_t* p, size_t size, Said* said) noexcept nogil:
-    """It begins as the last one did that came by this link from a router."""
-    if last is NULL or not is_last(last, p, size):
-        return False
+cdef inline void says_what(const LastSections* last, Said* said) noexcept nogil:
+    """It begins like one that came before."""
     said.sections = &last.sections
     said.at = last.sections.at
     said.priority = last.sections.priority
-    return True
 
 
 cdef inline bint may_pass(ProducerLink link, const Transfer* t) noexcept:

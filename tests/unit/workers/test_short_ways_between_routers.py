@@ -173,3 +173,17 @@ def test_messages_that_begin_alike(there: str, back: str, listener: str, annotat
     arrived = [one for one in short[0][0] if isinstance(one, bytes) and one[DESCRIPTOR_AT] == TRANSFER]
     # A listener that does not strip takes a client's word for the way a message has come: too long a one.
     assert len(arrived) == 100 or (listener == "open" and annotated in ("routers", "both") and len(arrived) == 40)
+
+
+@pytest.mark.parametrize("kinds", [["none", "same"], ["none", "same", "routers"], ["none", "same", "others", "routers", "both"]])
+def test_messages_that_begin_in_several_ways(kinds: list[str]) -> None:
+    """Those of some producers are interleaved on a link between routers."""
+    whats = [{"size": 10, "header": None, "to": None, "annotated": one, "broken": False} for one in kinds]
+    steps: list[Any] = [("send", who, 1, False, what) for _ in range(9) for what in whats for who in (0, 1)]
+    steps += [("settle", 0, 200, ACCEPTED), ("lose", 0, True)]
+    steps += [("send", who, 3, True, what) for what in whats for who in (0, 1)]
+    sending = [("A", "open"), ("A", "main")]
+    receivers = [("C", "open"), ("C", "main")]
+    short = play(True, "any.a", {}, receivers, sending, steps)
+    same = short == play(False, "any.a", {}, receivers, sending, steps)
+    assert same
