@@ -14,19 +14,19 @@ from router.amqp.codec cimport Slice
 from router.amqp.frames cimport Transfer
 from router.amqp.id_map cimport map_reserve
 from router.amqp.items cimport item_at, items_in
-from router.delivery.delivery cimport IN_COMPLETE, IN_ROUTED, InDelivery, OutDelivery, out_make
+from router.delivery.delivery cimport IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery, OutDelivery, out_make
 from router.forwarding.consumer cimport Consumer
 from router.forwarding.forward cimport FEW_CONSUMERS, Step, least_loaded, next_nearest, next_step, turn
 from router.forwarding.table cimport BALANCED, CLOSEST, Address
 from router.interworker.port_out cimport PortOut, room_for_whole, write_whole
 from router.interworker.records cimport F_HONOUR, F_PRESETTLED, K_AS_IS, K_CHECKPOINT
-from router.links.consumer_link cimport ConsumerLink, Replacement, leaves_now
+from router.links.consumer_link cimport ConsumerLink, Replacement, leaves_now, waits, write_replaced
 from router.links.delivery_link cimport delivery_begins
 from router.links.producer_link cimport (
     CHECKPOINT_EVERY, ProducerLink, count_presettled, is_checkpoint, spend_credit,
 )
 from router.message.annotations cimport Composed, composed_keep
-from router.message.content cimport STREAM_AT, Content
+from router.message.content cimport STREAM_AT, Content, Cursor, Message, message_whole
 from router.stats.counters cimport totals
 
 
@@ -137,19 +137,50 @@ cdef bint find_answer(Answer* answer, Address address, uint64_t version, uint32_
     return True
 
 
-cdef inline bint leaves(void* consumer, ProducerLink link, const Transfer* t, const Replacement* other) noexcept:
-    """It may leave now, with these annotations; it is no stream, and no settled delivery that routers follow
-    (Content.checkpoint)."""
+cdef inline bint is_usual(ProducerLink link, const Transfer* t) noexcept nogil:
+    """It is no stream, and no settled delivery that routers follow (Content.checkpoint)."""
     if t.settled and not link.inter_router and (link.delivery_count + 1) % CHECKPOINT_EVERY == 0:
         return False
-    return (leaves_now(<ConsumerLink>consumer, t.payload.size - (other.end - other.at) + other.size, t.settled)
-            and t.payload.size < STREAM_AT)
+    return t.payload.size < STREAM_AT
+
+
+cdef int store(ProducerLink link, const Transfer* t, const Answer* answer, size_t size) except -1:
+    """As `pass_on` for an unsettled delivery that has to wait at its consumer. It is stored as it will leave, with
+    `size` octets."""
+    cdef ConsumerLink consumer = <ConsumerLink>answer.way.consumer
+    cdef Cursor cursor
+    cdef InDelivery* d
+    cdef Message* m = message_whole(t.message_format, size, link.whole_meter(), &cursor)
+    write_replaced(&cursor.chunk.data[0], t.payload.data, t.payload.size, &answer.other)
+    # As first_frame.
+    link.session.expected_delivery_id += 1
+    spend_credit(link)
+    link.slot.unsettled += 1
+    d = delivery_begins(link, t, IN_COMPLETE)
+    if link.credit_on_forward:
+        d.flags |= IN_CREDITED
+        if not link.needs_flow:
+            link.session.want_flow(link)
+    else:
+        link.occupied += 1
+    consumer.queue_whole(d, m, &cursor, answer.way.outstanding)
+    # As route_content.
+    link.slot.deliveries += 1
+    d.flags |= IN_ROUTED
+    return 0
 
 
 cdef bint pass_changed(Address address, ProducerLink link, const Transfer* t, const Answer* answer) except -1:
-    if not leaves(answer.way.consumer, link, t, &answer.other):
+    cdef size_t size = t.payload.size - (answer.other.end - answer.other.at) + answer.other.size
+    if not is_usual(link, t):
         return False
-    pass_on(link, <ConsumerLink>answer.way.consumer, t, &answer.other, answer.way.outstanding, link.credit_on_forward)
+    if leaves_now(<ConsumerLink>answer.way.consumer, size, t.settled):
+        pass_on(link, <ConsumerLink>answer.way.consumer, t, &answer.other, answer.way.outstanding,
+                link.credit_on_forward)
+    elif not t.settled and waits(<ConsumerLink>answer.way.consumer):
+        store(link, t, answer, size)
+    else:
+        return False
     # As forward and forward_network.
     if answer.way.remote:
         address.slot.transit += 1

@@ -10,7 +10,7 @@ from router.amqp.session cimport Session
 from router.delivery.delivery cimport OUT_STARTED, InDelivery, OutDelivery, out_count, out_make, sent_append
 from router.links.credit cimport shown_credit
 from router.links.delivery_link cimport DeliveryLink, goes_now
-from router.message.content cimport Content
+from router.message.content cimport Content, Cursor, Message
 from router.stats.counters cimport Tally, note_presettled
 from router.stats.samples cimport is_sample, sample_left, sample_left_settled
 
@@ -48,6 +48,9 @@ cdef class ConsumerLink(DeliveryLink):
     cdef void no_credit(self) noexcept
     cdef void count_settled(self, uint8_t kind) noexcept
     cdef bint drop_oldest(self) except *
+    # Queue the only copy of d, which `waits`: message m, whose reference it takes, from `cursor` on. outstanding: as of
+    # `send_whole`.
+    cdef int queue_whole(self, InDelivery* d, Message* m, const Cursor* cursor, Tally* outstanding) except -1
     cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1
     cdef bint make_room(self, int overflow) except *
     cdef void droppable(self, OutDelivery* o) noexcept
@@ -111,6 +114,19 @@ cdef inline bint takes_now(ConsumerLink link, size_t size, bint settled) noexcep
     return not link.annotations and leaves_now(link, size, settled)
 
 
+cdef inline bint waits(ConsumerLink link) noexcept:
+    """An unsettled message of which nothing may leave now, or not all of it in one frame, may wait for that here."""
+    return not link.pending and not link.logged and not link.settles
+
+
+cdef inline void write_replaced(uint8_t* w, const uint8_t* data, size_t size, const Replacement* other) noexcept nogil:
+    if other.at:
+        memcpy(w, data, other.at)
+    if other.size:
+        memcpy(w + other.at, other.octets, other.size)
+    memcpy(w + other.at + other.size, data + other.end, size - other.end)
+
+
 cdef inline int send_whole(ConsumerLink link, InDelivery* d, const uint8_t* data, size_t size, uint32_t format,
                            uint64_t since, const Replacement* other, Tally* outstanding) except -1:
     """It does, as a copy of d; d NULL: it is settled. since: when it came. other: NULL: as it is. outstanding: counts
@@ -126,11 +142,7 @@ cdef inline int send_whole(ConsumerLink link, InDelivery* d, const uint8_t* data
     if other is NULL:
         memcpy(w, data, size)
     else:
-        if other.at:
-            memcpy(w, data, other.at)
-        if other.size:
-            memcpy(w + other.at, other.octets, other.size)
-        memcpy(w + other.at + other.size, data + other.end, size - other.end)
+        write_replaced(w, data, size, other)
     if d is not NULL:
         map_reserve(&(<Session>session).sent)
         o = out_make(&link.node, d, False, True)
