@@ -109,7 +109,7 @@ cdef class ProducerHandler(DeliveryHandler):
         """The address has no consumer."""
         if address.fallback is not None and not (targeted and (<TargetedHandler>self).from_fallback) \
                 and forward_fallback(address, d, c):
-            count_ingress(self, address)
+            count_ingress(self, <void*>address)
             return ROUTED
         if c.anonymous and self.table.network.uplink is not None and not address.confined:
             # A destination elsewhere, of which only the interior knows.
@@ -120,7 +120,7 @@ cdef class ProducerHandler(DeliveryHandler):
         """To whoever is beyond the uplink of an edge router (inter-router.md 14.2)."""
         cdef Address uplink = self.table.network.uplink
         if forward(uplink, d, c):
-            count_ingress(self, uplink)
+            count_ingress(self, <void*>uplink)
         else:
             link.refuse(d, D_RELEASED, None, True)
         return ROUTED
@@ -130,7 +130,7 @@ cdef class ProducerHandler(DeliveryHandler):
         cdef Address beyond = self.edge_of(c)
         if beyond is None or not forward(beyond, d, c):
             return False
-        count_ingress(self, beyond)
+        count_ingress(self, <void*>beyond)
         return True
 
     cdef Address edge_of(self, const Content* c):
@@ -173,7 +173,7 @@ cdef class ProducerHandler(DeliveryHandler):
             self.count_tried(address)
             link.refuse(d, D_RELEASED, None, True)
         else:
-            count_ingress(self, address)
+            count_ingress(self, <void*>address)
         return ROUTED
 
     cdef void count_tried(self, Address address) noexcept:
@@ -202,24 +202,24 @@ cdef class ProducerHandler(DeliveryHandler):
             return ROUTED
         d.flags |= IN_ACCEPT
         address.slot.to_container += 1
-        count_ingress(self, address)
+        count_ingress(self, <void*>address)
         totals.to_container += 1
         return ROUTED
 
 
-cdef inline void count_ingress(ProducerHandler handler, Address address) noexcept:
-    """A delivery of a client came in, for this address (None: it is not counted there)."""
+cdef inline void count_ingress(ProducerHandler handler, void* address) noexcept:
+    """A delivery of a client came in, for this Address (borrowed; None: it is not counted there)."""
     if handler.counted_before:
         return
     totals.ingress += 1
     if handler.edge:
         totals.ingress_edge += 1
-    if address is not None:
-        address.slot.ingress += 1
+    if address is not <void*>None:
+        (<Address>address).slot.ingress += 1
     if handler.container:
         totals.ingress_container += 1
-        if address is not None:
-            address.slot.ingress_container += 1
+        if address is not <void*>None:
+            (<Address>address).slot.ingress_container += 1
 
 
 cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* d, Content* c, Address address,
@@ -234,9 +234,9 @@ cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* 
     if forward(address, d, c) == 0:
         return handler.deliver_elsewhere(link, d, c, address, targeted)
     if targeted and (<TargetedHandler>handler).from_fallback:
-        count_ingress(handler, None)
+        count_ingress(handler, <void*>None)
     else:
-        count_ingress(handler, address)
+        count_ingress(handler, <void*>address)
     return ROUTED
 
 
@@ -322,9 +322,9 @@ cdef class TargetedHandler(ProducerHandler):
         if not is_known(answer, version, &said) and not find_answer(
                 answer, self.address, version, self.edge, link.number, &said, &self.to, self.phase):
             return False
-        if not pass_changed(self.address, link, t, answer):
+        if not pass_changed(<void*>self.address, link, t, answer):
             return False
-        count_ingress(self, self.address)
+        count_ingress(self, <void*>self.address)
         return True
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
@@ -477,7 +477,7 @@ cdef class RouterHandler(ProducerHandler):
         if not is_known(&(<Beginning>beginning).answer, self.table.recent.version, &said) \
                 and not self.finds(link, &said, beginning):
             return False
-        return pass_changed((<Beginning>beginning).address, link, t, &(<Beginning>beginning).answer)
+        return pass_changed(<void*>(<Beginning>beginning).address, link, t, &(<Beginning>beginning).answer)
 
     cdef bint finds(self, ProducerLink link, const Said* said, void* beginning) noexcept:
         """What is to be done with messages of this Beginning."""

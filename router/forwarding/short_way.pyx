@@ -170,7 +170,7 @@ cdef int store(ProducerLink link, const Transfer* t, const Answer* answer, size_
     return 0
 
 
-cdef bint pass_changed(Address address, ProducerLink link, const Transfer* t, const Answer* answer) except -1:
+cdef bint pass_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1:
     cdef size_t size = t.payload.size - (answer.other.end - answer.other.at) + answer.other.size
     if not is_usual(link, t):
         return False
@@ -183,13 +183,13 @@ cdef bint pass_changed(Address address, ProducerLink link, const Transfer* t, co
         return False
     # As forward and forward_network.
     if answer.way.remote:
-        address.slot.transit += 1
+        (<Address>address).slot.transit += 1
         totals.transit += 1
         if answer.way.turns:
-            next_nearest(address)
+            next_nearest(<Address>address)
     else:
-        address.slot.egress += 1
+        (<Address>address).slot.egress += 1
         totals.egress += 1
         if answer.way.turns:
-            turn(address)
+            turn(<Address>address)
     return True
