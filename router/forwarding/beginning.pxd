@@ -2,7 +2,7 @@
 (docs/internals/engine.md, "Between routers")."""
 from libc.stdint cimport uint8_t, uint64_t
 
-from router.amqp.items cimport item_at, items_in
+from router.amqp.items cimport item_at
 from router.forwarding.short_way cimport Answer
 from router.forwarding.table cimport Address
 from router.message.last_sections cimport LastSections, is_last
@@ -22,22 +22,19 @@ cdef class Beginning:
     cdef uint64_t version                  # … as of this version of Table.recent
 
 # The message, in which `scan` without properties has found this, begins like none of these: the next ones may be like
-# it. The one that was used least lately makes room.
-cdef int keep_beginning(list beginnings, const uint8_t* data, size_t size, const Sections* found) except -1
-cdef void put_first(list beginnings, Py_ssize_t at) noexcept
+# it. The one that was used least lately makes room. Returns the list, which is not empty, or None.
+cdef list keep_beginning(list beginnings, const uint8_t* data, size_t size, const Sections* found)
+# `beginning_of` for one that is not the first.
+cdef void* further_beginning(void* beginnings, const uint8_t* data, size_t size) noexcept
 
 
 cdef inline void* beginning_of(void* beginnings, const uint8_t* data, size_t size) noexcept:
-    """The Beginning that a message has, which is the first from now on; NULL: it has another one. beginnings: a list, or
-    None. Borrowed, as what is returned."""
-    cdef Py_ssize_t at
-    cdef void* found
+    """The Beginning that a message has, which is the first from now on; NULL: it has another one. beginnings: a list
+    that is not empty, or None. Borrowed, as what is returned."""
+    cdef void* first
     if beginnings is <void*>None:
         return NULL
-    for at in range(items_in(beginnings)):
-        found = item_at(beginnings, at)
-        if is_last(&(<Beginning>found).last, data, size):
-            if at:
-                put_first(<list>beginnings, at)
-            return found
-    return NULL
+    first = item_at(beginnings, 0)
+    if is_last(&(<Beginning>first).last, data, size):
+        return first
+    return further_beginning(beginnings, data, size)

@@ -24,7 +24,7 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef MessageRules rules                # of its connection; None: messages may say anything
     cdef readonly uint32_t edge            # number of the edge connection that it is on, 0: it is on none
     cdef bytes mark                        # on an uplink: this edge router's in x-opt-sluice.served, encoded; else None
-    cdef list beginnings                   # Beginning, of the last messages that had annotations; None: none had any
+    cdef list beginnings                   # Beginning, of the last messages that had annotations, or None
     cdef uint32_t others                   # messages with annotations that began like none of these
     cdef Answer plain                      # what is to be done with messages that come without any, by the short way
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1

@@ -22,7 +22,7 @@ from router.forwarding.network cimport Network
 from router.message.annotations cimport composed_drop
 from router.forwarding.short_way cimport (
     Answer, Said, count_through, find_answer, is_known, leads_on, may_pass, pass_changed, pass_on, pass_over, says_nothing,
-    says_what, short_way,
+    says_what, short_way, store_changed,
 )
 from router.forwarding.beginning cimport BEGINNING_EVERY, Beginning, beginning_of, keep_beginning
 from router.forwarding.consumer cimport Consumer
@@ -251,10 +251,8 @@ cdef inline void* recall(ProducerHandler handler, Content* c) noexcept:
 cdef int remember(ProducerHandler handler, const Content* c) except -1:
     """It begins like none of the last ones; a scan without properties has found annotations in it. The next ones may
     be like it."""
-    if handler.beginnings is None:
-        handler.beginnings = []
     if handler.others % BEGINNING_EVERY == 0:
-        keep_beginning(handler.beginnings, c.data, c.size, &c.sections)
+        handler.beginnings = keep_beginning(handler.beginnings, c.data, c.size, &c.sections)
     handler.others += 1
     return 0
 
@@ -322,7 +320,8 @@ cdef class TargetedHandler(ProducerHandler):
         if not is_known(answer, version, &said) and not find_answer(
                 answer, self.address, version, self.edge, link.number, &said, &self.to, self.phase):
             return False
-        if not pass_changed(<void*>self.address, link, t, answer):
+        if not pass_changed(<void*>self.address, link, t, answer) \
+                and not store_changed(<void*>self.address, link, t, answer):
             return False
         count_ingress(self, <void*>self.address)
         return True
@@ -477,7 +476,8 @@ cdef class RouterHandler(ProducerHandler):
         if not is_known(&(<Beginning>beginning).answer, self.table.recent.version, &said) \
                 and not self.finds(link, &said, beginning):
             return False
-        return pass_changed(<void*>(<Beginning>beginning).address, link, t, &(<Beginning>beginning).answer)
+        return (pass_changed(<void*>(<Beginning>beginning).address, link, t, &(<Beginning>beginning).answer)
+                or store_changed(<void*>(<Beginning>beginning).address, link, t, &(<Beginning>beginning).answer))
 
     cdef bint finds(self, ProducerLink link, const Said* said, void* beginning) noexcept:
         """What is to be done with messages of this Beginning."""

@@ -204,6 +204,8 @@ cdef inline bint is_known(const Answer* answer, uint64_t version, const Said* sa
 cdef bint find_answer(Answer* answer, Address address, uint64_t version, uint32_t came_by, uint64_t producer,
                       const Said* said, const Slice* to, int phase) noexcept
 # The longer one of the short ways: the delivery of this frame, which `may_pass`, goes on at once with the annotations
-# that its consumer is to get, or waits at that consumer. False: nothing is done. answer: of this address, known or just
-# found. address: borrowed.
+# that its consumer is to get, if it can. False: nothing is done. answer: of this address, known or just found. address:
+# borrowed.
 cdef bint pass_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1
+# The same for what cannot leave yet: it is stored as it will leave, and waits at its consumer.
+cdef bint store_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1

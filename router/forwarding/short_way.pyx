@@ -4,8 +4,8 @@ Into the ring to another worker a delivery goes as by `first_frame`, `give` and 
 that worker says what became of it; what it does there: `PortIn.pass_on`.
 
 From other routers, and to them, deliveries have other annotations than they came with. Those of one producer's messages
-are the same in each, so what goes out is composed once and kept with what came (`LastSections`): octets that came again
-have the same octets for an answer.
+are the same in each, so what is to be done with them is found once, and what goes out composed once, and kept with what
+came (`Beginning`): octets that came again have the same octets for an answer.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -144,13 +144,41 @@ cdef inline bint is_usual(ProducerLink link, const Transfer* t) noexcept nogil:
     return t.payload.size < STREAM_AT
 
 
-cdef int store(ProducerLink link, const Transfer* t, const Answer* answer, size_t size) except -1:
-    """As `pass_on` for an unsettled delivery that has to wait at its consumer. It is stored as it will leave, with
-    `size` octets."""
+cdef inline size_t size_out(const Transfer* t, const Answer* answer) noexcept nogil:
+    return t.payload.size - (answer.other.end - answer.other.at) + answer.other.size
+
+
+cdef inline void count_onward(void* address, const Answer* answer) noexcept:
+    """As forward and forward_network."""
+    if answer.way.remote:
+        (<Address>address).slot.transit += 1
+        totals.transit += 1
+        if answer.way.turns:
+            next_nearest(<Address>address)
+    else:
+        (<Address>address).slot.egress += 1
+        totals.egress += 1
+        if answer.way.turns:
+            turn(<Address>address)
+
+
+cdef bint pass_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1:
+    if not is_usual(link, t) or not leaves_now(<ConsumerLink>answer.way.consumer, size_out(t, answer), t.settled):
+        return False
+    pass_on(link, <ConsumerLink>answer.way.consumer, t, &answer.other, answer.way.outstanding, link.credit_on_forward)
+    count_onward(address, answer)
+    return True
+
+
+cdef bint store_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1:
     cdef ConsumerLink consumer = <ConsumerLink>answer.way.consumer
     cdef Cursor cursor
     cdef InDelivery* d
-    cdef Message* m = message_whole(t.message_format, size, link.whole_meter(), &cursor)
+    cdef Message* m
+    if t.settled or not is_usual(link, t) or not waits(consumer):
+        return False
+    # As it will leave.
+    m = message_whole(t.message_format, size_out(t, answer), link.whole_meter(), &cursor)
     write_replaced(&cursor.chunk.data[0], t.payload.data, t.payload.size, &answer.other)
     # As first_frame.
     link.session.expected_delivery_id += 1
@@ -167,29 +195,5 @@ cdef int store(ProducerLink link, const Transfer* t, const Answer* answer, size_
     # As route_content.
     link.slot.deliveries += 1
     d.flags |= IN_ROUTED
-    return 0
-
-
-cdef bint pass_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1:
-    cdef size_t size = t.payload.size - (answer.other.end - answer.other.at) + answer.other.size
-    if not is_usual(link, t):
-        return False
-    if leaves_now(<ConsumerLink>answer.way.consumer, size, t.settled):
-        pass_on(link, <ConsumerLink>answer.way.consumer, t, &answer.other, answer.way.outstanding,
-                link.credit_on_forward)
-    elif not t.settled and waits(<ConsumerLink>answer.way.consumer):
-        store(link, t, answer, size)
-    else:
-        return False
-    # As forward and forward_network.
-    if answer.way.remote:
-        (<Address>address).slot.transit += 1
-        totals.transit += 1
-        if answer.way.turns:
-            next_nearest(<Address>address)
-    else:
-        (<Address>address).slot.egress += 1
-        totals.egress += 1
-        if answer.way.turns:
-            turn(<Address>address)
+    count_onward(address, answer)
     return True

@@ -116,7 +116,7 @@ cdef inline bint takes_now(ConsumerLink link, size_t size, bint settled) noexcep
 
 cdef inline bint waits(ConsumerLink link) noexcept:
     """An unsettled message of which nothing may leave now, or not all of it in one frame, may wait for that here."""
-    return not link.pending and not link.logged and not link.settles
+    return not link.pending and not link.detached and not link.logged and not link.settles
 
 
 cdef inline void write_replaced(uint8_t* w, const uint8_t* data, size_t size, const Replacement* other) noexcept nogil:
