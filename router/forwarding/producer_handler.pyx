@@ -21,8 +21,8 @@ from router.forwarding.forward cimport forward, forward_exchange, forward_fallba
 from router.forwarding.network cimport Network
 from router.message.annotations cimport composed_drop
 from router.forwarding.short_way cimport (
-    Answer, Said, count_through, find_answer, is_known, leads_on, may_pass, pass_changed, pass_on, pass_over, says_nothing,
-    says_what, short_way, store_changed,
+    Answer, Said, count_through, find_answer, is_known, leads_on, may_pass, pass_changed, pass_on, pass_over,
+    says_nothing, says_what, short_way, store_changed,
 )
 from router.forwarding.beginning cimport BEGINNING_EVERY, Beginning, beginning_of, keep_beginning
 from router.forwarding.consumer cimport Consumer
@@ -241,7 +241,7 @@ cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* 
 
 
 cdef inline void* recall(ProducerHandler handler, Content* c) noexcept:
-    """The Beginning of a message (borrowed): then its sections are known. NULL: it begins like none of the last ones."""
+    """The Beginning of a message (borrowed): its sections are known. NULL: it begins like none of the last ones."""
     cdef void* beginning = beginning_of(<void*>handler.beginnings, c.data, c.size)
     if beginning is not NULL:
         c.sections = (<Beginning>beginning).last.sections
