@@ -137,13 +137,7 @@ def test_lost_links_go_by_the_clock_while_others_are_heard(routers, monkeypatch)
 def test_clients_that_come_in_together(routers):
     """One takes a step in a wake, whether it logs in or opens at once; who is there already is served in each."""
     router = routers()
-    receiver, sender = opened(router), opened(router)
-    receiver.feed(consumer(0, HEALTHY))
-    sender.feed(producer(0, HEALTHY))
-    router.settle()
-    sender.feed(transfer(0, 0, message(b"x")))
-    router.settle()
-    frames(receiver)
+    receiver, sender = healthy(router)
     worker = router.workers[0]
     coming = [router.connect() for _ in range(40)]
     for number, peer in enumerate(coming):
