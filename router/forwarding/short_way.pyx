@@ -26,7 +26,9 @@ from router.links.producer_link cimport (
     CHECKPOINT_EVERY, ProducerLink, count_presettled, is_checkpoint, spend_credit,
 )
 from router.message.annotations cimport Composed, composed_keep
-from router.message.content cimport STREAM_AT, Content, Cursor, Message, message_whole
+from router.message.content cimport (
+    STREAM_AT, Content, Cursor, Message, cursor_close, message_release, message_whole,
+)
 from router.stats.counters cimport totals
 
 
@@ -184,7 +186,12 @@ cdef bint store_changed(void* address, ProducerLink link, const Transfer* t, con
     link.session.expected_delivery_id += 1
     spend_credit(link)
     link.slot.unsettled += 1
-    d = delivery_begins(link, t, IN_COMPLETE)
+    try:
+        d = delivery_begins(link, t, IN_COMPLETE)
+    except MemoryError:
+        cursor_close(&cursor)
+        message_release(m)
+        raise
     if link.credit_on_forward:
         d.flags |= IN_CREDITED
         if not link.needs_flow:
