@@ -131,10 +131,9 @@ def one_router(
 
 
 @contextmanager
-def hop(slots: int | None = None, between: str = "") -> Iterator[Play]:
-    """between: attributes of the connection between the two routers."""
+def hop(slots: int | None = None) -> Iterator[Play]:
     with pytest.MonkeyPatch.context() as patch:
-        network = Network("".join(NEIGHBOURS), monkeypatch=patch, slots=slots, listener=LISTENER, between=between)
+        network = Network("".join(NEIGHBOURS), monkeypatch=patch, slots=slots, listener=LISTENER)
         network.join(*NEIGHBOURS)
         network.converge()
         receiving = client(network, "B", consumer(0, "balanced.a"))
@@ -197,7 +196,6 @@ ROWS: Final[dict[str, Row]] = {
     ),
     "two-workers": partial(one_router, workers=2),
     "hop": hop,
-    "hop-queued": partial(hop, between="linkCapacity: 50"),
     "edge": edge,
     "link-route": link_route,
 }
