@@ -57,7 +57,7 @@ cdef class Poller:
         return 0
 
     cdef int remove(self, int fd) except -1:
-        """Stop watching a descriptor that stays open. Closing one has the same effect."""
+        """Stop watching a descriptor. Closing it does that only where no other process has the same socket."""
         return 0
 
     cdef int wait(self, PollEvent* events, int most, int timeout) except -2:

@@ -47,7 +47,6 @@ cdef class Transport:
     cdef uint32_t interest                 # events asked for
     cdef bint lingers                      # the connection has ended, its last octets are not yet sent
     cdef bint waits                        # among `entering`
-    cdef bint shared                       # another process may have the socket, too
     cdef uint64_t waits_since              # ms
     cdef uint64_t due                      # ms: when the connection wants its tick, 0: never
     # Octets pass as they are: no handshake, nothing is kept inside. None of the methods below `write_some` is called.

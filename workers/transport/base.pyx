@@ -129,8 +129,10 @@ cdef class Transport:
         return 0
 
     cdef int close_descriptor(self) except -1:
-        if self.shared:
-            self.loop.poller.remove(self.fd)   # closing it does not: the other process has it still
+        # Closing it does not remove it while another process has the socket, too: the supervisor, which may not have gone
+        # on yet after it handed it over, or the worker that has it now. What happens to that socket would then be told
+        # of the next connection with this descriptor.
+        self.loop.poller.remove(self.fd)
         os.close(self.fd)
         return 0
 
@@ -143,7 +145,6 @@ cdef class Transport:
         if not self.plain or self.fd < 0 or connection.finished or connection.open_frame is None \
                 or buffer_used(&connection.out) or len(connection.open_frame) + self.rest_size > most:
             return None
-        self.shared = True
         return connection.open_frame + PyBytes_FromStringAndSize(<const char*>self.rest, self.rest_size)
 
     def round_trip(self):

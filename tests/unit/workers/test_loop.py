@@ -335,6 +335,24 @@ def test_a_peer_that_goes_while_its_connection_has_no_turn_does_not_wake_the_loo
     assert crowd.handlers[0].closed
 
 
+def test_a_socket_that_another_process_has_too_ends_nobody_else(crowd):
+    """The supervisor has it until it goes on after the hand-over, and the next connection gets the descriptor."""
+    gone = crowd.connect()
+    crowd.steps()
+    descriptor = gone.fd
+    with socket.socket(fileno=os.dup(descriptor)):
+        crowd.far[0].close()
+        crowd.steps()
+        assert gone.fd < 0
+        transport = crowd.connect()
+        assert transport.fd == descriptor
+        crowd.steps()
+        transport.connection.pause(Pause.PAUSE_OPEN)  # nothing is read: that it is broken ends it
+        crowd.steps()
+        assert transport.fd == descriptor
+        transport.connection.resume(Pause.PAUSE_OPEN)
+
+
 def test_an_end_that_was_read_late_leaves_before_its_time_is_up(crowd):
     """The peer read while this process was held up; and the timer may find that all has left."""
     transport = crowd.connect()
