@@ -33,6 +33,7 @@ cdef class Connection(ConnectionChannels):
     cdef readonly uint32_t paused           # PAUSE_ reasons why frames wait, 0: they do not
     cdef bint open_sent
     cdef bint close_sent
+    cdef readonly bint close_received
     cdef bint answers_later                 # the answer to the peer's close waits for answer_close
     cdef object remote_error                # (condition, description) of the peer's close
     cdef readonly bint silent               # … at once, without what is still in `out`

@@ -387,6 +387,7 @@ cdef class Connection(ConnectionChannels):
                                      self.local_idle // 2, offered, desired, properties))
 
     cdef int peer_closed(self, list items) except -1:
+        self.close_received = True
         self.remote_error = read_error(items[0]) if items else None
         self.then = THEN_CLOSING
         return self.lose_channels()
@@ -461,13 +462,14 @@ cdef class Connection(ConnectionChannels):
             return 0
         self.finished = True
         self.end_error = error
-        self.then = THEN_CLOSED
+        if self.then != THEN_CLOSING:          # else the handler is to hear of the peer's close before
+            self.then = THEN_CLOSED
         self.mark_dirty()
         return self.lose_channels()
 
     def release(self):
         """The transport is gone: cut the reference to the handler, which knows us, when it has heard of the end."""
-        if self.then == THEN_CLOSED:
+        if self.then != THEN_NOTHING:
             self.release_due = True
         else:
             self.handler = None
@@ -498,13 +500,17 @@ cdef class Connection(ConnectionChannels):
     cdef int all_lost(self) except -1:
         """No link is left of what was lost."""
         cdef int then = self.then
+        cdef bint later
         self.then = THEN_NOTHING
         if then == THEN_CLOSING:
-            if not self.close_sent and self.handler.on_closing(self, self.remote_error):
+            later = not self.close_sent and self.handler.on_closing(self, self.remote_error)
+            if self.finished:
+                then = THEN_CLOSED             # its socket has gone, too, while its links were lost
+            elif later:
                 self.answers_later = True
             else:
                 self.answer_close()
-        elif then == THEN_CLOSED:
+        if then == THEN_CLOSED:
             try:
                 self.handler.on_closed(self, self.end_error)
             except Exception as fault:

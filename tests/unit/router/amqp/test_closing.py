@@ -1,0 +1,48 @@
+"""The end of a connection whose links are lost in several turns."""
+
+from typing import Any
+
+import pytest
+from router.amqp.connection import Connection
+from router.amqp.sender import Sender
+
+from tests.unit.router.amqp.stub import Pair, Stub
+
+LINKS = 100  # more than a turn ends
+
+
+class Server(Stub):
+    """Notes that the peer closes."""
+
+    def on_closing(self, connection: Connection, error: Any) -> bool:
+        self.notes.append(("closing", error))
+        return False
+
+    def go_on(self) -> None:
+        """All turns that its links wait for."""
+        while self.scheduler.go_on():
+            self.feed(b"")
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["waits", "goes"])
+def test_the_peer_closes(gone: bool) -> None:
+    pair = Pair()
+    pair.server = server = Server()
+    session = pair.session()
+    for number in range(LINKS):
+        pair.client.attach(session, str(number), Sender(pair.client))
+    pair.run()
+    server.go_on()
+    server.notes.clear()
+    pair.client.connection.close("a:b", "because")
+    server.feed(pair.client.connection.take_output())
+    assert ("closing", ("a:b", "because")) not in server.notes  # there are links
+    if gone:
+        server.connection.transport_lost()
+        server.connection.release()
+    server.go_on()
+    ended = None if gone else ("a:b", "because")
+    assert [each for each in server.notes if each[0] != "detached"] == [
+        ("closing", ("a:b", "because")),
+        ("closed", ended),
+    ]
