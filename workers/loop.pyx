@@ -25,6 +25,8 @@ from workers.transport.base cimport STEPS_A_WAKE, Transport
 import heapq
 import os
 
+from workers.lingering import Lingering
+
 cdef extern from "malloc.h" nogil:
     int mallopt(int param, int value)
     int malloc_trim(size_t kept)
@@ -96,6 +98,7 @@ cdef class Loop(TransportHost):
         self.allowance = ALLOWANCE_NS
         self.port_work.patient = self.poller.precise
         self.more_room(ROOM_OCTETS)
+        self.lingering = Lingering(self)
         self.clock()
 
     cpdef void used_memory(self):

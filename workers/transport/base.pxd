@@ -25,6 +25,7 @@ cdef class TransportHost:
     cdef list transports                   # by descriptor: Transport, callable, or None
     cdef list fed                          # connections read in this wake
     cdef list inside                       # transports with octets inside that no event announces
+    cdef readonly object lingering         # Lingering: sockets whose connections have ended
     cdef uint64_t went_on                  # ms: when this process last went on after it had been held up, 0: never was
     cdef uint64_t heard_at                 # ms: when a client was last read that has deliveries
     cdef readonly object entering          # deque of transports whose peers are not in yet and wait for their turn
@@ -63,6 +64,7 @@ cdef class Transport:
     cdef uint32_t wants(self) except? 0xFFFF
     cdef int shutdown(self) except -1
     cdef int close_descriptor(self) except -1
+    cdef bint told(self) noexcept
 
     # -- what the loop calls --------------------------------------------------------------------------------------
     cdef int readable(self) except -1

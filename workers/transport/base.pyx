@@ -133,8 +133,17 @@ cdef class Transport:
         # on yet after it handed it over, or the worker that has it now. What happens to that socket would then be told
         # of the next connection with this descriptor.
         self.loop.poller.remove(self.fd)
-        os.close(self.fd)
+        if self.told():
+            self.loop.lingering.take(self.fd)
+        else:
+            os.close(self.fd)
         return 0
+
+    cdef bint told(self) noexcept:
+        """The peer has been sent all that the connection had to say at its end, and may not know yet."""
+        cdef Connection connection = self.connection
+        return (connection.finished and not connection.silent and not connection.close_received
+                and not buffer_used(&connection.out))
 
     def since_open(self, size_t most):
         """The peer's open and what came behind it, at most so many octets; None: the connection cannot be had by

@@ -19,6 +19,7 @@ from router.testing.interworker import Doorbell, RingEnd
 from tests.peer.frames import AMQP_HEADER, frame_octets
 from tests.unit.engine.host import LINKS, RING_OCTETS
 from tests.unit.engine.talk import begin, consumer, message, producer, say, start, transfer
+from workers import lingering
 
 # The process keeps a pointer to the slot of the last loop: the region is never given back.
 REGION = Region.create(1, LINKS, 16, RING_OCTETS)
@@ -60,6 +61,13 @@ def read_all(far):
     return size
 
 
+def tcp_pair():
+    """Two connected sockets; unlike those of a socketpair they are reset by octets for one that is closed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        far = socket.create_connection(server.getsockname())
+        return server.accept()[0], far
+
+
 class Crowd:
     """Connections of one loop."""
 
@@ -69,9 +77,9 @@ class Crowd:
         self.handlers = []
         self.transports = []
 
-    def connect(self):
+    def connect(self, pair=socket.socketpair):
         """One that has opened, when the loop has made a few steps."""
-        near, far = socket.socketpair()
+        near, far = pair()
         near.setblocking(False)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_OCTETS)  # Linux takes twice that
         handler = Handler()
@@ -351,6 +359,47 @@ def test_a_socket_that_another_process_has_too_ends_nobody_else(crowd):
         crowd.steps()
         assert transport.fd == descriptor
         transport.connection.resume(Pause.PAUSE_OPEN)
+
+
+def test_a_peer_that_still_writes_reads_why_it_was_closed(crowd):
+    transport = crowd.connect(tcp_pair)
+    crowd.steps()
+    (far,) = crowd.far
+    far.send(EMPTY)
+    transport.connection.close("a:b", "because")
+    crowd.steps()
+    assert transport.fd < 0
+    for _ in range(3):
+        far.send(EMPTY)  # after a reset this fails, and what has come before is not read
+        crowd.steps()
+    heard = b""
+    while octets := far.recv(1000):
+        heard += octets
+    assert b"because" in heard
+    assert len(crowd.loop.lingering) == 1
+    far.close()
+    crowd.steps()
+    assert len(crowd.loop.lingering) == 0
+
+
+def test_a_peer_that_does_not_close_is_left_in_time(crowd, monkeypatch):
+    monkeypatch.setattr(lingering, "LINGER_MS", 20)
+    crowd.connect(tcp_pair).connection.close()
+    crowd.steps()
+    assert len(crowd.loop.lingering) == 1
+    crowd.run(0.1)
+    assert len(crowd.loop.lingering) == 0
+
+
+def test_few_sockets_wait_for_their_peers(crowd, monkeypatch):
+    monkeypatch.setattr(lingering, "MOST", 2)
+    for _ in range(3):
+        crowd.connect(tcp_pair).connection.close()
+        crowd.steps()
+    assert len(crowd.loop.lingering) == 2
+    crowd.far[0].send(EMPTY)  # the oldest was closed
+    with pytest.raises(ConnectionError):
+        crowd.far[0].send(EMPTY)
 
 
 def test_an_end_that_was_read_late_leaves_before_its_time_is_up(crowd):

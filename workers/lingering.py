@@ -1,0 +1,64 @@
+"""Sockets of connections that this worker has ended, until their peers have heard of it."""
+
+from __future__ import annotations
+
+import socket
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from workers.loop import Loop
+
+LINGER_MS: Final = 2000
+#: Sockets at a time. For another one the oldest is closed.
+MOST: Final = 256
+READ_OCTETS: Final = 65536
+
+
+class Lingering:
+    """What peers send that have not heard of the end yet is read and dropped, until they close, too.
+
+    To octets for a socket that is closed the kernel answers with a reset. A peer that finds this when it writes may
+    never read the close that has come before, and why.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._sockets: dict[int, socket.socket] = {}
+        self._room = bytearray(READ_OCTETS)
+
+    def __len__(self) -> int:
+        return len(self._sockets)
+
+    def take(self, descriptor: int) -> None:
+        """Say to the peer that nothing more comes, and close the descriptor later. Nobody watches it any more."""
+        if len(self._sockets) == MOST:
+            self._end(next(iter(self._sockets)))
+        lingering = socket.socket(fileno=descriptor)
+        try:
+            lingering.setblocking(False)
+            lingering.shutdown(socket.SHUT_WR)
+        except OSError:  # the peer is gone
+            lingering.close()
+            return
+        self._sockets[descriptor] = lingering
+        self._loop.add(descriptor, partial(self._read, descriptor))
+        self._loop.call_at(self._loop.scheduler.now + LINGER_MS, partial(self._give_up, lingering))
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            if self._sockets[descriptor].recv_into(self._room):
+                return
+        except BlockingIOError:
+            return
+        except OSError:  # the peer is gone
+            pass
+        self._end(descriptor)
+
+    def _give_up(self, lingering: socket.socket) -> None:
+        if lingering.fileno() >= 0:
+            self._end(lingering.fileno())
+
+    def _end(self, descriptor: int) -> None:
+        self._loop.remove(descriptor)
+        self._sockets.pop(descriptor).close()
