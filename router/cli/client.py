@@ -97,6 +97,11 @@ class _Interrupts:
         if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._note)
 
+    def check(self) -> None:
+        """Raise KeyboardInterrupt, maybe once more, when SIGINT has come."""
+        if self.came:
+            raise KeyboardInterrupt from None
+
     def _note(self, number: int, frame: Any) -> None:
         self.came = True
         signal.default_int_handler(number, frame)
@@ -244,12 +249,13 @@ class Client:
             left = LOOK if deadline is None else max(deadline - time.monotonic(), 0.0)
             try:
                 self._connection.wait(lambda: bool(self._inbox.messages), timeout=min(left, LOOK), msg=what)
-                return
             except proton.Timeout:
-                if _interrupts.came:
-                    raise KeyboardInterrupt from None
+                _interrupts.check()
                 if left <= LOOK and deadline is not None:
                     raise
+            else:
+                _interrupts.check()
+                return
 
 
 def _body(reply: Message, expect: int | None) -> Any:

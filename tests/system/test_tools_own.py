@@ -10,6 +10,8 @@ import subprocess
 
 import pytest
 
+from router.cli import client, top
+from router.cli.options import target
 from tests.peer import message
 from tests.system.fixtures import Connect, Fresh, pair, pass_one
 from tests.system.router import Router, poll
@@ -69,6 +71,16 @@ def test_top_once(router: Router, connect: Connect, fresh: Fresh) -> None:
     row = next(line.split() for line in lines if line.startswith(address))
     assert row[1:5] == ["mobile", "0", "balanced", "1"]
     assert row[-2:] == ["20", "20"]
+
+
+def test_an_interrupt_that_the_library_lost_ends_a_tool(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where every request has its answer."""
+    options = top.parser("top").parse_args(["-b", f"127.0.0.1:{router.port}"])
+    with client.Client(target(options)) as asking:
+        assert asking.rows("router", ["id"])
+        monkeypatch.setattr(client._interrupts, "came", True)
+        with pytest.raises(KeyboardInterrupt):
+            asking.rows("router", ["id"])
 
 
 @pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
