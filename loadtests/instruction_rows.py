@@ -131,9 +131,10 @@ def one_router(
 
 
 @contextmanager
-def hop(slots: int | None = None) -> Iterator[Play]:
+def hop(slots: int | None = None, between: str = "") -> Iterator[Play]:
+    """between: attributes of the connection between the two routers."""
     with pytest.MonkeyPatch.context() as patch:
-        network = Network("".join(NEIGHBOURS), monkeypatch=patch, slots=slots, listener=LISTENER)
+        network = Network("".join(NEIGHBOURS), monkeypatch=patch, slots=slots, listener=LISTENER, between=between)
         network.join(*NEIGHBOURS)
         network.converge()
         receiving = client(network, "B", consumer(0, "balanced.a"))
@@ -196,6 +197,7 @@ ROWS: Final[dict[str, Row]] = {
     ),
     "two-workers": partial(one_router, workers=2),
     "hop": hop,
+    "hop-queued": partial(hop, between="linkCapacity: 50"),
     "edge": edge,
     "link-route": link_route,
 }

@@ -20,6 +20,8 @@ cdef int map_grow(IdMap* m) except -1
 cdef void map_insert(IdMap* m, uint64_t key, void* value) noexcept nogil
 cdef void* map_find(const IdMap* m, uint64_t key) noexcept nogil
 cdef void* map_remove(IdMap* m, uint64_t key) noexcept nogil
+# Few of its slots are used, more than MAP_KEPT: it gets fewer.
+cdef void map_shrink(IdMap* m) noexcept nogil
 cdef void map_free(IdMap* m) noexcept nogil
 # Keys in first … first + count - 1 (mod 2**32), in that order, how many in `count`: for ranges far longer than what is
 # there. The caller frees them.
@@ -39,16 +41,20 @@ cdef inline int map_reserve(IdMap* m) except -1:
 
 cdef inline int map_put(IdMap* m, uint64_t key, void* value) except -1:
     """The key is not in the map."""
-    cdef IdSlot* home
     map_reserve(m)
-    home = home_of(m, key)
+    map_put_reserved(m, key, value)
+    return 0
+
+
+cdef inline void map_put_reserved(IdMap* m, uint64_t key, void* value) noexcept nogil:
+    """The same after map_reserve."""
+    cdef IdSlot* home = home_of(m, key)
     if home.value is not NULL:
         map_insert(m, key, value)
-        return 0
+        return
     home.key = key
     home.value = value
     m.used += 1
-    return 0
 
 
 cdef inline void* map_get(const IdMap* m, uint64_t key) noexcept nogil:
@@ -64,7 +70,7 @@ cdef inline void* map_get(const IdMap* m, uint64_t key) noexcept nogil:
 cdef inline void* map_take(IdMap* m, uint64_t key) noexcept nogil:
     cdef IdSlot* home
     cdef void* value
-    if m.displaced or m.size > MAP_KEPT:
+    if m.displaced:
         return map_remove(m, key)
     if m.used == 0:
         return NULL
@@ -74,4 +80,23 @@ cdef inline void* map_take(IdMap* m, uint64_t key) noexcept nogil:
         return NULL
     home.value = NULL
     m.used -= 1
+    if m.size > MAP_KEPT:
+        map_shrink(m)
     return value
+
+
+cdef inline void map_take_known(IdMap* m, uint64_t first, uint32_t n) noexcept nogil:
+    """Take n keys that follow each other, and are in the map."""
+    cdef IdSlot* slots = m.slots
+    cdef uint32_t mask = m.size - 1
+    cdef uint32_t at, i
+    if m.displaced:
+        for i in range(n):
+            map_remove(m, first + i)
+        return
+    at = <uint32_t>(home_of(m, first) - slots)
+    for i in range(n):
+        slots[(at + i) & mask].value = NULL
+    m.used -= n
+    if m.size > MAP_KEPT:
+        map_shrink(m)

@@ -102,10 +102,15 @@ cdef void* map_remove(IdMap* m, uint64_t key) noexcept nogil:
     m.slots[i].value = NULL
     if m.used == 0:
         m.displaced = False
-    if m.size > MAP_KEPT and m.used * 16 < m.size:
-        # A range of ids that are not there walks through the slots.
-        map_resize(m, m.size // 4)
+    if m.size > MAP_KEPT:
+        map_shrink(m)
     return value
+
+
+cdef void map_shrink(IdMap* m) noexcept nogil:
+    # A range of ids that are not there walks through the slots.
+    if m.used * 16 < m.size:
+        map_resize(m, m.size // 4)
 
 
 cdef void map_free(IdMap* m) noexcept nogil:

@@ -27,6 +27,7 @@ cdef int forward_any(Address address, InDelivery* d, Content* c) except -1
 cdef struct Step:
     void* link                 # Consumer of a data link of the next hop, borrowed; NULL: nowhere
     Tally* outstanding         # of the router chosen, for what is unsettled on its way there; NULL: it is not counted
+    bint alone                 # the next delivery of that producer goes there, too, while the network stays as it is
 
 # Where the next delivery of that producer, with this priority and these annotations (NULL: none), goes for an address
 # that only other routers have consumers of. link NULL: that takes more than a look. Nothing is changed.

@@ -412,6 +412,7 @@ cdef void next_step(Address address, int priority, const Sections* sections, uin
     cdef int origin = HERE
     cdef void* nearest = <void*>address.nearest
     step.link = step.outstanding = NULL
+    step.alone = True
     if items_in(<void*>address.consumers) or address.version != address.network.version:
         return
     if address.priority >= 0:
@@ -425,6 +426,7 @@ cdef void next_step(Address address, int priority, const Sections* sections, uin
         if sections is not NULL:
             origin = address.network.origin_of(&sections.ingress)
         choose_remote(address, priority, origin, producer, &nobody, step)
+        step.alone = items_in(<void*>address.ways) == 1
     elif address.treatment == CLOSEST and items_in(nearest) == 1:
         step.link = (<Path>(<tuple>item_at(nearest, 0))[1]).pick(priority, producer)
 

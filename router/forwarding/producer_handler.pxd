@@ -5,9 +5,8 @@ from router.amqp.codec cimport Slice
 from router.amqp.frames cimport Transfer
 from router.delivery.delivery cimport InDelivery
 from router.links.producer_link cimport DeliveryHandler, ProducerLink
-from router.message.annotations cimport Composed
 from router.message.content cimport Content
-from router.message.last_sections cimport LastSections
+from router.forwarding.short_way cimport Answer, Said
 from router.forwarding.table cimport Address, Nowhere, Table
 from router.policy.messages cimport MessageRules
 from router.policy.names cimport NameRules
@@ -25,9 +24,9 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef MessageRules rules                # of its connection; None: messages may say anything
     cdef readonly uint32_t edge            # number of the edge connection that it is on, 0: it is on none
     cdef bytes mark                        # on an uplink: this edge router's in x-opt-sluice.served, encoded; else None
-    cdef LastSections* last                # of the last message that had annotations; NULL: none had any …
-    cdef Composed again                    # … what such have that go to another router …
-    cdef Composed plain                    # … and what those have that came without any
+    cdef list beginnings                   # Beginning, of the last messages that had annotations, or None
+    cdef uint32_t others                   # messages with annotations that began like none of these
+    cdef Answer plain                      # what is to be done with messages that come without any, by the short way
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1
     cdef void count_tried(self, Address address) noexcept
     cdef int deliver_elsewhere(self, ProducerLink link, InDelivery* d, Content* c, Address address,
@@ -60,7 +59,6 @@ cdef class RouterHandler(ProducerHandler):
     cdef readonly uint32_t conn
     cdef bint streaming
     cdef bint checks
-    cdef Address last_address              # where messages go that begin as the last one, None: not known …
-    cdef uint64_t last_version             # … as of this version of Table.recent
+    cdef bint finds(self, ProducerLink link, const Said* said, void* beginning) noexcept
     cdef int scan_subject(self, ProducerLink link, InDelivery* d, Content* c) except -1
     cdef Address lookup(self, const Slice* text, int phase)

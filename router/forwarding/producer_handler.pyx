@@ -5,8 +5,7 @@ routing-semantics.md 7, 8.7, 11.4.
 Routing semantics: 7 (finding the address), 8.5 to 8.8 (nobody there, fallback), 10 (the router itself), 15 (exchanges).
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint32_t
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
 from router.amqp.codec cimport Slice, open_list, open_variable, skip_value
@@ -20,11 +19,12 @@ from router.message.sections cimport (
 from router.amqp.spec cimport D_REJECTED, D_RELEASED
 from router.forwarding.forward cimport forward, forward_exchange, forward_fallback, turn
 from router.forwarding.network cimport Network
-from router.message.annotations cimport Composed, composed_drop
-from router.message.last_sections cimport LastSections, is_last, last_keep
+from router.message.annotations cimport composed_drop
 from router.forwarding.short_way cimport (
-    Said, count_through, leads_on, may_pass, pass_changed, pass_on, pass_over, says_nothing, says_the_same, short_way,
+    Answer, Said, count_through, find_answer, is_known, leads_on, may_pass, pass_changed, pass_on, pass_over,
+    says_nothing, says_what, short_way, store_changed,
 )
+from router.forwarding.beginning cimport BEGINNING_EVERY, Beginning, beginning_of, keep_beginning
 from router.forwarding.consumer cimport Consumer
 from router.links.consumer_link cimport ConsumerLink
 from router.forwarding.address_cache cimport RECENT_TEXT, Recent
@@ -86,9 +86,7 @@ cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult
 
 cdef class ProducerHandler(DeliveryHandler):
     def __dealloc__(self):
-        free(self.last)
-        composed_drop(&self.again)
-        composed_drop(&self.plain)
+        composed_drop(&self.plain.composed)
 
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
         """A message that came from a router as a stream goes on as one, as soon as its first sections are here."""
@@ -111,7 +109,7 @@ cdef class ProducerHandler(DeliveryHandler):
         """The address has no consumer."""
         if address.fallback is not None and not (targeted and (<TargetedHandler>self).from_fallback) \
                 and forward_fallback(address, d, c):
-            count_ingress(self, address)
+            count_ingress(self, <void*>address)
             return ROUTED
         if c.anonymous and self.table.network.uplink is not None and not address.confined:
             # A destination elsewhere, of which only the interior knows.
@@ -122,7 +120,7 @@ cdef class ProducerHandler(DeliveryHandler):
         """To whoever is beyond the uplink of an edge router (inter-router.md 14.2)."""
         cdef Address uplink = self.table.network.uplink
         if forward(uplink, d, c):
-            count_ingress(self, uplink)
+            count_ingress(self, <void*>uplink)
         else:
             link.refuse(d, D_RELEASED, None, True)
         return ROUTED
@@ -132,7 +130,7 @@ cdef class ProducerHandler(DeliveryHandler):
         cdef Address beyond = self.edge_of(c)
         if beyond is None or not forward(beyond, d, c):
             return False
-        count_ingress(self, beyond)
+        count_ingress(self, <void*>beyond)
         return True
 
     cdef Address edge_of(self, const Content* c):
@@ -175,7 +173,7 @@ cdef class ProducerHandler(DeliveryHandler):
             self.count_tried(address)
             link.refuse(d, D_RELEASED, None, True)
         else:
-            count_ingress(self, address)
+            count_ingress(self, <void*>address)
         return ROUTED
 
     cdef void count_tried(self, Address address) noexcept:
@@ -204,24 +202,24 @@ cdef class ProducerHandler(DeliveryHandler):
             return ROUTED
         d.flags |= IN_ACCEPT
         address.slot.to_container += 1
-        count_ingress(self, address)
+        count_ingress(self, <void*>address)
         totals.to_container += 1
         return ROUTED
 
 
-cdef inline void count_ingress(ProducerHandler handler, Address address) noexcept:
-    """A delivery of a client came in, for this address (None: it is not counted there)."""
+cdef inline void count_ingress(ProducerHandler handler, void* address) noexcept:
+    """A delivery of a client came in, for this Address (borrowed; None: it is not counted there)."""
     if handler.counted_before:
         return
     totals.ingress += 1
     if handler.edge:
         totals.ingress_edge += 1
-    if address is not None:
-        address.slot.ingress += 1
+    if address is not <void*>None:
+        (<Address>address).slot.ingress += 1
     if handler.container:
         totals.ingress_container += 1
-        if address is not None:
-            address.slot.ingress_container += 1
+        if address is not <void*>None:
+            (<Address>address).slot.ingress_container += 1
 
 
 cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* d, Content* c, Address address,
@@ -236,28 +234,27 @@ cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* 
     if forward(address, d, c) == 0:
         return handler.deliver_elsewhere(link, d, c, address, targeted)
     if targeted and (<TargetedHandler>handler).from_fallback:
-        count_ingress(handler, None)
+        count_ingress(handler, <void*>None)
     else:
-        count_ingress(handler, address)
+        count_ingress(handler, <void*>address)
     return ROUTED
 
 
-cdef inline bint recall(ProducerHandler handler, Content* c) noexcept nogil:
-    """Whether the message begins as the last one: then its sections are known."""
-    if handler.last is NULL or not is_last(handler.last, c.data, c.size):
-        return False
-    c.sections = handler.last.sections
-    return True
+cdef inline void* recall(ProducerHandler handler, Content* c) noexcept:
+    """The Beginning of a message (borrowed): its sections are known. NULL: it begins like none of the last ones."""
+    cdef void* beginning = beginning_of(<void*>handler.beginnings, c.data, c.size)
+    if beginning is not NULL:
+        c.sections = (<Beginning>beginning).last.sections
+    return beginning
 
 
-cdef inline bint remember(ProducerHandler handler, const Content* c) noexcept nogil:
-    """A scan without properties has found annotations in it: it may be the last one from now on. Whether it is."""
-    if handler.last is NULL:
-        handler.last = <LastSections*>calloc(1, sizeof(LastSections))
-    if handler.last is NULL or not last_keep(handler.last, c.data, c.size, &c.sections):
-        return False
-    composed_drop(&handler.again)
-    return True
+cdef int remember(ProducerHandler handler, const Content* c) except -1:
+    """It begins like none of the last ones; a scan without properties has found annotations in it. The next ones may
+    be like it."""
+    if handler.others % BEGINNING_EVERY == 0:
+        handler.beginnings = keep_beginning(handler.beginnings, c.data, c.size, &c.sections)
+    handler.others += 1
+    return 0
 
 
 cdef class TargetedHandler(ProducerHandler):
@@ -289,7 +286,9 @@ cdef class TargetedHandler(ProducerHandler):
 
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
         cdef Said said
-        cdef Composed* kept = &self.plain
+        cdef Answer* answer = &self.plain
+        cdef uint64_t version
+        cdef void* beginning
         cdef void* consumer
         cdef void* near
         cdef bint turns = False
@@ -310,13 +309,21 @@ cdef class TargetedHandler(ProducerHandler):
             if not self.edge and not leads_on(<void*>self.address):
                 return False
         else:
-            kept = &self.again
-            if not says_the_same(self.last, t.payload.data, t.payload.size, self.table.network.hop_limit, &said) \
-                    or (said.sections.served.data is not NULL and self.mark is not None):
+            beginning = beginning_of(<void*>self.beginnings, t.payload.data, t.payload.size)
+            if beginning is NULL:
                 return False
-        if not pass_changed(self.address, self.edge, link, t, &said, kept, &self.to, self.phase):
+            says_what(&(<Beginning>beginning).last, &said)
+            answer = &(<Beginning>beginning).answer
+            if said.sections.served.data is not NULL and self.mark is not None:
+                return False
+        version = self.table.recent.version
+        if not is_known(answer, version, &said) and not find_answer(
+                answer, self.address, version, self.edge, link.number, &said, &self.to, self.phase):
             return False
-        count_ingress(self, self.address)
+        if not pass_changed(<void*>self.address, link, t, answer) \
+                and not store_changed(<void*>self.address, link, t, answer):
+            return False
+        count_ingress(self, <void*>self.address)
         return True
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
@@ -324,7 +331,7 @@ cdef class TargetedHandler(ProducerHandler):
         cdef bint checked = self.rules is not None and not self.rules.proxies
         cdef bint properties = checked or self.address.exchange is not None
         cdef ScanResult scanned = SCAN_OK
-        if properties or not recall(self, c):
+        if properties or recall(self, c) is NULL:
             scanned = scan(c.data, c.size, properties, self.honour, &c.sections)
             if self.honour and not properties and scanned == SCAN_OK and c.sections.map.data is not NULL:
                 remember(self, c)
@@ -459,13 +466,26 @@ cdef class RouterHandler(ProducerHandler):
 
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
         cdef Said said
-        if not short_on or not may_pass(link, t) or self.last_version != self.table.recent.version \
-                or self.last_address is None \
-                or not says_the_same(self.last, t.payload.data, t.payload.size, self.table.network.hop_limit, &said) \
-                or said.sections.settled:
+        cdef void* beginning
+        if not short_on or not may_pass(link, t):
             return False
-        return pass_changed(self.last_address, self.conn, link, t, &said, &self.again, &said.sections.to_override,
-                            said.sections.phase)
+        beginning = beginning_of(<void*>self.beginnings, t.payload.data, t.payload.size)
+        if beginning is NULL:
+            return False
+        says_what(&(<Beginning>beginning).last, &said)
+        if not is_known(&(<Beginning>beginning).answer, self.table.recent.version, &said) \
+                and not self.finds(link, &said, beginning):
+            return False
+        return (pass_changed(<void*>(<Beginning>beginning).address, link, t, &(<Beginning>beginning).answer)
+                or store_changed(<void*>(<Beginning>beginning).address, link, t, &(<Beginning>beginning).answer))
+
+    cdef bint finds(self, ProducerLink link, const Said* said, void* beginning) noexcept:
+        """What is to be done with messages of this Beginning."""
+        cdef uint64_t version = self.table.recent.version
+        return ((<Beginning>beginning).version == version and (<Beginning>beginning).address is not None
+                and not said.sections.settled
+                and find_answer(&(<Beginning>beginning).answer, (<Beginning>beginning).address, version, self.conn,
+                                link.number, said, &said.sections.to_override, said.sections.phase))
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
@@ -473,14 +493,14 @@ cdef class RouterHandler(ProducerHandler):
         cdef Address address
         cdef Network network = self.table.network
         cdef ScanResult scanned = SCAN_OK
-        cdef bint again = recall(self, c)
-        if not again:
+        cdef void* beginning = recall(self, c)
+        if beginning is NULL:
             # Most messages have an annotation with their destination; without it their properties are read.
             scanned = scan(c.data, c.size, False, True, &c.sections)
             if c.sections.to_override.data is NULL and (scanned == SCAN_OK or scanned == SCAN_MORE):
                 scanned = scan(c.data, c.size, True, True, &c.sections)
-            elif scanned == SCAN_OK and remember(self, c):
-                self.last_address = None
+            elif scanned == SCAN_OK:
+                remember(self, c)
         if scanned != SCAN_OK or c.sections.hops > network.hop_limit or c.sections.end > MOST_TO:
             result = check_sections(link, d, c, scanned, network.hop_limit)
             if result == WANTS_MORE or d.flags & IN_DISCARD:
@@ -497,13 +517,14 @@ cdef class RouterHandler(ProducerHandler):
         if text.data is NULL:
             link.refuse(d, D_REJECTED, NO_ADDRESS, False)
             return ROUTED
-        if again and self.last_address is not None and self.last_version == self.table.recent.version:
-            address = self.last_address
+        if beginning is not NULL and (<Beginning>beginning).address is not None \
+                and (<Beginning>beginning).version == self.table.recent.version:
+            address = (<Beginning>beginning).address
         else:
             address = self.lookup(&text, c.phase)
-            if again:
-                self.last_address = address
-                self.last_version = self.table.recent.version
+            if beginning is not NULL:
+                (<Beginning>beginning).address = address
+                (<Beginning>beginning).version = self.table.recent.version
         if address is None:
             link.refuse(d, D_RELEASED, None, True)
             return ROUTED

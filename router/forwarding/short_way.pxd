@@ -25,12 +25,30 @@ from router.links.delivery_link cimport delivery_begins
 from router.links.granting_link cimport place_free
 from router.links.producer_link cimport ProducerLink, count_presettled, spend_credit
 from router.message.annotations cimport Composed
-from router.message.last_sections cimport LastSections, is_last
+from router.message.last_sections cimport LastSections
 from router.message.sections cimport NO_PRIORITY, Sections
 from router.stats.counters cimport Tally, totals
 
 cdef enum:
     HIGHEST_PRIORITY = 9
+
+# Where a delivery goes. Pointers are borrowed.
+cdef struct Way:
+    void* consumer             # the ConsumerLink by which it leaves
+    bint alone                 # there is no other one that could get the next delivery, while the table stays as it is
+    bint turns                 # the list of consumers (of routers where it is `remote`) turns
+    bint remote                # it goes to another router …
+    Tally* outstanding         # … for which it counts, or NULL
+
+# What is to be done with messages that say the same. Plain struct: embedded in its user, who drops `composed` when that
+# is something else from now on.
+cdef struct Answer:
+    uint64_t version           # of Table.recent: while it is that, the next one has the same answer; 0: look again
+    size_t at                  # … if it has its annotations there …
+    int priority               # … and this one
+    Way way
+    Replacement other          # what stands in it in place of its annotations
+    Composed composed          # octets of `other`, for a way out with router annotations
 
 # What a message says before its properties, as far as it matters here.
 cdef struct Said:
@@ -70,15 +88,11 @@ cdef inline bint says_nothing(const uint8_t* p, size_t size, Said* said) noexcep
     return said.at + 3 <= size and is_section(p + said.at) and p[said.at + 2] >= S_PROPERTIES
 
 
-cdef inline bint says_the_same(const LastSections* last, const uint8_t* p, size_t size, uint32_t hop_limit,
-                               Said* said) noexcept nogil:
-    """It begins as the last one did that came by this link from a router."""
-    if last is NULL or not is_last(last, p, size) or last.sections.hops > hop_limit:
-        return False
+cdef inline void says_what(const LastSections* last, Said* said) noexcept nogil:
+    """It begins like one that came before."""
     said.sections = &last.sections
     said.at = last.sections.at
     said.priority = last.sections.priority
-    return True
 
 
 cdef inline bint may_pass(ProducerLink link, const Transfer* t) noexcept:
@@ -139,14 +153,13 @@ cdef inline int pass_on(ProducerLink link, ConsumerLink consumer, const Transfer
     """Do for this delivery all that the general way does, but for what its address counts. returns_credit: the link has
     credit again when it is forwarded. Others: as of `send_whole`."""
     cdef uint64_t now = link.session.connection.scheduler.now_ns
-    cdef InDelivery* d
+    cdef InDelivery* d = NULL
     # As first_frame.
     link.session.expected_delivery_id += 1
     spend_credit(link)
     if t.settled:
         link.delivery_count += 1
         link.slot.last_delivery = now
-        send_whole(consumer, NULL, t.payload.data, t.payload.size, t.message_format, now, other, NULL)
     else:
         link.slot.unsettled += 1
         d = delivery_begins(link, t, IN_COMPLETE)
@@ -154,16 +167,17 @@ cdef inline int pass_on(ProducerLink link, ConsumerLink consumer, const Transfer
             d.flags |= IN_CREDITED
         else:
             link.occupied += 1
-        send_whole(consumer, d, t.payload.data, t.payload.size, t.message_format, now, other, outstanding)
-        d.flags |= IN_ROUTED
+    send_whole(consumer, d, t.payload.data, t.payload.size, t.message_format, now, other, outstanding)
     # As route_content.
     link.slot.deliveries += 1
-    if t.settled:
+    if d is NULL:
         count_presettled(link)
-    if returns_credit:
+        if not returns_credit:
+            place_free(link)
+    else:
+        d.flags |= IN_ROUTED
+    if returns_credit and not link.needs_flow:
         link.session.want_flow(link)
-    elif t.settled:
-        place_free(link)
     return 0
 
 
@@ -180,8 +194,18 @@ cdef inline void count_through(void* address) noexcept:
 cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const Transfer* t, const Slice* to,
                     int phase, bint honour) except -1
 
+cdef inline bint is_known(const Answer* answer, uint64_t version, const Said* said) noexcept nogil:
+    """The message that says this has the same answer as the last one. version: of Table.recent."""
+    return answer.version == version and answer.at == said.at and answer.priority == said.priority
+
+
+# Find what is to be done with the next delivery of that producer for this address. False: it goes the general way.
+# came_by: number of the connection of an edge router or another router, 0: of a client. to, phase: as of Content.
+cdef bint find_answer(Answer* answer, Address address, uint64_t version, uint32_t came_by, uint64_t producer,
+                      const Said* said, const Slice* to, int phase) noexcept
 # The longer one of the short ways: the delivery of this frame, which `may_pass`, goes on at once with the annotations
-# that its consumer is to get, if it can. False: nothing is done. came_by: number of the connection of an edge router or
-# another router, 0: of a client. kept: annotations for other routers, or where to keep them. to, phase: as of Content.
-cdef bint pass_changed(Address address, uint32_t came_by, ProducerLink link, const Transfer* t, const Said* said,
-                       Composed* kept, const Slice* to, int phase) except -1
+# that its consumer is to get, if it can. False: nothing is done. answer: of this address, known or just found. address:
+# borrowed.
+cdef bint pass_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1
+# The same for what cannot leave yet: it is stored as it will leave, and waits at its consumer.
+cdef bint store_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1

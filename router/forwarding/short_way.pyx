@@ -4,8 +4,8 @@ Into the ring to another worker a delivery goes as by `first_frame`, `give` and 
 that worker says what became of it; what it does there: `PortIn.pass_on`.
 
 From other routers, and to them, deliveries have other annotations than they came with. Those of one producer's messages
-are the same in each, so what goes out is composed once and kept with what came (`LastSections`): octets that came again
-have the same octets for an answer.
+are the same in each, so what is to be done with them is found once, and what goes out composed once, and kept with what
+came (`Beginning`): octets that came again have the same octets for an answer.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -14,20 +14,22 @@ from router.amqp.codec cimport Slice
 from router.amqp.frames cimport Transfer
 from router.amqp.id_map cimport map_reserve
 from router.amqp.items cimport item_at, items_in
-from router.delivery.delivery cimport IN_COMPLETE, IN_ROUTED, InDelivery, OutDelivery, out_make
+from router.delivery.delivery cimport IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery, OutDelivery, out_make
 from router.forwarding.consumer cimport Consumer
 from router.forwarding.forward cimport FEW_CONSUMERS, Step, least_loaded, next_nearest, next_step, turn
 from router.forwarding.table cimport BALANCED, CLOSEST, Address
 from router.interworker.port_out cimport PortOut, room_for_whole, write_whole
 from router.interworker.records cimport F_HONOUR, F_PRESETTLED, K_AS_IS, K_CHECKPOINT
-from router.links.consumer_link cimport ConsumerLink, Replacement, leaves_now
+from router.links.consumer_link cimport ConsumerLink, Replacement, leaves_now, waits, write_replaced
 from router.links.delivery_link cimport delivery_begins
 from router.links.producer_link cimport (
     CHECKPOINT_EVERY, ProducerLink, count_presettled, is_checkpoint, spend_credit,
 )
 from router.message.annotations cimport Composed, composed_keep
-from router.message.content cimport STREAM_AT, Content
-from router.stats.counters cimport Tally, totals
+from router.message.content cimport (
+    STREAM_AT, Content, Cursor, Message, cursor_close, message_release, message_whole,
+)
+from router.stats.counters cimport totals
 
 
 cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const Transfer* t, const Slice* to,
@@ -58,14 +60,6 @@ cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const
     return True
 
 
-# Where a delivery goes. Pointers are borrowed.
-cdef struct Way:
-    void* consumer             # the ConsumerLink by which it leaves
-    bint turns                 # the list of consumers (of routers where it is `remote`) turns
-    bint remote                # it goes to another router …
-    Tally* outstanding         # … for which it counts, or NULL
-
-
 cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, uint64_t producer, Way* way) noexcept:
     """The consumer of this worker that gets the next delivery for an address, as `deliver` and `forward` find it.
     False: the address is in some way unusual."""
@@ -74,6 +68,7 @@ cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, u
     cdef Step step
     way.remote = address.remotes is not None
     way.turns = False
+    way.alone = True
     way.outstanding = NULL
     if address.exchange is not None or address.inproc or address.uplink or address.treatment > CLOSEST:
         return False
@@ -81,6 +76,7 @@ cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, u
         next_step(address, said.priority, said.sections, producer, &step)
         chosen = step.link
         way.outstanding = step.outstanding
+        way.alone = step.alone
         way.turns = address.treatment == CLOSEST
     elif items_in(consumers) == 1:
         chosen = item_at(consumers, 0)
@@ -88,6 +84,7 @@ cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, u
             return False
     elif address.treatment == BALANCED and address.served is None and items_in(consumers) <= FEW_CONSUMERS:
         chosen = least_loaded(address, came_by, &way.turns)
+        way.alone = False
     else:
         return False
     if chosen is NULL or (<Consumer>chosen).link is None or (<Consumer>chosen).container:
@@ -128,33 +125,82 @@ cdef inline bint find_annotations(void* consumer, const Said* said, Composed* ke
     return True
 
 
-cdef inline bint leaves(void* consumer, ProducerLink link, const Transfer* t, const Replacement* other) noexcept:
-    """It may leave now, with these annotations; it is no stream, and no settled delivery that routers follow
-    (Content.checkpoint)."""
+cdef bint find_answer(Answer* answer, Address address, uint64_t version, uint32_t came_by, uint64_t producer,
+                      const Said* said, const Slice* to, int phase) noexcept:
+    answer.version = 0
+    if (said.sections is not NULL and said.sections.hops > address.network.hop_limit) \
+            or not find_way(address, came_by, said, producer, &answer.way) \
+            or not find_annotations(answer.way.consumer, said, &answer.composed, to, phase, &answer.other):
+        return False
+    answer.at = said.at
+    answer.priority = said.priority
+    if answer.way.alone:
+        answer.version = version
+    return True
+
+
+cdef inline bint is_usual(ProducerLink link, const Transfer* t) noexcept nogil:
+    """It is no stream, and no settled delivery that routers follow (Content.checkpoint)."""
     if t.settled and not link.inter_router and (link.delivery_count + 1) % CHECKPOINT_EVERY == 0:
         return False
-    return (leaves_now(<ConsumerLink>consumer, t.payload.size - (other.end - other.at) + other.size, t.settled)
-            and t.payload.size < STREAM_AT)
+    return t.payload.size < STREAM_AT
 
 
-cdef bint pass_changed(Address address, uint32_t came_by, ProducerLink link, const Transfer* t, const Said* said,
-                       Composed* kept, const Slice* to, int phase) except -1:
-    cdef Way way
-    cdef Replacement other
-    if not find_way(address, came_by, said, link.number, &way) \
-            or not find_annotations(way.consumer, said, kept, to, phase, &other) \
-            or not leaves(way.consumer, link, t, &other):
-        return False
-    pass_on(link, <ConsumerLink>way.consumer, t, &other, way.outstanding, link.credit_on_forward)
-    # As forward and forward_network.
-    if way.remote:
-        address.slot.transit += 1
+cdef inline size_t size_out(const Transfer* t, const Answer* answer) noexcept nogil:
+    return t.payload.size - (answer.other.end - answer.other.at) + answer.other.size
+
+
+cdef inline void count_onward(void* address, const Answer* answer) noexcept:
+    """As forward and forward_network."""
+    if answer.way.remote:
+        (<Address>address).slot.transit += 1
         totals.transit += 1
-        if way.turns:
-            next_nearest(address)
+        if answer.way.turns:
+            next_nearest(<Address>address)
     else:
-        address.slot.egress += 1
+        (<Address>address).slot.egress += 1
         totals.egress += 1
-        if way.turns:
-            turn(address)
+        if answer.way.turns:
+            turn(<Address>address)
+
+
+cdef bint pass_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1:
+    if not is_usual(link, t) or not leaves_now(<ConsumerLink>answer.way.consumer, size_out(t, answer), t.settled):
+        return False
+    pass_on(link, <ConsumerLink>answer.way.consumer, t, &answer.other, answer.way.outstanding, link.credit_on_forward)
+    count_onward(address, answer)
+    return True
+
+
+cdef bint store_changed(void* address, ProducerLink link, const Transfer* t, const Answer* answer) except -1:
+    cdef ConsumerLink consumer = <ConsumerLink>answer.way.consumer
+    cdef Cursor cursor
+    cdef InDelivery* d
+    cdef Message* m
+    if t.settled or not is_usual(link, t) or not waits(consumer):
+        return False
+    # As it will leave.
+    m = message_whole(t.message_format, size_out(t, answer), link.whole_meter(), &cursor)
+    write_replaced(&cursor.chunk.data[0], t.payload.data, t.payload.size, &answer.other)
+    # As first_frame.
+    link.session.expected_delivery_id += 1
+    spend_credit(link)
+    link.slot.unsettled += 1
+    try:
+        d = delivery_begins(link, t, IN_COMPLETE)
+    except MemoryError:
+        cursor_close(&cursor)
+        message_release(m)
+        raise
+    if link.credit_on_forward:
+        d.flags |= IN_CREDITED
+        if not link.needs_flow:
+            link.session.want_flow(link)
+    else:
+        link.occupied += 1
+    consumer.queue_whole(d, m, &cursor, answer.way.outstanding)
+    # As route_content.
+    link.slot.deliveries += 1
+    d.flags |= IN_ROUTED
+    count_onward(address, answer)
     return True

@@ -143,6 +143,7 @@ cdef class Table:
         """One epoch, completely. Listener and worker ops are the worker's own: they are skipped here."""
         cdef Address address
         cdef uint64_t network = self.network.version
+        self.recent.forget()               # first: whatever fails below, what was found may not be there any more
         touched = {}
         for op in ops:
             handler = OPS.get(type(op))
@@ -150,7 +151,6 @@ cdef class Table:
                 handler(self, op, touched)
         self.lookups.clear()
         self.lookups_key = object()
-        self.recent.forget()
         self.epoch = epoch
         self.network.settle()
         if self.network.version != network:
@@ -447,6 +447,7 @@ cdef class Table:
         """
         cdef uint64_t key = slot_key(self.worker, slot_index)
         cdef Consumer consumer = self.unbind_consumer(key, generation, None)
+        self.recent.forget()
         while consumer is not None:
             remove_consumer(consumer.address, consumer)
             consumer = self.unbind_consumer(key, generation, None)

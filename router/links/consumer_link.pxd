@@ -5,12 +5,12 @@ from libc.string cimport memcpy
 from router.amqp.buffer cimport buffer_room
 from router.amqp.connection cimport Connection
 from router.amqp.frames cimport TRANSFER_ROOM, write_short_transfer
-from router.amqp.id_map cimport map_put, map_reserve
+from router.amqp.id_map cimport map_put_reserved, map_reserve
 from router.amqp.session cimport Session
 from router.delivery.delivery cimport OUT_STARTED, InDelivery, OutDelivery, out_count, out_make, sent_append
 from router.links.credit cimport shown_credit
-from router.links.delivery_link cimport DeliveryLink, frame_written, goes_now
-from router.message.content cimport Content
+from router.links.delivery_link cimport DeliveryLink, goes_now
+from router.message.content cimport Content, Cursor, Message
 from router.stats.counters cimport Tally, note_presettled
 from router.stats.samples cimport is_sample, sample_left, sample_left_settled
 
@@ -48,6 +48,9 @@ cdef class ConsumerLink(DeliveryLink):
     cdef void no_credit(self) noexcept
     cdef void count_settled(self, uint8_t kind) noexcept
     cdef bint drop_oldest(self) except *
+    # Queue the only copy of d, which `waits`: message m from `cursor` on, both of which it takes, also when it fails.
+    # outstanding: as of `send_whole`.
+    cdef int queue_whole(self, InDelivery* d, Message* m, Cursor* cursor, Tally* outstanding) except -1
     cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1
     cdef bint make_room(self, int overflow) except *
     cdef void droppable(self, OutDelivery* o) noexcept
@@ -63,12 +66,12 @@ cdef class ConsumerLink(DeliveryLink):
 # ---------------------------------------------------------------------------------------------------------------------
 # A copy that leaves at once, in one frame
 
-cdef inline void keep_sent(ConsumerLink link, Session session, OutDelivery* o) noexcept:
+cdef inline void keep_sent(ConsumerLink link, OutDelivery* o) noexcept:
     """It is unsettled, and has the next delivery-id. There is room in the map."""
     o.flags |= OUT_STARTED
-    o.id = session.next_delivery_id
+    o.id = link.session.next_delivery_id
     sent_append(&link.node, o)
-    map_put(&session.sent, o.id, o)
+    map_put_reserved(&link.session.sent, o.id, o)
     link.slot.unsettled += 1
 
 
@@ -79,11 +82,12 @@ cdef inline void use_credit(ConsumerLink link) noexcept:
         link.no_credit()
 
 
-cdef inline void note_written(ConsumerLink link, Session session, size_t size, uint64_t now) noexcept:
+cdef inline void note_written(ConsumerLink link, size_t size, uint64_t now) noexcept:
     """Its frame is in the write buffer. size: octets of the message."""
     tags.next += 1
-    session.next_delivery_id += 1
-    frame_written(session)
+    link.session.next_delivery_id += 1
+    link.session.next_outgoing_id += 1     # as frame_written
+    link.session.remote_incoming_window -= 1
     link.delivery_count += 1
     use_credit(link)
     link.slot.deliveries += 1
@@ -110,42 +114,51 @@ cdef inline bint takes_now(ConsumerLink link, size_t size, bint settled) noexcep
     return not link.annotations and leaves_now(link, size, settled)
 
 
+cdef inline bint waits(ConsumerLink link) noexcept:
+    """An unsettled message of which nothing may leave now, or not all of it in one frame, may wait for that here."""
+    return not link.pending and not link.detached and not link.logged and not link.settles
+
+
+cdef inline void write_replaced(uint8_t* w, const uint8_t* data, size_t size, const Replacement* other) noexcept nogil:
+    if other.at:
+        memcpy(w, data, other.at)
+    if other.size:
+        memcpy(w + other.at, other.octets, other.size)
+    memcpy(w + other.at + other.size, data + other.end, size - other.end)
+
+
 cdef inline int send_whole(ConsumerLink link, InDelivery* d, const uint8_t* data, size_t size, uint32_t format,
                            uint64_t since, const Replacement* other, Tally* outstanding) except -1:
     """It does, as a copy of d; d NULL: it is settled. since: when it came. other: NULL: as it is. outstanding: counts
     the copy, or NULL. For `leaves_now`; the same as `send_now`."""
-    cdef Session session = link.session
-    cdef Connection connection = session.connection
-    cdef uint64_t now = connection.scheduler.now_ns
+    cdef void* session = <void*>link.session             # a local variable of its class would count references
+    cdef void* connection = <void*>link.session.connection
+    cdef uint64_t now = (<Connection>connection).scheduler.now_ns
     cdef size_t written = size if other is NULL else size - (other.end - other.at) + other.size
-    cdef uint8_t* w = buffer_room(&connection.out, TRANSFER_ROOM + written)
+    cdef uint8_t* w = buffer_room(&(<Connection>connection).out, TRANSFER_ROOM + written)
     cdef OutDelivery* o = NULL
-    w += write_short_transfer(w, session.local_channel, link.handle, session.next_delivery_id, <uint8_t*>&tags.next,
-                              format, d is NULL, written)
+    w += write_short_transfer(w, (<Session>session).local_channel, link.handle, (<Session>session).next_delivery_id,
+                              <uint8_t*>&tags.next, format, d is NULL, written)
     if other is NULL:
         memcpy(w, data, size)
     else:
-        if other.at:
-            memcpy(w, data, other.at)
-        if other.size:
-            memcpy(w + other.at, other.octets, other.size)
-        memcpy(w + other.at + other.size, data + other.end, size - other.end)
+        write_replaced(w, data, size, other)
     if d is not NULL:
-        map_reserve(&session.sent)
+        map_reserve(&(<Session>session).sent)
         o = out_make(&link.node, d, False, True)
         if outstanding is not NULL:
             out_count(o, outstanding)
-        keep_sent(link, session, o)
-    connection.out.end = w + written - connection.out.data
-    note_written(link, session, written, now)
+        keep_sent(link, o)
+    (<Connection>connection).out.end = w + written - (<Connection>connection).out.data
+    note_written(link, written, now)
     if is_sample(link.slot):
         if d is NULL:
             sample_left_settled(link.slot, written, since, now)
         else:
             o.octets = <uint32_t>written
             sample_left(link.slot, o, now)
-    if not connection.dirty:
-        connection.mark_dirty()
+    if not (<Connection>connection).dirty:
+        (<Connection>connection).mark_dirty()
     if d is NULL:
-        note_presettled(link.slot, connection.scheduler.second)
+        note_presettled(link.slot, (<Connection>connection).scheduler.second)
     return 0

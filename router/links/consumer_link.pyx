@@ -27,12 +27,12 @@ from router.amqp.id_map cimport map_reserve, map_take
 from router.amqp.states cimport plain_state
 from router.delivery.delivery cimport (
     IN_OWN, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OUT_STUCK,
-    OWN_FLOWING, OWN_QUEUED, out_free, out_new, own_charge, queue_append,
+    OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new, own_charge, queue_append,
 )
 from router.delivery.outcome cimport out_left, out_update
 from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_short_transfer, write_transfer
 from router.message.content cimport (
-    Message, Meter, content_store, cursor_close, cursor_open, message_state,
+    Cursor, Message, Meter, content_store, cursor_close, cursor_open, message_release, message_state,
 )
 from router.message.annotations cimport compose, compose_room
 from router.amqp.session cimport Session
@@ -114,7 +114,7 @@ cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t co
     if not settled:
         map_reserve(&session.sent)
         o = out_new(&link.node, d, c, True)
-        keep_sent(link, session, o)
+        keep_sent(link, o)
     if c.state.size:
         w += write_transfer(w, session.local_channel, link.handle, delivery_id, <uint8_t*>&tags.next, SHORT_TAG,
                             c.format, settled, False, False, c.state.data, c.state.size, size)
@@ -132,7 +132,7 @@ cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t co
         memcpy(w, c.data, size)
         w += size
     connection.out.end = w - connection.out.data
-    note_written(link, session, size, now)
+    note_written(link, size, now)
     if is_sample(slot):
         if settled:
             sample_left_settled(slot, size, d.since, now)
@@ -202,6 +202,23 @@ cdef class ConsumerLink(DeliveryLink):
     cdef void count_settled(self, uint8_t kind) noexcept:
         count_finished(self.slot, self.session.connection.scheduler.second)
         count_outcome(self.slot, kind)
+
+    cdef int queue_whole(self, InDelivery* d, Message* m, Cursor* cursor, Tally* outstanding) except -1:
+        cdef OutDelivery* o
+        try:
+            o = out_make(&self.node, d, False, True)
+        except MemoryError:
+            cursor_close(cursor)
+            message_release(m)
+            raise
+        if outstanding is not NULL:
+            out_count(o, outstanding)
+        o.message = m
+        o.cursor = cursor[0]
+        queue_append(&self.node, o)
+        self.slot.undelivered += 1
+        self.mark_ready()
+        return 0
 
     cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1:
         cdef Message* m

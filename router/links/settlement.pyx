@@ -10,7 +10,7 @@ the error, settles the copies as lost.
 """
 from libc.stdint cimport uint64_t
 
-from router.amqp.id_map cimport map_get, map_take
+from router.amqp.id_map cimport map_get, map_take, map_take_known
 from router.amqp.session cimport Session
 from router.amqp.spec cimport D_ACCEPTED
 from router.delivery.delivery cimport (
@@ -38,6 +38,13 @@ cdef inline bint is_whole(DeliveryLink link, const OutDelivery* o) noexcept nogi
             and (o.source is NULL or o.source.upstream.calls is link.node.calls))
 
 
+cdef inline OutDelivery* next_copy(Session session, const OutDelivery* o, uint32_t id) noexcept nogil:
+    """The copy with this id, the next one after that of o; NULL: there is none. Mostly o's neighbour has it."""
+    if o.next is not NULL and o.next.id == id:
+        return o.next
+    return <OutDelivery*>map_get(&session.sent, id)
+
+
 cdef uint32_t settle_copies(DeliveryLink link, OutDelivery* o, uint32_t most, uint8_t kind,
                             const Slice* state) except 0xFFFFFFFF:
     cdef OutDelivery* run[RUN_MOST]
@@ -56,7 +63,7 @@ cdef uint32_t settle_copies(DeliveryLink link, OutDelivery* o, uint32_t most, ui
             n += 1
             if n == most:
                 break
-            o = <OutDelivery*>map_get(&session.sent, <uint32_t>(first + n))
+            o = next_copy(session, o, <uint32_t>(first + n))
             if o is NULL:
                 break
         if not upstream.calls.settled(upstream.owner, run, n, kind, state):
@@ -66,7 +73,7 @@ cdef uint32_t settle_copies(DeliveryLink link, OutDelivery* o, uint32_t most, ui
             run[n] = o
             n += 1
             out_update(o, kind, state, True)
-            o = <OutDelivery*>map_get(&session.sent, <uint32_t>(first + n))
+            o = next_copy(session, o, <uint32_t>(first + n))
         if n == 0:
             return 0
     count_copies(link, run, n, kind)
@@ -96,16 +103,17 @@ cdef inline void free_copies(DeliveryLink link, OutDelivery** run, uint32_t n) n
     while i < n:
         begin = i
         first = last = run[i]
-        map_take(&session.sent, first.id)
         i += 1
         if first.prefix is not NULL:
+            map_take(&session.sent, first.id)
             sent_remove(&link.node, first)
             out_free(first)
             continue
-        while i < n and last.next is run[i] and run[i].prefix is NULL and run[i].outstanding is first.outstanding:
+        while i < n and last.next is run[i] and run[i].id > last.id and run[i].prefix is NULL \
+                and run[i].outstanding is first.outstanding:
             last = run[i]
-            map_take(&session.sent, last.id)
             i += 1
+        map_take_known(&session.sent, first.id, i - begin)
         outs_recycle(first, last, i - begin)
 
 
@@ -161,18 +169,20 @@ cdef inline void count_sources(DeliveryLink link, InDelivery** sources, uint32_t
 
 cdef uint32_t free_sources(IdMap* received, InDelivery** sources, uint32_t n) noexcept:
     cdef InDelivery* last
+    cdef uint64_t key
     cdef uint32_t i = 0
-    cdef uint32_t occupied = 0
+    cdef uint32_t credited = 0
     cdef uint32_t begin
     while i < n:
         begin = i
         last = sources[i]
+        key = last.key
         while True:
-            map_take(received, last.key)
-            occupied += (last.flags & IN_CREDITED) == 0
+            credited += last.flags & IN_CREDITED
             i += 1
-            if i == n or last.next is not sources[i]:
+            if i == n or last.next is not sources[i] or sources[i].key != key + (i - begin):
                 break
             last = sources[i]
+        map_take_known(received, key, i - begin)
         ins_recycle(sources[begin], last, i - begin)
-    return occupied
+    return n - credited // IN_CREDITED

@@ -36,6 +36,7 @@ cdef struct Message:
     Meter* meter
     uint8_t* state             # delivery state that its first transfer says, encoded (owned), or NULL
     uint32_t state_size
+    Message* next_spare        # while nobody uses it
 
 # Where a reader of a message is.
 cdef struct Cursor:
@@ -70,6 +71,9 @@ cdef struct Content:
     Tally* outstanding         # where unsettled copies are counted while they are, or NULL
 
 cdef Message* message_new(uint32_t format) except NULL
+# A whole message of so many octets, metered, routed, with one reference: that of its one reader, whose cursor is at its
+# beginning. The caller writes the octets to `cursor.chunk.data`.
+cdef Message* message_whole(uint32_t format, size_t size, Meter* meter, Cursor* cursor) except NULL
 cdef int message_meter(Message* m, Meter* meter) except -1
 cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1
 cdef int message_linearise(Message* m, size_t size) except -1

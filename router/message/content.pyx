@@ -1,15 +1,25 @@
 """Content of messages: octets in chunks that deliveries share by reference, and readers of them."""
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
+from router.amqp.zero cimport zero
 from router.amqp.meter cimport Meter, meter_add, meter_changed, meter_release, meter_subtract
 
 cdef enum:
     CHUNKS_KEPT = 64           # chunks without a user that are kept for the next message: 4 MiB
+    # Small chunks have room for a multiple of so many octets, and are kept by size …
+    SMALL_STEP = 64
+    SMALL_SIZES = 17           # … up to 1,024 …
+    SMALL_KEPT = 1048576       # … and so many octets together
+    MESSAGES_KEPT = 4096
 
 cdef uint64_t stored = 0       # octets in chunks of this process
 cdef Chunk* spare_chunks = NULL  # of CHUNK_OCTETS each
 cdef int spares = 0
+cdef Chunk* small_chunks[SMALL_SIZES]   # by room / SMALL_STEP
+cdef size_t small_kept = 0
+cdef Message* spare_messages = NULL      # linked by `next_spare`
+cdef int messages_kept = 0
 
 
 cdef uint64_t stored_octets() noexcept:
@@ -18,9 +28,19 @@ cdef uint64_t stored_octets() noexcept:
 
 
 cdef Chunk* chunk_new(size_t room, Meter* meter) except NULL:
-    global stored, spare_chunks, spares
+    global stored, spare_chunks, spares, small_kept
     cdef Chunk* c
-    if room == CHUNK_OCTETS and spare_chunks is not NULL:
+    if room <= (SMALL_SIZES - 1) * SMALL_STEP:
+        room = (room + SMALL_STEP - 1) & ~<size_t>(SMALL_STEP - 1)
+        c = small_chunks[room // SMALL_STEP]
+        if c is not NULL:
+            small_chunks[room // SMALL_STEP] = c.next
+            small_kept -= room
+    else:
+        c = NULL
+    if c is not NULL:
+        pass
+    elif room == CHUNK_OCTETS and spare_chunks is not NULL:
         c = spare_chunks
         spare_chunks = c.next
         spares -= 1
@@ -70,7 +90,7 @@ cdef inline void chunk_read(Chunk* c) noexcept:
 
 cdef void chunk_release(Chunk* c) noexcept:
     """Give one reference up; frees the chain behind as far as nobody else needs it."""
-    global stored, spare_chunks, spares
+    global stored, spare_chunks, spares, small_kept
     cdef Chunk* following
     cdef Meter* meter
     while c is not NULL:
@@ -89,28 +109,54 @@ cdef void chunk_release(Chunk* c) noexcept:
             c.next = spare_chunks
             spare_chunks = c
             spares += 1
+        elif c.room <= (SMALL_SIZES - 1) * SMALL_STEP and small_kept < SMALL_KEPT:
+            c.next = small_chunks[c.room // SMALL_STEP]
+            small_chunks[c.room // SMALL_STEP] = c
+            small_kept += c.room
         else:
             free(c)
         c = following
 
 
 cdef void chunks_drop() noexcept:
-    """Free the chunks that nobody uses."""
-    global spare_chunks, spares
-    cdef Chunk* c
-    while spare_chunks is not NULL:
-        c = spare_chunks
-        spare_chunks = c.next
-        free(c)
+    """Free the chunks and messages that nobody uses."""
+    global spare_chunks, spares, small_kept, spare_messages, messages_kept
+    cdef Message* m
+    cdef int i
+    free_chunks(spare_chunks)
+    spare_chunks = NULL
     spares = 0
+    for i in range(SMALL_SIZES):
+        free_chunks(small_chunks[i])
+        small_chunks[i] = NULL
+    small_kept = 0
+    while spare_messages is not NULL:
+        m = spare_messages
+        spare_messages = m.next_spare
+        free(m)
+    messages_kept = 0
+
+
+cdef void free_chunks(Chunk* c) noexcept:
+    cdef Chunk* following
+    while c is not NULL:
+        following = c.next
+        free(c)
+        c = following
 
 
 cdef Message* message_new(uint32_t format) except NULL:
     """An empty message with one reference."""
-    cdef Message* m = <Message*>malloc(sizeof(Message))
-    if m is NULL:
-        raise MemoryError("message")
-    memset(m, 0, sizeof(Message))
+    global spare_messages, messages_kept
+    cdef Message* m = spare_messages
+    if m is not NULL:
+        spare_messages = m.next_spare
+        messages_kept -= 1
+    else:
+        m = <Message*>malloc(sizeof(Message))
+        if m is NULL:
+            raise MemoryError("message")
+    zero(m, sizeof(Message))
     m.refs = 1
     m.format = format
     return m
@@ -204,6 +250,7 @@ cdef int message_state(Message* m, const Slice* state) except -1:
 
 
 cdef void message_release(Message* m) noexcept:
+    global spare_messages, messages_kept
     m.refs -= 1
     if m.refs:
         return
@@ -213,8 +260,34 @@ cdef void message_release(Message* m) noexcept:
         chunk_release(m.tail)
     if m.meter is not NULL:
         meter_release(m.meter)
-    free(m.state)
-    free(m)
+    if m.state is not NULL:
+        free(m.state)
+    if messages_kept < MESSAGES_KEPT:
+        m.next_spare = spare_messages
+        spare_messages = m
+        messages_kept += 1
+    else:
+        free(m)
+
+
+cdef Message* message_whole(uint32_t format, size_t size, Meter* meter, Cursor* cursor) except NULL:
+    cdef Message* m = message_new(format)
+    cdef Chunk* c
+    try:
+        c = chunk_new(size, meter)
+    except MemoryError:
+        message_release(m)
+        raise
+    c.refs = 2                             # the message's `tail`, the cursor
+    chunk_filled(c, size)
+    meter.refs += 1
+    m.meter = meter
+    m.tail = c
+    m.size = size
+    m.complete = True
+    cursor.chunk = c
+    cursor.offset = 0
+    return m
 
 
 cdef Message* content_store(Content* c) except NULL:

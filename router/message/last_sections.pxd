@@ -12,12 +12,10 @@ from router.message.sections cimport Sections
 
 cdef enum:
     LAST_OCTETS = 256          # of the sections that are kept; longer ones are read each time
-    LAST_EVERY = 8             # messages that are not like the last one, of which one takes its place
 
 # Plain struct: embedded by value in its user.
 cdef struct LastSections:
     size_t size                # of `octets`, 0: there is none
-    uint32_t others            # messages that were not like it
     Sections sections          # its slices point into `octets`
     uint8_t[LAST_OCTETS] octets  # up to and with the message-annotations
 
@@ -38,11 +36,9 @@ cdef inline void move_slice(Slice* slice, const uint8_t* data, const LastSection
 
 
 cdef inline bint last_keep(LastSections* last, const uint8_t* data, size_t size, const Sections* found) noexcept nogil:
-    """The message, in which `scan` without properties has found this, may take the place of the last one. Whether it
-    does."""
-    last.others += 1
-    if (last.others % LAST_EVERY and last.size) or found.end == 0 or found.end > LAST_OCTETS \
-            or not ends_at(data, size, found.end):
+    """The message, in which `scan` without properties has found this, takes the place of the last one. False: it is not
+    such that others can be compared with it."""
+    if found.end == 0 or found.end > LAST_OCTETS or not ends_at(data, size, found.end):
         return False
     last.size = found.end
     memcpy(&last.octets[0], data, found.end)

@@ -99,11 +99,13 @@ def transfers(octets: bytes) -> list[Any]:
 
 
 def play(
-    short: bool, address: str, attach: dict[str, Any], consuming: list[Any], sending: list[Any], steps: list[Any]
-) -> list[Any]:
-    """What each peer heard, what each router has counted, and what each has sent to others."""
+    short: bool, address: str, attach: dict[str, Any], consuming: list[Any], sending: list[Any], steps: list[Any],
+    between: str = "",
+) -> list[Any]:  # fmt: skip
+    """What each peer heard, what each router has counted, and what each has sent to others. between: attributes of the
+    connections between interior routers."""
     with pytest.MonkeyPatch.context() as patch:
-        network = Network("ABC", monkeypatch=patch, listener="linkCapacity: 90", more=EDGE_LISTENER)
+        network = Network("ABC", monkeypatch=patch, listener="linkCapacity: 90", between=between, more=EDGE_LISTENER)
         engine.use_short_ways(short)
         try:
             network.join("A", "B")
@@ -112,9 +114,9 @@ def play(
             (up,) = e.configuration.connectors
             network.joints.append(Joint(network, e.initiate(0, up, Quiet()), network["A"].connect(0, "edges")))
             network.pass_seconds(WAIT_SECONDS)
-            between: dict[str, list[Any]] = {one: [] for one in network.routers}
+            sent: dict[str, list[Any]] = {one: [] for one in network.routers}
             names = {id(router): one for one, router in network.routers.items()}
-            network.on_octets = lambda host, octets: between[names[id(host)]].extend(transfers(octets))
+            network.on_octets = lambda host, octets: sent[names[id(host)]].extend(transfers(octets))
             receivers = [
                 client(network, place, consumer(0, address, 60 if number else 1000, **attach), listener=listener)
                 for number, (place, listener) in enumerate(consuming)
@@ -129,7 +131,7 @@ def play(
                 scenario.act(*one)
             return [
                 [[*spread(octets)] for octets in scenario.heard],
-                between,
+                sent,
                 *(counted(router) for router in routers),
             ]
         finally:
@@ -145,12 +147,13 @@ def play(
     consuming=st.lists(places, min_size=1, max_size=CONSUMERS),
     sending=st.lists(places, min_size=PRODUCERS, max_size=PRODUCERS),
     steps=st.lists(actions, min_size=1, max_size=15),
+    between=st.sampled_from(["", "linkCapacity: 10"]),
 )
 def test_like_the_general_way(
-    address: str, attach: dict[str, Any], consuming: list[Any], sending: list[Any], steps: list[Any]
+    address: str, attach: dict[str, Any], consuming: list[Any], sending: list[Any], steps: list[Any], between: str
 ) -> None:
-    short = play(True, address, attach, consuming, sending, steps)
-    general = play(False, address, attach, consuming, sending, steps)
+    short = play(True, address, attach, consuming, sending, steps, between)
+    general = play(False, address, attach, consuming, sending, steps, between)
     assert all(mine == theirs for mine, theirs in zip(short, general, strict=True))
 
 
@@ -173,3 +176,41 @@ def test_messages_that_begin_alike(there: str, back: str, listener: str, annotat
     arrived = [one for one in short[0][0] if isinstance(one, bytes) and one[DESCRIPTOR_AT] == TRANSFER]
     # A listener that does not strip takes a client's word for the way a message has come: too long a one.
     assert len(arrived) == 100 or (listener == "open" and annotated in ("routers", "both") and len(arrived) == 40)
+
+
+@pytest.mark.parametrize("size", [10, 2000])
+@pytest.mark.parametrize(("there", "back"), [("A", "B"), ("A", "C"), ("E", "C")])
+def test_messages_that_wait_for_credit(there: str, back: str, size: int) -> None:
+    """More than the link between two routers has credit for, and the consumer; some of both are lost meanwhile."""
+    what = {"size": size, "header": None, "to": None, "annotated": "none", "broken": False}
+    steps = [
+        *[("send", who, 60, False, what) for who in (0, 1, 0, 1)],
+        ("send", 0, 20, True, what),
+        ("settle", 0, 30, ACCEPTED),
+        ("lose", 1, True),
+        ("settle", 0, 40, ACCEPTED),
+        ("lose", 3, False),
+        ("cut", 0),
+        ("lose", 0, True),
+    ]
+    consuming = [(back, "open"), (back, "main")]
+    sending = [(there, "open"), (there, "main")]
+    short = play(True, "any.a", {}, consuming, sending, steps, "linkCapacity: 10")
+    same = short == play(False, "any.a", {}, consuming, sending, steps, "linkCapacity: 10")
+    assert same
+
+
+@pytest.mark.parametrize(
+    "kinds", [["none", "same"], ["none", "same", "routers"], ["none", "same", "others", "routers", "both"]]
+)
+def test_messages_that_begin_in_several_ways(kinds: list[str]) -> None:
+    """Those of some producers are interleaved on a link between routers."""
+    whats = [{"size": 10, "header": None, "to": None, "annotated": one, "broken": False} for one in kinds]
+    steps: list[Any] = [("send", who, 1, False, what) for _ in range(9) for what in whats for who in (0, 1)]
+    steps += [("settle", 0, 200, ACCEPTED), ("lose", 0, True)]
+    steps += [("send", who, 3, True, what) for what in whats for who in (0, 1)]
+    sending = [("A", "open"), ("A", "main")]
+    receivers = [("C", "open"), ("C", "main")]
+    short = play(True, "any.a", {}, receivers, sending, steps)
+    same = short == play(False, "any.a", {}, receivers, sending, steps)
+    assert same
