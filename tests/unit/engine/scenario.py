@@ -171,11 +171,11 @@ def spread(octets: bytes) -> Iterator[Any]:
         at += size
 
 
-def counted(router: Router) -> tuple[list[dict[str, Any]], list[Any]]:
-    """What each worker of a router has counted: of itself, and of each link."""
+def counted(router: Router, *but: str) -> tuple[list[dict[str, Any]], list[Any]]:
+    """What each worker of a router has counted: of itself, but for these counters, and of each link."""
     workers = range(len(router.workers))
     counters = [router.region.worker_counters(worker) for worker in workers]
     for of_worker in counters:
-        for name in OF_ONE_RUN:
+        for name in (*OF_ONE_RUN, *but):
             del of_worker[name]
     return counters, [LinkReader(router.region, worker).look() for worker in workers]

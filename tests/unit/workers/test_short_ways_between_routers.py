@@ -60,6 +60,8 @@ WAIT_SECONDS = 3  # until all routers know of all consumers
 TRANSFER = 0x14
 DESCRIPTOR_AT = 10  # in a frame of a performative: after the codes of described type and small ulong
 PROTOCOL = (b"/qd", b"_topo/")  # in addresses of what routers say themselves: with numbers of chance
+#: Octets of messages that wait: the short way stores them as they will leave, the general way as they came.
+STORED = "buffered"
 MOST_MS = 1100  # at once: edge routers miss heartbeats otherwise
 
 places = st.tuples(st.sampled_from("ABCE"), st.sampled_from(["main", "main", "open"]))
@@ -103,7 +105,8 @@ def play(
     between: str = "",
 ) -> list[Any]:  # fmt: skip
     """What each peer heard, what each router has counted, and what each has sent to others. between: attributes of the
-    connections between interior routers."""
+    connections between interior routers. All that it needed is free again."""
+    alive = engine.alive()
     with pytest.MonkeyPatch.context() as patch:
         network = Network("ABC", monkeypatch=patch, listener="linkCapacity: 90", between=between, more=EDGE_LISTENER)
         engine.use_short_ways(short)
@@ -129,15 +132,17 @@ def play(
             scenario.network = network
             for one in steps:
                 scenario.act(*one)
-            return [
+            played = [
                 [[*spread(octets)] for octets in scenario.heard],
                 sent,
-                *(counted(router) for router in routers),
+                *(counted(router, STORED) for router in routers),
             ]
         finally:
             engine.use_short_ways(True)
             for router in network.routers.values():
                 router.close()
+    assert engine.alive() == alive
+    return played
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -369,7 +369,8 @@ def test_a_bundle_keeps_the_order_of_each_producer(networks):
     network.pass_seconds(3)
     receiving = client(network, "B", consumer(0, "balanced.a"))
     network.known("M0balanced.a", "B")
-    peers = [client(network, "A", producer(0, "balanced.a"), worker=number % 2) for number in range(8)]
+    # So many that no row of their numbers chooses one connection only: that is by hash.
+    peers = [client(network, "A", producer(0, "balanced.a"), worker=number % 2) for number in range(16)]
 
     def send(numbers):
         for number in numbers:
@@ -377,8 +378,8 @@ def test_a_bundle_keeps_the_order_of_each_producer(networks):
                 peer.feed(transfer(0, number, message(b"%d %d" % (which, number)), settled=True))
         network.settle()
         came = [tuple(map(int, octets[5:].split())) for octets in messages(frames(receiving))]
-        assert sorted(came) == [(which, number) for which in range(8) for number in numbers]
-        for which in range(8):
+        assert sorted(came) == [(which, number) for which in range(16) for number in numbers]
+        for which in range(16):
             assert [number for one, number in came if one == which] == list(numbers)
 
     send(range(10))
