@@ -90,7 +90,8 @@ cdef inline void map_take_known(IdMap* m, uint64_t first, uint32_t n) noexcept n
     cdef IdSlot* slots = m.slots
     cdef uint32_t mask = m.size - 1
     cdef uint32_t at, i
-    if m.displaced:
+    if m.displaced or <uint32_t>(first + n) < n:
+        # Some are not in their homes, or the homes of these do not follow each other: their upper halves differ.
         for i in range(n):
             map_remove(m, first + i)
         return

@@ -37,5 +37,7 @@ cdef void* further_beginning(void* beginnings, const uint8_t* data, size_t size)
 
 
 cdef inline void put_first(list beginnings, Py_ssize_t at) noexcept:
-    """Those before it come behind it, in their order."""
-    beginnings.insert(0, beginnings.pop(at))
+    """Those before it come behind it, in their order; without an allocation, which could fail."""
+    while at:
+        beginnings[at - 1], beginnings[at] = beginnings[at], beginnings[at - 1]
+        at -= 1

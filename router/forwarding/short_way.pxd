@@ -67,7 +67,7 @@ cdef inline bint says_nothing(const uint8_t* p, size_t size, Said* said) noexcep
     said.sections = NULL
     said.at = 0
     said.priority = NO_PRIORITY
-    if size < 8 or not is_section(p):
+    if size < 9 or not is_section(p):
         return False
     if p[2] >= S_PROPERTIES:
         return True

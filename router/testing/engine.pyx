@@ -5,7 +5,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from router.amqp.buffer cimport buffers_drop
 from router.amqp.codec cimport Slice
 from router.amqp.scheduler cimport Scheduler
-from router.amqp.id_map cimport IdMap, map_free, map_get, map_put, map_take
+from router.amqp.id_map cimport IdMap, map_free, map_get, map_put, map_take, map_take_known
 from router.delivery.delivery cimport (
     IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_RESTS,
     OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, live_in, live_out, pools_drop,
@@ -50,6 +50,9 @@ cdef class TestMap:
 
     def take(self, uint64_t key):
         return <size_t>map_take(&self.map, key)
+
+    def take_known(self, uint64_t first, uint32_t n):
+        map_take_known(&self.map, first, n)
 
     def slots(self):
         return self.map.size

@@ -29,6 +29,22 @@ def test_like_a_dict(steps):
         assert ours.get(key) == value
 
 
+@given(
+    st.lists(KEYS, max_size=40),
+    st.sampled_from([0, 5, 0xFFFFFFF8, 0xFFFFFFFF, 2**32, 2**32 + 3, 3 * 2**32 - 5, 2**64 - 8]),
+    st.integers(1, 64),
+)
+def test_a_range_is_taken_like_its_keys(others, first, n):
+    taken = [*range(first, min(first + n, 2**64))]
+    ours, kept = IdMap(), {key: number for number, key in enumerate(others, 1) if key not in taken}
+    for number, key in enumerate([*kept, *taken], 1):
+        ours.put(key, kept.get(key, number))
+    ours.take_known(first, len(taken))
+    assert [ours.get(key) for key in taken] == [0] * len(taken)
+    for key, value in kept.items():
+        assert ours.get(key) == value
+
+
 def test_a_window_of_consecutive_ids_that_moves_on():
     ours = IdMap()
     for first in range(5000):
