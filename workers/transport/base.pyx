@@ -129,9 +129,9 @@ cdef class Transport:
         return 0
 
     cdef int close_descriptor(self) except -1:
-        # Closing it does not remove it while another process has the socket, too: the supervisor, which may not have gone
-        # on yet after it handed it over, or the worker that has it now. What happens to that socket would then be told
-        # of the next connection with this descriptor.
+        # Closing it does not remove it while another process has the socket, too: the supervisor, which may not have
+        # gone on yet after it handed it over, or the worker that has it now. What happens to that socket would then be
+        # told of the next connection with this descriptor.
         self.loop.poller.remove(self.fd)
         if self.told():
             self.loop.lingering.take(self.fd)

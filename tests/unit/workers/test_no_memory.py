@@ -13,6 +13,7 @@ from router.testing import faults
 from tests.peer.frames import error
 from tests.peer.types import Described, ULong
 from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.network import Network, client
 from tests.unit.engine.talk import begin, consumer, flow, frames, message, of, producer, say, settle, start, transfer
 from tests.unit.workers.test_nets import Others
 
@@ -143,3 +144,47 @@ def test_each_allocation_that_fails(scenario: Callable[[Router], None], workers:
         assert engine.alive() == before, number
     assert number > 5, "the scenario allocates something"
     assert ends == 0 or (workers > 1 and ends < number / 4)
+
+
+class Between(Network):
+    """Two routers whose faults are kept."""
+
+    def settle(self) -> None:
+        moved = True
+        while moved:
+            for router in self.routers.values():
+                router.settle_with_faults()
+            moved = sum(joint.move() for joint in self.joints) > 0
+
+
+def test_each_allocation_between_routers_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of messages that go on at once, and of such as wait for credit on the link between the routers."""
+    number = 0
+    failed = True
+    while failed:
+        number += 1
+        assert number < MOST
+        network = Between("AB", monkeypatch=monkeypatch, between="linkCapacity: 4")
+        network.join("A", "B")
+        network.converge()
+        receiving = client(network, "B", consumer(0, "balanced.a", 3))
+        network.known("M0balanced.a", "B")
+        sending = client(network, "A", producer(0, "balanced.a"))
+        engine.drop_pools()
+        faults.fail_allocations(number)
+        for first in (0, 10):
+            octets = b"".join(transfer(0, first + at, message(bytes(3000 if at % 5 == 4 else 10))) for at in range(10))
+            sending.feed(octets)
+            network.settle()
+            receiving.feed(flow(0, 20) + settle(first, first + 9))
+            network.settle()
+        failed = faults.allocations()[1] > 0
+        faults.fail_allocations(0)
+        assert failed or len(of(frames(receiving), "transfer")) == 20
+        for router in network.routers.values():
+            for worker in router.workers:
+                assert all(isinstance(fault, MemoryError) for fault in worker.faults), worker.faults
+                worker.faults.clear()
+            router.check_quiet()
+        network.close()
+    assert number > 5, "the scenario allocates something"
