@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 
 import pytest
@@ -83,6 +84,12 @@ def test_an_interrupt_that_the_library_lost_ends_a_tool(router: Router, monkeypa
             asking.rows("router", ["id"])
 
 
+def _like_a_shell() -> None:
+    """What a shell does before it starts a tool in its terminal."""
+    os.close(os.open(os.ttyname(0), os.O_RDWR))  # it becomes the controlling terminal
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # who started the tests in the background may have had them ignore it
+
+
 @pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
 def test_top_in_a_terminal(router: Router, key: bytes) -> None:
     """Shows frames until a key ends it, and leaves the terminal as it was."""
@@ -106,7 +113,7 @@ def test_top_in_a_terminal(router: Router, key: bytes) -> None:
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),  # it becomes the controlling terminal
+        preexec_fn=_like_a_shell,
     )
     os.close(theirs)
     try:
