@@ -46,7 +46,7 @@ cdef class Transport:
     cdef size_t rest_room
     cdef size_t whole                      # octets of the large frame that begins there, 0: none does
     cdef uint32_t interest                 # events asked for
-    cdef bint lingers                      # the connection has ended, its last octets are not yet sent
+    cdef bint ending                       # the connection has ended, its last octets are not yet sent
     cdef bint waits                        # among `entering`
     cdef uint64_t waits_since              # ms
     cdef uint64_t due                      # ms: when the connection wants its tick, 0: never

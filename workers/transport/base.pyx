@@ -42,7 +42,7 @@ cdef enum:
     # A peer that sends without reading is not read until it reads; far more than a client that reads now and then
     # leaves unread.
     UNREAD_OCTETS = 4194304
-    LINGER_MS = 5000           # how long the last octets of an ended connection wait for a peer that does not read
+    UNREAD_MS = 5000           # how long the last octets of an ended connection wait for a peer that does not read
     LARGE_FRAME = 65536        # longer ones are read into a buffer of their own
     FRAME_ROOM = 65536         # free octets that a read finds at least behind an incomplete frame
     NORMAL_ROOM = 98304        # read at once from one socket: the bound of one connection in a wake
@@ -394,9 +394,9 @@ cdef class Transport:
         if connection.finished and (connection.silent or not buffer_used(&connection.out)) \
                 and (self.plain or connection.silent or not self.unsent()):
             return self.close()
-        if connection.finished and not self.lingers:
-            self.lingers = True
-            self.loop.call_at(self.loop.scheduler.now + LINGER_MS, self.give_up, connection)
+        if connection.finished and not self.ending:
+            self.ending = True
+            self.loop.call_at(self.loop.scheduler.now + UNREAD_MS, self.give_up, connection)
         if not buffer_used(&connection.out):
             buffer_release(&connection.out)
             if connection.wants_turn():
