@@ -92,8 +92,11 @@ class Relay:
         return load(port=self.sender_port, receiver_port=self.receiver_port, direct=True, **options)
 
 
-def router_configuration(workers: int) -> str:
-    """A standalone router with one listener on a free loopback port and multicast under multicast/."""
+def router_configuration(workers: int, capacity: int = LINK_CAPACITY) -> str:
+    """A standalone router with one listener on a free loopback port and multicast under multicast/.
+
+    capacity: deliveries of a client's link.
+    """
     return f"""\
 router {{
     mode: standalone
@@ -105,7 +108,7 @@ listener {{
     port: 0
     authenticatePeer: no
     saslMechanisms: ANONYMOUS
-    linkCapacity: {LINK_CAPACITY}
+    linkCapacity: {capacity}
 }}
 address {{
     prefix: multicast
