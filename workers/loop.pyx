@@ -65,6 +65,17 @@ def bound_heap():
     mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD)
 
 
+cdef list deliveries_first(list dirty):
+    """Connections with deliveries to write, for which somebody waits, before those that have only outcomes and credit:
+    these are collected in their sessions until they are written."""
+    cdef list first = []
+    cdef list others = []
+    cdef Connection connection
+    for connection in dirty:
+        (first if buffer_used(&connection.out) else others).append(connection)
+    return first + others if first else others
+
+
 cdef class LoopScheduler(Scheduler):
     def __cinit__(self, Poller poller not None):
         self.poller = poller
@@ -548,7 +559,7 @@ cdef class Loop(TransportHost):
             rounds += 1
             dirty = self.scheduler.dirty
             self.scheduler.dirty = []
-            self.flush_all(dirty)
+            self.flush_all(deliveries_first(dirty) if len(dirty) > 1 else dirty)
         return 0
 
     cdef int flush_all(self, list dirty) except -1:

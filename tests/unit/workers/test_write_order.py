@@ -1,0 +1,43 @@
+"""The order in which a wake writes to its connections."""
+
+import select
+
+import pytest
+
+from tests.peer.frames import ACCEPTED
+from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
+from tests.unit.workers.loops import LoopRouter, SocketPeer
+
+
+def entered(router: LoopRouter, octets: bytes) -> SocketPeer:
+    peer = router.connect(0)
+    peer.feed(start() + octets)
+    router.settle()
+    frames(peer)
+    return peer
+
+
+@pytest.mark.parametrize("delivery_first", [False, True])
+def test_a_delivery_leaves_before_an_outcome(delivery_first: bool) -> None:
+    router = LoopRouter()
+    sender, receiver = entered(router, producer(0, "balanced.a")), entered(router, consumer(0, "balanced.a"))
+    other_sender, other_receiver = entered(router, producer(0, "balanced.b")), entered(router, consumer(0, "balanced.b"))
+    sender.feed(transfer(0, 0, message(b"x")))
+    router.settle()
+    assert of(frames(receiver), "transfer")
+    frames(sender)  # credit
+
+    said = [(receiver, settle(0, state=ACCEPTED)), (other_sender, transfer(0, 0, message(b"y")))]
+    for peer, octets in reversed(said) if delivery_first else said:
+        peer.feed(octets)
+    with select.epoll() as heard:  # tells of sockets in the order in which something came
+        for peer in (sender, other_receiver):
+            heard.register(peer.socket, select.EPOLLIN)
+        router.wake(router.workers[0])
+        order = [fd for fd, _ in heard.poll(5)]
+    assert order == [other_receiver.socket.fileno(), sender.socket.fileno()]
+    assert of(frames(other_receiver), "transfer") and of(frames(sender), "disposition")
+    for peer in (sender, receiver, other_sender, other_receiver):
+        peer.lose()
+    router.settle()
+    router.check_quiet()
