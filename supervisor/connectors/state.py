@@ -4,6 +4,7 @@ No input or output here: events come in as method calls, which return in how man
 """
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final
@@ -12,6 +13,9 @@ from supervisor.connectors.ring import Entry, Ring
 
 AFTER_FAILURE: Final = 5.0  # seconds until the next attempt
 AFTER_END: Final = 2.0  # … when the connection was open
+# Seconds. A connection to another router that was open for so long is missed: the next attempt is soon. One that was not
+# may be unwanted there, each time.
+LASTING: Final = 10.0
 # … to another router that does not answer: routers that start together find each other soon. The last one repeats.
 TO_ROUTERS: Final = (0.25, 0.5, 1.0, 2.0)
 WITH_FAILOVER: Final = 1.0  # … while there is more than one address
@@ -36,7 +40,19 @@ class Status(Enum):
 class ConnectorState:
     """One connector. Owner: the connectors."""
 
-    __slots__ = ("_failures", "_opened", "_random", "_to_router", "host", "message", "port", "ring", "status")
+    __slots__ = (
+        "_clock",
+        "_failures",
+        "_opened",
+        "_opened_at",
+        "_random",
+        "_to_router",
+        "host",
+        "message",
+        "port",
+        "ring",
+        "status",
+    )
 
     def __init__(
         self,
@@ -45,8 +61,10 @@ class ConnectorState:
         *,
         to_router: bool = False,
         uniform: Callable[[float, float], float] = random.uniform,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """to_router: it is a router like this one. `uniform` makes the jitter, a number between two others."""
+        """to_router: it is a router like this one. `uniform` makes the jitter, a number between two others. clock:
+        seconds."""
         self._to_router = to_router
         self._failures = 0  # attempts since a connection was open
         self.host = host
@@ -55,7 +73,9 @@ class ConnectorState:
         self.status = Status.INITIALIZING
         self.message = ""
         self._opened = False
+        self._opened_at = 0.0
         self._random = uniform
+        self._clock = clock
 
     @property
     def place(self) -> str:
@@ -76,6 +96,7 @@ class ConnectorState:
     def opened(self, text: str, properties: Mapping[str, Any] | None) -> None:
         """The connection is open. properties: the peer's, which may name further addresses."""
         self._opened = True
+        self._opened_at = self._clock()
         self._failures = 0
         self.message = text
         self.ring.succeeded()
@@ -106,7 +127,8 @@ class ConnectorState:
         if len(self.ring) > 1:
             return self._vary(WITH_FAILOVER)
         if self._opened:
-            return self._vary(AFTER_END)
+            lasted = self._to_router and self._clock() - self._opened_at >= LASTING
+            return self._vary(TO_ROUTERS[0] if lasted else AFTER_END)
         self._failures += 1
         if self._to_router:
             return self._vary(TO_ROUTERS[min(self._failures, len(TO_ROUTERS)) - 1])

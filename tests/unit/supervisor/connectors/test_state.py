@@ -8,6 +8,7 @@ from supervisor.connectors.state import (
     AFTER_FAILURE,
     AFTER_WORKER,
     JITTER,
+    LASTING,
     TO_ROUTERS,
     WITH_FAILOVER,
     ConnectorState,
@@ -161,3 +162,23 @@ def test_a_router_that_is_not_there_is_tried_soon_and_then_less_often():
     assert state.failed("lost") == AFTER_END
     state.begin()
     assert state.failed("refused") == TO_ROUTERS[0]
+
+
+@pytest.mark.parametrize("end", [ConnectorState.ended, lambda state: state.failed("lost")])
+def test_a_router_that_was_connected_for_long_is_missed(end):
+    now = [100.0]
+    state = ConnectorState("one", "1", to_router=True, uniform=lambda low, high: 1.0, clock=lambda: now[0])
+    connect(state)
+    now[0] += LASTING - 0.1
+    assert end(state) == AFTER_END, "it may be unwanted"
+    connect(state)
+    now[0] += LASTING
+    assert end(state) == TO_ROUTERS[0]
+    state.begin()
+    assert [state.failed("refused") for _ in range(3)] == list(TO_ROUTERS[:3])
+
+
+def test_a_broker_that_was_connected_for_long_gets_time(state):
+    connect(state)
+    state._opened_at -= LASTING
+    assert state.ended() == AFTER_END
