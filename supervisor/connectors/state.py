@@ -13,8 +13,8 @@ from supervisor.connectors.ring import Entry, Ring
 
 AFTER_FAILURE: Final = 5.0  # seconds until the next attempt
 AFTER_END: Final = 2.0  # … when the connection was open
-# Seconds. A connection to another router that was open for so long is missed: the next attempt is soon. One that was not
-# may be unwanted there, each time.
+# Seconds. A connection to another router that was open for so long is missed: the next attempt is soon. One that was
+# not may be unwanted there, each time.
 LASTING: Final = 10.0
 # … to another router that does not answer: routers that start together find each other soon. The last one repeats.
 TO_ROUTERS: Final = (0.25, 0.5, 1.0, 2.0)
