@@ -23,8 +23,8 @@ from loadtests.report import Figure, at_most, ratio_at_least
 from router.cli.client import Client
 from router.cli.options import Target, Url
 
-# deliveries/s: far below capacity, so that latency is not queueing. At the last one, the seven wakes of four processes for
-# each delivery nearly fill the pause until the next one, where two cores are virtual ones that halt.
+# deliveries/s: far below capacity, so that latency is not queueing. At the last one, seven wakes of four processes
+# for each delivery nearly fill the pause until the next one, where two cores are virtual ones that halt.
 PACED_RATES = (1_000, 5_000, 10_000)
 DEFAULT_CAPACITY = 250  # a listener's linkCapacity where none is configured
 KNOWN_LIMIT = 60.0  # seconds until routers know each other
