@@ -9,6 +9,7 @@ from libc.errno cimport EINTR, errno
 from router.amqp.connection cimport PAUSE_TURN, Connection
 from router.amqp.scheduler cimport Scheduler
 from router.links.pause cimport PAUSE_DRAIN
+from router.amqp.block cimport blocks_grew
 from router.amqp.buffer cimport buffer_used, buffers_drop
 from router.stats.counters cimport totals, use_worker_slot
 from router.stats.samples cimport use_samples
@@ -508,7 +509,7 @@ cdef class Loop(TransportHost):
                 self.used_memory()
             self.slot.buffered = stored_octets()
             self.scheduler.memory.note_content(self.slot.buffered)
-        if pools_grew():
+        if pools_grew() or blocks_grew():
             self.used_memory()
         self.slot.windows_shut = self.scheduler.memory.windows_shut
         if self.scheduler.memory.given_up:

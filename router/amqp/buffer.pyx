@@ -2,6 +2,8 @@
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove
 
+from router.amqp.block cimport BLOCK_LEAST, block_give, block_take, blocks_drop
+
 # A pooled buffer begins with this.
 cdef struct Spare:
     Spare* next
@@ -32,7 +34,9 @@ cdef uint8_t* buffer_grow(WriteBuffer* b, size_t n) except NULL:
         room = WRITE_BUFFER_FIRST
     while room - used < n:
         room *= 2
-    data = <uint8_t*>malloc(room)
+    data = block_take(room, &room) if room > BLOCK_LEAST else NULL
+    if data is NULL:
+        data = <uint8_t*>malloc(room)
     if data is NULL:
         raise MemoryError(f"write buffer of {room} octets")
     if used:
@@ -48,7 +52,9 @@ cdef void buffer_release(WriteBuffer* b) noexcept:
     global pool, pooled
     cdef Spare* spare = <Spare*>b.data
     if spare is not NULL:
-        if b.room <= WRITE_BUFFER_KEPT and pooled + b.room <= WRITE_BUFFERS_KEPT:
+        if b.room > BLOCK_LEAST:
+            block_give(b.data, b.room)
+        elif pooled + b.room <= WRITE_BUFFERS_KEPT:
             spare.room = b.room
             spare.next = pool
             pool = spare
@@ -68,3 +74,4 @@ cdef void buffers_drop() noexcept:
         pool = spare.next
         free(spare)
     pooled = 0
+    blocks_drop()

@@ -2,6 +2,7 @@
 invariants of links and ports."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from router.amqp.block cimport blocks
 from router.amqp.buffer cimport buffers_drop
 from router.amqp.codec cimport Slice
 from router.amqp.scheduler cimport Scheduler
@@ -25,6 +26,11 @@ from router.interworker.port_out cimport PortOut
 def alive():
     """(incoming deliveries, outgoing deliveries, octets of stored messages) of this process."""
     return live_in(), live_out(), stored_octets()
+
+
+def kept_blocks():
+    """Octets of the large blocks that are kept for the next frame."""
+    return blocks.octets
 
 
 def drop_pools():

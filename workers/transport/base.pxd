@@ -85,5 +85,6 @@ cdef class Transport:
     cdef int nothing_read(self, ssize_t got) except -1
     cdef int grow_rest(self, size_t size) except -1
     cdef void drop_rest(self) noexcept
+    cdef void drop_octets(self) noexcept
     cdef int watch(self) except -1
     cdef int close(self) except -1

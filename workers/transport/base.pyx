@@ -17,6 +17,7 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
+from router.amqp.block cimport BLOCK_LEAST, block_give, block_take
 from router.amqp.buffer cimport buffer_release, buffer_used, read32
 from router.amqp.spec cimport FRAME_HEADER
 from router.stats.counters cimport totals
@@ -284,17 +285,31 @@ cdef class Transport:
         return 0 if self.plain else self.read_on()
 
     cdef int grow_rest(self, size_t size) except -1:
-        cdef uint8_t* rest = <uint8_t*>realloc(self.rest, size)
-        if rest is NULL:
-            raise MemoryError(f"{size} octets of a frame")
+        """At least so many octets. A peer that announces more than it sends gets what another frame has used, or what it
+        has sent."""
+        cdef uint8_t* rest = block_take(max(size, self.whole), &size) if size >= BLOCK_LEAST else NULL
+        if rest is not NULL:
+            memcpy(rest, self.rest, self.rest_size)
+            self.drop_octets()
+        else:
+            rest = <uint8_t*>realloc(self.rest, size)
+            if rest is NULL:
+                raise MemoryError(f"{size} octets of a frame")
         self.rest = rest
         self.rest_room = size
         return 0
 
     cdef void drop_rest(self) noexcept:
-        free(self.rest)
+        self.drop_octets()
+        self.rest_size = self.whole = 0
+
+    cdef void drop_octets(self) noexcept:
+        if self.rest_room >= BLOCK_LEAST:
+            block_give(self.rest, self.rest_room)
+        else:
+            free(self.rest)
         self.rest = NULL
-        self.rest_size = self.rest_room = self.whole = 0
+        self.rest_room = 0
 
     cdef int read_on(self) except -1:
         """Octets may be buffered: no event will announce them."""

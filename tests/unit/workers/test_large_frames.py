@@ -5,12 +5,15 @@ import time
 import pytest
 
 from router.config.load import load_text
+from router.testing.engine import drop_pools, kept_blocks
 from tests.unit.engine.host import configuration
 from tests.unit.engine.talk import consumer, frames, message, messages, producer, start, transfer
 from tests.unit.workers.loops import SocketRouter
 
 PIECE = 65536
 MIB = 1 << 20
+MOST_KEPT = 64 * MIB
+QUIET_NS = 6_000_000_000
 SLACK = 0.02  # seconds
 
 
@@ -83,3 +86,23 @@ def test_nothing_is_lost_around_a_large_frame(router, size, behind):
             heard += more
             router.settle()
     assert messages(frames(Heard(heard))) == [message(body) for body in bodies]
+
+
+def test_memory_is_kept_for_the_next_frame_until_it_is_quiet(router):
+    consuming, sending = pair(router)
+    drop_pools()
+    kept = []
+    for number, size in enumerate([15, 15, 15, 2, 3, 2, 15, 15]):
+        body = bytes([number]) * size * MIB
+        feed(router, sending, transfer(0, number, message(body), part=16 * MIB, settled=True))
+        heard = b""
+        while more := consuming.take():
+            heard += more
+            router.settle()
+        assert messages(frames(Heard(heard))) == [message(body)]
+        kept.append(kept_blocks())
+    assert all(MIB < octets <= MOST_KEPT for octets in kept), kept
+    assert kept[2] == kept[1], "the third frame used what the second one had left"
+    router.workers[0].poller.time_ns += QUIET_NS
+    router.settle()
+    assert kept_blocks() == 0

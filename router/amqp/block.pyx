@@ -1,0 +1,43 @@
+"""Large blocks of memory without a user: a list of few."""
+from libc.stdlib cimport free
+
+
+cdef uint8_t* block_take(size_t size, size_t* room) noexcept:
+    cdef Block** at = &blocks.first
+    cdef Block* found
+    while at[0] is not NULL and at[0].room < size:
+        at = &at[0].next
+    found = at[0]
+    if found is NULL:
+        forget_first()             # larger ones are wanted now
+        return NULL
+    at[0] = found.next
+    blocks.octets -= found.room
+    room[0] = found.room
+    return <uint8_t*>found
+
+
+cdef void block_give(uint8_t* data, size_t room) noexcept:
+    cdef Block* block = <Block*>data
+    if room < BLOCK_LEAST or blocks.octets + room > BLOCKS_KEPT:
+        free(data)
+        return
+    block.room = room
+    block.next = blocks.first
+    blocks.first = block
+    blocks.octets += room
+    blocks.grew = True
+
+
+cdef void forget_first() noexcept:
+    cdef Block* block = blocks.first
+    if block is not NULL:
+        blocks.first = block.next
+        blocks.octets -= block.room
+        free(block)
+
+
+cdef void blocks_drop() noexcept:
+    """All go back to the system."""
+    while blocks.first is not NULL:
+        forget_first()
