@@ -77,15 +77,18 @@ class Round:
     """One round: a batch arrives, copies go out, and consumers accept theirs by one disposition each."""
 
     def __init__(
-        self, quiet: Settle, sending: Peer, receiving: Sequence[Peer], octets: bytes, settled: bool, channel: int = 0
-    ) -> None:
-        """channel: of the consumers, which is their deliveries'."""
+        self, quiet: Settle, sending: Peer, receiving: Sequence[Peer], octets: bytes, settled: bool, channel: int = 0,
+        credit: int = MANY,
+    ) -> None:  # fmt: skip
+        """channel: of the consumers, which is their deliveries'. credit: so many deliveries a consumer takes at a
+        time."""
         self.quiet = quiet
         self.sending = sending
         self.taken = dict.fromkeys(receiving, 0)  # deliveries of each consumer
         self.octets = octets
         self.settled = settled
         self.channel = channel
+        self.credit = credit
         self.sent = 0
 
     def play(self, batch: int, copies: int = 1) -> None:
@@ -95,7 +98,11 @@ class Round:
         self.quiet()
         before = sum(self.taken.values())
         for peer, first in self.taken.items():
-            self.taken[peer] += transfers(peer.take())
+            while got := transfers(peer.take()):
+                self.taken[peer] += got
+                if self.credit != MANY:
+                    peer.feed(flow(0, self.credit, delivery_count=self.taken[peer]))
+                    self.quiet()
             if self.taken[peer] > first and not self.settled:
                 last = self.taken[peer] - 1
                 peer.feed(
@@ -120,13 +127,13 @@ def transfers(octets: bytes) -> int:
 def one_router(
     octets: bytes = message(BODY), *, address: str = "balanced.a", consumers: int = 1, copies: int = 1,
     settled: bool = False, anonymous: bool = False, workers: int = 1, more: str = "", hostname: str | None = None,
-    slots: int | None = None,
+    slots: int | None = None, credit: int = MANY,
 ) -> Iterator[Play]:  # fmt: skip
     """slots: of workers in shared memory; the other ones are quiet."""
     router = Router(workers, configuration(LISTENER, more), 1 << 22, slots=slots, links=MANY_LINKS)
-    receiving = [started(router, 0, consumer(0, address), hostname=hostname) for _ in range(consumers)]
+    receiving = [started(router, 0, consumer(0, address, credit), hostname=hostname) for _ in range(consumers)]
     sending = started(router, workers - 1, producer(0, None if anonymous else address), hostname=hostname)
-    yield partial(Round(router.settle, sending, receiving, octets, settled).play, copies=copies)
+    yield partial(Round(router.settle, sending, receiving, octets, settled, credit=credit).play, copies=copies)
     router.close()
 
 
@@ -196,6 +203,7 @@ ROWS: Final[dict[str, Row]] = {
         one_router, message(BODY, to="balanced.a"), anonymous=True, more=many_rules("v", "balanced.a"), hostname="v"
     ),
     "two-workers": partial(one_router, workers=2),
+    "queued": partial(one_router, credit=50),
     "hop": hop,
     "hop-queued": partial(hop, between="linkCapacity: 50"),
     "edge": edge,

@@ -157,6 +157,8 @@ cdef Pools pools
 # Of the heap: the pool is empty.
 cdef InDelivery* in_allocate() except NULL
 cdef OutDelivery* out_allocate() except NULL
+# Of the heap, into the pools: one of each that has none.
+cdef int pools_fill() except -1
 # Free some of the structs that nobody uses. False: there are more.
 cdef bint pools_drop() noexcept
 
@@ -169,6 +171,11 @@ cdef inline bint pools_grew() noexcept:
     if kept < pools.seen:
         pools.seen = kept
     return False
+
+cdef inline int deliveries_reserve() except -1:
+    """From now on there is one of each: the next in_new and out_make do not fail."""
+    return pools_fill() if pools.ins is NULL or pools.outs is NULL else 0
+
 
 cdef int in_more(InDelivery* d) except -1
 cdef void in_detach_copies(InDelivery* d) noexcept

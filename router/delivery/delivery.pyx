@@ -31,6 +31,22 @@ cdef OutDelivery* out_allocate() except NULL:
     return o
 
 
+cdef int pools_fill() except -1:
+    cdef InDelivery* d
+    cdef OutDelivery* o
+    if pools.ins is NULL:
+        d = in_allocate()
+        d.next = NULL
+        pools.ins = d
+        pools.ins_kept += 1
+    if pools.outs is NULL:
+        o = out_allocate()
+        o.next = NULL
+        pools.outs = o
+        pools.outs_kept += 1
+    return 0
+
+
 cdef bint pools_drop() noexcept:
     cdef InDelivery* d
     cdef OutDelivery* o

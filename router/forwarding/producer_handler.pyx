@@ -21,7 +21,7 @@ from router.forwarding.forward cimport forward, forward_exchange, forward_fallba
 from router.forwarding.network cimport Network
 from router.message.annotations cimport composed_drop
 from router.forwarding.short_way cimport (
-    Answer, Said, count_through, find_answer, is_known, leads_on, may_pass, pass_changed, pass_on, pass_over,
+    Answer, Said, count_through, find_answer, is_known, may_pass, pass_changed, pass_on, pass_over,
     says_nothing, says_what, short_way, store_changed,
 )
 from router.forwarding.beginning cimport BEGINNING_EVERY, Beginning, beginning_of, keep_beginning
@@ -306,8 +306,6 @@ cdef class TargetedHandler(ProducerHandler):
                 if turns:
                     turn(self.address)
                 return True
-            if not self.edge and not leads_on(<void*>self.address):
-                return False
         else:
             beginning = beginning_of(<void*>self.beginnings, t.payload.data, t.payload.size)
             if beginning is NULL:

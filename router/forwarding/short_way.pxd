@@ -123,11 +123,6 @@ cdef inline void* next_consumer(void* address, bint* turns) noexcept:
     return NULL if (<Consumer>chosen).container else chosen
 
 
-cdef inline bint leads_on(void* address) noexcept:
-    """Some consumers of the address are at other routers, interior or edge ones."""
-    return (<Address>address).remotes is not None or items_in(<void*>(<Address>address).by_edge)
-
-
 cdef inline void* short_way(void* address, ProducerLink link, const Transfer* t, bint* turns) noexcept:
     """The consumer to which the delivery of this frame, which `may_pass` and `says_nothing`, may go on at once, as it
     is; whether there is room in the ring to one of another worker is for `pass_over` to say. NULL: it goes another way.

@@ -14,7 +14,9 @@ from router.amqp.codec cimport Slice
 from router.amqp.frames cimport Transfer
 from router.amqp.id_map cimport map_reserve
 from router.amqp.items cimport item_at, items_in
-from router.delivery.delivery cimport IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery, OutDelivery, out_make
+from router.delivery.delivery cimport (
+    IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery, OutDelivery, deliveries_reserve, out_make,
+)
 from router.forwarding.consumer cimport Consumer
 from router.forwarding.forward cimport FEW_CONSUMERS, Step, least_loaded, next_nearest, next_step, turn
 from router.forwarding.table cimport BALANCED, CLOSEST, Address
@@ -26,9 +28,7 @@ from router.links.producer_link cimport (
     CHECKPOINT_EVERY, ProducerLink, count_presettled, is_checkpoint, spend_credit,
 )
 from router.message.annotations cimport Composed, composed_keep
-from router.message.content cimport (
-    STREAM_AT, Content, Cursor, Message, cursor_close, message_release, message_whole,
-)
+from router.message.content cimport STREAM_AT, Content, Cursor, Message, message_whole
 from router.stats.counters cimport totals
 
 
@@ -179,6 +179,9 @@ cdef bint store_changed(void* address, ProducerLink link, const Transfer* t, con
     cdef Message* m
     if t.settled or not is_usual(link, t) or not waits(consumer):
         return False
+    # Then nothing can fail behind the message.
+    deliveries_reserve()
+    map_reserve(&link.session.received)
     # As it will leave.
     m = message_whole(t.message_format, size_out(t, answer), link.whole_meter(), &cursor)
     write_replaced(&cursor.chunk.data[0], t.payload.data, t.payload.size, &answer.other)
@@ -186,12 +189,7 @@ cdef bint store_changed(void* address, ProducerLink link, const Transfer* t, con
     link.session.expected_delivery_id += 1
     spend_credit(link)
     link.slot.unsettled += 1
-    try:
-        d = delivery_begins(link, t, IN_COMPLETE)
-    except MemoryError:
-        cursor_close(&cursor)
-        message_release(m)
-        raise
+    d = delivery_begins(link, t, IN_COMPLETE)
     if link.credit_on_forward:
         d.flags |= IN_CREDITED
         if not link.needs_flow:

@@ -48,8 +48,8 @@ cdef class ConsumerLink(DeliveryLink):
     cdef void no_credit(self) noexcept
     cdef void count_settled(self, uint8_t kind) noexcept
     cdef bint drop_oldest(self) except *
-    # Queue the only copy of d, which `waits`: message m from `cursor` on, both of which it takes, also when it fails.
-    # outstanding: as of `send_whole`.
+    # Queue the only copy of d, which `waits`: message m from `cursor` on, both of which it takes. outstanding: as of
+    # `send_whole`. There is a struct for it (deliveries_reserve).
     cdef int queue_whole(self, InDelivery* d, Message* m, Cursor* cursor, Tally* outstanding) except -1
     cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1
     cdef bint make_room(self, int overflow) except *

@@ -32,7 +32,7 @@ from router.delivery.delivery cimport (
 from router.delivery.outcome cimport out_left, out_update
 from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_short_transfer, write_transfer
 from router.message.content cimport (
-    Cursor, Message, Meter, content_store, cursor_close, cursor_open, message_release, message_state,
+    Cursor, Message, Meter, content_store, cursor_close, cursor_open, message_state,
 )
 from router.message.annotations cimport compose, compose_room
 from router.amqp.session cimport Session
@@ -204,13 +204,7 @@ cdef class ConsumerLink(DeliveryLink):
         count_outcome(self.slot, kind)
 
     cdef int queue_whole(self, InDelivery* d, Message* m, Cursor* cursor, Tally* outstanding) except -1:
-        cdef OutDelivery* o
-        try:
-            o = out_make(&self.node, d, False, True)
-        except MemoryError:
-            cursor_close(cursor)
-            message_release(m)
-            raise
+        cdef OutDelivery* o = out_make(&self.node, d, False, True)
         if outstanding is not NULL:
             out_count(o, outstanding)
         o.message = m

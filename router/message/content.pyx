@@ -145,17 +145,28 @@ cdef void free_chunks(Chunk* c) noexcept:
         c = following
 
 
-cdef Message* message_new(uint32_t format) except NULL:
-    """An empty message with one reference."""
+cdef inline int message_reserve() except -1:
+    """From now on there is a spare one: the next message_new does not fail."""
     global spare_messages, messages_kept
-    cdef Message* m = spare_messages
-    if m is not NULL:
-        spare_messages = m.next_spare
-        messages_kept -= 1
-    else:
+    cdef Message* m
+    if spare_messages is NULL:
         m = <Message*>malloc(sizeof(Message))
         if m is NULL:
             raise MemoryError("message")
+        m.next_spare = NULL
+        spare_messages = m
+        messages_kept += 1
+    return 0
+
+
+cdef Message* message_new(uint32_t format) except NULL:
+    """An empty message with one reference."""
+    global spare_messages, messages_kept
+    cdef Message* m
+    message_reserve()
+    m = spare_messages
+    spare_messages = m.next_spare
+    messages_kept -= 1
     zero(m, sizeof(Message))
     m.refs = 1
     m.format = format
@@ -271,13 +282,11 @@ cdef void message_release(Message* m) noexcept:
 
 
 cdef Message* message_whole(uint32_t format, size_t size, Meter* meter, Cursor* cursor) except NULL:
-    cdef Message* m = message_new(format)
+    cdef Message* m
     cdef Chunk* c
-    try:
-        c = chunk_new(size, meter)
-    except MemoryError:
-        message_release(m)
-        raise
+    message_reserve()
+    c = chunk_new(size, meter)
+    m = message_new(format)
     c.refs = 2                             # the message's `tail`, the cursor
     chunk_filled(c, size)
     meter.refs += 1

@@ -22,16 +22,22 @@ def attached(router: Router, worker: int, listener: str, octets: bytes) -> Peer:
 
 
 def play(
-    short: bool, address: str, attach: dict[str, Any], consumers: int, actions: list[Any], workers: int = 1
+    short: bool,
+    address: str,
+    attach: dict[str, Any],
+    consumers: int,
+    actions: list[Any],
+    workers: int = 1,
+    credit: int = 1000,
 ) -> tuple[list[list[Any]], list[dict[str, Any]], list[Any]]:
-    """What each peer heard, and what the router has counted."""
+    """What each peer heard, and what the router has counted. credit: of the first consumer."""
     router = Router(workers)
     engine.use_short_ways(short)
     try:
         last = workers - 1  # with two workers the first consumer and the first producer are apart
         consuming = [
             attached(router, min(number, last), "kept" if number == 2 else "main",
-                     consumer(0, address, 60 if number else 1000, **attach))
+                     consumer(0, address, 60 if number else credit, **attach))
             for number in range(consumers)
         ]  # fmt: skip
         sending = [attached(router, max(last - number, 0), "main", producer(0, address)) for number in range(PRODUCERS)]
@@ -51,12 +57,13 @@ def play(
     consumers=st.sampled_from([1, 1, 1, 2, 3]),
     actions=st.lists(action, min_size=1, max_size=20),
     workers=st.sampled_from([1, 2, 2]),
+    credit=st.sampled_from([1000, 20, 1]),
 )
 def test_like_the_general_way(
-    address: str, attach: dict[str, Any], consumers: int, actions: list[Any], workers: int
+    address: str, attach: dict[str, Any], consumers: int, actions: list[Any], workers: int, credit: int
 ) -> None:
-    short = play(True, address, attach, consumers, actions, workers)
-    general = play(False, address, attach, consumers, actions, workers)
+    short = play(True, address, attach, consumers, actions, workers, credit)
+    general = play(False, address, attach, consumers, actions, workers, credit)
     for mine, theirs in zip(short, general, strict=True):
         assert mine == theirs
 
@@ -76,3 +83,24 @@ def test_a_connection_that_is_lost_within_a_run(outcome: Any, lost: str, workers
     assert short == play(False, "balanced.a", {}, 1, actions, workers)
     said = [one for one in short[0][CONSUMERS] if isinstance(one, tuple)]
     assert [one[:3] for one in said] == [(True, number, True) for number in range(90 if lost == "consumer" else 41)]
+
+
+@pytest.mark.parametrize("size", [0, 10, 20_000])
+@pytest.mark.parametrize("header", [None, [True]])
+@pytest.mark.parametrize("attach", [{}, {"snd_settle_mode": 1}])
+@pytest.mark.parametrize("lost", [0, CONSUMERS])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_messages_that_wait_for_credit(size: int, header: Any, attach: dict[str, Any], lost: int, workers: int) -> None:
+    """More than the consumer has credit for: it gives some, and is lost, or the producer is."""
+    what = {"size": size, "header": header, "to": None, "annotated": "none", "broken": False}
+    actions = [
+        ("send", 0, 60, False, what),
+        ("send", 0, 10, True, what),
+        ("settle", 0, 9, RELEASED),
+        ("flow", 0, 20, False),
+        ("flow", 0, 30, True),
+        ("lose", lost, False),
+        ("time", 1100),
+    ]
+    short = play(True, "balanced.a", attach, 1, actions, workers, 20)
+    assert short == play(False, "balanced.a", attach, 1, actions, workers, 20)
