@@ -125,13 +125,12 @@ cdef class Loop(TransportHost):
         if self.scheduler.now < self.used_at + QUIET_MS:
             self.call_at(self.used_at + QUIET_MS, self.trim)
             return
-        if not pools_drop():
+        if not (pools_drop() and chunks_drop()):
             self.call_at(self.scheduler.now + 1, self.trim)
             return
         self.trims = False
         if self.room_size > ROOM_OCTETS:
             self.more_room(ROOM_OCTETS)
-        chunks_drop()
         buffers_drop()
         malloc_trim(0)
 

@@ -91,4 +91,5 @@ cdef void cursor_close(Cursor* cursor) noexcept
 cdef bint message_awaited(const Message* m) noexcept nogil
 
 cdef uint64_t stored_octets() noexcept
-cdef void chunks_drop() noexcept
+# Free some of the chunks and messages that nobody uses. False: there may be more.
+cdef bint chunks_drop() noexcept

@@ -10,8 +10,9 @@ cdef enum:
     # Small chunks have room for a multiple of so many octets, and are kept by size …
     SMALL_STEP = 64
     SMALL_SIZES = 17           # … up to 1,024 …
-    SMALL_KEPT = 1048576       # … and so many octets together
-    MESSAGES_KEPT = 4096
+    SMALL_KEPT = 16777216      # … and so many octets together
+    MESSAGES_KEPT = 65536      # as many as wait for credit on some busy links
+    DROPS = 8192               # of chunks and messages that one call of chunks_drop frees, at most: a fraction of a ms
 
 cdef uint64_t stored = 0       # octets in chunks of this process
 cdef Chunk* spare_chunks = NULL  # of CHUNK_OCTETS each
@@ -118,31 +119,36 @@ cdef void chunk_release(Chunk* c) noexcept:
         c = following
 
 
-cdef void chunks_drop() noexcept:
-    """Free the chunks and messages that nobody uses."""
-    global spare_chunks, spares, small_kept, spare_messages, messages_kept
+cdef bint chunks_drop() noexcept:
+    global spare_messages, messages_kept
     cdef Message* m
+    cdef int left = DROPS
     cdef int i
-    free_chunks(spare_chunks)
-    spare_chunks = NULL
-    spares = 0
-    for i in range(SMALL_SIZES):
-        free_chunks(small_chunks[i])
-        small_chunks[i] = NULL
-    small_kept = 0
-    while spare_messages is not NULL:
+    while spare_messages is not NULL and left:
         m = spare_messages
         spare_messages = m.next_spare
         free(m)
-    messages_kept = 0
+        messages_kept -= 1
+        left -= 1
+    for i in range(SMALL_SIZES):
+        free_chunks(&small_chunks[i], &left)
+    free_chunks(&spare_chunks, &left)
+    return left != 0
 
 
-cdef void free_chunks(Chunk* c) noexcept:
-    cdef Chunk* following
-    while c is not NULL:
-        following = c.next
+cdef void free_chunks(Chunk** first, int* left) noexcept:
+    """At most so many."""
+    global spares, small_kept
+    cdef Chunk* c
+    while first[0] is not NULL and left[0]:
+        c = first[0]
+        first[0] = c.next
+        if c.room == CHUNK_OCTETS:
+            spares -= 1
+        else:
+            small_kept -= c.room
         free(c)
-        c = following
+        left[0] -= 1
 
 
 cdef inline int message_reserve() except -1:

@@ -35,9 +35,8 @@ def kept_blocks():
 
 def drop_pools():
     """Nothing is kept for later: what is needed next is allocated."""
-    chunks_drop()
     buffers_drop()
-    while not pools_drop():
+    while not (pools_drop() and chunks_drop()):
         pass
 
 
