@@ -10,7 +10,8 @@ the error, settles the copies as lost.
 """
 from libc.stdint cimport uint64_t
 
-from router.amqp.id_map cimport map_get, map_take, map_take_known
+from router.amqp.id_map cimport home_of, map_get, map_take, map_take_known
+from router.amqp.prefetch cimport prefetch
 from router.amqp.session cimport Session
 from router.amqp.spec cimport D_ACCEPTED
 from router.delivery.delivery cimport (
@@ -19,6 +20,10 @@ from router.delivery.delivery cimport (
 from router.delivery.outcome cimport out_update
 from router.stats.counters cimport count_age, count_finished, count_outcome, count_total
 from router.stats.samples cimport SLOW_NS, sample_settled
+
+cdef enum:
+    AHEAD = 8                  # copies
+    OUT_HOT = 128              # octets of each that its settlement looks at
 
 cdef bint runs_on = True
 
@@ -45,6 +50,14 @@ cdef inline OutDelivery* next_copy(Session session, const OutDelivery* o, uint32
     return <OutDelivery*>map_get(&session.sent, id)
 
 
+cdef inline void fetch_further(Session session, uint32_t id) noexcept nogil:
+    """What the copies behind this one need comes into the cache."""
+    cdef const OutDelivery* o = <const OutDelivery*>home_of(&session.sent, id + AHEAD).value
+    if o is not NULL:
+        prefetch(o.source, sizeof(InDelivery))
+    prefetch(home_of(&session.sent, id + 2 * AHEAD).value, OUT_HOT)
+
+
 cdef uint32_t settle_copies(DeliveryLink link, OutDelivery* o, uint32_t most, uint8_t kind,
                             const Slice* state) except 0xFFFFFFFF:
     cdef OutDelivery* run[RUN_MOST]
@@ -63,6 +76,7 @@ cdef uint32_t settle_copies(DeliveryLink link, OutDelivery* o, uint32_t most, ui
             n += 1
             if n == most:
                 break
+            fetch_further(session, o.id)
             o = next_copy(session, o, <uint32_t>(first + n))
             if o is NULL:
                 break
