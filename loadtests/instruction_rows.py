@@ -127,12 +127,12 @@ def transfers(octets: bytes) -> int:
 def one_router(
     octets: bytes = message(BODY), *, address: str = "balanced.a", consumers: int = 1, copies: int = 1,
     settled: bool = False, anonymous: bool = False, workers: int = 1, more: str = "", hostname: str | None = None,
-    slots: int | None = None, credit: int = MANY,
+    slots: int | None = None, credit: int = MANY, to: str = "main", by: str = "main",
 ) -> Iterator[Play]:  # fmt: skip
-    """slots: of workers in shared memory; the other ones are quiet."""
+    """slots: of workers in shared memory; the other ones are quiet. to, by: listeners of consumers and producer."""
     router = Router(workers, configuration(LISTENER, more), 1 << 22, slots=slots, links=MANY_LINKS)
-    receiving = [started(router, 0, consumer(0, address, credit), hostname=hostname) for _ in range(consumers)]
-    sending = started(router, workers - 1, producer(0, None if anonymous else address), hostname=hostname)
+    receiving = [started(router, 0, consumer(0, address, credit), to, hostname) for _ in range(consumers)]
+    sending = started(router, workers - 1, producer(0, None if anonymous else address), by, hostname)
     yield partial(Round(router.settle, sending, receiving, octets, settled, credit=credit).play, copies=copies)
     router.close()
 
@@ -202,6 +202,9 @@ ROWS: Final[dict[str, Row]] = {
     "anonymous-policy": partial(
         one_router, message(BODY, to="balanced.a"), anonymous=True, more=many_rules("v", "balanced.a"), hostname="v"
     ),
+    "policy": partial(one_router, proton_message(BODY), more=many_rules("v", "balanced.a"), hostname="v"),
+    "to-broker": partial(one_router, to="broker"),
+    "from-broker": partial(one_router, by="broker"),
     "two-workers": partial(one_router, workers=2),
     "queued": partial(one_router, credit=50),
     "hop": hop,

@@ -14,15 +14,15 @@ from router.stats.counters cimport totals
 from router.delivery.delivery cimport IN_ACCEPT, IN_DISCARD
 from router.links.producer_link cimport COLLECT_MOST, ROUTED, WANTS_MORE
 from router.message.sections cimport (
-    SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description,
+    SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description, scan_user,
 )
-from router.amqp.spec cimport D_REJECTED, D_RELEASED
+from router.amqp.spec cimport D_REJECTED, D_RELEASED, S_PROPERTIES
 from router.forwarding.forward cimport forward, forward_exchange, forward_fallback, turn
 from router.forwarding.network cimport Network
 from router.message.annotations cimport composed_drop
 from router.forwarding.short_way cimport (
-    Answer, Said, count_through, find_answer, is_known, may_pass, pass_changed, pass_on, pass_over,
-    says_nothing, says_what, short_way, store_changed,
+    Answer, Said, count_from_container, count_through, count_to_container, find_answer, is_known, may_pass, pass_changed,
+    pass_on, pass_over, says_nothing, says_what, short_way, store_changed,
 )
 from router.forwarding.beginning cimport BEGINNING_EVERY, Beginning, beginning_of, keep_beginning
 from router.forwarding.consumer cimport Consumer
@@ -257,6 +257,15 @@ cdef int remember(ProducerHandler handler, const Content* c) except -1:
     return 0
 
 
+cdef bint bears_its_name(MessageRules rules, const Slice* payload, size_t at) noexcept:
+    """The message, of which properties or what follows them begin there, names no user, or one that it may name. False:
+    it does not, or that cannot be told."""
+    cdef const uint8_t* p = payload.data + at
+    cdef Slice user
+    return p[2] != S_PROPERTIES \
+        or (scan_user(p + 3, payload.data + payload.size, &user) and rules.allows_user(&user))
+
+
 cdef class TargetedHandler(ProducerHandler):
     """A link with a target: its deliveries go to the address that was bound at attach."""
 
@@ -292,9 +301,12 @@ cdef class TargetedHandler(ProducerHandler):
         cdef void* consumer
         cdef void* near
         cdef bint turns = False
-        if not short_on or self.rules is not None or self.container or self.from_fallback or not may_pass(link, t):
+        cdef bint checked = self.rules is not None and not self.rules.proxies
+        if not short_on or self.from_fallback or not may_pass(link, t):
             return False
         if says_nothing(t.payload.data, t.payload.size, &said):
+            if checked and not bears_its_name(self.rules, &t.payload, said.at):
+                return False
             consumer = NULL if self.edge else short_way(<void*>self.address, link, t, &turns)
             if consumer is not NULL:
                 near = <void*>(<Consumer>consumer).link
@@ -303,11 +315,15 @@ cdef class TargetedHandler(ProducerHandler):
                 elif not pass_over(self.address, link, <Consumer>consumer, t, &self.to, self.phase, self.honour):
                     return False
                 count_through(<void*>self.address)
+                if self.container:
+                    count_from_container(<void*>self.address)
+                if (<Consumer>consumer).container:
+                    count_to_container(<void*>self.address)
                 if turns:
                     turn(self.address)
                 return True
         else:
-            beginning = beginning_of(<void*>self.beginnings, t.payload.data, t.payload.size)
+            beginning = NULL if checked else beginning_of(<void*>self.beginnings, t.payload.data, t.payload.size)
             if beginning is NULL:
                 return False
             says_what(&(<Beginning>beginning).last, &said)

@@ -37,6 +37,7 @@ cdef struct Way:
     void* consumer             # the ConsumerLink by which it leaves
     bint alone                 # there is no other one that could get the next delivery, while the table stays as it is
     bint turns                 # the list of consumers (of routers where it is `remote`) turns
+    bint container             # it is a route container's
     bint remote                # it goes to another router …
     Tally* outstanding         # … for which it counts, or NULL
 
@@ -120,7 +121,7 @@ cdef inline void* next_consumer(void* address, bint* turns) noexcept:
             return NULL
     else:
         return NULL
-    return NULL if (<Consumer>chosen).container else chosen
+    return chosen
 
 
 cdef inline void* short_way(void* address, ProducerLink link, const Transfer* t, bint* turns) noexcept:
@@ -182,6 +183,18 @@ cdef inline void count_through(void* address) noexcept:
     (<Address>address).slot.egress += 1
     totals.ingress += 1
     totals.egress += 1
+
+
+cdef inline void count_from_container(void* address) noexcept:
+    """As `count_ingress`, the client was a route container."""
+    (<Address>address).slot.ingress_container += 1
+    totals.ingress_container += 1
+
+
+cdef inline void count_to_container(void* address) noexcept:
+    """As `give`, the consumer is one of a route container."""
+    (<Address>address).slot.egress_container += 1
+    totals.egress_container += 1
 
 
 # The same as `pass_on` for a consumer of another worker: into the ring to it. False, and nothing is done: there is no

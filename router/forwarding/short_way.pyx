@@ -87,8 +87,9 @@ cdef inline bint find_way(Address address, uint32_t came_by, const Said* said, u
         way.alone = False
     else:
         return False
-    if chosen is NULL or (<Consumer>chosen).link is None or (<Consumer>chosen).container:
+    if chosen is NULL or (<Consumer>chosen).link is None:
         return False
+    way.container = (<Consumer>chosen).container
     way.consumer = <void*>(<Consumer>chosen).link
     return True
 
@@ -160,6 +161,8 @@ cdef inline void count_onward(void* address, const Answer* answer) noexcept:
     else:
         (<Address>address).slot.egress += 1
         totals.egress += 1
+        if answer.way.container:
+            count_to_container(address)
         if answer.way.turns:
             turn(<Address>address)
 

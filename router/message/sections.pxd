@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp
 
 from router.amqp.codec cimport Slice, open_variable
-from router.amqp.spec cimport S_PROPERTIES, T_SMALLULONG, T_SYM32, T_SYM8
+from router.amqp.spec cimport S_PROPERTIES, T_BIN8, T_LIST8, T_NULL, T_SMALLULONG, T_STR8, T_SYM32, T_SYM8
 
 cdef enum:
     ROUTER_PREFIX = 9          # octets of "x-opt-qd."
@@ -45,7 +45,32 @@ cdef enum ScanResult:
 
 cdef ScanResult scan_sections(const uint8_t* data, size_t size, bint properties, bint honour,
                               Sections* out) noexcept nogil
+cdef bint scan_any_user(const uint8_t* p, const uint8_t* end, Slice* user_id) noexcept nogil
 cdef str scan_description(ScanResult result)
+
+
+cdef inline bint scan_user(const uint8_t* p, const uint8_t* end, Slice* user_id) noexcept nogil:
+    """The user-id of properties that begin at p; data NULL: there is none. False: for `scan` they are malformed."""
+    cdef const uint8_t* stop
+    cdef const uint8_t* q
+    cdef uint32_t i
+    user_id.data = NULL
+    if end - p < 3 or p[0] != T_LIST8 or p[1] < 1 or end - p - 2 < p[1]:
+        return scan_any_user(p, end, user_id)
+    stop = p + 2 + p[1]
+    q = p + 3
+    for i in range(p[2] if p[2] < 4 else 4):
+        if q < stop and q[0] == T_NULL:
+            q += 1
+        elif stop - q >= 2 and (q[0] == T_STR8 or q[0] == T_SYM8 or q[0] == T_BIN8) and stop - q - 2 >= q[1]:
+            if i == 1:
+                user_id.data = q + 2
+                user_id.size = q[1]
+            q += 2 + q[1]
+        else:
+            user_id.data = NULL
+            return scan_any_user(p, end, user_id)
+    return True
 
 
 cdef inline ScanResult scan(const uint8_t* data, size_t size, bint properties, bint honour,

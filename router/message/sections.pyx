@@ -117,6 +117,16 @@ cdef ScanResult scan_properties(const uint8_t* p, const uint8_t* end, Sections* 
     return SCAN_OK
 
 
+cdef bint scan_any_user(const uint8_t* p, const uint8_t* end, Slice* user_id) noexcept nogil:
+    cdef Sections s
+    cdef const uint8_t* after = skip_value(p, end)
+    s.user_id.data = NULL
+    if after is NULL or scan_properties(p, after, &s) != SCAN_OK:
+        return False
+    user_id[0] = s.user_id
+    return True
+
+
 cdef inline bint named(const Slice* name, const char* text, size_t size) noexcept nogil:
     return name.size == size and memcmp(name.data, text, size) == 0
 

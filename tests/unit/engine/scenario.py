@@ -9,7 +9,7 @@ from router.stats.snapshot import LinkReader
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, FRAME_HEADER, REJECTED, RELEASED, modified, parse_frame, rejected
 from tests.peer.types import Described, UByte, ULong
-from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.host import ADDRESSES, Peer, Router
 from tests.unit.engine.talk import flow, key, message, say, settle, transfer
 
 HEADER = 0x70
@@ -41,6 +41,7 @@ contents = st.fixed_dictionaries(
         "size": st.sampled_from([0, 1, 5, 100, 100, 2000, 20_000]),
         "header": headers,
         "to": st.sampled_from([None, "balanced.b", "nowhere"]),
+        "user": st.sampled_from([None, None, None, b"anonymous", b"other", b"x" * 300]),
         "annotated": st.sampled_from([*ANNOTATIONS]),
         "broken": st.sampled_from([False] * 9 + [True]),
     }
@@ -61,8 +62,11 @@ def ubyte(value: Any) -> Any:
     return UByte(value[1]) if isinstance(value, tuple) else value
 
 
-def content(number: int, *, size: int, header: Any, to: str | None, annotated: str, broken: bool) -> bytes:
-    octets: bytes = message(number.to_bytes(4, "big") + bytes(size), to=to, annotations=ANNOTATIONS[annotated](number))
+def content(
+    number: int, *, size: int, header: Any, to: str | None, annotated: str, broken: bool, user: bytes | None = None
+) -> bytes:
+    body = number.to_bytes(4, "big") + bytes(size)
+    octets: bytes = message(body, user=user, to=to, annotations=ANNOTATIONS[annotated](number))
     if header is not None:
         octets = encode(Described(ULong(HEADER), [ubyte(item) for item in header])) + octets
     return octets[:5] if broken else octets
@@ -171,11 +175,13 @@ def spread(octets: bytes) -> Iterator[Any]:
         at += size
 
 
-def counted(router: Router, *but: str) -> tuple[list[dict[str, Any]], list[Any]]:
-    """What each worker of a router has counted: of itself, but for these counters, and of each link."""
+def counted(router: Router, *but: str) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
+    """What each worker of a router has counted: of itself, but for these counters, of links, and of addresses."""
     workers = range(len(router.workers))
     counters = [router.region.worker_counters(worker) for worker in workers]
     for of_worker in counters:
         for name in (*OF_ONE_RUN, *but):
             del of_worker[name]
-    return counters, [LinkReader(router.region, worker).look() for worker in workers]
+    links = [LinkReader(router.region, worker).look() for worker in workers]
+    addresses = [router.region.address_counters(worker, number) for worker in workers for number in range(ADDRESSES)]
+    return counters, links, addresses

@@ -84,14 +84,19 @@ def settle(first: int, last: int | None = None, state: Any = None, *, role: bool
 
 
 def message(
-    body: bytes, *, to: str | None = None, subject: str | None = None, annotations: list[tuple[Any, Any]] | None = None
+    body: bytes,
+    *,
+    user: bytes | None = None,
+    to: str | None = None,
+    subject: str | None = None,
+    annotations: list[tuple[Any, Any]] | None = None,
 ):
     """An encoded message."""
     sections = b""
     if annotations is not None:
         sections += encode(Described(ULong(ANNOTATIONS), Map(annotations)))
-    if to is not None or subject is not None:
-        sections += encode(Described(ULong(PROPERTIES), [None, None, to, subject]))
+    if user is not None or to is not None or subject is not None:
+        sections += encode(Described(ULong(PROPERTIES), [None, user, to, subject]))
     return sections + encode(Described(ULong(DATA), body))
 
 

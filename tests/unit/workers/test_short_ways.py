@@ -1,6 +1,7 @@
 """The short ways do what the general ways do: random scenarios go through both, and every octet that peers get and
 every counter of the router is compared (docs/internals/engine.md, "The short way")."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,9 +10,28 @@ from hypothesis import strategies as st
 
 import router.testing.engine as engine
 from tests.peer.frames import ACCEPTED, RELEASED, rejected
-from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.host import Peer, Router, configuration
 from tests.unit.engine.scenario import CONSUMERS, PRODUCERS, Scenario, action, counted, spread
 from tests.unit.engine.talk import consumer, producer, start
+
+#: Messages bear no other name than that of their client.
+POLICY = """
+policy {
+    enableVhostPolicy: true
+}
+vhost {
+    hostname: $default
+    allowUnknownUser: true
+    groups: {
+        $default: {
+            remoteHosts: *
+            sources: *
+            targets: *
+            allowUserIdProxy: false
+        }
+    }
+}
+"""
 
 
 def attached(router: Router, worker: int, listener: str, octets: bytes) -> Peer:
@@ -29,18 +49,28 @@ def play(
     actions: list[Any],
     workers: int = 1,
     credit: int = 1000,
-) -> tuple[list[list[Any]], list[dict[str, Any]], list[Any]]:
-    """What each peer heard, and what the router has counted. credit: of the first consumer."""
-    router = Router(workers)
+    brokers: Sequence[str] = (),
+    more: str = "",
+) -> tuple[list[list[Any]], list[dict[str, Any]], list[Any], list[Any]]:
+    """What each peer heard, and what the router has counted. credit: of the first consumer. brokers: which of the first
+    consumer and the first producer are route containers. more: sections of the configuration."""
+
+    def listener(kind: str, number: int) -> str:
+        return "broker" if number == 0 and kind in brokers else "main"
+
+    router = Router(workers, configuration(more=more))
     engine.use_short_ways(short)
     try:
         last = workers - 1  # with two workers the first consumer and the first producer are apart
         consuming = [
-            attached(router, min(number, last), "kept" if number == 2 else "main",
+            attached(router, min(number, last), "kept" if number == 2 else listener("consumer", number),
                      consumer(0, address, 60 if number else credit, **attach))
             for number in range(consumers)
         ]  # fmt: skip
-        sending = [attached(router, max(last - number, 0), "main", producer(0, address)) for number in range(PRODUCERS)]
+        sending = [
+            attached(router, max(last - number, 0), listener("producer", number), producer(0, address))
+            for number in range(PRODUCERS)
+        ]
         scenario = Scenario([router], router.settle, consuming, sending)
         for one in actions:
             scenario.act(*one)
@@ -58,12 +88,21 @@ def play(
     actions=st.lists(action, min_size=1, max_size=20),
     workers=st.sampled_from([1, 2, 2]),
     credit=st.sampled_from([1000, 20, 1]),
+    brokers=st.sampled_from([(), (), ("consumer",), ("producer",), ("consumer", "producer")]),
+    more=st.sampled_from(["", "", POLICY]),
 )
 def test_like_the_general_way(
-    address: str, attach: dict[str, Any], consumers: int, actions: list[Any], workers: int, credit: int
+    address: str,
+    attach: dict[str, Any],
+    consumers: int,
+    actions: list[Any],
+    workers: int,
+    credit: int,
+    brokers: Sequence[str],
+    more: str,
 ) -> None:
-    short = play(True, address, attach, consumers, actions, workers, credit)
-    general = play(False, address, attach, consumers, actions, workers, credit)
+    short = play(True, address, attach, consumers, actions, workers, credit, brokers, more)
+    general = play(False, address, attach, consumers, actions, workers, credit, brokers, more)
     for mine, theirs in zip(short, general, strict=True):
         assert mine == theirs
 
@@ -104,3 +143,33 @@ def test_messages_that_wait_for_credit(size: int, header: Any, attach: dict[str,
     ]
     short = play(True, "balanced.a", attach, 1, actions, workers, 20)
     assert short == play(False, "balanced.a", attach, 1, actions, workers, 20)
+
+
+def some(**what: Any) -> list[Any]:
+    """Messages, unsettled and settled, of which some are accepted."""
+    content = {"size": 10, "header": None, "to": None, "annotated": "none", "broken": False, **what}
+    return [("send", 0, 60, False, content), ("send", 0, 10, True, content), ("settle", 0, 30, ACCEPTED), ("time", 1)]
+
+
+@pytest.mark.parametrize("brokers", [("consumer",), ("producer",), ("consumer", "producer")])
+@pytest.mark.parametrize("consumers", [1, 2])
+@pytest.mark.parametrize("credit", [1000, 20])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_from_and_to_route_containers(brokers: Sequence[str], consumers: int, credit: int, workers: int) -> None:
+    """What comes from brokers, and goes to them, is counted."""
+    short = play(True, "balanced.a", {}, consumers, some(), workers, credit, brokers)
+    assert short == play(False, "balanced.a", {}, consumers, some(), workers, credit, brokers)
+    assert sum(counters["ingress_container"] for counters in short[1]) == (70 if "producer" in brokers else 0)
+    assert bool(sum(counters["egress_container"] for counters in short[1])) == ("consumer" in brokers)
+
+
+@pytest.mark.parametrize("user", [None, b"anonymous", b"other", b"x" * 300])
+@pytest.mark.parametrize("header", [None, [True]])
+@pytest.mark.parametrize("to", [None, "balanced.b", "b" * 300])
+@pytest.mark.parametrize("credit", [1000, 20])
+def test_messages_bear_the_names_that_they_may(user: bytes | None, header: Any, to: str | None, credit: int) -> None:
+    actions = some(user=user, header=header, to=to)
+    short = play(True, "balanced.a", {}, 1, actions, 1, credit, (), POLICY)
+    assert short == play(False, "balanced.a", {}, 1, actions, 1, credit, (), POLICY)
+    allowed = user in (None, b"anonymous")
+    assert bool(short[1][0]["egress"]) == allowed
