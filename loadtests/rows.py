@@ -17,7 +17,7 @@ from loadtests.login_rows import certificate_logins, logins, token_logins
 from loadtests.measuring import BODY, MB, MIB, WARM_SECONDS, Bench, Readings
 from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
 from loadtests.policy_rows import policy
-from loadtests.processes import Relay, finish_load
+from loadtests.processes import LINK_CAPACITY, Relay, finish_load, router_configuration
 from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
 from loadtests.storm_rows import storms
 from loadtests.tails_rows import tails
@@ -25,6 +25,10 @@ from loadtests.tls_rows import tls_crowd, tls_handshakes, tls_idle, tls_large, t
 from loadtests.websocket_rows import websocket
 
 LARGE_BODY = 100_000
+FRAMES = (1, 4, 15)  # MB of a body that is one frame
+MAX_FRAME = 16 * MIB
+FRAME_CREDIT = 10
+PAIRS = 100
 PACED_RATE = 10_000  # deliveries/s: far below capacity, so that latency is not queueing
 COPIES = 100  # receivers of the multicast row
 IDLE_CONNECTIONS = 5_000
@@ -114,6 +118,42 @@ def large_bodies(bench: Bench) -> list[Figure]:
     return [Figure("100 kB bodies", mine, "MiB/s", ratio_at_least(0.6), theirs)]
 
 
+def large_frames(bench: Bench) -> list[Figure]:
+    """Router CPU of an octet with bodies of one frame each, of several lengths."""
+    text = router_configuration(1).replace("linkCapacity", f"maxFrameSize: {MAX_FRAME}\n    linkCapacity")
+    loads: list[dict[str, object]] = [
+        {"size": size * MB, "max_frame": MAX_FRAME, "credit": FRAME_CREDIT} for size in FRAMES
+    ]
+    with bench.router(1, text) as router:
+        series = bench.in_turn(router, *loads)
+    costs = [
+        readings.median("router_cpu", "us_per_delivery") * 1000 / (size * MB)
+        for readings, size in zip(series, FRAMES, strict=True)
+    ]
+    return [
+        Figure(f"frames of {size} MB: router CPU", cost, "ns an octet", ratio_at_most(2) if number else None,
+               costs[0] if number else None, f"{FRAMES[0]} MB")
+        for number, (size, cost) in enumerate(zip(FRAMES, costs, strict=True))
+    ]  # fmt: skip
+
+
+def many_pairs(bench: Bench) -> list[Figure]:
+    """100-byte messages of many senders, each to a receiver of its own, which takes some more than fits under way, or
+    fewer, so that messages wait for it."""
+    figures = []
+    with bench.router(1) as router:
+        for credit in (LINK_CAPACITY, LINK_CAPACITY // 4):
+            routers = bench.repeat(router, pairs=PAIRS, distinct=True, size=BODY, credit=credit)
+            what = f"{PAIRS} pairs, receivers with credit for {credit:,}"
+            figures += [
+                Figure(what, routers.median("per_second"), "/s", None),
+                Figure(
+                    f"{what}: router CPU", routers.median("router_cpu", "us_per_delivery"), "µs a delivery", at_most(1)
+                ),
+            ]
+    return figures
+
+
 def multicast(bench: Bench) -> list[Figure]:
     """One presettled sender, a hundred receivers of every message; a lost copy fails the run."""
     with bench.router(1) as router:
@@ -197,6 +237,8 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "latency": paced_latency,
     "tails": tails,
     "large": large_bodies,
+    "large-frames": large_frames,
+    "many-pairs": many_pairs,
     "multicast": multicast,
     "idle": idle_connections,
     "stream": stream_beside_small,
