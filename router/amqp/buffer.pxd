@@ -35,8 +35,8 @@ cdef struct WriteBuffer:
 
 cdef enum:
     WRITE_BUFFER_FIRST = 8192  # octets of a new buffer: most wakes of a connection write less
-    # Buffers without a user are kept for the next one, up to so many octets of this process: returning them to the system
-    # costs a page fault for every 4 KiB written afterwards. Large ones: see block.pxd.
+    # Buffers without a user are kept for the next one, up to so many octets of this process: returning them to the
+    # system costs a page fault for every 4 KiB written afterwards. Large ones: see block.pxd.
     WRITE_BUFFERS_KEPT = 4194304
 
 

@@ -500,10 +500,15 @@ cdef class Connection(ConnectionChannels):
     cdef int all_lost(self) except -1:
         """No link is left of what was lost."""
         cdef int then = self.then
-        cdef bint later
+        cdef bint later = False
         self.then = THEN_NOTHING
         if then == THEN_CLOSING:
-            later = not self.close_sent and self.handler.on_closing(self, self.remote_error)
+            try:
+                later = not self.close_sent and self.handler.on_closing(self, self.remote_error)
+            except Exception as fault:
+                if not self.finished:
+                    raise                      # it ends by that
+                self.report_fault(fault)
             if self.finished:
                 then = THEN_CLOSED             # its socket has gone, too, while its links were lost
             elif later:

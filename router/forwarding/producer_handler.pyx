@@ -21,8 +21,8 @@ from router.forwarding.forward cimport forward, forward_exchange, forward_fallba
 from router.forwarding.network cimport Network
 from router.message.annotations cimport composed_drop
 from router.forwarding.short_way cimport (
-    Answer, Said, count_from_container, count_through, count_to_container, find_answer, is_known, may_pass, pass_changed,
-    pass_on, pass_over, says_nothing, says_what, short_way, store_changed,
+    Answer, Said, count_from_container, count_through, count_to_container, find_answer, is_known, may_pass,
+    pass_changed, pass_on, pass_over, says_nothing, says_what, short_way, store_changed,
 )
 from router.forwarding.beginning cimport BEGINNING_EVERY, Beginning, beginning_of, keep_beginning
 from router.forwarding.consumer cimport Consumer

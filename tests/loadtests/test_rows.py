@@ -33,7 +33,7 @@ NEEDS_ROUTER = {
     "edge", "edge-peers", "edge-switch", "edge-first", "edge-idle", "edge-storm",
     "policy", "logins", "logins-token", "logins-certificate",
     "tls", "tls-large", "tls-handshakes", "tls-crowd", "tls-idle", "websocket",
-    "first-paint", "consoles", "tails", "two-workers-paced",
+    "first-paint", "consoles", "tails", "two-workers-paced", "large-frames", "many-pairs",
 }  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway_rows, "CLIENTS", 20)
     monkeypatch.setattr(gateway_rows, "CLIENT_RATE", 500)
     monkeypatch.setattr(gateway_rows, "CLIENT_SECONDS", 0.5)
-    monkeypatch.setattr(network_rows, "PACED_RATE", 500)
+    monkeypatch.setattr(network_rows, "PACED_RATES", (500,))
     monkeypatch.setattr(network_rows, "LOSSES", 1)
     monkeypatch.setattr(network_rows, "RING", 5)
     monkeypatch.setattr(network_rows, "CHORD", 2)

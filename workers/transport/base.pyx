@@ -285,8 +285,8 @@ cdef class Transport:
         return 0 if self.plain else self.read_on()
 
     cdef int grow_rest(self, size_t size) except -1:
-        """At least so many octets. A peer that announces more than it sends gets what another frame has used, or what it
-        has sent."""
+        """At least so many octets. A peer that announces more than it sends gets what another frame has used, or what
+        it has sent."""
         cdef uint8_t* rest = block_take(max(size, self.whole), &size) if size >= BLOCK_LEAST else NULL
         if rest is not NULL:
             memcpy(rest, self.rest, self.rest_size)

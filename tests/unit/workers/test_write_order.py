@@ -10,7 +10,7 @@ from tests.unit.workers.loops import LoopRouter, SocketPeer
 
 
 def entered(router: LoopRouter, octets: bytes) -> SocketPeer:
-    peer = router.connect(0)
+    peer: SocketPeer = router.connect(0)  # type: ignore[assignment]
     peer.feed(start() + octets)
     router.settle()
     frames(peer)

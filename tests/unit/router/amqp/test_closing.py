@@ -12,11 +12,18 @@ LINKS = 100  # more than a turn ends
 
 
 class Server(Stub):
-    """Notes that the peer closes."""
+    """Notes that the peer closes, or fails then."""
+
+    fails = False
 
     def on_closing(self, connection: Connection, error: Any) -> bool:
         self.notes.append(("closing", error))
+        if self.fails:
+            raise RuntimeError("a fault of ours")
         return False
+
+    def on_fault(self, connection: Connection, fault: BaseException) -> None:
+        self.notes.append(("fault", str(fault)))
 
     def go_on(self) -> None:
         """All turns that its links wait for."""
@@ -24,10 +31,11 @@ class Server(Stub):
             self.feed(b"")
 
 
-@pytest.mark.parametrize("gone", [False, True], ids=["waits", "goes"])
-def test_the_peer_closes(gone: bool) -> None:
+@pytest.mark.parametrize(("gone", "fails"), [(False, False), (True, False), (True, True)])
+def test_the_peer_closes(gone: bool, fails: bool) -> None:
     pair = Pair()
     pair.server = server = Server()
+    server.fails = fails
     session = pair.session()
     for number in range(LINKS):
         pair.client.attach(session, str(number), Sender(pair.client))
@@ -44,5 +52,6 @@ def test_the_peer_closes(gone: bool) -> None:
     ended = None if gone else ("a:b", "because")
     assert [each for each in server.notes if each[0] != "detached"] == [
         ("closing", ("a:b", "because")),
+        *([("fault", "a fault of ours")] if fails else []),
         ("closed", ended),
     ]
