@@ -41,7 +41,7 @@ cdef class Loop(TransportHost):
     cpdef void beat(self) noexcept
     cpdef void used_memory(self)
     cdef int flush_connections(self) except -1
-    cdef int flush_all(self, list dirty) except -1
+    cdef int flush_all(self, list dirty, list later) except -1
     cdef int take_event(self, object what, uint32_t events) except -1
     cdef int read_inside(self) except -1
     cdef int let_in(self) except -1

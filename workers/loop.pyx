@@ -551,18 +551,18 @@ cdef class Loop(TransportHost):
         return 0
 
     cdef int flush_connections(self) except -1:
+        """Each has one turn to write in a wake. Writing for one may make another one dirty; one that has more to write
+        than its turn, or again, goes on in the next wake, when others have been heard."""
         cdef list dirty
-        cdef int rounds = 0
-        while self.scheduler.dirty and rounds < 4:
-            # Writing for one connection may make another one dirty; one with more than its turn continues in the next
-            # wake.
-            rounds += 1
+        cdef list later = []
+        while self.scheduler.dirty:
             dirty = self.scheduler.dirty
             self.scheduler.dirty = []
-            self.flush_all(deliveries_first(dirty) if len(dirty) > 1 else dirty)
+            self.flush_all(deliveries_first(dirty) if len(dirty) > 1 else dirty, later)
+        self.scheduler.dirty = later
         return 0
 
-    cdef int flush_all(self, list dirty) except -1:
+    cdef int flush_all(self, list dirty, list later) except -1:
         cdef Connection connection
         cdef Transport transport = None  # keeps it while it closes itself
         cdef Py_ssize_t at = 0
@@ -572,10 +572,13 @@ cdef class Loop(TransportHost):
                     self.beat()
                     connection = dirty[at]
                     transport = connection.owner
-                    if transport is not None:
-                        transport.flush()
-                    else:
+                    if transport is None:
                         connection.dirty = False
+                    elif transport.turn == self.slot.wakes:
+                        later.append(connection)
+                    else:
+                        transport.turn = self.slot.wakes
+                        transport.flush()
                     at += 1
             except Exception as fault:
                 transport.ended_by(fault)

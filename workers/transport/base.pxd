@@ -49,6 +49,7 @@ cdef class Transport:
     cdef bint ending                       # the connection has ended, its last octets are not yet sent
     cdef bint waits                        # among `entering`
     cdef uint64_t waits_since              # ms
+    cdef uint64_t turn                     # number of the wake in which it had its turn to write
     cdef uint64_t due                      # ms: when the connection wants its tick, 0: never
     # Octets pass as they are: no handshake, nothing is kept inside. None of the methods below `write_some` is called.
     cdef bint plain

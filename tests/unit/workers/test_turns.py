@@ -6,11 +6,13 @@ import pytest
 
 from supervisor.connections.registry import DROPS_A_WAKE
 from tests.peer.frames import RELEASED, SASL_HEADER
-from tests.unit.engine.talk import begin, consumer, frames, message, of, producer, say, start, transfer
+from tests.unit.engine.talk import begin, consumer, flow, frames, message, of, producer, say, start, transfer
 
 LINKS = 200  # of one connection; LINKS of tests.unit.engine.host are all that a worker has
 A_WAKE = 128  # frames, or ends of links, in one wake: half of them of those that wait
 HEALTHY = "balanced.healthy"
+LARGE = 100_000  # octets of a message
+MOST_WRITTEN = 4 * LARGE  # octets that a connection writes in one wake
 
 
 def wakes(router, done):
@@ -329,3 +331,21 @@ def test_the_supervisor_drops_links_in_turns(routers):
     assert answered > 1
     assert max(before - after for before, after in itertools.pairwise(left)) <= 2 * DROPS_A_WAKE
     assert left[-1] == 1
+
+
+def test_a_connection_with_much_to_write_has_one_turn_in_a_wake(routers):
+    """Others are read before it goes on."""
+    router = routers()
+    greedy, sender = opened(router), opened(router)
+    greedy.feed(consumer(0, "balanced.a", 0))
+    count = 4 * MOST_WRITTEN // LARGE
+    sender.feed(producer(0, "balanced.a"))
+    sender.feed(b"".join(transfer(0, number, message(bytes(LARGE))) for number in range(count)))
+    router.settle()
+    greedy.put(flow(0, count))
+    worker, written = router.workers[0], []
+    while sum(written) < count * LARGE:
+        router.wake(worker)
+        written.append(len(greedy.take()))
+        assert written[-1], "it goes on"
+    assert max(written) <= MOST_WRITTEN
