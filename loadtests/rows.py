@@ -138,8 +138,8 @@ def large_frames(bench: Bench) -> list[Figure]:
 
 
 def many_pairs(bench: Bench) -> list[Figure]:
-    """100-byte messages of many senders, each to a receiver of its own, which takes some more than fits under way, or
-    fewer, so that messages wait for it."""
+    """100-byte messages of many senders, each to a receiver of its own, which has credit for all that may be under way,
+    or for a quarter of them, so that messages wait for it."""
     figures = []
     with bench.router(1) as router:
         for credit in (LINK_CAPACITY, LINK_CAPACITY // 4):

@@ -5,11 +5,10 @@ from libc.stdlib cimport free
 cdef uint8_t* block_take(size_t size, size_t* room) noexcept:
     cdef Block** at = &blocks.first
     cdef Block* found
-    while at[0] is not NULL and at[0].room < size:
+    while at[0] is not NULL and (at[0].room < size or at[0].room > 2 * size):
         at = &at[0].next
     found = at[0]
     if found is NULL:
-        forget_first()             # larger ones are wanted now
         return NULL
     at[0] = found.next
     blocks.octets -= found.room
@@ -19,9 +18,11 @@ cdef uint8_t* block_take(size_t size, size_t* room) noexcept:
 
 cdef void block_give(uint8_t* data, size_t room) noexcept:
     cdef Block* block = <Block*>data
-    if room < BLOCK_LEAST or blocks.octets + room > BLOCKS_KEPT:
+    if room < BLOCK_LEAST or room > BLOCKS_KEPT:
         free(data)
         return
+    while blocks.octets + room > BLOCKS_KEPT:
+        forget_first()             # blocks of this length are wanted now
     block.room = room
     block.next = blocks.first
     blocks.first = block

@@ -13,15 +13,15 @@ from supervisor.connectors.ring import Entry, Ring
 
 AFTER_FAILURE: Final = 5.0  # seconds until the next attempt
 AFTER_END: Final = 2.0  # … when the connection was open
-# Seconds. A connection to another router that was open for so long is missed: the next attempt is soon. One that was
-# not may be unwanted there, each time.
-LASTING: Final = 10.0
 # … to another router that does not answer: routers that start together find each other soon. The last one repeats.
 TO_ROUTERS: Final = (0.25, 0.5, 1.0, 2.0)
 WITH_FAILOVER: Final = 1.0  # … while there is more than one address
 AFTER_WORKER: Final = 0.05  # … when the worker of the connection died: no fault of the peer
 # Part of the delay by which it varies, so that many routers do not come back to a broker all at once.
 JITTER: Final = 0.1
+# Seconds. A connection to another router that was open for so long is missed: the next attempt is soon. One that was
+# not may be unwanted there, each time.
+LASTING: Final = 10.0
 
 
 class Status(Enum):
@@ -43,7 +43,6 @@ class ConnectorState:
     __slots__ = (
         "_clock",
         "_failures",
-        "_opened",
         "_opened_at",
         "_random",
         "_to_router",
@@ -72,8 +71,7 @@ class ConnectorState:
         self.ring = Ring(host, port)
         self.status = Status.INITIALIZING
         self.message = ""
-        self._opened = False
-        self._opened_at = 0.0
+        self._opened_at: float | None = None  # of the present or last attempt; None: it was not open
         self._random = uniform
         self._clock = clock
 
@@ -90,12 +88,11 @@ class ConnectorState:
     def begin(self) -> Entry:
         """An attempt starts; where to."""
         self.status = Status.SUCCESS
-        self._opened = False
+        self._opened_at = None
         return self.ring.current
 
     def opened(self, text: str, properties: Mapping[str, Any] | None) -> None:
         """The connection is open. properties: the peer's, which may name further addresses."""
-        self._opened = True
         self._opened_at = self._clock()
         self._failures = 0
         self.message = text
@@ -126,7 +123,7 @@ class ConnectorState:
             self.status = Status.CONNECTING
         if len(self.ring) > 1:
             return self._vary(WITH_FAILOVER)
-        if self._opened:
+        if self._opened_at is not None:
             lasted = self._to_router and self._clock() - self._opened_at >= LASTING
             return self._vary(TO_ROUTERS[0] if lasted else AFTER_END)
         self._failures += 1
