@@ -20,8 +20,8 @@ cdef struct Blocks:
 
 cdef Blocks blocks
 
-# One of at least `size` octets, and at most twice as many, so that who takes it holds little more than it asked for; how
-# many in `room`. NULL: none is kept. The caller frees it, or gives it back.
+# One of at least `size` octets, and at most twice as many, so that who takes it holds little more than it asked for.
+# room: how many it has. NULL: there is none. The caller frees it, or gives it back.
 cdef uint8_t* block_take(size_t size, size_t* room) noexcept
 # Its user needs it no more. data: of `malloc`, `room` octets.
 cdef void block_give(uint8_t* data, size_t room) noexcept
