@@ -343,7 +343,8 @@ def test_a_connection_with_much_to_write_has_one_turn_in_a_wake(routers):
     sender.feed(b"".join(transfer(0, number, message(bytes(LARGE))) for number in range(count)))
     router.settle()
     greedy.put(flow(0, count))
-    worker, written = router.workers[0], []
+    worker = router.workers[0]
+    written: list[int] = []
     while sum(written) < count * LARGE:
         router.wake(worker)
         written.append(len(greedy.take()))
