@@ -146,9 +146,9 @@ ALONE := -n $(COMPUTING) --dist loadgroup
 # Unit tests compute, and take the cores; system and interop tests mostly wait for processes that they start, and come
 # after them.
 test: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
-	@status=0; ($(MAKE) -k lint docs test-console) >build/test-lint.log 2>&1 & linting=$$!; \
-	    $(call pytest,,tests/unit,$(ON_CORES) $(FEW_EXAMPLES)) || status=1; \
-	    $(call pytest,,$(SYSTEM_TESTS) tests/interop,$(BESIDE_EACH_OTHER)) || status=1; \
+	@status=0; (scripts/timed "  lint, docs, console (beside the others)" $(MAKE) -k lint docs test-console) >build/test-lint.log 2>&1 & linting=$$!; \
+	    $(call pytest,scripts/timed "  unit tests",tests/unit,$(ON_CORES) $(FEW_EXAMPLES)) || status=1; \
+	    $(call pytest,scripts/timed "  system and interoperability tests",$(SYSTEM_TESTS) tests/interop,$(BESIDE_EACH_OTHER)) || status=1; \
 	    wait $$linting || status=1; cat build/test-lint.log; exit $$status
 
 test-quick: build .venv/test-dependencies
@@ -182,17 +182,36 @@ fuzz-targets = $(call pytest,SLUICE_FUZZ_SECONDS=$(1) $(DEFAULT_INT) scripts/wit
 test-pipeline: build wire-tools .venv/test-dependencies
 	@$(call pytest,$(DEFAULT_INT),tests/pipeline,$(BESIDE_EACH_OTHER))
 
-# Fuzzing computes, the others mostly wait. Brokers that cannot be had here are left out (status 2).
+# Each part runs alone, too: make long-debug. With a deadline (SLUICE_TESTS_UNTIL, as in .ci/run) their order rotates with
+# the commit, and what does not fit is listed.
+LONG_PARTS := long-pipeline long-system long-debug long-python
+LONG_LOADS := long-liveness long-killed
 test-long: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
-	@status=0; export SLUICE_SOAK_SECONDS=$(LONG_SECONDS) SLUICE_TEST_EXEC=1; \
-	    $(call pytest,,tests/pipeline,$(ALONE) --long -o faulthandler_timeout=0) || status=1; \
-	    ($(call fuzz-targets,$$(($(LONG_SECONDS) / 6)),tests/fuzz)) >build/test-fuzz.log 2>&1 & fuzzing=$$!; \
-	    $(call pytest,,$(filter-out tests/pipeline,$(SYSTEM_TESTS)) tests/interop,$(BESIDE_EACH_OTHER) --long -o faulthandler_timeout=0) || status=1; \
-	    $(MAKE) test-debug || status=1; \
-	    $(call pytest,,$(PYTHON_TESTS),$(ON_CORES)) || status=1; \
-	    $(BIN)/python -m loadtests.liveness --seconds $(LONG_SECONDS) --keep-going || status=1; \
-	    $(BIN)/python -m loadtests.killed --seconds $(LONG_SECONDS) || [ $$? = 2 ] || status=1; \
+	@$(BIN)/python scripts/long_tests.py $(LONG_PARTS) $(addsuffix =$(LONG_SECONDS),$(LONG_LOADS))
+
+LONG := SLUICE_SOAK_SECONDS=$(LONG_SECONDS) SLUICE_TEST_EXEC=1
+LONG_OPTIONS := --long -o faulthandler_timeout=0
+long-pipeline: build wire-tools .venv/test-dependencies
+	@$(call pytest,$(LONG),tests/pipeline,$(ALONE) $(LONG_OPTIONS))
+
+# Fuzzing computes, system tests mostly wait.
+long-system: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
+	@status=0; ($(call fuzz-targets,$$(($(LONG_SECONDS) / 6)),tests/fuzz)) >build/test-fuzz.log 2>&1 & fuzzing=$$!; \
+	    $(call pytest,$(LONG),$(filter-out tests/pipeline,$(SYSTEM_TESTS)) tests/interop,$(BESIDE_EACH_OTHER) $(LONG_OPTIONS)) || status=1; \
 	    wait $$fuzzing || status=1; cat build/test-fuzz.log; exit $$status
+
+long-debug: test-debug
+
+long-python: build .venv/test-dependencies
+	@$(call pytest,,$(PYTHON_TESTS),$(ON_CORES))
+
+long-liveness: build .venv/test-dependencies
+	@$(BIN)/python -m loadtests.liveness --seconds $(LONG_SECONDS) --keep-going
+
+# Brokers that cannot be had here are left out (status 2).
+long-killed: build .venv/test-dependencies $(STAMPS)/interop
+	@$(BIN)/python -m loadtests.killed --seconds $(LONG_SECONDS) || [ $$? = 2 ]
+.PHONY: $(LONG_PARTS) $(LONG_LOADS)
 
 fuzz: build-debug .venv/test-dependencies
 	@$(call fuzz-targets,$(SECONDS),tests/fuzz)

@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 FAILED = 1  # pytest's exit status when tests failed, and nothing worse
@@ -21,10 +22,15 @@ FAILED = 1  # pytest's exit status when tests failed, and nothing worse
 GROUP = re.compile(r"@[^\]]*$")
 
 
-def pytest(arguments: list[str], cache: Path) -> int:
-    """The exit status of pytest with a cache of its own."""
+def pytest(arguments: list[str], cache: Path, environment: Mapping[str, str] = os.environ) -> int:
+    """Run pytest with a cache of its own and return its exit status."""
     command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={cache}", *arguments]
-    return subprocess.run(command, check=False).returncode
+    return subprocess.run(command, check=False, env=environment).returncode
+
+
+def without_deadline() -> dict[str, str]:
+    """Return the environment of the second run: it has no deadline, which would leave tests out."""
+    return {name: value for name, value in os.environ.items() if name != "SLUICE_TESTS_UNTIL"}
 
 
 def failures(cache: Path) -> list[str]:
@@ -58,7 +64,7 @@ def main(arguments: list[str]) -> int:
             print(f"{len(failed)} tests failed; not more than {most} run again")
             return status
         print(f"\nOnce more, alone: {len(failed)} tests that failed", flush=True)
-        status = pytest([*options(arguments), *failed], cache)
+        status = pytest([*options(arguments), *failed], cache, without_deadline())
         if status == 0:
             print("Passed only alone, find out why:", *failed, sep="\n    ")
         return status

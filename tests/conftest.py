@@ -18,6 +18,8 @@ DEFAULT_FUZZ_SECONDS = 5.0
 for folder in (ROOT, DEBUG_TREE) if FLAVOUR == "debug" else (ROOT,):
     sys.path.insert(0, str(folder))
 
+from tests.time_left import from_environment  # noqa: E402 (the paths come first)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests marked long, and only these")
@@ -34,6 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if FLAVOUR == "debug" and "libasan" not in Path("/proc/self/maps").read_text("ascii"):
         raise pytest.UsageError("debug flavour: AddressSanitizer is not loaded; start pytest with scripts/with-asan")
     config.pluginmanager.register(LongTests(config), "long-tests")
+    time_left = from_environment(config, seconds_of_a_target())
+    if time_left is not None:
+        config.pluginmanager.register(time_left, "time-left")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -79,7 +84,12 @@ class LongTests:
             terminalreporter.write_line(f"{self.left_out} long tests left out: make test-long (pytest --long)")
 
 
+def seconds_of_a_target() -> float:
+    """Return the seconds that one fuzz target runs."""
+    return float(os.environ.get("SLUICE_FUZZ_SECONDS", DEFAULT_FUZZ_SECONDS))
+
+
 @pytest.fixture(scope="session")
 def fuzz_seconds() -> float:
-    """How long one fuzz target should run."""
-    return float(os.environ.get("SLUICE_FUZZ_SECONDS", DEFAULT_FUZZ_SECONDS))
+    """Seconds that one fuzz target runs."""
+    return seconds_of_a_target()
