@@ -1,7 +1,7 @@
 """A session, as its connection knows it."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from router.amqp.endpoint cimport ReadyList
+from router.amqp.node_list cimport NodeList
 from router.amqp.survey cimport Survey
 
 cdef enum:
@@ -10,7 +10,7 @@ cdef enum:
 
 # Owner: its connection.
 cdef class Channel:
-    cdef ReadyList ready                   # links that may be able to write
+    cdef NodeList ready                    # links that may be able to write
     cdef Channel next_turn
     cdef bint has_turn                     # it is in the connection's list
     # Give the next link its turn. True: there are more.

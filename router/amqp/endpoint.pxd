@@ -4,6 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from router.amqp.codec cimport Slice
 from router.amqp.frames cimport Flow, Transfer
 from router.amqp.meter cimport Meter
+from router.amqp.node_list cimport ListNode
 from router.amqp.survey cimport Survey
 
 cdef enum:
@@ -26,16 +27,9 @@ cdef struct EntryOwner:
 cdef struct Entry:
     EntryOwner* owner
 
-# Endpoints of one session, in the order of their turns. Borrowed references: the session keeps its links.
-cdef struct ReadyList:
-    void* first
-    void* last
-
 # Owner: its session.
 cdef class Endpoint:
-    cdef Endpoint next_ready
-    cdef Endpoint previous_ready
-    cdef ReadyList* in_ready               # the list of its session that it is in, or NULL
+    cdef ListNode turn                     # its place in the list of its session that waits for turns to write
     cdef bint urgent                       # it has its turn before all others
     cdef size_t output_high                # octets in the write buffer above which it waits
     # Write up to `budget` octets of queued deliveries. Returns TURN_.
@@ -83,7 +77,3 @@ cdef class Endpoint:
     cdef int forget_ready(self) except -1
     cdef int lost(self) except -1          # … with its session, or detached by its peer
     cdef int peer_detached(self) except -1  # the peer's detach: `answer_closed`, `detach_error` say what it said
-
-cdef void ready_append(ReadyList* ready, Endpoint link) noexcept
-cdef void ready_prepend(ReadyList* ready, Endpoint link) noexcept
-cdef void ready_remove(ReadyList* ready, Endpoint link) noexcept

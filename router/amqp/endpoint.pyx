@@ -1,9 +1,14 @@
 """A link, as its session and its connection know it; the order in which links have their turns to write."""
+from router.amqp.node_list cimport list_remove, node_dealloc
 
 
 cdef class Endpoint:
     def __cinit__(self):
         self.output_high = OUTPUT_HIGH
+        self.turn.object = <void*>self
+
+    def __dealloc__(self):
+        node_dealloc(&self.turn)
 
     cdef int join(self, object session) except -1:
         raise NotImplementedError
@@ -65,41 +70,6 @@ cdef class Endpoint:
         return 0
 
     cdef int forget_ready(self) except -1:
-        if self.in_ready is not NULL:
-            ready_remove(self.in_ready, self)
+        if self.turn.list is not NULL:
+            list_remove(&self.turn)
         return 0
-
-
-cdef void ready_append(ReadyList* ready, Endpoint link) noexcept:
-    link.in_ready = ready
-    link.next_ready = None
-    link.previous_ready = <Endpoint>ready.last if ready.last is not NULL else None
-    if ready.last is not NULL:
-        (<Endpoint>ready.last).next_ready = link
-    else:
-        ready.first = <void*>link
-    ready.last = <void*>link
-
-
-cdef void ready_prepend(ReadyList* ready, Endpoint link) noexcept:
-    link.in_ready = ready
-    link.previous_ready = None
-    link.next_ready = <Endpoint>ready.first if ready.first is not NULL else None
-    if ready.first is not NULL:
-        (<Endpoint>ready.first).previous_ready = link
-    else:
-        ready.last = <void*>link
-    ready.first = <void*>link
-
-
-cdef void ready_remove(ReadyList* ready, Endpoint link) noexcept:
-    if link.previous_ready is not None:
-        link.previous_ready.next_ready = link.next_ready
-    else:
-        ready.first = <void*>link.next_ready if link.next_ready is not None else NULL
-    if link.next_ready is not None:
-        link.next_ready.previous_ready = link.previous_ready
-    else:
-        ready.last = <void*>link.previous_ready if link.previous_ready is not None else NULL
-    link.previous_ready = link.next_ready = None
-    link.in_ready = NULL

@@ -5,8 +5,8 @@ is answered.
 """
 from router.amqp.codec cimport Slice
 from router.amqp.connection cimport PAUSE_ATTACH
-from router.amqp.endpoint cimport ready_append, ready_prepend
 from router.amqp.meter cimport meter_new, meter_release
+from router.amqp.node_list cimport list_append, list_prepend
 from router.amqp.spec cimport D_REJECTED
 
 from router.amqp import codec
@@ -115,11 +115,11 @@ cdef class Link(Endpoint):
     cdef int mark_ready(self) except -1:
         cdef Session session = self.session
         cdef bint front = self.urgent
-        if self.in_ready is NULL and not session.connection.finished:
+        if self.turn.list is NULL and not self.pending and not self.detached and not session.connection.finished:
             if front:
-                ready_prepend(&session.ready, self)
+                list_prepend(&session.ready, &self.turn)
             else:
-                ready_append(&session.ready, self)
+                list_append(&session.ready, &self.turn)
             session.connection.want_turn(session, front)
         return 0
 

@@ -8,6 +8,7 @@ from libc.string cimport memcpy
 from router.amqp.buffer cimport buffer_release, buffer_room, buffer_used, read32
 from router.amqp.endpoint cimport OUTPUT_HIGH, Endpoint
 from router.amqp.frames cimport write_frame
+from router.amqp.node_list cimport ListNode
 from router.amqp.spec cimport FRAME_AMQP, FRAME_HEADER
 
 cdef enum:
@@ -80,13 +81,13 @@ cdef class ConnectionOutput(Scheduled):
             channel.next_turn = None
             channel.has_turn = False
             if channel.turn():
-                self.want_turn(channel, (<Endpoint>channel.ready.first).urgent)
+                self.want_turn(channel, (<Endpoint>channel.ready.first.object).urgent)
         return 0
 
     cdef size_t room_needed(self) noexcept:
         """Octets in the write buffer above which the next link waits."""
-        cdef void* first = self.first_turn.ready.first
-        return OUTPUT_HIGH if first is NULL else (<Endpoint>first).output_high
+        cdef ListNode* first = self.first_turn.ready.first
+        return OUTPUT_HIGH if first is NULL else (<Endpoint>first.object).output_high
 
     def wants_turn(self):
         """True while links could write if the write buffer had room."""

@@ -2,10 +2,11 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
-from router.amqp.endpoint cimport Endpoint, ReadyList
+from router.amqp.endpoint cimport Endpoint
 from router.amqp.frames cimport Disposition, Flow, Transfer
 from router.amqp.id_map cimport IdMap
 from router.amqp.meter cimport Meter
+from router.amqp.node_list cimport NodeList
 from router.amqp.runs cimport Runs, runs_add
 from router.amqp.session_links cimport SessionLinks
 
@@ -41,8 +42,8 @@ cdef class Session(SessionLinks):
     cdef Meter* streams                    # octets held of messages in several frames, NULL before the first
     cdef Meter* whole                      # … and of messages that were stored whole
     # Links that wait for the peer's window: those that had no turn since it was open, and those that had.
-    cdef ReadyList waiting
-    cdef ReadyList served
+    cdef NodeList waiting
+    cdef NodeList served
     cdef bint contended                    # some do, or did and had no turn yet: nobody goes first
     cdef list flows                        # Links with credit to grant
     cdef Runs settlements                  # of this wake

@@ -24,7 +24,7 @@ from router.amqp.buffer cimport buffer_room
 from router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
 from router.amqp.connection cimport PAUSE_ATTACH, Connection
 from router.amqp.endpoint cimport (
-    LINK_QUANTUM, TURN_MORE, TURN_WINDOW, Entry, ready_append, ready_prepend, ready_remove,
+    LINK_QUANTUM, TURN_MORE, TURN_WINDOW, Entry,
 )
 from router.amqp.frames cimport (
     DISPOSITION_ROOM, FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, usual_transfer, write_disposition,
@@ -32,6 +32,7 @@ from router.amqp.frames cimport (
 )
 from router.amqp.id_map cimport map_free, map_get, map_keys_within
 from router.amqp.meter cimport meter_new, meter_release
+from router.amqp.node_list cimport ListNode, list_append, list_clear, list_prepend, list_remove
 from router.amqp.object_table cimport number_at
 from router.amqp.performatives cimport WINDOW_OPEN, begin_body, begin_values
 from router.amqp.runs cimport runs_add, runs_begin, runs_release, runs_take
@@ -145,6 +146,9 @@ cdef class Session(SessionLinks):
         return 0
 
     def __dealloc__(self):
+        list_clear(&self.ready)
+        list_clear(&self.waiting)
+        list_clear(&self.served)
         map_free(&self.sent)
         map_free(&self.received)
         runs_release(&self.settlements)
@@ -318,15 +322,11 @@ cdef class Session(SessionLinks):
 
     cdef int window_opened(self) except -1:
         """The peer takes transfers again: first from those links that had no turn since it did last."""
-        cdef Endpoint link
-        while self.served.last is not NULL:
-            link = <Endpoint>self.served.last
-            ready_remove(&self.served, link)
-            ready_prepend(&self.ready, link)
-        while self.waiting.last is not NULL:
-            link = <Endpoint>self.waiting.last
-            ready_remove(&self.waiting, link)
-            ready_prepend(&self.ready, link)
+        cdef ListNode* node
+        while self.served.last is not NULL or self.waiting.last is not NULL:
+            node = self.served.last if self.served.last is not NULL else self.waiting.last
+            list_remove(node)
+            list_prepend(&self.ready, node)
         if self.ready.first is not NULL:
             self.connection.want_turn(self, False)
         return 0
@@ -337,14 +337,14 @@ cdef class Session(SessionLinks):
         cdef int result
         if self.ready.first is NULL or self.ended:
             return False
-        link = <Endpoint>self.ready.first
-        ready_remove(&self.ready, link)
+        link = <Endpoint>self.ready.first.object
+        list_remove(&link.turn)
         result = link.pump(LINK_QUANTUM)
-        if link.in_ready is NULL and not self.ended:
+        if link.turn.list is NULL and not self.ended:
             if result == TURN_MORE:
-                ready_append(&self.ready, link)
+                list_append(&self.ready, &link.turn)
             elif result == TURN_WINDOW:
-                ready_append(&self.waiting if before == self.next_outgoing_id else &self.served, link)
+                list_append(&self.waiting if before == self.next_outgoing_id else &self.served, &link.turn)
                 self.contended = True
         if self.ready.first is not NULL:
             return not self.ended

@@ -87,6 +87,7 @@ cdef class SessionLinks(Channel):
         self.by_handle[old.handle] = new
         self.by_remote_handle.put(old.remote_handle, new)
         old.gone = old.detached = True
+        old.forget_ready()
 
     def free_name(self, name, incoming):
         """A link name that no other link of the session has: two clients may have chosen the same for both."""

@@ -436,8 +436,8 @@ cdef class ConsumerLink(DeliveryLink):
             else:
                 self.no_credit()
         self.drain = f.drain
-        if self.drain and (self.node.queue_first is NULL or not self.credit) and self.in_ready is not NULL \
-                and self.in_ready is not &self.session.ready:
+        if self.drain and (self.node.queue_first is NULL or not self.credit) and self.turn.list is not NULL \
+                and self.turn.list is not &self.session.ready:
             self.finish_drain()            # it waits for the window, and this needs none
         elif self.node.queue_first is not NULL or self.drain:
             self.mark_ready()

@@ -1,0 +1,6 @@
+"""Types of turns.pyx."""
+
+from typing import Any
+
+def check_turns(connection: Any) -> None: ...
+def deallocate_in_list() -> int: ...

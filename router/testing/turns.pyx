@@ -1,0 +1,52 @@
+"""Invariants of the lists in which links wait for their turn to write, and of lists with borrowed pointers."""
+from router.amqp.connection cimport Connection
+from router.amqp.endpoint cimport Endpoint
+from router.amqp.node_list cimport ListNode, NodeList, list_append, list_clear
+from router.amqp.session cimport Session
+
+
+cdef object strangers(Session session, NodeList* waiting):
+    """Return what is wrong with one list of the session, or None. Compares pointers only: a stranger may be freed."""
+    cdef ListNode* node = waiting.first
+    cdef ListNode* before = NULL
+    cdef set known = set()
+    cdef Endpoint link
+    for link in session.by_handle:
+        if link is not None:
+            known.add(<size_t>&link.turn)
+    while node is not NULL:
+        if <size_t>node not in known:
+            return "a link waits for its turn that the session does not have"
+        if node.list is not waiting or node.previous is not before:
+            return "a link that waits for its turn is not linked both ways"
+        before = node
+        node = node.next
+    return None if waiting.last is before else "the last link that waits for its turn is not the last of the list"
+
+
+def check_turns(Connection connection not None):
+    """Raises AssertionError when a list of links that wait for their turn does not fit the session's links."""
+    cdef Session session
+    for session in connection.local_channels.values():
+        for wrong in (strangers(session, &session.ready), strangers(session, &session.waiting),
+                      strangers(session, &session.served)):
+            assert wrong is None, f"session {session.local_channel}: {wrong}"
+
+
+def deallocate_in_list():
+    """Deallocate an object that is in a list; returns the number of objects left in the list."""
+    cdef NodeList l
+    cdef int left = 0
+    cdef ListNode* node
+    cdef Endpoint link = Endpoint()
+    cdef Endpoint other = Endpoint()
+    l.first = l.last = NULL
+    list_append(&l, &link.turn)
+    list_append(&l, &other.turn)
+    link = None
+    node = l.first
+    while node is not NULL:
+        left += 1
+        node = node.next
+    list_clear(&l)
+    return left

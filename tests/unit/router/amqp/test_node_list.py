@@ -1,0 +1,28 @@
+"""Lists by borrowed pointers: an object that is deallocated leaves its list; in the debug flavour the process aborts."""
+
+import os
+import signal
+
+import pytest
+
+from router.testing.turns import deallocate_in_list
+from tests.conftest import FLAVOUR
+
+
+def in_child() -> int:
+    """Return the wait status of a process that deallocates an object within a list; it exits with what is left."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(deallocate_in_list())
+    return os.waitpid(pid, 0)[1]
+
+
+@pytest.mark.starts
+def test_object_deallocated_within_a_list_leaves_it_or_aborts_the_debug_flavour() -> None:
+    status = in_child()
+    if FLAVOUR == "debug":
+        assert os.WIFSIGNALED(status)
+        assert os.WTERMSIG(status) == signal.SIGABRT
+    else:
+        assert os.WIFEXITED(status)
+        assert os.WEXITSTATUS(status) == 1

@@ -1,0 +1,65 @@
+"""A link object that is replaced when its attach is routed, whatever its peer says meanwhile."""
+
+import pytest
+
+from router.testing.turns import check_turns
+from tests.peer.frames import Frame
+from tests.unit.engine.fixture import routers
+from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.talk import MANY, consumer, flow, frames, message, messages, of, say, start, transfer
+
+__all__ = ["routers"]
+
+FLOWS = {
+    "drain": flow(0, 5, drain=True),
+    "credit": flow(0, 5),
+    "echo": flow(0, 0, echo=True),
+    "drain and echo": flow(0, 0, drain=True, echo=True),
+}
+
+
+def answers(heard: list[Frame]) -> bytes:
+    """Return the broker's answers to the session and the link that the router has begun."""
+    (begun,) = [frame for frame in of(heard, "begin") if frame.fields.get("remote_channel") is None]
+    (attach,) = of(heard, "attach")
+    return say(
+        "begin", channel=1, remote_channel=begun.channel, next_outgoing_id=0, incoming_window=MANY, outgoing_window=MANY
+    ) + say(
+        "attach", channel=1, name=attach.fields["name"], handle=0, role=False, source=attach.source,
+        target=attach.target, initial_delivery_count=0,
+    )  # fmt: skip
+
+
+def advance(router: Router, client: Peer, octets: bytes) -> None:
+    """One round of everybody in which octets of the client and orders of the supervisor meet in one wake."""
+    router.supervise()
+    client.put(octets)
+    for worker in router.workers:
+        router.wake(worker)
+        check_turns(client.connection)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("said", FLOWS.values(), ids=FLOWS.keys())
+def test_flows_during_a_routed_attach_leave_no_link_behind(routers, workers: int, said: bytes) -> None:
+    router = routers(workers)
+    broker = router.connect(workers - 1, "broker")
+    broker.feed(start())
+    router.settle()
+    frames(broker)
+    client = router.connect(0)
+    client.feed(start())
+    router.settle()
+    client.put(consumer(0, "routed.a", 0) + said)
+    for _ in range(8):
+        advance(router, client, said)
+    broker.put(answers(frames(broker)))
+    for _ in range(8):
+        advance(router, client, said)
+    router.settle()
+    client.feed(flow(0, 5))
+    router.settle()
+    broker.feed(transfer(0, 0, message(b"x"), settled=True, channel=1))
+    router.settle()
+    check_turns(client.connection)
+    assert messages(frames(client)) == [message(b"x")]
