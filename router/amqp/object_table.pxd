@@ -1,4 +1,4 @@
-"""Objects by a number that a peer chooses (channels, handles): memory follows how many, not how they are called."""
+"""Table of objects by a number that a peer chooses (channel, handle). Its memory follows the number of objects."""
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdint cimport uint32_t
 
@@ -8,24 +8,29 @@ cdef enum:
     # Numbers up to so many above the ones in use are kept in a list, which is what every ordinary peer needs.
     NEAR_SLACK = 16
 
-# Owner: a connection or session.
+# The list has at most 4 * count + 2 * NEAR_SLACK places, whatever numbers were in use before. Owner: a connection or
+# session.
 cdef class ObjectTable:
-    cdef list near                         # by number; None where there is none
-    cdef dict far                          # those beyond the list, or None
+    cdef list near                         # objects by number; None: the number is free
+    cdef dict far                          # objects with numbers beyond the list, or None
+    cdef uint32_t count                    # objects in both
+    cdef uint32_t far_most                 # most objects in `far` since it was made: its memory follows this number
+    cdef uint32_t lowest                   # all numbers below are in use
     cdef int put(self, uint32_t number, object what) except -1
     cdef int remove(self, uint32_t number) except -1
+    cdef int shorten(self) except -1
     cdef list values(self)
-    cdef uint32_t lowest_free(self) noexcept
+    cdef uint32_t lowest_free(self) except? 0xFFFFFFFF
 
 
 cdef inline object number_get(ObjectTable table, uint32_t number):
-    """What has that number, or None. For each frame: without the checks that a list would make again."""
+    """Return the object that has the number, or None. For each frame: without the checks that a list would repeat."""
     if number < <uint32_t>PyList_GET_SIZE(table.near):
         return <object>PyList_GET_ITEM(table.near, number)
     return None if table.far is None else table.far.get(number)
 
 
 cdef inline void* number_at(void* table, uint32_t number) noexcept:
-    """The same for each frame. table, and what is returned: borrowed. NULL: not among those in the list."""
+    """Return the object in the list as a borrowed pointer, NULL if the number is beyond the list. table: borrowed."""
     cdef void* near = <void*>(<ObjectTable>table).near
     return item_at(near, number) if number < <uint32_t>items_in(near) else NULL

@@ -12,15 +12,15 @@ cdef class SessionLinks(Channel):
     cdef readonly object handler           # SessionHandler, see session.pyx
     cdef Endpoint went_on                      # the link that was found to go on last
     cdef ObjectTable by_remote_handle
-    cdef list by_handle
-    cdef list free_handles                 # heap of ours below len(by_handle)
+    cdef ObjectTable by_handle             # links by our handle
     cdef readonly uint32_t handle_max      # of the peer: the highest handle that a link of ours may have
     cdef uint32_t copies                   # names that free_name made of others
     cdef set names                         # (name, incoming) of links that are attached
+    cdef uint32_t names_most               # most of them since the set was made: its memory follows this number
     cdef bint routers                      # both ends are routers
     cdef dict attaching                    # (name, incoming) -> Link that we attached and the peer has not answered
     cdef readonly bint ended
-    cdef uint32_t lost_at                  # handles below it have been looked at since it ended
+    cdef list losing                       # of an ended session: links that may not have ended yet, last first
     cdef readonly bint empty               # it has ended, and so have all of its links
     cdef uint32_t answers                  # links whose end the peer's `end` waits for
     cdef bint end_due
@@ -30,6 +30,7 @@ cdef class SessionLinks(Channel):
     cdef bint any_goes_on(self) noexcept
     cdef int release(self, Endpoint link) except -1
     cdef int link_gone(self, Endpoint link) except -1
+    cdef bint any_left(self) except *
     cdef int lost_badly(self, Endpoint link, object fault) except -1
     cdef int send_end(self) except -1
     cdef int end_if_due(self) except -1

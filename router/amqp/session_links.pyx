@@ -9,21 +9,19 @@ from router.amqp.performatives cimport attach_values, detach_values
 from router.amqp.spec cimport P_ATTACH, P_DETACH, P_END
 from router.amqp.survey cimport STANDSTILL_MS, Survey
 
-import heapq
-
 from router.amqp import codec
 from router.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, SESSION_HANDLE_IN_USE, FatalFault, RemoteError
 from router.amqp.performatives import short_error
 
 cdef enum:
     DETACH_ROOM = 32           # a detach without its error
+    NAMES_SLACK = 64           # names of links that may have been attached before the set of names is made anew
 
 
 cdef class SessionLinks(Channel):
     def __cinit__(self):
         self.by_remote_handle = ObjectTable()
-        self.by_handle = []
-        self.free_handles = []
+        self.by_handle = ObjectTable()
         self.names = set()
         self.attaching = {}
         self.handle_max = 0xFFFFFFFF
@@ -46,15 +44,12 @@ cdef class SessionLinks(Channel):
         """Give a new link its (lowest free) handle. remote_handle None: we attach it. Raises RemoteError when the peer
         allows no more.
         """
-        handle = self.free_handles[0] if self.free_handles else len(self.by_handle)
+        handle = self.by_handle.lowest_free()
         if handle > self.handle_max:
             raise RemoteError("session", RESOURCE_LIMIT, f"the peer's handle-max {self.handle_max} leaves no handle")
-        if self.free_handles:
-            heapq.heappop(self.free_handles)
-            self.by_handle[handle] = link
-        else:
-            self.by_handle.append(link)
+        self.by_handle.put(handle, link)
         self.names.add((name, incoming))
+        self.names_most = max(self.names_most, <uint32_t>len(self.names))
         link.join(self)
         link.name = name
         link.handle = handle
@@ -68,14 +63,11 @@ cdef class SessionLinks(Channel):
     @property
     def room(self):
         """Whether we may attach another link. Until the peer has answered our begin it allows one, for all we know."""
-        return (self.free_handles[0] if self.free_handles else len(self.by_handle)) \
-            <= (0 if self.unanswered else self.handle_max)
+        return self.by_handle.lowest_free() <= (0 if self.unanswered else self.handle_max)
 
     cdef int release(self, Endpoint link) except -1:
         """Both detaches are through: the handle is free."""
-        self.by_handle[link.handle] = None
-        heapq.heappush(self.free_handles, link.handle)
-        return 0
+        return self.by_handle.remove(link.handle)
 
     def replace_link(self, Endpoint old not None, Endpoint new not None):
         """Another object stands for a link of which nothing has come yet but flows."""
@@ -174,6 +166,9 @@ cdef class SessionLinks(Channel):
         if self.went_on is link:
             self.went_on = None
         self.names.discard((link.name, link.incoming))
+        if self.names_most > 4 * <size_t>len(self.names) + NAMES_SLACK:
+            self.names = set(self.names)   # a set keeps the room of its largest size
+            self.names_most = len(self.names)
         link.answers_later = self.handler.on_detached(link)
         if self.ended and link.answers_later:
             self.answers += 1
@@ -185,8 +180,8 @@ cdef class SessionLinks(Channel):
         cdef Endpoint link = self.went_on
         if link is not None and link.goes_on():
             return True
-        for link in self.by_handle:
-            if link is not None and link.goes_on():
+        for link in self.by_handle.values():
+            if link.goes_on():
                 self.went_on = link
                 return True
         self.went_on = None
@@ -197,8 +192,8 @@ cdef class SessionLinks(Channel):
         cdef Endpoint link
         cdef size_t held
         cdef uint32_t progress
-        for link in self.by_handle:
-            if link is None or link.detached or not link.holds():
+        for link in self.by_handle.values():
+            if link.detached or not link.holds():
                 continue
             progress = link.progress()
             if progress != link.looked_at or not link.stood_since:
@@ -242,19 +237,21 @@ cdef class SessionLinks(Channel):
         self.ended = True
         self.attaching = {}
         self.went_on = None                # it knows us: nothing of a session is to wait for the collector
-        for link in self.by_handle:
-            if link is not None:
-                link.forget_ready()
-                if link.gone:
-                    # Its detach waits for a confirmation, and the answer to an end waits with it.
-                    self.answers += link.answers_later
+        for link in self.by_handle.values():
+            link.forget_ready()
+            if link.gone:
+                # Its detach waits for a confirmation, and the answer to an end waits with it.
+                self.answers += link.answers_later
         return 0
 
     cdef bint lose_some(self, uint32_t most, uint32_t* ended) except *:
         cdef Endpoint link
-        while self.lost_at < <uint32_t>len(self.by_handle):
-            link = self.by_handle[self.lost_at]
-            if link is not None and not link.gone:
+        if self.losing is None:
+            self.losing = self.by_handle.values()
+            self.losing.reverse()
+        while self.losing or self.any_left():
+            link = self.losing[len(self.losing) - 1]
+            if not link.gone:
                 if ended[0] == most or (ended[0] and not self.connection.scheduler.has_time()):
                     return False
                 ended[0] += 1
@@ -262,12 +259,19 @@ cdef class SessionLinks(Channel):
                     link.lost()
                 except Exception as fault:
                     self.lost_badly(link, fault)
-            self.lost_at += 1
-        self.by_handle = []
+            self.losing.pop()
+        self.losing = None
+        self.by_handle = ObjectTable()
         self.by_remote_handle = ObjectTable()
         self.empty = True
         self.end_if_due()
         return True
+
+    cdef bint any_left(self) except *:
+        """List links that have replaced others since `losing` was made."""
+        self.losing = [link for link in self.by_handle.values()
+                       if not (<Endpoint>link).gone and not (<Endpoint>link).detached]
+        return len(self.losing) > 0
 
     cdef int lost_badly(self, Endpoint link, object fault) except -1:
         """A fault of ours while a link was lost: the others are to be lost all the same. Deliveries that still refer to
