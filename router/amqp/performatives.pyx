@@ -62,13 +62,14 @@ cdef list begin_values(list items):
     return values
 
 
-cdef bytes begin_body(remote_channel, window, bint routers):
-    """remote_channel: of the begin that it answers, or None. window: frames."""
+cdef bytes begin_body(remote_channel, window, handle_max, bint routers):
+    """Encode a begin. remote_channel: of the begin that it answers, or None. window: frames. handle_max: left out
+    between routers."""
     items = [b"\x40" if remote_channel is None else codec.encode_ushort(remote_channel), codec.encode_uint(0),
              codec.encode_uint(window), codec.encode_uint(WINDOW_OPEN)]
     if not routers:
         # Some clients index the rest of the list without looking at its length.
-        items += [b"\x40", b"\x40", b"\x40", b"\x40"]
+        items += [codec.encode_uint(handle_max), b"\x40", b"\x40", b"\x40"]
     return codec.encode_described(P_BEGIN, items)
 
 

@@ -36,6 +36,7 @@ from router.amqp.node_list cimport ListNode, list_append, list_clear, list_prepe
 from router.amqp.object_table cimport number_at
 from router.amqp.performatives cimport WINDOW_OPEN, begin_body, begin_values
 from router.amqp.runs cimport runs_add, runs_begin, runs_release, runs_take
+from router.amqp.session_links cimport HANDLE_MAX
 from router.amqp.spec cimport (
     D_ACCEPTED, D_RELEASED, P_ATTACH, P_DETACH, P_DISPOSITION, P_FLOW, P_TRANSFER,
 )
@@ -126,7 +127,7 @@ cdef class Session(SessionLinks):
         connection.assign_channel(self, remote_channel)
         connection.send_frame(self.local_channel,
                               begin_body(None if begin is None else remote_channel,
-                                         self.incoming_window if self.strict else WINDOW_OPEN, routers))
+                                         self.incoming_window if self.strict else WINDOW_OPEN, HANDLE_MAX, routers))
 
     cdef int take_begin(self, list begin) except -1:
         """What the peer says in its begin."""

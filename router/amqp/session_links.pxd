@@ -6,6 +6,10 @@ from router.amqp.connection cimport Connection
 from router.amqp.endpoint cimport Endpoint
 from router.amqp.object_table cimport ObjectTable
 
+cdef enum:
+    # Highest handle of a peer, announced in our begin. Routers are told none: begins between routers are those of 1.19.
+    HANDLE_MAX = 65535
+
 # Base of a session. Owner: its connection.
 cdef class SessionLinks(Channel):
     cdef readonly Connection connection

@@ -10,7 +10,9 @@ from router.amqp.spec cimport P_ATTACH, P_DETACH, P_END
 from router.amqp.survey cimport STANDSTILL_MS, Survey
 
 from router.amqp import codec
-from router.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, SESSION_HANDLE_IN_USE, FatalFault, RemoteError
+from router.amqp.errors import (
+    FRAMING_ERROR, INVALID_FIELD, RESOURCE_LIMIT, SESSION_HANDLE_IN_USE, FatalFault, RemoteError,
+)
 from router.amqp.performatives import short_error
 
 cdef enum:
@@ -99,6 +101,8 @@ cdef class SessionLinks(Channel):
         cdef list items = split_fields(p, end)
         cdef Endpoint link
         name, handle, role = attach_values(items)
+        if handle > HANDLE_MAX and not self.routers:
+            raise RemoteError("connection", FRAMING_ERROR, f"handle {handle} is above handle-max {HANDLE_MAX}")
         if number_get(self.by_remote_handle, handle) is not None:
             raise RemoteError("link", SESSION_HANDLE_IN_USE, f"handle {handle} is in use")
         link = self.attaching.pop((name, not role), None)

@@ -16,7 +16,7 @@ def test_begin_reply(connect: Connect) -> None:
     assert session.remote.next_outgoing_id == 0
     assert session.remote.outgoing_window == WIDE
     assert session.remote.incoming_window == WIDE
-    assert session.remote.handle_max is None
+    assert session.remote.handle_max == 65535
 
 
 def test_bounded_window(connect: Connect) -> None:

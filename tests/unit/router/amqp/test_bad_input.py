@@ -12,6 +12,7 @@ from tests.peer.types import Described, Int, Raw, Symbol, ULong
 from tests.unit.engine import talk
 from tests.unit.engine.talk import consumer, frames, message, of, producer, say, settle, start, transfer
 
+HANDLE_MAX = 65535  # of the router
 LONG = 300_000  # octets: streamed, more than all buffers between two connections
 
 
@@ -38,11 +39,15 @@ def test_a_detach_with_an_invalid_handle_closes(routers, handle):
     assert closed_with(routers, start(), detach) == "amqp:invalid-field"
 
 
-@pytest.mark.parametrize("handle", [70_000, 0xFFFFFFFF])
-def test_any_handle_is_taken_as_the_router_names_no_highest(routers, handle):
+def test_attach_at_handle_max_is_taken(routers):
     router = routers()
     peer = router.connect()
-    peer.feed(start() + consumer(handle, "balanced.a") + producer(handle - 1, "balanced.a"))
+    peer.feed(start())
+    router.settle()
+    (begin,) = of(frames(peer), "begin")
+    handle = begin.handle_max
+    assert handle == HANDLE_MAX
+    peer.feed(consumer(handle, "balanced.a") + producer(handle - 1, "balanced.a"))
     router.settle()
     peer.feed(transfer(handle - 1, 0, message(b"x")))
     router.settle()
@@ -51,6 +56,13 @@ def test_any_handle_is_taken_as_the_router_names_no_highest(routers, handle):
     peer.feed(settle(0, state=ACCEPTED) + say("detach", handle=handle, closed=True))
     router.settle()
     assert of(frames(peer), "detach")
+
+
+@pytest.mark.parametrize("handle", [HANDLE_MAX + 1, 0xFFFFFFFF])
+@pytest.mark.parametrize("attach", [consumer, producer])
+def test_attach_above_handle_max_closes_connection(routers, handle, attach):
+    """2.7.2: the condition is that of a channel above channel-max."""
+    assert closed_with(routers, start() + attach(handle, "balanced.a")) == "amqp:connection:framing-error"
 
 
 @pytest.mark.parametrize("value", [Int(-1), Raw(b"\x80" + b"\xff" * 8), "x"])
