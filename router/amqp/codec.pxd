@@ -14,6 +14,8 @@ cdef struct Slice:
 
 # Behind the value at p, or NULL when it is malformed or passes end. Bounded by the depth of descriptors.
 cdef const uint8_t* skip_value(const uint8_t* p, const uint8_t* end) noexcept nogil
+# Least number of octets behind end with which the value at p may be whole. 0: it is whole. SIZE_MAX: it is malformed.
+cdef size_t octets_missing(const uint8_t* p, const uint8_t* end) noexcept nogil
 # Descriptor of the described value at p as a number; behind it, or NULL when it is not a described value with a
 # numeric descriptor. A symbolic descriptor of the specification ("amqp:accepted:list") is understood as its number.
 cdef const uint8_t* open_described(const uint8_t* p, const uint8_t* end, uint64_t* code) noexcept nogil

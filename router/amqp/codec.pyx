@@ -7,6 +7,7 @@ import struct
 import uuid
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport SIZE_MAX
 
 from router.amqp.buffer cimport read32, read64
 from router.amqp.spec cimport (
@@ -93,6 +94,44 @@ cdef const uint8_t* skip_value(const uint8_t* p, const uint8_t* end) noexcept no
             p += size
         pending -= 1
     return p
+
+
+cdef size_t octets_missing(const uint8_t* p, const uint8_t* end) noexcept nogil:
+    cdef int width
+    cdef size_t size
+    cdef int depth = 0
+    cdef size_t pending = 1    # values still to skip, as in skip_value; each has an octet at least
+    while pending:
+        if p >= end:
+            return pending
+        if p[0] == T_DESCRIBED:
+            depth += 1
+            if depth > MAX_DEPTH:
+                return SIZE_MAX
+            pending += 1
+            p += 1
+            continue
+        width = WIDTH[p[0] >> 4]
+        p += 1
+        pending -= 1
+        if width >= 0:
+            if width == 99:
+                return SIZE_MAX
+            size = width
+        elif width == -1:
+            if end - p < 1:
+                return 1 + pending
+            size = p[0]
+            p += 1
+        else:
+            if end - p < 4:
+                return 4 - (end - p) + pending
+            size = read32(p)
+            p += 4
+        if <size_t>(end - p) < size:
+            return size - (end - p) + pending
+        p += size
+    return 0
 
 
 cdef const uint8_t* open_described(const uint8_t* p, const uint8_t* end, uint64_t* code) noexcept nogil:

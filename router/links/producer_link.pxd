@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from router.amqp.codec cimport Slice
 from router.delivery.delivery cimport InDelivery
 from router.amqp.frames cimport Transfer
-from router.message.content cimport Content
+from router.message.content cimport Content, Message
 from router.links.granting_link cimport GrantingLink
 from router.stats.counters cimport note_presettled, totals
 
@@ -39,6 +39,8 @@ cdef uint64_t producers_made() noexcept
 cdef class ProducerLink(GrantingLink):
     cdef DeliveryHandler deliveries
     cdef InDelivery* current               # incomplete delivery
+    cdef uint64_t route_at                 # octets of `current` with which routing it may succeed; 0: it was not tried
+    cdef uint32_t head_tried               # octets of its first chunk when `DeliveryHandler.streams` was asked last
     cdef readonly uint64_t number          # of the incoming links of this process, in the order of their making
     cdef bint inter_router                 # another router's: totals count deliveries where they enter the network
     cdef readonly bint keeps_credit        # whatever its address can reach: what reaches nobody is released
@@ -52,6 +54,7 @@ cdef class ProducerLink(GrantingLink):
     # The handler wants all of d, which is not complete. False: too much is being collected already.
     cdef bint collect(self, InDelivery* d) except *
     cdef int route_stored(self, InDelivery* d, Content* c) except -1
+    cdef bint may_route(self, Message* m) noexcept
     cdef int give_up_delivery(self, InDelivery* d) except -1
     cdef void count_unheard(self, InDelivery* d) noexcept
     cdef int refuse(self, InDelivery* d, uint8_t kind, bytes state, bint counted) except -1

@@ -22,6 +22,7 @@ from router.message.content cimport (
     STATE_IN_TRANSFER, STREAM_AT, Message, message_append, message_awaited, message_linearise, message_meter,
     message_new, message_release, message_routed, message_state,
 )
+from router.message.sections cimport scan_needs
 from router.links.settlement cimport settle_sources
 from router.links.delivery_link cimport check_continues, check_value, delivery_begins
 from router.amqp.session cimport HOLD_OCTETS, note_delivery, report_settled
@@ -190,6 +191,8 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t) except -1:
         return link.abort(d)
     if t.more:
         link.current = d
+        link.route_at = 0
+        link.head_tried = 0
         d.message = message_new(t.message_format)
         if t.state.size:
             link.keep_state(d, t)
@@ -329,10 +332,21 @@ cdef class ProducerLink(GrantingLink):
         if d.flags & IN_ROUTED:
             in_more(d)
             return complete_stored(self, d) if not t.more else 0
-        stored_content(d, &c)
-        if not m.complete and m.size < STREAM_AT and not self.deliveries.streams(self, &c):
+        if not m.complete and not self.may_route(m):
             return 0
+        stored_content(d, &c)
+        if not m.complete and m.size < STREAM_AT and not self.route_at:
+            self.head_tried = m.head.size
+            if not self.deliveries.streams(self, &c):
+                return 0
         return self.route_stored(d, &c)
+
+    cdef bint may_route(self, Message* m) noexcept:
+        """True if routing an incomplete message may have another result than the last time: each try costs as much as
+        the message has octets, and a frame may bring one octet."""
+        if m.size < self.route_at:
+            return False
+        return m.size >= STREAM_AT or self.route_at or (m.head is not NULL and m.head.size != self.head_tried)
 
     cdef bint collect(self, InDelivery* d) except *:
         if not d.flags & IN_COLLECT:
@@ -352,19 +366,29 @@ cdef class ProducerLink(GrantingLink):
         return self.route_stored(d, &c)
 
     cdef int route_stored(self, InDelivery* d, Content* c) except -1:
-        """Route by the first chunk; when that is not enough, by all there is."""
+        """Route by the first chunk; when that is not enough, by all there is. When this is not enough either, note how
+        much may be."""
         cdef Message* m = c.stored
         cdef int result
+        cdef size_t room = 0
         cdef bint complete = c.complete
         if not complete:
             m.refs += 1        # ours, while it is routed
         result = route_delivery(self, d, c)
         if result == WANTS_MORE and m.head is not m.tail and (complete or not d.flags & IN_COLLECT):
-            message_linearise(m, <size_t>m.size)
-            set_head(c)
-            result = route_delivery(self, d, c)
+            if not complete:
+                # What comes next is appended in place. Doubled, so that all copies together are of a few times as many
+                # octets as came.
+                room = 2 * STREAM_AT if m.size >= STREAM_AT else 2 * <size_t>m.size
+            if complete or scan_needs(c.data, c.size) <= m.size:
+                message_linearise(m, room)
+                set_head(c)
+                result = route_delivery(self, d, c)
         if complete:
             return 0
+        if result == WANTS_MORE:
+            # More than twice STREAM_AT is not waited for, see below.
+            self.route_at = min(<uint64_t>scan_needs(c.data, c.size), <uint64_t>2 * STREAM_AT)
         if result == ROUTED:
             if d.flags & IN_DISCARD:
                 # Its octets are of no use; neither are those to come.

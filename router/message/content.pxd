@@ -76,7 +76,7 @@ cdef Message* message_new(uint32_t format) except NULL
 cdef Message* message_whole(uint32_t format, size_t size, Meter* meter, Cursor* cursor) except NULL
 cdef int message_meter(Message* m, Meter* meter) except -1
 cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1
-cdef int message_linearise(Message* m, size_t size) except -1
+cdef int message_linearise(Message* m, size_t room) except -1
 # The producer put this delivery state into a transfer: the first one of each copy says it.
 cdef int message_state(Message* m, const Slice* state) except -1
 cdef void message_routed(Message* m) noexcept
@@ -91,5 +91,7 @@ cdef void cursor_close(Cursor* cursor) noexcept
 cdef bint message_awaited(const Message* m) noexcept nogil
 
 cdef uint64_t stored_octets() noexcept
+# Octets that message_linearise has copied in this process, for tests.
+cdef uint64_t linearised_octets() noexcept
 # Free some of the chunks and messages that nobody uses. False: there may be more.
 cdef bint chunks_drop() noexcept

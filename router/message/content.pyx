@@ -15,6 +15,7 @@ cdef enum:
     DROPS = 8192               # of chunks and messages that one call of chunks_drop frees, at most: a fraction of a ms
 
 cdef uint64_t stored = 0       # octets in chunks of this process
+cdef uint64_t linearised = 0   # octets that message_linearise has copied
 cdef Chunk* spare_chunks = NULL  # of CHUNK_OCTETS each
 cdef int spares = 0
 cdef Chunk* small_chunks[SMALL_SIZES]   # by room / SMALL_STEP
@@ -26,6 +27,10 @@ cdef int messages_kept = 0
 cdef uint64_t stored_octets() noexcept:
     """Octets of message content that this process holds in chunks."""
     return stored
+
+
+cdef uint64_t linearised_octets() noexcept:
+    return linearised
 
 
 cdef Chunk* chunk_new(size_t room, Meter* meter) except NULL:
@@ -213,13 +218,15 @@ cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1:
     return 0
 
 
-cdef int message_linearise(Message* m, size_t size) except -1:
-    """Makes the first `size` octets (or all there are) contiguous in the first chunk. Before any cursor is opened."""
+cdef int message_linearise(Message* m, size_t room) except -1:
+    """Make all octets contiguous in the first chunk, which has `room` for more. Before any cursor is opened."""
+    global linearised
     cdef Chunk* whole
     cdef Chunk* c
-    if m.head is NULL or m.head.size >= size or m.head is m.tail:
+    if m.head is NULL or m.head is m.tail:
         return 0
-    whole = chunk_new(<size_t>m.size, m.meter)
+    whole = chunk_new(room if room > m.size else <size_t>m.size, m.meter)
+    linearised += m.size
     c = m.head
     while c is not NULL:
         memcpy(&whole.data[0] + whole.size, &c.data[0], c.size)

@@ -45,6 +45,9 @@ cdef enum ScanResult:
 
 cdef ScanResult scan_sections(const uint8_t* data, size_t size, bint properties, bint honour,
                               Sections* out) noexcept nogil
+# Size that a message must have before another scan can find more than one of these octets has, which are too few.
+# SIZE_MAX: no scan ever does.
+cdef size_t scan_needs(const uint8_t* data, size_t size) noexcept nogil
 cdef bint scan_any_user(const uint8_t* p, const uint8_t* end, Slice* user_id) noexcept nogil
 cdef str scan_description(ScanResult result)
 

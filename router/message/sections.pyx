@@ -2,10 +2,10 @@
 
 routing-semantics.md 11.3; inter-router.md 10.
 """
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
-from router.amqp.codec cimport open_described, open_list, open_map, read_unsigned, skip_value
+from router.amqp.codec cimport octets_missing, open_described, open_list, open_map, read_unsigned, skip_value
 from router.amqp.spec cimport (
     S_DELIVERY_ANNOTATIONS, S_HEADER, S_MESSAGE_ANNOTATIONS, T_INT, T_MAP8, T_MAP32, T_NULL, T_SMALLINT, T_SMALLULONG,
     T_STR8, T_STR32,
@@ -13,6 +13,7 @@ from router.amqp.spec cimport (
 
 cdef enum:
     MAX_PRIORITY = 9
+    SHORTEST_DESCRIPTOR = 3    # octets: 00 53 and the code
 
 
 cdef ScanResult scan_sections(const uint8_t* data, size_t size, bint properties, bint honour,
@@ -67,6 +68,25 @@ cdef ScanResult scan_sections(const uint8_t* data, size_t size, bint properties,
     if p == end and last < (S_PROPERTIES if properties else S_MESSAGE_ANNOTATIONS):
         return SCAN_MORE
     return SCAN_OK
+
+
+cdef size_t scan_needs(const uint8_t* data, size_t size) noexcept nogil:
+    cdef const uint8_t* p = data
+    cdef const uint8_t* end = data + size
+    cdef const uint8_t* body
+    cdef uint64_t code
+    cdef size_t missing
+    while end - p >= SHORTEST_DESCRIPTOR:
+        body = open_described(p, end, &code)
+        if body is NULL:
+            return size + 1 if p[0] == 0 and end - p < 10 else SIZE_MAX
+        if code < S_HEADER or code > S_PROPERTIES:
+            return SIZE_MAX
+        missing = octets_missing(body, end)
+        if missing:
+            return SIZE_MAX if missing == SIZE_MAX else size + missing
+        p = skip_value(body, end)
+    return size + SHORTEST_DESCRIPTOR - (end - p)
 
 
 cdef ScanResult scan_header(const uint8_t* p, const uint8_t* end, Sections* out) noexcept nogil:
@@ -227,6 +247,13 @@ cdef str scan_description(ScanResult result):
         SCAN_BAD_INGRESS: "ingress router not a string type",
         SCAN_ODD_MAP: "Invalid MA map count (odd number of fields)",
     }.get(result, "invalid message format")
+
+
+def needs(bytes data not None):
+    """Return `scan_needs` of the octets, for tests; None: SIZE_MAX."""
+    cdef const uint8_t* p = data
+    cdef size_t least = scan_needs(p, len(data))
+    return None if least == SIZE_MAX else least
 
 
 def scan_dict(bytes data not None, properties=True, honour=True):

@@ -6,15 +6,16 @@ from router.amqp.block cimport blocks
 from router.amqp.buffer cimport buffers_drop
 from router.amqp.codec cimport Slice
 from router.amqp.scheduler cimport Scheduler
+from router.amqp.frames cimport Transfer
 from router.amqp.id_map cimport IdMap, map_free, map_get, map_put, map_take, map_take_known
 from router.delivery.delivery cimport (
     IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_RESTS,
     OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, live_in, live_out, pools_drop,
 )
-from router.links.producer_link cimport ProducerLink
+from router.links.producer_link cimport DeliveryHandler, ProducerLink
 from router.forwarding.producer_handler cimport use_short_way
 from router.links.settlement cimport use_runs
-from router.message.content cimport Content, chunks_drop, stored_octets
+from router.message.content cimport Content, chunks_drop, linearised_octets, stored_octets
 from router.links.consumer_link cimport ConsumerLink, use_short_copies
 from router.linkroute.routed_link cimport RoutedLink
 from router.amqp.session cimport Session
@@ -26,6 +27,11 @@ from router.interworker.port_out cimport PortOut
 def alive():
     """(incoming deliveries, outgoing deliveries, octets of stored messages) of this process."""
     return live_in(), live_out(), stored_octets()
+
+
+def linearised():
+    """Octets of messages that were copied so that their sections are contiguous."""
+    return linearised_octets()
 
 
 def kept_blocks():
@@ -75,6 +81,28 @@ def use_short_ways(on):
 
 class InjectedError(Exception):
     """The fault of a test."""
+
+
+cdef class CountingHandler(DeliveryHandler):
+    """Handler that counts how often a link tries to route a delivery, and passes all calls on to the link's own."""
+    cdef DeliveryHandler own
+    cdef readonly uint64_t routes
+    cdef readonly uint64_t looks           # for streams
+
+    def __cinit__(self, ProducerLink link not None):
+        self.own = link.deliveries
+        link.deliveries = self
+
+    cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
+        self.routes += 1
+        return self.own.route(link, d, c)
+
+    cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
+        self.looks += 1
+        return self.own.streams(link, c)
+
+    cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
+        return self.own.passes(link, t)
 
 
 cdef class FaultyIn(ProducerLink):
