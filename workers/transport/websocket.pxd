@@ -1,5 +1,5 @@
 """The transport over WebSocket."""
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint64_t
 
 from router.websocket.frames cimport FrameReader
 from workers.transport.base cimport Handshake, Transport
@@ -21,6 +21,7 @@ cdef class WebSocketTransport(Transport):
     cdef size_t left_at
     cdef size_t left_size
     cdef int page                          # the supervisor's answer to a request for a page; -1: there is none
+    cdef uint64_t page_due                 # ms: when the client must have taken it
     cdef Handshake secure(self) except *
     cdef Handshake ask(self) except *
     cdef Handshake take_head(self, Py_ssize_t size) except *

@@ -40,6 +40,9 @@ cdef enum:
     KEYS = 1024                # octets of masks that are drawn at once
     PAGES_A_STEP = 4           # pieces of a page in one wake
     HANDSHAKE_MS = 10000       # for the handshake of a client
+    # For a page, from its request until the client has taken the last octet. The supervisor gives up its part after
+    # ANSWER_TIME (supervisor/web/guard.py), which is less, and counts that.
+    PAGE_MS = 35000
 
 # Frames are made here, and leave at once as far as the socket takes them. One for the process: its loop has one thread.
 cdef uint8_t[PIECE + HEADER_MOST] staged
@@ -100,8 +103,12 @@ cdef class WebSocketTransport(Transport):
             self.loop.call_at(self.loop.scheduler.now + HANDSHAKE_MS, self.too_slow)
 
     def too_slow(self):
-        """The time for the handshake is over."""
-        if self.fd >= 0 and not self.established and self.page < 0:
+        """End the connection if its handshake, or the page that it asked for, is not complete in time."""
+        if self.fd < 0 or self.established:
+            return
+        if self.page >= 0 and self.loop.scheduler.now < self.page_due:
+            self.loop.call_at(self.page_due, self.too_slow)
+        else:
             self.lost()
 
     # -- handshake --------------------------------------------------------------------------------------------------
@@ -169,6 +176,7 @@ cdef class WebSocketTransport(Transport):
             self.page = side.pages(head + (self.early or b""))
             if self.page < 0:
                 return HANDSHAKE_FAILED
+            self.page_due = self.loop.scheduler.now + PAGE_MS
             self.loop.add(self.page, self.page_ready)
             return HANDSHAKE_GOES_ON
         answered = answer(head)
