@@ -12,6 +12,7 @@ cdef enum:
     SMALL_SIZES = 17           # … up to 1,024 …
     SMALL_KEPT = 16777216      # … and so many octets together
     MESSAGES_KEPT = 65536      # as many as wait for credit on some busy links
+    ROOM_FOR_ONE = 4           # octets of room that a chunk behind the first has for each octet of its message, at most
     DROPS = 8192               # of chunks and messages that one call of chunks_drop frees, at most: a fraction of a ms
 
 cdef uint64_t stored = 0       # octets in chunks of this process
@@ -187,7 +188,7 @@ cdef Message* message_new(uint32_t format) except NULL:
 cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1:
     """References of a chunk: its predecessor's `next`, cursors, and the message's `head` and `tail`."""
     cdef Chunk* c = m.tail
-    cdef size_t part
+    cdef size_t part, room
     if not size:
         return 0
     m.size += size
@@ -207,7 +208,9 @@ cdef int message_append(Message* m, const uint8_t* data, size_t size) except -1:
         m.head = c
         c.refs = 2
     else:
-        c = chunk_new(size if size > CHUNK_OCTETS else CHUNK_OCTETS, m.meter)
+        # The meter counts octets, not room, and a peer may send few and no more.
+        room = min(<size_t>CHUNK_OCTETS, ROOM_FOR_ONE * <size_t>m.size)
+        c = chunk_new(size if size > room else room, m.meter)
         c.refs = 2
         m.tail.next = c
         chunk_release(m.tail)

@@ -1,0 +1,29 @@
+"""Memory of the chunks of a message: it follows the octets that came."""
+
+from typing import Any
+
+import router.testing.engine as engine
+from tests.unit.engine.talk import producer, say, start
+
+
+def test_unfinished_messages_of_few_octets_take_little_memory(routers):
+    """The room of a chunk follows what came: the meter counts octets."""
+    router = routers()
+    peer = router.connect()
+    peer.feed(start())
+    router.settle()
+    before = engine.alive()[2]
+    for handle in range(20):
+        peer.feed(producer(handle, "balanced.a"))
+    router.settle()
+    for handle in range(20):
+        fields: dict[str, Any] = {
+            "handle": handle,
+            "delivery_id": handle,
+            "delivery_tag": b"%d" % handle,
+            "message_format": 0,
+        }
+        peer.feed(say("transfer", payload=bytes(64), more=True, **fields))
+        peer.feed(3 * say("transfer", payload=bytes(1), handle=handle, more=True))
+    router.settle()
+    assert 20 * 67 < engine.alive()[2] - before <= 20 * 512
