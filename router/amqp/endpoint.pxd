@@ -56,6 +56,7 @@ cdef class Endpoint:
     cdef uint64_t stood_since              # ms: when somebody looked and found that it had changed
     cdef int join(self, object session) except -1  # it has its handle in this session
     cdef size_t octets_held(self) noexcept        # octets of both
+    cdef size_t octets_unrouted(self) noexcept    # of these, of a message that is coming in and not routed yet
     cdef bint holds(self) noexcept                # messages wait that came by it, or that are to leave by it
     cdef uint32_t progress(self) noexcept         # changes when some of what it holds is taken
     # Octets of the messages that the survey looks for and that are to leave by it.

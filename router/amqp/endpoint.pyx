@@ -60,6 +60,9 @@ cdef class Endpoint:
         return (self.streams.held if self.streams is not NULL else 0) \
             + (self.whole.held if self.whole is not NULL else 0)
 
+    cdef size_t octets_unrouted(self) noexcept:
+        return 0
+
     cdef bint holds(self) noexcept:
         return self.octets_held() > 0
 

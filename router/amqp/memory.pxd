@@ -13,6 +13,12 @@ cdef enum:
     CONNECTION_CONTENT = 268435456
     PROCESS_CONTENT = 1073741824
 
+# Links that a look at the bound has ended.
+cdef enum LastResort:
+    ENDED_NOTHING = 0
+    ENDED_STUCK = 1            # of which nothing was taken
+    ENDED_UNROUTED = 2         # with an unfinished message that was not routed
+
 # Owner: the scheduler.
 cdef class ProcessMemory:
     cdef Clock clock
@@ -29,7 +35,7 @@ cdef class ProcessMemory:
     cdef int note_content(self, uint64_t held) except -1
     cdef void survey(self, Survey* found) noexcept
     cdef void survey_consumers(self, Survey* found, const Meter* connection) noexcept
-    cdef int end_most(self, Survey* found) except -1
+    cdef LastResort end_most(self, Survey* found, size_t total) except *
 
 # Base of a connection. Owner: the transport.
 cdef class ConnectionMemory:

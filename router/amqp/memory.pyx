@@ -46,6 +46,7 @@ cdef class ProcessMemory:
         cdef ConnectionMemory connection
         cdef Survey held, queued
         cdef bint waited = False
+        cdef LastResort ended = ENDED_NOTHING
         cdef size_t total
         if not self.crowded:
             self.watched = False
@@ -58,18 +59,35 @@ cdef class ProcessMemory:
         if waited or self.content >= self.content_limit + self.content_limit // 4:
             # What came from other workers no window of ours holds back. Or the links are gone by which it came.
             self.survey_consumers(&queued, NULL)
-            total = held.stuck + held.moving + queued.stuck + queued.moving
-            if queued.most is not NULL and queued.stuck >= held.stuck and queued.stuck >= total // 4:
-                self.end_most(&queued)
-            elif waited and held.most is not NULL and held.stuck >= total // 4:
-                self.end_most(&held)
-        return self.clock.now + STANDSTILL_MS
+            total = held.stuck + held.moving + held.unrouted + queued.stuck + queued.moving
+            if queued.stuck >= held.stuck:
+                ended = self.end_most(&queued, total)
+            if waited and ended == ENDED_NOTHING:
+                ended = self.end_most(&held, total)
+        # Thousands of links may have little of unrouted messages each. Meanwhile nobody can take any of it, so there is
+        # no progress to wait for.
+        return self.clock.now + (WALK_MS if ended == ENDED_UNROUTED else STANDSTILL_MS)
 
     cdef void survey(self, Survey* found) noexcept:
+        """Add what links of all connections hold. The link to end for unrouted messages is one of the connection that
+        has most of them: little on each of many links is not to be spared."""
         cdef ConnectionMemory connection
+        cdef void* link = NULL
+        cdef size_t held = 0
+        cdef size_t most = 0
+        cdef size_t before
         found.now = self.clock.now
         for connection in self.connections:
+            before = found.unrouted
+            found.unrouted_link = NULL
+            found.unrouted_held = 0
             connection.survey(found)
+            if found.unrouted_link is not NULL and found.unrouted - before > most:
+                most = found.unrouted - before
+                link = found.unrouted_link
+                held = found.unrouted_held
+        found.unrouted_link = link
+        found.unrouted_held = held
 
     cdef void survey_consumers(self, Survey* found, const Meter* connection) noexcept:
         memset(found, 0, sizeof(Survey))
@@ -78,13 +96,27 @@ cdef class ProcessMemory:
         found.budget = COPIES_A_LOOK
         self.survey(found)
 
-    cdef int end_most(self, Survey* found) except -1:
-        cdef Endpoint most = <Endpoint>found.most
+    cdef LastResort end_most(self, Survey* found, size_t total) except *:
+        """End the link of which nothing is taken and that holds most, if such links hold a quarter of all; otherwise
+        the link that has most of an unrouted message, if these are a quarter."""
+        cdef Endpoint most
+        cdef LastResort ended
+        cdef size_t held
+        if found.most is not NULL and found.stuck >= total // 4:
+            most = <Endpoint>found.most
+            held = found.most_held
+            ended = ENDED_STUCK
+        elif found.unrouted_link is not NULL and found.unrouted >= total // 4:
+            most = <Endpoint>found.unrouted_link
+            held = found.unrouted_held
+            ended = ENDED_UNROUTED
+        else:
+            return ENDED_NOTHING
         try:
-            most.last_resort(found.most_held)
+            most.last_resort(held)
         except Exception as fault:
             most.end_by(fault)
-        return 0
+        return ended
 
     def end_by(self, fault):
         """No connection is to blame for it."""
@@ -148,15 +180,15 @@ cdef class ConnectionMemory:
         memset(&held, 0, sizeof(Survey))
         held.now = process.clock.now
         self.survey(&held)
-        if self.content.held > 2 * held.stuck + held.moving:
+        if self.content.held > 2 * held.stuck + held.moving + held.unrouted:
             if process.clock.now - process.walked < WALK_MS:
                 return process.clock.now + WALK_MS
             process.walked = process.clock.now
             process.survey_consumers(&queued, self.content)
             if queued.stuck + queued.moving > held.stuck:
                 held = queued
-        if waited and held.most is not NULL:
-            process.end_most(&held)
+        if waited:
+            process.end_most(&held, held.stuck + held.unrouted)
         return process.clock.now + STANDSTILL_MS
 
     cdef bint stands_still(self) noexcept:

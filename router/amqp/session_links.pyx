@@ -194,7 +194,7 @@ cdef class SessionLinks(Channel):
     cdef void survey(self, Survey* found) noexcept:
         """Whoever is first seen to hold something may still be about to move."""
         cdef Endpoint link
-        cdef size_t held
+        cdef size_t held, unrouted
         cdef uint32_t progress
         for link in self.by_handle.values():
             if link.detached or not link.holds():
@@ -205,10 +205,15 @@ cdef class SessionLinks(Channel):
                 link.stood_since = found.now
             if link.incoming == found.consumers:
                 continue
-            held = link.octets_held() if link.incoming else link.octets_queued(found)
+            unrouted = link.octets_unrouted() if link.incoming else 0
+            held = link.octets_held() - unrouted if link.incoming else link.octets_queued(found)
+            found.unrouted += unrouted
             if found.now - link.stood_since < STANDSTILL_MS:
                 found.moving += held
                 continue
+            if unrouted > found.unrouted_held:
+                found.unrouted_held = unrouted
+                found.unrouted_link = <void*>link
             found.stuck += held
             if held > found.most_held:
                 found.most_held = held

@@ -16,3 +16,8 @@ cdef struct Survey:
     size_t moving              # … of those of which somebody has
     void* most                 # the link that holds most of `stuck`, or NULL
     size_t most_held           # octets that it holds
+    # Messages that are coming in and are not routed yet, apart: their links may wait for a window that is shut. A link
+    # ends for them where they are what fills the memory.
+    size_t unrouted            # octets of all
+    void* unrouted_link        # the link that has most and has had them for STANDSTILL_MS, or NULL
+    size_t unrouted_held       # octets of its message

@@ -28,6 +28,9 @@ cdef class ControlIn(ProducerLink):
     def __cinit__(self):
         self.inter_router = True
 
+    cdef bint holds(self) noexcept:
+        return False                       # no control message is to be given up at the bound of memory
+
     cdef bint collect(self, InDelivery* d) except *:
         if not d.flags & IN_COLLECT:
             d.flags |= IN_COLLECT

@@ -56,6 +56,7 @@ cdef class ProducerLink(GrantingLink):
     cdef int route_stored(self, InDelivery* d, Content* c) except -1
     cdef bint may_route(self, Message* m) noexcept
     cdef int give_up_delivery(self, InDelivery* d) except -1
+    cdef int give_up_unrouted(self) except -1
     cdef void count_unheard(self, InDelivery* d) noexcept
     cdef int refuse(self, InDelivery* d, uint8_t kind, bytes state, bint counted) except -1
     cdef int unreachable(self, InDelivery* d) except -1

@@ -138,8 +138,7 @@ cdef inline int route_content(ProducerLink link, InDelivery* d, Content* c) exce
         return link.complete_discarded(d) if complete else 0
     link.slot.deliveries += 1
     if c.stored is not NULL:
-        if c.stored.meter is NULL:
-            message_meter(c.stored, link.whole_meter() if complete else link.streams_meter())
+        message_meter(c.stored, link.whole_meter() if complete else link.streams_meter())
         message_routed(c.stored)
         if d.message is NULL:
             # The copies hold what content_store made.
@@ -194,6 +193,8 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t) except -1:
         link.route_at = 0
         link.head_tried = 0
         d.message = message_new(t.message_format)
+        # Before it is routed it counts as if it were whole: it shuts a window only where memory is full.
+        message_meter(d.message, link.whole_meter())
         if t.state.size:
             link.keep_state(d, t)
         return link.store_and_route(d, t)
@@ -261,6 +262,12 @@ cdef class ProducerLink(GrantingLink):
             return self.octets_held() < HOLD_OCTETS
         return self.streams is NULL or self.streams.held < HOLD_OCTETS
 
+    cdef size_t octets_unrouted(self) noexcept:
+        cdef InDelivery* d = self.current
+        if d is NULL or d.message is NULL or d.flags & (IN_ROUTED | IN_COLLECT):
+            return 0
+        return <size_t>d.message.size
+
     cdef str give_up(self):
         """Give up what is held: nobody has seen it, or only a part of it."""
         cdef InDelivery* d = self.node.in_first
@@ -271,9 +278,20 @@ cdef class ProducerLink(GrantingLink):
                 self.give_up_delivery(d)
             d = following
         if self.inter_router:
+            self.give_up_unrouted()
             return "its messages that wait were released"
         self.close_with(RESOURCE_LIMIT, "the consumers of this link do not take its messages, and others wait for that")
         return "the link was closed"
+
+    cdef int give_up_unrouted(self) except -1:
+        """Release the message that is coming in and is not routed yet; its other frames go nowhere."""
+        cdef InDelivery* d = self.current
+        if d is NULL or d.flags & (IN_ROUTED | IN_DISCARD):
+            return 0
+        self.refuse(d, D_RELEASED, None, False)
+        message_release(d.message)
+        d.message = NULL
+        return 0
 
     cdef int give_up_delivery(self, InDelivery* d) except -1:
         cdef uint8_t kind = D_RELEASED

@@ -244,17 +244,30 @@ cdef int message_linearise(Message* m, size_t room) except -1:
 
 
 cdef int message_meter(Message* m, Meter* meter) except -1:
-    """From now on `meter` counts the message's octets: those that no reader has passed, and those to come."""
+    """From now on `meter` counts the message's octets, instead of the meter that did: those that no reader has passed,
+    and those to come. Of a routed message only the last chunk is moved."""
     cdef Chunk* c = m.head if m.head is not NULL else m.tail
+    cdef Meter* before = m.meter
+    cdef size_t moved = 0
+    cdef size_t octets
+    if before is meter:
+        return 0
     m.meter = meter
     meter.refs += 1
     while c is not NULL:
-        if c.meter is NULL:
+        if c.meter is before:
+            octets = c.size - c.passed
             c.meter = meter
             meter.refs += 1
-            c.passed = 0
-            meter_add(meter, c.size)
+            meter_add(meter, octets)
+            if before is not NULL:
+                moved += octets
+                before.refs -= 1           # the message has another reference, until the end
         c = c.next
+    if before is not NULL:
+        if moved:
+            meter_subtract(before, moved)
+        meter_release(before)
     return 0
 
 

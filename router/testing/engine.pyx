@@ -34,6 +34,16 @@ def linearised():
     return linearised_octets()
 
 
+def held(ProducerLink link not None):
+    """Octets of messages that came by a link, as its meters count them."""
+    return link.octets_held()
+
+
+def give_up_unrouted(ProducerLink link not None):
+    """Release the unfinished message of a link, as at the bound of memory on a link of another router."""
+    link.give_up_unrouted()
+
+
 def kept_blocks():
     """Octets of the large blocks that are kept for the next frame."""
     return blocks.octets

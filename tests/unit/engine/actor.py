@@ -54,6 +54,7 @@ class SendingLink:
         self.given_back = 0
         self.frames_at_once = 0  # transfers before the next link has its turn, 0: as many as may be
         self.empty_frames = False  # writes a frame without payload behind each
+        self.stops_at = 0  # octets of a message after which it writes no more of it, 0: all of it
 
     def send(self, octets: bytes, *, settled: bool = False) -> None:
         self.count += 1
@@ -95,6 +96,8 @@ class SendingLink:
             if not settled:
                 self.unsettled.add(self.current[0])
         number, octets, at, settled = self.current
+        if self.stops_at and at >= self.stops_at:
+            return False
         part = octets[at : at + PART]
         more = at + len(part) < len(octets)
         session.transfer(self.handle, number, part, more=more, settled=settled)

@@ -164,7 +164,8 @@ def test_a_fault_of_the_last_resort_ends_the_connection_of_the_link_that_was_to_
 @settings(max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate])
 def test_memory_of_the_process_is_bounded_and_nothing_stands_still(seed: int) -> None:
     """Consumers that take nothing have producers of all kinds on several connections; who has another consumer is
-    served, and does not end."""
+    served, and does not end. Where several producers share that consumer, one may wait behind the unfinished message of
+    another, whose window is shut: then it may have to end."""
     random = Random(seed)
     frames = random.choice((10, 50, 200))
     limit = random.choice((1, 2)) * MEGABYTE
@@ -174,11 +175,14 @@ def test_memory_of_the_process_is_bounded_and_nothing_stands_still(seed: int) ->
         bad, good = Actor(router, "b"), Actor(router, "g")
         for n in range(2):
             deaf(bad, f"balanced.bad{n}", random.choice((1, 2, 10)))
-        receiver = good.session(random.choice((1, 10, 100))).receiver("balanced.good")
+        shared = random.random() < 0.3
+        receivers = [
+            good.session(random.choice((1, 10, 100))).receiver(f"balanced.good{n}") for n in range(1 if shared else 5)
+        ]
         run(router, [bad, good])
         sessions = [producer.session() for producer in producers for _ in range(random.randint(1, 2))]
         filling = [random.choice(sessions).sender(f"balanced.bad{random.randrange(2)}") for _ in range(8)]
-        served = [random.choice(sessions).sender("balanced.good") for _ in range(5)]
+        served = [random.choice(sessions).sender(f"balanced.good{0 if shared else n}") for n in range(5)]
         actors = [*producers, bad, good]
         run(router, actors)
         for link in filling:
@@ -194,8 +198,9 @@ def test_memory_of_the_process_is_bounded_and_nothing_stands_still(seed: int) ->
         run(router, actors, rounds=3000)
         pass_time(router, actors, 60)
         for link in served:
-            assert link.ended is None, link.ended
-            check_served(link, [receiver])
+            assert link.ended is None or (shared and condition(link) == EXCEEDED)
+            if link.ended is None:
+                check_served(link, receivers)
         assert {condition(link) for link in filling} <= {None, EXCEEDED}
 
 
