@@ -16,7 +16,6 @@ from router.stats.samples cimport use_samples
 from router.delivery.delivery cimport pools_drop, pools_grew
 from router.message.content cimport chunks_drop, stored_octets
 from router.interworker.region cimport Region
-from router.interworker.ring cimport ring_empty
 from router.interworker.wakeup cimport any_bell, clear_sleeping, set_sleeping, take_bells
 from router.interworker.port cimport WorkerPort
 from router.interworker.port_work cimport PortWork, take_lowest
@@ -230,7 +229,7 @@ cdef class Loop(TransportHost):
             if buffer_used(&transport.connection.out) or (not transport.plain and transport.unsent()):
                 return False
         for port in self.ports:
-            if port is not None and port.alive and (port.stuck() or not ring_empty(&port.inbound)):
+            if port is not None and port.alive and (port.stuck() or port.unread()):
                 return False
         return True
 

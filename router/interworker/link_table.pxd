@@ -1,11 +1,14 @@
 """The consumers' links of this worker by their slots, for the records of other workers."""
 from libc.stdint cimport uint32_t
 
+cdef struct LinkPlaces:
+    void** links                           # ConsumerLink (borrowed), NULL: the slot has none
+    uint32_t size                          # slots
+
 # Owner: the worker.
 cdef class LinkTable:
-    cdef void** links                      # ConsumerLink (borrowed), NULL: the slot has none
-    cdef uint32_t size                     # slots
+    cdef LinkPlaces places
 
 
-cdef inline void* link_at(LinkTable table, uint32_t slot) noexcept:
-    return table.links[slot] if slot < table.size else NULL
+cdef inline void* link_at(const LinkPlaces* places, uint32_t slot) noexcept:
+    return places.links[slot] if slot < places.size else NULL

@@ -19,6 +19,8 @@ cdef class WorkerPort:
     cdef readonly int peer
     cdef readonly int worker
     cdef readonly bint alive
+    cdef readonly bint closed              # a malformed record came: nothing is read until the peer is replaced
+    cdef public object on_closed           # called with the port and the error when that happens, or None
     cdef readonly uint32_t generation      # of the peer's process, while it is alive
     cdef Region region
     cdef readonly Outbox outbox            # what goes to the peer
@@ -34,11 +36,14 @@ cdef class WorkerPort:
     cdef list waiting                      # Connections paused until there is room
     cdef int release_waiting(self) except -1
     cdef bint stuck(self) noexcept
+    cdef bint unread(self) noexcept
     cdef int answer_bell(self) except -1
     cdef int receive(self) except -1
     cdef int take_records(self, int* taken) except -1
     cdef int on_record(self, const uint8_t* p, uint32_t size) except -1
     cdef int on_link_record(self, const uint8_t* p, uint32_t size) except -1
+    cdef int refuse_length(self, uint32_t size) except -1
+    cdef int close_ring(self, object error) except -1
     cdef bint record_failed(self, object fault) except *
     cdef bint link_record_failed(self, const uint8_t* p, object fault) except *
     cdef int flush(self) except -1

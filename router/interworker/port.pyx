@@ -11,15 +11,20 @@ from router.interworker.link_table cimport LinkTable
 from router.interworker.outbox cimport Outbox, mark
 from router.interworker.port_work cimport PortWork, bit_of
 from router.interworker.records cimport (
-    R_CONTINUE, R_LINK, R_LINK_TOLD, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, LinkHead,
+    R_CONTINUE, R_LINK, R_LINK_TOLD, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, DeliveryRecord, LinkHead,
+    LinkRecord, decode_delivery, decode_link,
 )
-from router.interworker.ring cimport ring_give_back, ring_open, ring_peek, ring_release, ring_unpublished
+from router.interworker.ring cimport (
+    octets_to_wrap, record_octets, ring_empty, ring_give_back, ring_open, ring_peek, ring_release, ring_release_octets,
+    ring_unpublished,
+)
 from router.interworker.wakeup cimport producer_is_waiting
 from router.linkroute.link_records cimport record_begin
 from router.linkroute.routed_link cimport EVENT_ATTACH, EVENT_LOST, RoutedLink
 from router.links.pause cimport PAUSE_RING
 
 from router.amqp.errors import FatalFault
+from router.interworker.errors import MalformedRecordError
 
 
 cdef class WorkerPort:
@@ -50,10 +55,11 @@ cdef class WorkerPort:
         self.outbox.open(self.region.ring(self.worker, self.peer), self.region.ring_octets)
         ring_open(&self.inbound, self.region.ring(self.peer, self.worker), self.region.ring_octets)
         self.alive = True
+        self.closed = False
         self.work.rung |= self.bit         # it may have rung before we knew of it
 
     def down(self):
-        """The peer died. What it said before counts."""
+        """The peer died. What it said before counts, unless the port was closed."""
         if not self.alive:
             return
         while self.receive():
@@ -85,6 +91,10 @@ cdef class WorkerPort:
     cdef bint stuck(self) noexcept:
         return self.outgoing.stuck()
 
+    cdef bint unread(self) noexcept:
+        """Records of the peer wait to be read."""
+        return not self.closed and not ring_empty(&self.inbound)
+
     cdef int release_waiting(self) except -1:
         cdef Connection connection
         if self.waiting:
@@ -108,11 +118,15 @@ cdef class WorkerPort:
     cdef int receive(self) except -1:
         """Take records from the peer's ring; returns how many, at most RECORDS_A_TURN."""
         cdef int taken = 0
-        if not self.alive:
+        if not self.alive or self.closed:
             return 0
         while True:
             try:
                 self.take_records(&taken)
+                break
+            except MalformedRecordError as error:
+                self.outgoing.progress = self.incoming.progress = 0
+                self.close_ring(error)
                 break
             except Exception as fault:
                 if not self.record_failed(fault):
@@ -127,48 +141,72 @@ cdef class WorkerPort:
 
     cdef int take_records(self, int* taken) except -1:
         cdef uint32_t size = 0
+        cdef uint64_t octets
         cdef uint8_t* p
         while taken[0] < RECORDS_A_TURN:
             p = ring_peek(&self.inbound, &size)
             if p is NULL:
                 break
+            # All octets of the record are in the ring, in front of its end, and published by the peer.
+            octets = record_octets(size)
+            if octets > octets_to_wrap(&self.inbound, self.inbound.position) \
+                    or octets > self.inbound.seen - self.inbound.position:
+                return self.refuse_length(size)
             if p[0] == R_TRANSFER:
                 self.incoming.on_transfer(p, size)
-            elif p[0] == R_SETTLED:
-                self.outgoing.on_settled(p, size)
             else:
                 self.on_record(p, size)
             self.outgoing.progress = self.incoming.progress = 0
-            ring_release(&self.inbound)
+            ring_release_octets(&self.inbound, octets)
             taken[0] += 1
             if ring_unpublished(&self.inbound) > self.inbound.size // 4:
                 ring_give_back(&self.inbound)
         return 0
 
+    cdef int refuse_length(self, uint32_t size) except -1:
+        """Apart from take_records, which keeps a small frame."""
+        raise MalformedRecordError(f"a record of {size} octets")
+
+    cdef int close_ring(self, object error) except -1:
+        """Read nothing more of the peer, whose process is in an unknown state. The supervisor ends it, and `down` then
+        ends the deliveries of this port like those of any worker that is lost."""
+        self.closed = True
+        if self.on_closed is not None:
+            self.on_closed(self, error)
+        return 0
+
     cdef int on_record(self, const uint8_t* p, uint32_t size) except -1:
+        """Any record but a TRANSFER. Raises MalformedRecordError."""
+        cdef DeliveryRecord r
         cdef uint8_t code = p[0]
-        if code == R_RETURNED:
-            return self.outgoing.on_settled(p, size)
-        if code == R_CONTINUE:
-            return self.incoming.on_continue(p, size)
-        if code == R_UPDATE:
-            return self.incoming.on_update(p, size)
         if code >= R_LINK:
             return self.on_link_record(p, size)
-        return self.outgoing.on_window(p)
+        if not decode_delivery(p, size, &r):
+            raise MalformedRecordError(f"a record of type {code}, {size} octets")
+        if code == R_SETTLED or code == R_RETURNED:
+            return self.outgoing.on_settled(&r)
+        if code == R_CONTINUE:
+            return self.incoming.on_continue(&r)
+        if code == R_UPDATE:
+            return self.incoming.on_update(&r)
+        return self.outgoing.on_window(&r)
 
     cdef int on_link_record(self, const uint8_t* p, uint32_t size) except -1:
-        """For one end of a routed link, if it is still the one that the peer means."""
+        """For one end of a routed link, if it is still the one that the peer means. Raises MalformedRecordError."""
         cdef const LinkHead* head = <const LinkHead*>p
-        cdef RoutedLink link = self.routed.get(head.slot)
+        cdef LinkRecord r
+        cdef RoutedLink link
         cdef LinkHead answer
         cdef OtherEnd end
+        if not decode_link(p, size, &r):
+            raise MalformedRecordError(f"a record of a routed link, type {p[0]}, {size} octets")
+        link = self.routed.get(head.slot)
         if link is not None and link.slot.generation == head.generation and link.remote_end is not None:
             end = link.remote_end                 # the link may end, and let go of it
-            return end.on_record(p, size)
+            return end.on_record(&r)
         end = self.leaving.get(<uint64_t>head.slot << 32 | head.generation)
         if end is not None:
-            return end.on_record(p, size)
+            return end.on_record(&r)
         if head.type == R_LINK_TOLD and head.kind == EVENT_ATTACH:
             # It was gone before anything was known of the other end.
             record_begin(&answer, R_LINK_TOLD, 0, 0)

@@ -4,9 +4,9 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from router.amqp.scheduler cimport Scheduler
 from router.amqp.meter cimport Meter
 from router.delivery.delivery cimport DeliveryNode, InDelivery
-from router.interworker.link_table cimport LinkTable
+from router.interworker.link_table cimport LinkPlaces, LinkTable
 from router.interworker.outbox cimport Outbox
-from router.interworker.records cimport Head, Target
+from router.interworker.records cimport DeliveryRecord, Head, Target, TransferRecord
 from router.interworker.reports cimport ReportingNode
 from router.links.consumer_link cimport ConsumerLink
 from router.message.content cimport Content
@@ -27,7 +27,8 @@ cdef void use_short_records(bint on) noexcept
 cdef class PortIn(ReportingNode):
     cdef Outbox outbox
     cdef int peer
-    cdef LinkTable links
+    cdef LinkTable links                   # keeps …
+    cdef const LinkPlaces* places          # … the links by their slots
     cdef Scheduler scheduler
     cdef dict inflows                      # key -> Inflow: streams being received
     cdef list windows                      # Inflows that have something to report
@@ -36,16 +37,17 @@ cdef class PortIn(ReportingNode):
     cdef uint32_t progress                 # … targets that have been dealt with
     cdef DeliveryNode* concerned           # UPDATE: where the delivery went to (borrowed); NULL: nowhere
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1
-    cdef void* taker(self, const Head* head, const Target* target, uint32_t size) noexcept
-    cdef int pass_on(self, ConsumerLink link, const Head* head, const uint8_t* data, uint32_t size) except -1
-    cdef int take_one(self, const Head* head, const Target* target, uint32_t size) except -1
+    cdef int spread_transfer(self, const TransferRecord* r) except -1
+    cdef void* taker(self, const TransferRecord* r) noexcept
+    cdef int pass_on(self, ConsumerLink link, const TransferRecord* r) except -1
+    cdef int take_one(self, const TransferRecord* r) except -1
     cdef ConsumerLink link_of(self, const Target* target)
-    cdef InDelivery* read_transfer(self, const uint8_t* p, uint32_t size, Content* c) except NULL
+    cdef InDelivery* read_transfer(self, const TransferRecord* r, Content* c) except NULL
     cdef void take(self, const Target* target, uint32_t count) noexcept
     cdef int spread(self, InDelivery* d, Content* c, const Target* target, uint32_t count, int overflow) except -1
     cdef int no_target(self, InDelivery* d) except -1
-    cdef int on_continue(self, const uint8_t* p, uint32_t size) except -1
-    cdef int on_update(self, const uint8_t* p, uint32_t size) except -1
+    cdef int on_continue(self, const DeliveryRecord* r) except -1
+    cdef int on_update(self, const DeliveryRecord* r) except -1
     cdef int finish(self, InDelivery* d) except -1
     cdef bint transfer_failed(self, const uint8_t* p, object fault) except *
     cdef bint content_failed(self, const uint8_t* p, object fault) except *

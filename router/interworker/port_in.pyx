@@ -4,7 +4,7 @@ An InDelivery stands for the producer over there. What consumers settle is colle
 the end of a wake; of a stream, the octets that have left are reported, so that more may come.
 """
 cimport cython
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
 from router.amqp.id_map cimport map_free, map_get, map_put, map_reserve, map_take
@@ -22,16 +22,17 @@ from router.interworker.link_table cimport LinkTable, link_at
 from router.interworker.outbox cimport mark
 from router.interworker.records cimport (
     F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_AS_IS, K_CHECKPOINT,
-    K_OVERFLOW, K_SERVED, R_RETURNED, R_SETTLED, R_UPDATE, R_WINDOW, STATE_SIZE, Head,
+    K_OVERFLOW, K_SERVED, R_RETURNED, R_SETTLED, R_UPDATE, Head, decode_transfer, delivery_record, window_record,
 )
 from router.interworker.reports cimport continues
-from router.interworker.port_out cimport whole_octets
 from router.links.consumer_link cimport send_whole, takes_now
 from router.message.content cimport (
     Message, message_append, message_meter, message_new, message_release, message_routed, message_state,
 )
 from router.message.sections cimport scan
 from router.stats.counters cimport totals
+
+from router.interworker.errors import MalformedRecordError
 
 cdef bint short_on = True
 
@@ -55,13 +56,9 @@ cdef bint has_copy(const InDelivery* d, const DeliveryNode* downstream) noexcept
     return False
 
 
-cdef size_t read_sized(const uint8_t* p, size_t at, Slice* octets) noexcept:
-    """Octets behind their number; returns what is behind them."""
-    cdef uint32_t size = 0
-    memcpy(&size, p + at, STATE_SIZE)
-    octets.data = p + at + STATE_SIZE
-    octets.size = size
-    return at + STATE_SIZE + size
+cdef int refuse_transfer(uint32_t size) except -1:
+    """Apart from its caller, which keeps a small frame."""
+    raise MalformedRecordError(f"TRANSFER of {size} octets")
 
 
 cdef class Inflow:
@@ -85,6 +82,7 @@ cdef class PortIn(ReportingNode):
         self.outbox = outbox
         self.peer = peer
         self.links = links
+        self.places = &links.places
         self.scheduler = scheduler
         self.inflows = {}
         self.windows = []
@@ -92,27 +90,34 @@ cdef class PortIn(ReportingNode):
     # -- from the peer's producers ------------------------------------------------------------------------------------
 
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1:
+        """A delivery begins. Raises MalformedRecordError."""
+        cdef TransferRecord r
         cdef const Head* head = <const Head*>p
-        cdef const Target* target = <const Target*>(p + sizeof(Head))
-        cdef Content* c = &self.content
-        cdef InDelivery* d
         cdef void* found
+        if not decode_transfer(p, size, &r):
+            return refuse_transfer(size)
         if head.count == 1 and not head.flags & (F_ABORTED | F_MORE | F_STATE | F_MULTI) \
                 and not head.kind & K_SERVED and not self.progress:
-            found = self.taker(head, target, size)
+            found = self.taker(&r)
             if found is not NULL:
-                return self.pass_on(<ConsumerLink>found, head, p + whole_octets(head.extra, 0),
-                                    size - <uint32_t>whole_octets(head.extra, 0))
-            return self.take_one(head, target, size)
+                return self.pass_on(<ConsumerLink>found, &r)
+            return self.take_one(&r)
+        return self.spread_transfer(&r)
+
+    cdef int spread_transfer(self, const TransferRecord* r) except -1:
+        """A delivery for several consumers, of several parts, or with something to say besides its message."""
+        cdef const Head* head = r.head
+        cdef Content* c = &self.content
+        cdef InDelivery* d
         if head.flags & F_ABORTED:
             # Its producer gave up before it could leave: the peer's scores only learn that it is through.
-            self.take(target, head.count)
+            self.take(r.targets, head.count)
             return 0
         if self.progress:
             d = <InDelivery*>map_get(&self.received, head.key)
         else:
-            d = self.read_transfer(p, size, c)
-        self.spread(d, c, target, head.count, head.kind & K_OVERFLOW)
+            d = self.read_transfer(r, c)
+        self.spread(d, c, r.targets, head.count, head.kind & K_OVERFLOW)
         if c.stored is not NULL:
             message_routed(c.stored)
             if not head.flags & F_MORE:
@@ -125,10 +130,10 @@ cdef class PortIn(ReportingNode):
             return 0
         return in_routed(d)
 
-    cdef int take_one(self, const Head* head, const Target* target, uint32_t size) except -1:
+    cdef int take_one(self, const TransferRecord* r) except -1:
         """A whole message for one consumer."""
+        cdef const Head* head = r.head
         cdef Content* c = &self.content
-        cdef const uint8_t* p = <const uint8_t*>(target + 1)
         cdef uint8_t flags = head.flags
         cdef InDelivery* d
         cdef ConsumerLink link
@@ -137,12 +142,9 @@ cdef class PortIn(ReportingNode):
                    IN_COMPLETE | (IN_PRESETTLED if flags & F_PRESETTLED else 0) | (IN_OWN if flags & F_OWN else 0))
         map_put(&self.received, head.key, d)
         zero(c, sizeof(Content))
-        if head.extra:
-            c.to.data = p
-            c.to.size = head.extra
-            p += head.extra
-        c.data = p
-        c.size = size - (p - <const uint8_t*>head)
+        c.to = r.to
+        c.data = r.data.data
+        c.size = r.data.size
         c.complete = c.whole = True
         c.settled = flags & F_PRESETTLED
         c.honour = flags & F_HONOUR
@@ -153,7 +155,7 @@ cdef class PortIn(ReportingNode):
         c.format = head.format
         # The sending worker has checked the sections.
         scan(c.data, c.size, False, c.honour, &c.sections)
-        link = self.link_of(target)
+        link = self.link_of(r.targets)
         if link is not None and not link.detached:
             link.offer(d, c, head.kind & K_OVERFLOW)
             taken_of(link.slot)[self.peer] += 1
@@ -170,43 +172,46 @@ cdef class PortIn(ReportingNode):
         return in_routed(d)
 
     @cython.final
-    cdef void* taker(self, const Head* head, const Target* target, uint32_t size) noexcept:
+    cdef void* taker(self, const TransferRecord* r) noexcept:
         """The consumer of a record for one, if it takes the message at once and as it is: then `pass_on` does all for
         it. NULL: `take_one` does. Nothing is changed, and what is returned is borrowed."""
-        cdef void* found = link_at(self.links, target.slot)
-        if not head.kind & K_AS_IS or found is NULL or (<ConsumerLink>found).slot.generation != target.generation \
+        cdef const Target* target = r.targets
+        cdef void* found = link_at(self.places, target.slot)
+        if not r.head.kind & K_AS_IS or found is NULL or (<ConsumerLink>found).slot.generation != target.generation \
                 or (<ConsumerLink>found).detached or not (<ConsumerLink>found).plain or not short_on \
-                or not takes_now(<ConsumerLink>found, size - whole_octets(head.extra, 0), head.flags & F_PRESETTLED):
+                or not takes_now(<ConsumerLink>found, r.data.size, r.head.flags & F_PRESETTLED):
             return NULL
         return found
 
     @cython.final
-    cdef int pass_on(self, ConsumerLink link, const Head* head, const uint8_t* data, uint32_t size) except -1:
+    cdef int pass_on(self, ConsumerLink link, const TransferRecord* r) except -1:
         """The short way of a record, for `takes_now`: what `take_one`, `offer` and `returned` do for such a message
         (docs/internals/engine.md, "The short way")."""
+        cdef const Head* head = r.head
         cdef uint64_t now = self.scheduler.now_ns
         cdef InDelivery* d
         if head.flags & F_PRESETTLED:
-            send_whole(link, NULL, data, size, head.format, now, NULL, NULL)
+            send_whole(link, NULL, r.data.data, r.data.size, head.format, now, NULL, NULL)
             taken_of(link.slot)[self.peer] += 1
             self.progress = 1
             return self.report(True, head.key, 1, 0, NULL, True)
         map_reserve(&self.received)
         d = in_new(&self.node, head.key, now, IN_COMPLETE)
         map_put(&self.received, head.key, d)
-        send_whole(link, d, data, size, head.format, now, NULL, NULL)
+        send_whole(link, d, r.data.data, r.data.size, head.format, now, NULL, NULL)
         taken_of(link.slot)[self.peer] += 1
         d.flags |= IN_ROUTED
         return 0
 
-    cdef InDelivery* read_transfer(self, const uint8_t* p, uint32_t size, Content* c) except NULL:
-        """The delivery that a record begins, and its content."""
-        cdef const Head* head = <const Head*>p
+    cdef InDelivery* read_transfer(self, const TransferRecord* r, Content* c) except NULL:
+        """The delivery that a record begins, and its content. Raises MalformedRecordError."""
+        cdef const Head* head = r.head
         cdef Message* m
         cdef Inflow inflow
-        cdef size_t at = sizeof(Head) + head.count * sizeof(Target)
         cdef bint more = head.flags & F_MORE
         cdef InDelivery* d
+        if more and not r.data.size:
+            raise MalformedRecordError(f"TRANSFER of stream {head.key} without octets")
         map_reserve(&self.received)
         d = in_new(&self.node, head.key, self.scheduler.now_ns,
                    (IN_PRESETTLED if head.flags & F_PRESETTLED else 0)
@@ -214,18 +219,14 @@ cdef class PortIn(ReportingNode):
                    | (0 if more else IN_COMPLETE))
         map_put(&self.received, head.key, d)
         memset(c, 0, sizeof(Content))
-        c.to.data = p + at if head.extra else NULL
-        c.to.size = head.extra
+        c.to = r.to
+        c.served = r.served
+        c.state = r.state
+        c.data = r.data.data
+        c.size = r.data.size
         c.phase = head.phase
         c.format = head.format
         c.settled = head.flags & F_PRESETTLED
-        at += head.extra
-        if head.kind & K_SERVED:
-            at = read_sized(p, at, &c.served)
-        if head.flags & F_STATE:
-            at = read_sized(p, at, &c.state)
-        c.data = p + at
-        c.size = size - at
         if more:
             inflow = Inflow()
             inflow.port = self
@@ -253,7 +254,7 @@ cdef class PortIn(ReportingNode):
 
     cdef ConsumerLink link_of(self, const Target* target):
         """The consumer that a record names, if it is still there."""
-        cdef void* found = link_at(self.links, target.slot)
+        cdef void* found = link_at(self.places, target.slot)
         if found is NULL or (<ConsumerLink>found).slot.generation != target.generation:
             return None
         return <ConsumerLink>found
@@ -295,25 +296,28 @@ cdef class PortIn(ReportingNode):
         out_free(o)
         return 0
 
-    cdef int on_continue(self, const uint8_t* p, uint32_t size) except -1:
-        cdef const Head* head = <const Head*>p
+    cdef int on_continue(self, const DeliveryRecord* r) except -1:
+        """More octets of a delivery, or its end. Raises MalformedRecordError for one that was complete."""
+        cdef const Head* head = r.head
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
         cdef Inflow inflow = self.inflows.get(head.key)
         cdef Message* m
         cdef bint last = not head.flags & F_MORE
         if inflow is not None:
-            inflow.received += size - sizeof(Head)
+            inflow.received += r.body.size
             if last:
                 del self.inflows[head.key]
         if d is NULL:
             return 0
         m = d.message
+        if m is NULL:
+            raise MalformedRecordError(f"CONTINUE of delivery {head.key}, which was complete")
         if head.flags & F_ABORTED:
             map_take(&self.received, head.key)
             return in_lost(d)
         if head.flags & F_PRESETTLED and not d.flags & IN_PRESETTLED:
             in_settled_late(d)
-        message_append(m, p + sizeof(Head), size - sizeof(Head))
+        message_append(m, r.body.data, r.body.size)
         m.complete = last
         if last:
             d.flags |= IN_COMPLETE
@@ -326,17 +330,14 @@ cdef class PortIn(ReportingNode):
             return self.returned(d)
         return 0
 
-    cdef int on_update(self, const uint8_t* p, uint32_t size) except -1:
+    cdef int on_update(self, const DeliveryRecord* r) except -1:
         """The producer over there."""
-        cdef const Head* head = <const Head*>p
+        cdef const Head* head = r.head
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
-        cdef Slice state
         if d is NULL:
             return 0
-        state.data = p + sizeof(Head) if head.extra else NULL
-        state.size = head.extra
         self.concerned = d.copies.downstream if d.copies is not NULL else NULL
-        in_update(d, head.kind, &state, head.flags & F_SETTLED)
+        in_update(d, head.kind, &r.body, head.flags & F_SETTLED)
         if head.flags & F_SETTLED:
             return self.finish(d)
         return 0
@@ -411,13 +412,8 @@ cdef class PortIn(ReportingNode):
     cdef int post_outcome(self, bint returned, uint64_t first, uint32_t count, uint8_t kind, const Slice* state,
                           bint settled) except -1:
         cdef Head head
-        memset(&head, 0, sizeof(Head))
-        head.type = R_RETURNED if returned else R_SETTLED
-        head.flags = F_SETTLED if settled else 0
-        head.kind = kind
-        head.count = count
-        head.key = first
-        head.extra = <uint32_t>state.size
+        delivery_record(&head, R_RETURNED if returned else R_SETTLED, F_SETTLED if settled else 0, kind, first, count,
+                        state)
         return self.outbox.post_outcome(<uint8_t*>&head, sizeof(Head), state.data, state.size)
 
     cdef Slice fitting(self, uint8_t kind, const Slice* state) except *:
@@ -459,10 +455,7 @@ cdef class PortIn(ReportingNode):
         cdef uint64_t left = inflow.received - inflow.meter.held if inflow.received > inflow.meter.held else 0
         if left <= inflow.reported:
             return 0
-        memset(&head, 0, sizeof(Head))
-        head.type = R_WINDOW
-        head.key = inflow.key
-        head.format = <uint32_t>(left - inflow.reported)
+        window_record(&head, inflow.key, <uint32_t>(left - inflow.reported))
         inflow.reported = left
         return self.outbox.post(<uint8_t*>&head, sizeof(Head), NULL, 0)
 

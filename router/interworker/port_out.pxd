@@ -6,7 +6,10 @@ from router.amqp.codec cimport Slice
 from router.amqp.id_map cimport IdMap, map_put
 from router.delivery.delivery cimport OUT_STARTED, DeliveryNode, InDelivery, NodeOwner, OutDelivery
 from router.interworker.outbox cimport Outbox, commit
-from router.interworker.records cimport F_AT_HAND, R_TRANSFER, RECORD_OCTETS, Head, Target
+from router.interworker.records cimport (
+    F_AT_HAND, R_TRANSFER, RECORD_OCTETS, DeliveryRecord, Head, Target, TransferRecord, encode_transfer,
+    transfer_octets,
+)
 from router.interworker.ring cimport ring_longest, ring_reserve
 from router.message.content cimport Content, Message
 
@@ -36,7 +39,8 @@ cdef class PortOut(NodeOwner):
     cdef int offer_one(self, uint32_t slot_index, uint32_t generation, InDelivery* d, Content* c,
                        int overflow) except -1
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
-    cdef void write_head(self, uint8_t* w, const InDelivery* d, const Content* c, uint32_t count, int overflow) noexcept
+    cdef void fill_record(self, TransferRecord* r, Head* head, const InDelivery* d, const Content* c, uint32_t count,
+                          int overflow) noexcept
     cdef Message* stored_part(self, OutDelivery* o, Content* c, uint8_t* head, bint dropped) except NULL
     cdef int queue_first_part(self, OutDelivery* o, Message* m, uint8_t* head, size_t size, uint32_t sections) except -1
     cdef bint stuck(self) noexcept
@@ -48,10 +52,10 @@ cdef class PortOut(NodeOwner):
     cdef int write_part(self, OutDelivery* o) except? -2
     cdef int forget(self, OutDelivery* o) except -1
     cdef int keep_state(self, OutDelivery* o, const Slice* state) except -1
-    cdef int on_settled(self, const uint8_t* p, uint32_t size) except -1
+    cdef int on_settled(self, const DeliveryRecord* r) except -1
     cdef uint32_t settle_run(self, const Head* head, const Slice* state) except 0xFFFFFFFF
     cdef int settle_one(self, const Head* head, const Slice* state) except -1
-    cdef int on_window(self, const uint8_t* p) except -1
+    cdef int on_window(self, const DeliveryRecord* r) except -1
     cdef bint settled_failed(self, const uint8_t* p, object fault) except *
     cdef int lost(self) except -1
 
@@ -59,26 +63,24 @@ cdef class PortOut(NodeOwner):
 # ---------------------------------------------------------------------------------------------------------------------
 # A whole message for one consumer, which is written at once
 
-cdef inline size_t whole_octets(size_t to, size_t size) noexcept:
-    """Of its record. to, size: octets of what is said as `to`, and of the message."""
-    return sizeof(Head) + sizeof(Target) + to + size
-
-
 cdef inline uint8_t* room_for_whole(PortOut port, size_t to, size_t size) noexcept:
-    """Room in the ring for its record; NULL: it has to wait, or is too long for one."""
+    """Room in the ring for its record; NULL: it has to wait, or is too long for one. to, size: octets of `to`, and of
+    the message."""
+    cdef uint64_t needed = transfer_octets(1, to, 0, 0) + size
     if size > RECORD_OCTETS or port.node.queue_first is not NULL or port.outbox.backlog.end or port.outbox.waits \
-            or whole_octets(to, size) > ring_longest(&port.outbox.ring):
+            or needed > ring_longest(&port.outbox.ring):
         return NULL
-    return ring_reserve(&port.outbox.ring, <uint32_t>whole_octets(to, size))
+    return ring_reserve(&port.outbox.ring, <uint32_t>needed)
 
 
 cdef inline int write_whole(PortOut port, uint8_t* room, OutDelivery* o, uint8_t flags, uint8_t kind, int phase,
                             uint32_t format, uint32_t slot_index, uint32_t generation, const Slice* to,
                             const uint8_t* data, size_t size) except -1:
     """Write its record there. o: the copy that stands for it; flags, kind: of the record."""
-    cdef Head* head = <Head*>room
-    cdef Target* target = <Target*>(head + 1)
-    cdef uint8_t* w = <uint8_t*>(target + 1)
+    cdef TransferRecord record
+    cdef Head head
+    cdef Target target
+    cdef uint8_t* w
     o.tag_octets = port.next_key
     o.flags |= OUT_STARTED
     map_put(&port.sent, port.next_key, o)
@@ -88,14 +90,17 @@ cdef inline int write_whole(PortOut port, uint8_t* room, OutDelivery* o, uint8_t
     head.phase = <uint8_t>phase
     head.count = 1
     head.key = port.next_key
-    head.extra = <uint32_t>to.size
     head.format = format
     port.next_key += 1
     target.slot = slot_index
     target.generation = generation
-    if to.size:
-        memcpy(w, to.data, to.size)
-        w += to.size
+    record.head = &head
+    record.targets = &target
+    record.to.data = to.data
+    record.to.size = to.size
+    record.served.data = record.state.data = NULL
+    record.served.size = record.state.size = 0
+    w = encode_transfer(room, &record)
     memcpy(w, data, size)
-    commit(port.outbox, <uint32_t>whole_octets(to.size, size))
+    commit(port.outbox, <uint32_t>(w - room + size))
     return 0

@@ -19,8 +19,8 @@ from router.delivery.outcome cimport out_left, out_update
 from router.interworker.layout cimport DROP_OVERFLOW, DROP_WORKER_LOST
 from router.interworker.outbox cimport commit, mark
 from router.interworker.records cimport (
-    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_AS_IS, K_CHECKPOINT,
-    K_SERVED, R_CONTINUE, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, STATE_SIZE, Head, Target,
+    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, K_AS_IS, K_CHECKPOINT, R_CONTINUE,
+    R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, Head, Target, decode_transfer, delivery_record,
 )
 from router.interworker.ring cimport ring_longest
 from router.links.settlement cimport RUN_MOST, runs_used, usual
@@ -29,18 +29,7 @@ from router.message.content cimport (
 )
 from router.stats.counters cimport totals
 
-
-cdef void add_state(uint8_t* w, size_t at, const Slice* state) noexcept nogil:
-    """Put a delivery state behind the first `at` octets of the head of a transfer."""
-    (<Head*>w).flags |= F_STATE
-    put_sized(w + at, state)
-
-
-cdef void put_sized(uint8_t* w, const Slice* octets) noexcept nogil:
-    """Octets, and before them how many."""
-    cdef uint32_t size = <uint32_t>octets.size
-    memcpy(w, &size, STATE_SIZE)
-    memcpy(w + STATE_SIZE, octets.data, size)
+from router.interworker.errors import MalformedRecordError
 
 
 cdef class PortOut(NodeOwner):
@@ -91,9 +80,9 @@ cdef class PortOut(NodeOwner):
         """Give d to the targets collected by add_target."""
         cdef uint8_t* w = NULL
         cdef uint32_t count = self.target_count
-        cdef size_t size = sizeof(Head) + count * sizeof(Target) + c.to.size \
-            + (STATE_SIZE + c.state.size if c.state.size else 0) \
-            + (STATE_SIZE + c.served.size if c.served.size else 0)
+        cdef size_t size = transfer_octets(count, c.to.size, c.served.size, c.state.size)
+        cdef TransferRecord record
+        cdef Head head
         cdef uint32_t charge = own_charge(&self.node, c, OWN_FLOWING) if d.flags & IN_OWN else 0
         cdef bint dropped = d.flags & IN_OWN and charge == 0
         cdef OutDelivery* o
@@ -108,9 +97,10 @@ cdef class PortOut(NodeOwner):
         if c.whole and c.size <= RECORD_OCTETS and self.node.queue_first is NULL \
                 and not buffer_used(&self.outbox.backlog) and not dropped:
             w = self.outbox.reserve(<uint32_t>(size + c.size))
+        self.fill_record(&record, &head, d, c, count, overflow)
         if w is not NULL:
-            self.write_head(w, d, c, count, overflow)
-            memcpy(w + size, c.data, c.size)
+            self.next_key += 1
+            memcpy(encode_transfer(w, &record), c.data, c.size)
             commit(self.outbox, <uint32_t>(size + c.size))
             o.flags |= OUT_STARTED
             return 0
@@ -124,7 +114,8 @@ cdef class PortOut(NodeOwner):
             totals.dropped_presettled += count
             totals.dropped[DROP_OVERFLOW] += count
             o.flags |= OUT_ABORT
-        self.write_head(w, d, c, count, overflow)
+        encode_transfer(w, &record)
+        self.next_key += 1
         return self.queue_first_part(
             o, self.stored_part(o, c, w, dropped), w, size, 0 if dropped else <uint32_t>c.sections.end)
 
@@ -143,11 +134,10 @@ cdef class PortOut(NodeOwner):
             out_free(o)
             raise
 
-    cdef void write_head(self, uint8_t* w, const InDelivery* d, const Content* c, uint32_t count,
-                         int overflow) noexcept:
-        """Write what the first record of a delivery has before its octets."""
-        cdef Head* head = <Head*>w
-        cdef size_t targets = count * sizeof(Target)
+    cdef void fill_record(self, TransferRecord* r, Head* head, const InDelivery* d, const Content* c, uint32_t count,
+                          int overflow) noexcept:
+        """Fill the first record of a delivery, without its octets."""
+        memset(head, 0, sizeof(Head))
         head.type = R_TRANSFER
         head.flags = (F_PRESETTLED if c.settled else 0) | (F_MULTI if count > 1 else 0) \
             | (F_HONOUR if c.honour else 0) | (F_OWN if d.flags & IN_OWN else 0) \
@@ -156,20 +146,13 @@ cdef class PortOut(NodeOwner):
         head.phase = <uint8_t>c.phase
         head.count = count
         head.key = self.next_key
-        head.extra = <uint32_t>c.to.size
         head.format = c.format
-        w += sizeof(Head)
-        memcpy(w, self.targets, targets)
-        if c.to.size:
-            memcpy(w + targets, c.to.data, c.to.size)
-        w += targets + c.to.size
-        if c.served.size:
-            head.kind |= K_SERVED
-            put_sized(w, &c.served)
-            w += STATE_SIZE + c.served.size
-        if c.state.size:
-            add_state(<uint8_t*>head, w - <uint8_t*>head, &c.state)
-        self.next_key += 1
+        memset(r, 0, sizeof(TransferRecord))
+        r.head = head
+        r.targets = <Target*>self.targets
+        r.to = c.to
+        r.served = c.served
+        r.state = c.state
 
     cdef int queue_first_part(self, OutDelivery* o, Message* m, uint8_t* head, size_t size,
                               uint32_t sections) except -1:
@@ -201,31 +184,29 @@ cdef class PortOut(NodeOwner):
         if not o.flags & OUT_STARTED or (settled and o.flags & OUT_QUEUED):
             # Its next record says so.
             return self.keep_state(o, state) if state.size and not settled else 0
-        memset(&head, 0, sizeof(Head))
-        head.type = R_UPDATE
-        head.flags = F_SETTLED if settled else 0
-        head.kind = kind
-        head.key = o.tag_octets
-        head.extra = <uint32_t>said.size
+        delivery_record(&head, R_UPDATE, F_SETTLED if settled else 0, kind, o.tag_octets, 0, &said)
         self.outbox.post(<uint8_t*>&head, sizeof(Head), said.data, said.size)
         return self.forget(o) if settled else 0
 
     cdef int keep_state(self, OutDelivery* o, const Slice* state) except -1:
         """The first record of a delivery that waits says this state, too."""
-        cdef const Head* head = <const Head*>o.prefix
-        cdef size_t at = sizeof(Head) + head.count * sizeof(Target) + head.extra
+        cdef TransferRecord record
         cdef Slice said = state[0] if state.size <= STATE_IN_TRANSFER else plain_state(state_kind(state))
+        cdef size_t size
         cdef uint8_t* w
         if said.size == 0:
             return 0
-        w = <uint8_t*>malloc(at + STATE_SIZE + said.size)
+        if not decode_transfer(o.prefix, o.prefix_size, &record):
+            raise MalformedRecordError("a record of this worker that waits cannot be read")
+        record.state = said
+        size = transfer_octets(record.head.count, record.to.size, record.served.size, said.size)
+        w = <uint8_t*>malloc(size)
         if w is NULL:
             raise MemoryError("delivery state")
-        memcpy(w, o.prefix, at)
-        add_state(w, at, &said)
+        encode_transfer(w, &record)
         free(o.prefix)
         o.prefix = w
-        o.prefix_size = <uint32_t>(at + STATE_SIZE + said.size)
+        o.prefix_size = <uint32_t>size
         return 0
 
     # -- the queue ----------------------------------------------------------------------------------------------------
@@ -293,7 +274,6 @@ cdef class PortOut(NodeOwner):
 
     cdef int write_part(self, OutDelivery* o) except? -2:
         """1: a record was written; 0: it waits for octets or for its window; -1: the ring is full."""
-        cdef Head head
         cdef uint8_t* room
         cdef size_t part
         cdef size_t left = <size_t>(o.message.size - o.taken)
@@ -322,10 +302,7 @@ cdef class PortOut(NodeOwner):
             o.flags |= OUT_STARTED
             self.unbegun -= 1
         else:
-            memset(&head, 0, sizeof(Head))
-            head.type = R_CONTINUE
-            head.key = o.tag_octets
-            memcpy(room, &head, sizeof(Head))
+            delivery_record(<Head*>room, R_CONTINUE, 0, 0, o.tag_octets, 0, NULL)
         if o.flags & OUT_SETTLED:
             (<Head*>room).flags |= F_PRESETTLED
         if not last:
@@ -354,16 +331,14 @@ cdef class PortOut(NodeOwner):
 
     # -- from the peer's consumers ------------------------------------------------------------------------------------
 
-    cdef int on_settled(self, const uint8_t* p, uint32_t size) except -1:
-        """The consumers over there, about what we sent."""
-        cdef const Head* head = <const Head*>p
-        cdef Slice state
+    cdef int on_settled(self, const DeliveryRecord* r) except -1:
+        """The consumers over there, about what we sent. Raises MalformedRecordError for keys that were never sent."""
+        cdef const Head* head = r.head
+        cdef Slice state = r.body if r.body.size else plain_state(head.kind)
         cdef uint32_t n
-        if head.extra:
-            state.data = p + sizeof(Head)
-            state.size = head.extra
-        else:
-            state = plain_state(head.kind)
+        if head.count > self.next_key or head.key > self.next_key - head.count:
+            raise MalformedRecordError(
+                f"outcome of deliveries {head.key} + {head.count}, of which {self.next_key} were sent")
         while self.progress < head.count:
             n = 0
             if head.type == R_SETTLED and head.flags & F_SETTLED and head.kind and runs_used():
@@ -423,10 +398,14 @@ cdef class PortOut(NodeOwner):
         out_free(o)
         return 0
 
-    cdef int on_window(self, const uint8_t* p) except -1:
-        cdef const Head* head = <const Head*>p
+    cdef int on_window(self, const DeliveryRecord* r) except -1:
+        """Octets of a stream have left the peer. Raises MalformedRecordError for more than were sent."""
+        cdef const Head* head = r.head
         cdef OutDelivery* o = <OutDelivery*>map_get(&self.sent, head.key)
         if o is not NULL:
+            if head.format > o.taken - o.acknowledged:
+                raise MalformedRecordError(
+                    f"window of {head.format} octets for {o.taken - o.acknowledged} octets of delivery {head.key}")
             o.acknowledged += head.format
             self.go_on(o)
         return 0

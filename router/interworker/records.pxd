@@ -1,4 +1,4 @@
-"""Formats of the records that cross between two workers.
+"""Layout of the records that cross between two workers, with one encoder and one decoder for each kind.
 
 A delivery that crosses has a key, counted by the sending port:
 
@@ -12,8 +12,16 @@ A delivery that crosses has a key, counted by the sending port:
 
 Records from R_LINK on are for one end of a routed link: linkroute/remote_end.pyx describes them,
 linkroute/link_records.pxd has their flags.
+
+Only this file knows where the parts of a record are. A writer fills a head and calls an encoder. A reader calls a
+decoder, which compares each length with the size of the record before it is used. A decoder returns False for a record
+that no encoder writes; its port then stops reading (MalformedRecordError). The slices of a decoded record never reach
+beyond the record.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from router.amqp.codec cimport Slice
 
 cdef enum:
     R_TRANSFER = 1
@@ -80,3 +88,186 @@ cdef struct LinkHead:
     uint32_t state_size        # octets of a state, or of properties, behind the tag
     uint32_t tag_size          # octets of a tag behind the head
     uint32_t available         # flow
+
+# Parts of a TRANSFER. In a decoded one, all pointers are into the record.
+cdef struct TransferRecord:
+    const Head* head           # `extra`, F_STATE and K_SERVED of it are the encoder's: they follow from the slices
+    const Target* targets      # head.count of them
+    Slice to                   # data NULL: none, also of the next two
+    Slice served
+    Slice state
+    Slice data                 # octets of the message, up to the end of the record; for the encoder the caller's
+
+# A record that has nothing behind its head but one field: UPDATE, SETTLED, RETURNED a state, CONTINUE octets.
+cdef struct DeliveryRecord:
+    const Head* head
+    Slice body
+
+# A record of a routed link.
+cdef struct LinkRecord:
+    const LinkHead* head
+    Slice tag
+    Slice state                # or properties of a flow
+    Slice data                 # up to the end of the record
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# TRANSFER: Head, targets, `to`, [size and octets of served], [size and octets of a state], octets of the message
+
+cdef inline uint64_t sized_octets(size_t size) noexcept nogil:
+    """Octets of an optional part with its size in front; an empty part is left out."""
+    return STATE_SIZE + size if size else 0
+
+
+cdef inline uint64_t transfer_octets(uint32_t count, size_t to, size_t served, size_t state) noexcept nogil:
+    """Octets of a TRANSFER in front of its message, with parts of these sizes."""
+    return sizeof(Head) + <uint64_t>count * sizeof(Target) + to + sized_octets(served) + sized_octets(state)
+
+
+cdef inline uint8_t* put_sized(uint8_t* w, const Slice* part) noexcept nogil:
+    """Write an optional part that is not empty; returns where the next one goes."""
+    cdef uint32_t size = <uint32_t>part.size
+    memcpy(w, &size, STATE_SIZE)
+    memcpy(w + STATE_SIZE, part.data, size)
+    return w + STATE_SIZE + size
+
+
+cdef inline bint take_sized(const uint8_t** p, const uint8_t* end, Slice* part) noexcept nogil:
+    """Read a part with its size in front and move `p` behind it. False: it would pass the end."""
+    cdef uint32_t size = 0
+    if end - p[0] < STATE_SIZE:
+        return False
+    memcpy(&size, p[0], STATE_SIZE)
+    p[0] += STATE_SIZE
+    if size > <size_t>(end - p[0]):
+        return False
+    part.data = p[0]
+    part.size = size
+    p[0] += size
+    return True
+
+
+cdef inline uint8_t* encode_transfer(uint8_t* w, const TransferRecord* r) noexcept nogil:
+    """Write what is in front of the message: `transfer_octets` of the same parts. Returns where the message goes.
+    The record at `w` may not be one that the slices are of."""
+    cdef const Head* given = r.head
+    cdef Head* head = <Head*>w
+    head.type = given.type
+    head.flags = given.flags & ~F_STATE | (F_STATE if r.state.size else 0)
+    head.kind = given.kind & ~K_SERVED | (K_SERVED if r.served.size else 0)
+    head.phase = given.phase
+    head.count = given.count
+    head.key = given.key
+    head.extra = <uint32_t>r.to.size
+    head.format = given.format
+    w += sizeof(Head)
+    if given.count == 1:
+        (<Target*>w)[0] = r.targets[0]     # nearly always
+    else:
+        memcpy(w, r.targets, given.count * sizeof(Target))
+    w += given.count * sizeof(Target)
+    if r.to.size:
+        memcpy(w, r.to.data, r.to.size)
+        w += r.to.size
+    if r.served.size:
+        w = put_sized(w, &r.served)
+    if r.state.size:
+        w = put_sized(w, &r.state)
+    return w
+
+
+cdef inline bint decode_transfer(const uint8_t* p, size_t size, TransferRecord* r) noexcept nogil:
+    """Find the parts of a TRANSFER. False: it is malformed."""
+    cdef const Head* head = <const Head*>p
+    cdef const uint8_t* end = p + size
+    # Both terms are below 2**36: the sum does not wrap.
+    if size < sizeof(Head) or <uint64_t>head.count * sizeof(Target) + head.extra > size - sizeof(Head):
+        return False
+    r.head = head
+    r.targets = <const Target*>(head + 1)
+    p = <const uint8_t*>(r.targets + head.count)
+    r.to.data = p if head.extra else NULL
+    r.to.size = head.extra
+    p += head.extra
+    r.served.data = r.state.data = NULL
+    r.served.size = r.state.size = 0
+    if head.kind & K_SERVED and not take_sized(&p, end, &r.served):
+        return False
+    if head.flags & F_STATE and not take_sized(&p, end, &r.state):
+        return False
+    r.data.data = p
+    r.data.size = end - p
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The other records of deliveries: Head, octets
+
+cdef inline void delivery_record(Head* head, uint8_t type, uint8_t flags, uint8_t kind, uint64_t key, uint32_t count,
+                                 const Slice* state) noexcept nogil:
+    """Fill the head of an UPDATE, SETTLED or RETURNED, which the octets of `state` follow; or of a CONTINUE, which has
+    no state (NULL)."""
+    memset(head, 0, sizeof(Head))
+    head.type = type
+    head.flags = flags
+    head.kind = kind
+    head.count = count
+    head.key = key
+    head.extra = <uint32_t>state.size if state is not NULL else 0
+
+
+cdef inline void window_record(Head* head, uint64_t key, uint32_t octets) noexcept nogil:
+    """Fill the whole of a WINDOW."""
+    delivery_record(head, R_WINDOW, 0, 0, key, 0, NULL)
+    head.format = octets
+
+
+cdef inline bint decode_delivery(const uint8_t* p, size_t size, DeliveryRecord* r) noexcept nogil:
+    """Find the parts of an UPDATE, SETTLED, RETURNED, CONTINUE or WINDOW. False: it is malformed."""
+    cdef const Head* head = <const Head*>p
+    if size < sizeof(Head):
+        return False
+    r.head = head
+    r.body.size = size - sizeof(Head)
+    r.body.data = p + sizeof(Head) if r.body.size else NULL
+    if head.type == R_CONTINUE:
+        return True
+    # A WINDOW has no `extra`, and nothing behind its head.
+    return R_UPDATE <= head.type <= R_WINDOW and r.body.size == head.extra
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Records of routed links: LinkHead, tag, state or properties, octets
+
+cdef inline uint8_t* encode_link(uint8_t* w, const LinkRecord* r) noexcept nogil:
+    """Write head, tag and state. Returns where the octets of the message go."""
+    cdef LinkHead* head = <LinkHead*>w
+    head[0] = r.head[0]
+    head.tag_size = <uint32_t>r.tag.size
+    head.state_size = <uint32_t>r.state.size
+    w += sizeof(LinkHead)
+    if r.tag.size:
+        memcpy(w, r.tag.data, r.tag.size)
+        w += r.tag.size
+    if r.state.size:
+        memcpy(w, r.state.data, r.state.size)
+        w += r.state.size
+    return w
+
+
+cdef inline bint decode_link(const uint8_t* p, size_t size, LinkRecord* r) noexcept nogil:
+    """Find the parts of a record of a routed link. False: it is malformed."""
+    cdef const LinkHead* head = <const LinkHead*>p
+    if size < sizeof(LinkHead) or not R_LINK <= head.type <= R_LINK_TOLD \
+            or <uint64_t>head.tag_size + head.state_size > size - sizeof(LinkHead):
+        return False
+    r.head = head
+    r.tag.data = p + sizeof(LinkHead)
+    r.tag.size = head.tag_size
+    r.state.data = r.tag.data + head.tag_size if head.state_size else NULL
+    r.state.size = head.state_size
+    r.data.data = r.tag.data + head.tag_size + head.state_size
+    r.data.size = p + size - r.data.data
+    if head.type == R_LINK_TRANSFER:
+        return True
+    return head.tag_size == 0 and (r.data.size == 0 or head.type == R_LINK_TOLD)

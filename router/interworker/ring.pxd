@@ -107,6 +107,11 @@ cdef inline void ring_release(Ring* ring) noexcept nogil:
     ring.position += record_octets(record_at(ring, ring.position).length)
 
 
+cdef inline void ring_release_octets(Ring* ring, uint64_t octets) noexcept nogil:
+    """Consumer: as ring_release, by the `record_octets` of the length that ring_peek returned."""
+    ring.position += octets
+
+
 cdef inline void ring_give_back(Ring* ring) noexcept nogil:
     """Consumer: publish the room of all records that were released."""
     ring.published = ring.position

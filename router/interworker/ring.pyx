@@ -43,8 +43,12 @@ cdef uint64_t ring_room(Ring* ring) noexcept nogil:
 
 
 cdef uint8_t* ring_peek_any(Ring* ring, uint32_t* length) noexcept nogil:
-    """The first record is a skip, which is published together with the record behind it."""
-    cdef RecordHeader* record
+    """The first record is a skip, which is published together with the record behind it. For anything else the length
+    is one that no record has."""
+    cdef RecordHeader* record = record_at(ring, ring.position)
+    if record.kind != KIND_SKIP or ring.seen - ring.position < octets_to_wrap(ring, ring.position) + RECORD_HEADER:
+        length[0] = 0xFFFFFFFF
+        return <uint8_t*>(record + 1)
     ring.position += octets_to_wrap(ring, ring.position)
     record = record_at(ring, ring.position)
     length[0] = record.length

@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from router.amqp.frames cimport Flow, Transfer
-from router.interworker.records cimport R_LINK_TRANSFER, LinkHead
+from router.interworker.records cimport R_LINK_TRANSFER, LinkHead, LinkRecord
 
 cdef enum:
     # flags
@@ -20,32 +20,27 @@ cdef inline void record_begin(LinkHead* head, uint8_t type, uint8_t flags, uint6
     head.key = key
 
 
-# The head of a record for this frame; tag, state or properties, and payload go behind it.
+# The head of a record for this frame. `encode_link` writes it with its tag and state.
 cdef inline void transfer_record(LinkHead* head, const Transfer* t, uint64_t key, bint first, bint more) noexcept nogil:
     record_begin(head, R_LINK_TRANSFER, (F_SETTLED if t.settled else 0) | (F_ABORTED if t.aborted else 0)
                  | (F_MORE if more else 0) | (F_FIRST if first else 0), key)
     head.options = t.options
     head.format = t.message_format
-    if first:
-        head.tag_size = <uint32_t>t.tag.size
 
 
-# And back: p is behind the head, `end` behind the record.
-cdef inline void record_transfer(const LinkHead* head, const uint8_t* p, const uint8_t* end,
-                                 Transfer* t) noexcept nogil:
+# The frame of a decoded record.
+cdef inline void record_transfer(const LinkRecord* r, Transfer* t) noexcept nogil:
+    cdef const LinkHead* head = r.head
     memset(t, 0, sizeof(Transfer))
     t.options = head.options
     t.message_format = head.format
     t.settled = (head.flags & F_SETTLED) != 0
     t.more = (head.flags & F_MORE) != 0
     t.aborted = (head.flags & F_ABORTED) != 0
-    t.tag.data = p
-    t.tag.size = head.tag_size
-    t.state.data = p + head.tag_size
-    t.state.size = head.state_size
-    t.payload.data = t.state.data + head.state_size
-    t.payload.size = end - t.payload.data
+    t.tag = r.tag
+    t.state = r.state
+    t.payload = r.data
 
 
 cdef void flow_record(LinkHead* head, const Flow* f) noexcept nogil
-cdef void record_flow(const LinkHead* head, const uint8_t* p, Flow* f) noexcept nogil
+cdef void record_flow(const LinkRecord* r, Flow* f) noexcept nogil

@@ -20,7 +20,8 @@ cdef void flow_record(LinkHead* head, const Flow* f) noexcept nogil:
     head.available = f.available
 
 
-cdef void record_flow(const LinkHead* head, const uint8_t* p, Flow* f) noexcept nogil:
+cdef void record_flow(const LinkRecord* r, Flow* f) noexcept nogil:
+    cdef const LinkHead* head = r.head
     memset(f, 0, sizeof(Flow))
     f.has_delivery_count = (head.flags & F_HAS_COUNT) != 0
     f.has_link_credit = (head.flags & F_HAS_CREDIT) != 0
@@ -31,5 +32,4 @@ cdef void record_flow(const LinkHead* head, const uint8_t* p, Flow* f) noexcept 
     f.given_back = <uint32_t>head.key
     f.delivery_count = head.format
     f.available = head.available
-    f.properties.data = p
-    f.properties.size = head.state_size
+    f.properties = r.state

@@ -8,7 +8,7 @@ from router.amqp.frames cimport Flow, Transfer
 from router.amqp.meter cimport Meter
 from router.linkroute.routed_link cimport OtherEnd
 from router.interworker.port cimport WorkerPort
-from router.interworker.records cimport LinkHead
+from router.interworker.records cimport LinkHead, LinkRecord
 
 cdef enum:
     # Octets of one routed link that may be with the other worker before it says that some have left it.
@@ -40,18 +40,20 @@ cdef class RemoteEnd(OtherEnd):
     cdef bint over                         # cut: nothing is sent any more
     cdef int put(self, OutDelivery* o, const Transfer* t, bint first) except -1
     cdef int pump_far(self) except -1
-    cdef int post(self, LinkHead* head, const uint8_t* tag, const Slice* state, const uint8_t* data,
+    cdef int post(self, LinkHead* head, const Slice* tag, const Slice* state, const uint8_t* data,
                   size_t size) except -1
     cdef int post_told(self, int what, bytes body) except -1
     cdef int post_flow(self, const Flow* f) except -1
     cdef int report_window(self) except -1
     cdef void want_turn(self) noexcept
-    cdef int on_transfer(self, const LinkHead* head, const uint8_t* p, const uint8_t* end) except -1
-    cdef int on_outcome(self, const LinkHead* head, const uint8_t* p) except -1
+    cdef int check_keys(self, const LinkHead* head) except -1
+    cdef int on_transfer(self, const LinkRecord* r) except -1
+    cdef int on_outcome(self, const LinkRecord* r) except -1
     cdef int on_returned(self, const LinkHead* head) except -1
-    cdef int on_update(self, const LinkHead* head, const uint8_t* p) except -1
-    cdef int on_flow(self, const LinkHead* head, const uint8_t* p) except -1
-    cdef int on_told(self, const LinkHead* head, const uint8_t* p, const uint8_t* end) except -1
+    cdef int on_update(self, const LinkRecord* r) except -1
+    cdef int on_flow(self, const LinkRecord* r) except -1
+    cdef int on_window(self, const LinkHead* head) except -1
+    cdef int on_told(self, const LinkRecord* r) except -1
     cdef int finish(self, InDelivery* d) except -1
     cdef int give_up(self, OutDelivery* o) except -1
     cdef int give_up_queue(self) except -1

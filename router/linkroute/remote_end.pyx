@@ -17,7 +17,7 @@ receiver's worker; what comes beyond waits here, metered by the sender's session
 detach of its own (an end, a close, a lost connection), what it had sent completely is still posted, and its end behind.
 """
 from libc.stdlib cimport malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from router.amqp.id_map cimport map_free, map_get, map_put, map_take
 from router.amqp.states cimport plain_state
@@ -27,23 +27,23 @@ from router.delivery.delivery cimport (
 )
 from router.amqp.meter cimport meter_new, meter_release
 from router.message.content cimport cursor_close, cursor_read, message_release
-from router.linkroute.routed_link cimport EVENT_LOST, STATE_MOST, RoutedLink, routed_head, store_frame, update_queued
+from router.linkroute.routed_link cimport (
+    EVENT_LOST, STATE_MOST, TAG_MOST, RoutedLink, routed_head, store_frame, update_queued,
+)
 from router.linkroute.link_records cimport (
     F_ABORTED, F_FIRST, F_MORE, F_SETTLED, flow_record, record_begin, record_flow, record_transfer, transfer_record,
 )
 from router.interworker.outbox cimport mark
 from router.interworker.records cimport (
     R_LINK_FLOW, R_LINK_OUTCOME, R_LINK_RETURNED, R_LINK_TOLD, R_LINK_TRANSFER, R_LINK_UPDATE, R_LINK_WINDOW,
-    RECORD_OCTETS,
+    RECORD_OCTETS, encode_link,
 )
 
 from router.amqp.errors import RESOURCE_LIMIT, RemoteError
-
-cdef enum:
-    TAG_ROOM = 32
+from router.interworker.errors import MalformedRecordError
 
 # A head with its tag and state, and content on its way from chunks into a record.
-cdef uint8_t* scratch = <uint8_t*>malloc(sizeof(LinkHead) + TAG_ROOM + STATE_MOST)
+cdef uint8_t* scratch = <uint8_t*>malloc(sizeof(LinkHead) + TAG_MOST + STATE_MOST)
 cdef uint8_t* content = <uint8_t*>malloc(RECORD_OCTETS)
 if scratch is NULL or content is NULL:
     raise MemoryError("room for records")
@@ -89,21 +89,21 @@ cdef class RemoteEnd(OtherEnd):
 
     # -- towards the other link ---------------------------------------------------------------------------------------
 
-    cdef int post(self, LinkHead* head, const uint8_t* tag, const Slice* state, const uint8_t* data,
+    cdef int post(self, LinkHead* head, const Slice* tag, const Slice* state, const uint8_t* data,
                   size_t size) except -1:
-        """One record: head, tag, state, octets."""
-        cdef size_t at = sizeof(LinkHead)
+        """One record: head, tag, state, octets. NULL: no tag, no state."""
+        cdef LinkRecord r
+        memset(&r, 0, sizeof(LinkRecord))
         head.slot = self.slot
         head.generation = self.generation
-        head.state_size = <uint32_t>state.size if state is not NULL else 0
-        memcpy(scratch, head, sizeof(LinkHead))
-        if head.tag_size:
-            memcpy(scratch + at, tag, head.tag_size)
-            at += head.tag_size
-        if head.state_size:
-            memcpy(scratch + at, state.data, head.state_size)
-            at += head.state_size
-        return self.port.outbox.post(scratch, at, data, size)
+        r.head = head
+        if tag is not NULL:
+            r.tag = tag[0]
+        if state is not NULL:
+            r.state = state[0]
+        if r.tag.size > TAG_MOST or r.state.size > STATE_MOST:
+            raise RemoteError("link", RESOURCE_LIMIT, f"a tag of {r.tag.size} octets, a state of {r.state.size}")
+        return self.port.outbox.post(scratch, encode_link(scratch, &r) - scratch, data, size)
 
     cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1:
         cdef OutDelivery* o = d.copies
@@ -137,7 +137,8 @@ cdef class RemoteEnd(OtherEnd):
             if part > RECORD_OCTETS:
                 part = RECORD_OCTETS
             transfer_record(&head, t, o.tag_octets, first, t.more or at + part < t.payload.size)
-            self.post(&head, t.tag.data, &t.state if at == 0 else &none, t.payload.data + at if part else NULL, part)
+            self.post(&head, &t.tag if first else NULL, &t.state if at == 0 else &none,
+                      t.payload.data + at if part else NULL, part)
             first = False
             at += part
             self.outstanding += part
@@ -281,10 +282,8 @@ cdef class RemoteEnd(OtherEnd):
 
     # -- from the other link ------------------------------------------------------------------------------------------
 
-    cdef int on_record(self, const uint8_t* p, uint32_t size) except -1:
-        cdef const LinkHead* head = <const LinkHead*>p
-        cdef const uint8_t* end = p + size
-        p += sizeof(LinkHead)
+    cdef int on_record(self, const LinkRecord* r) except -1:
+        cdef const LinkHead* head = r.head
         if self.leaving and head.type != R_LINK_WINDOW:
             # Of all that the other link says, only its end concerns us. While its peer's detach waits for an answer, it
             # is there: it hears that nothing more comes.
@@ -292,25 +291,40 @@ cdef class RemoteEnd(OtherEnd):
                 return 0
             return self.left() if head.kind == EVENT_LOST else self.give_up_all()
         if head.type == R_LINK_TRANSFER:
-            return self.on_transfer(head, p, end)
+            return self.on_transfer(r)
         if head.type == R_LINK_OUTCOME:
-            return self.on_outcome(head, p)
+            return self.on_outcome(r)
         if head.type == R_LINK_RETURNED:
             return self.on_returned(head)
         if head.type == R_LINK_UPDATE:
-            return self.on_update(head, p)
+            return self.on_update(r)
         if head.type == R_LINK_FLOW:
-            return self.on_flow(head, p)
+            return self.on_flow(r)
         if head.type == R_LINK_WINDOW:
-            self.outstanding -= head.count
-            return self.pump_far()
-        return self.on_told(head, p, end)
+            return self.on_window(head)
+        return self.on_told(r)
 
-    cdef int on_transfer(self, const LinkHead* head, const uint8_t* p, const uint8_t* end) except -1:
+    cdef int check_keys(self, const LinkHead* head) except -1:
+        """Raise MalformedRecordError for an outcome of deliveries that were never sent."""
+        if head.count > self.next_key or head.key > self.next_key - head.count:
+            raise MalformedRecordError(
+                f"outcome of deliveries {head.key} + {head.count} of a routed link, of which {self.next_key} were sent")
+        return 0
+
+    cdef int on_window(self, const LinkHead* head) except -1:
+        if head.count > self.outstanding:
+            raise MalformedRecordError(f"window of {head.count} octets for {self.outstanding} octets of a routed link")
+        self.outstanding -= head.count
+        return self.pump_far()
+
+    cdef int on_transfer(self, const LinkRecord* r) except -1:
+        cdef const LinkHead* head = r.head
         cdef InDelivery* d
         cdef Transfer t
         cdef bint first = head.flags & F_FIRST
-        record_transfer(head, p, end, &t)
+        if r.tag.size > TAG_MOST:
+            raise MalformedRecordError(f"a delivery tag of {r.tag.size} octets")
+        record_transfer(r, &t)
         self.received_octets += t.payload.size
         if first:
             d = in_new(&self.node, head.key, self.port.scheduler.now_ns,
@@ -331,17 +345,14 @@ cdef class RemoteEnd(OtherEnd):
             self.want_turn()
         return 0
 
-    cdef int on_outcome(self, const LinkHead* head, const uint8_t* p) except -1:
+    cdef int on_outcome(self, const LinkRecord* r) except -1:
+        cdef const LinkHead* head = r.head
         cdef OutDelivery* o
         cdef InDelivery* d
-        cdef Slice state
+        cdef Slice state = r.state if r.state.size else plain_state(head.kind)
         cdef bint settled = head.flags & F_SETTLED
         cdef uint32_t i
-        if head.state_size:
-            state.data = p
-            state.size = head.state_size
-        else:
-            state = plain_state(head.kind)
+        self.check_keys(head)
         for i in range(head.count):
             o = <OutDelivery*>map_get(&self.sent, head.key + i)
             if o is NULL:
@@ -358,6 +369,7 @@ cdef class RemoteEnd(OtherEnd):
         cdef OutDelivery* o
         cdef InDelivery* d
         cdef uint32_t i
+        self.check_keys(head)
         for i in range(head.count):
             o = <OutDelivery*>map_take(&self.sent, head.key + i)
             if o is NULL:
@@ -368,15 +380,13 @@ cdef class RemoteEnd(OtherEnd):
                 d.upstream.calls.returned(d.upstream.owner, d)
         return 0
 
-    cdef int on_update(self, const LinkHead* head, const uint8_t* p) except -1:
+    cdef int on_update(self, const LinkRecord* r) except -1:
+        cdef const LinkHead* head = r.head
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
-        cdef Slice state
         if d is NULL:
             return 0
-        state.data = p if head.state_size else NULL
-        state.size = head.state_size
         if d.copies is not NULL:
-            d.copies.downstream.calls.producer_update(d.copies.downstream.owner, d.copies, head.kind, &state,
+            d.copies.downstream.calls.producer_update(d.copies.downstream.owner, d.copies, head.kind, &r.state,
                                                       head.flags & F_SETTLED)
         if head.flags & F_SETTLED:
             d.flags |= IN_PRESETTLED
@@ -384,13 +394,14 @@ cdef class RemoteEnd(OtherEnd):
                 return self.finish(d)
         return 0
 
-    cdef int on_flow(self, const LinkHead* head, const uint8_t* p) except -1:
+    cdef int on_flow(self, const LinkRecord* r) except -1:
         cdef Flow f
-        record_flow(head, p, &f)
+        record_flow(r, &f)
         return self.link.pass_flow(&f)
 
-    cdef int on_told(self, const LinkHead* head, const uint8_t* p, const uint8_t* end) except -1:
-        self.parts.append(p[:end - p])
+    cdef int on_told(self, const LinkRecord* r) except -1:
+        cdef const LinkHead* head = r.head
+        self.parts.append(r.data.data[:r.data.size])
         if head.flags & F_MORE:
             return 0
         body = b"".join(self.parts)

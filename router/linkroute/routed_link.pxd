@@ -5,6 +5,7 @@ from router.amqp.codec cimport Slice
 from router.delivery.delivery cimport InDelivery, OutDelivery
 from router.amqp.frames cimport Flow, Transfer
 from router.amqp.meter cimport Meter
+from router.interworker.records cimport LinkRecord
 from router.interworker.reports cimport ReportingNode
 from router.links.delivery_link cimport DeliveryLink
 
@@ -58,7 +59,7 @@ cdef class OtherEnd(ReportingNode):
     # One of the two links is gone: nothing is sent any more.
     cdef int cut(self) except -1
     # The worker's port: a record for our link has come; this wake ends; the other worker is gone.
-    cdef int on_record(self, const uint8_t* p, uint32_t size) except -1
+    cdef int on_record(self, const LinkRecord* r) except -1
     cdef int flush(self) except -1
     cdef int port_lost(self) except -1
     cdef bint through(self, object port) noexcept

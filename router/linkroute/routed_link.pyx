@@ -92,7 +92,7 @@ cdef class OtherEnd(ReportingNode):
     cdef int cut(self) except -1:
         raise NotImplementedError
 
-    cdef int on_record(self, const uint8_t* p, uint32_t size) except -1:
+    cdef int on_record(self, const LinkRecord* r) except -1:
         raise NotImplementedError
 
     cdef int flush(self) except -1:

@@ -14,6 +14,14 @@ class WorkerFaultError(Exception):
     """A worker sent an invalid message; the text says what. Nothing has changed."""
 
 
+class WorkerCorruptError(Exception):
+    """Raised for a worker, other than the reporting one, that has to be replaced; the text says why."""
+
+    def __init__(self, worker: "Worker", text: str) -> None:
+        super().__init__(text)
+        self.worker = worker
+
+
 class Stage(Enum):
     """The stage of a worker."""
 

@@ -18,6 +18,7 @@ from workers.testing import Asleep, MemoryPoller, MemoryTransport, count_in
 
 import router.testing.engine as engine
 from router.config.load import load_text
+from router.config.roles import EDGE, INTER_EDGE
 from router.control import messages as control
 from router.control.codec import decode_events, encode, encode_delta, encode_handover, join_octets
 from router.control.handover import Handover, Initiate
@@ -25,7 +26,7 @@ from router.control.setup import RouterFacts, WorkerSetup
 from router.interworker.region import Region
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore
-from supervisor.processes.worker import Stage
+from supervisor.processes.worker import Stage, WorkerCorruptError
 from supervisor.processes.worker import Worker as Known
 from workers.links.routed import RoutedEnd
 from workers.worker import Worker
@@ -343,6 +344,8 @@ class Router:
         offer, _ = self.core.profiles.add(config)
         self.settle()
         to = Initiate(config.host, None)
+        if config.role in (EDGE, INTER_EDGE):  # as `Connectors` does
+            to.mark = self.core.connections.mark
         number = self.core.connections.take_number()
         known = self.core.connections.initiate(number, config, offer, watching, to)
         self.core.connections.move(known, self.core.workers[worker])
@@ -356,9 +359,9 @@ class Router:
         self.peers.append(peer)
         return peer
 
-    def lose_worker(self) -> None:
-        """The last worker dies, and its connections with it."""
-        worker = self.workers.pop()
+    def lose_worker(self, index: int = -1) -> None:
+        """A worker dies, the last one if no other is named, and its connections with it."""
+        worker = self.workers.pop(index)
         worker.channels.close()
         self.peers = [peer for peer in self.peers if peer.worker is not worker]
         self.core.lost(self.core.workers[worker.setup.worker], lambda: None)
@@ -427,6 +430,7 @@ class Router:
     def supervise(self) -> bool:
         """The supervisor takes what workers have said, and answers. True: something was said."""
         moved = False
+        corrupt: list[Known] = []
         for worker in self.workers:
             known = self.core.workers[worker.setup.worker]
             events = worker.channels.events
@@ -435,8 +439,13 @@ class Router:
             while events:
                 encoded, *octets = events.popleft()
                 for message, own in join_octets(decode_events(encoded), octets):
-                    self.core.receive(known, message, own)
+                    try:
+                        self.core.receive(known, message, own)
+                    except WorkerCorruptError as error:
+                        corrupt.append(error.worker)
                 moved = True
+        for known in corrupt:
+            self.lose_worker(next(at for at, each in enumerate(self.workers) if each.setup.worker == known.index))
         if self.work:
             moved |= self.core.work()
         while (delta := self.core.take_delta()) is not None:

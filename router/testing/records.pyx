@@ -1,0 +1,134 @@
+"""Encoders and decoders of the records between workers, for property tests.
+
+A decoded part is shown as (offset, octets), the offset counted from the beginning of the record; None: there is none.
+"""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from router.amqp.codec cimport Slice
+from router.interworker.records cimport (
+    R_TRANSFER, DeliveryRecord, Head, LinkHead, LinkRecord, Target, TransferRecord, decode_delivery, decode_link,
+    decode_transfer, delivery_record, encode_link, encode_transfer, transfer_octets, window_record,
+)
+
+
+cdef Slice slice_of(const uint8_t[::1] octets):
+    cdef Slice found
+    found.size = octets.shape[0]
+    found.data = &octets[0] if found.size else NULL
+    return found
+
+
+cdef object part(const uint8_t* begin, const Slice* found):
+    return None if found.data is NULL else (found.data - begin, found.size)
+
+
+def transfer(int flags, int kind, int phase, uint32_t message_format, uint64_t key, list targets not None,
+             bytes to not None, bytes served not None, bytes state not None, bytes data not None):
+    """A TRANSFER as its writer encodes it. targets: (slot, generation)."""
+    cdef TransferRecord r
+    cdef Head head
+    cdef Target* places = <Target*>malloc((len(targets) + 1) * sizeof(Target))
+    cdef uint64_t size = transfer_octets(<uint32_t>len(targets), len(to), len(served), len(state))
+    cdef bytearray octets = bytearray(size)
+    cdef uint8_t[::1] view = octets
+    cdef uint8_t* end
+    if places is NULL:
+        raise MemoryError("targets")
+    memset(&head, 0, sizeof(Head))
+    memset(&r, 0, sizeof(TransferRecord))
+    head.type = R_TRANSFER
+    head.flags = <uint8_t>flags
+    head.kind = <uint8_t>kind
+    head.phase = <uint8_t>phase
+    head.format = message_format
+    head.key = key
+    head.count = <uint32_t>len(targets)
+    for number, (slot, generation) in enumerate(targets):
+        places[number].slot = slot
+        places[number].generation = generation
+    r.head = &head
+    r.targets = places
+    r.to = slice_of(to)
+    r.served = slice_of(served)
+    r.state = slice_of(state)
+    end = encode_transfer(&view[0], &r)
+    free(places)
+    assert end - &view[0] == <ssize_t>size, "the encoder writes as many octets as `transfer_octets` says"
+    return bytes(octets) + data
+
+
+def read_transfer(const uint8_t[::1] octets not None):
+    """The fields of a TRANSFER by name; None: it is malformed."""
+    cdef TransferRecord r
+    cdef const uint8_t* begin = &octets[0] if octets.shape[0] else NULL
+    if not decode_transfer(begin, octets.shape[0], &r):
+        return None
+    targets = (<const uint8_t*>r.targets - begin, r.head.count * sizeof(Target))
+    return {
+        "flags": r.head.flags, "kind": r.head.kind, "phase": r.head.phase, "format": r.head.format, "key": r.head.key,
+        "targets": targets, "to": part(begin, &r.to), "served": part(begin, &r.served), "state": part(begin, &r.state),
+        "data": part(begin, &r.data),
+    }
+
+
+def delivery(int code, int flags, int kind, uint64_t key, uint32_t count, bytes body not None, bint stated=True):
+    """Any other record of a delivery. stated: the body is a state, and its size in the head."""
+    cdef Head head
+    cdef Slice state = slice_of(body)
+    delivery_record(&head, <uint8_t>code, <uint8_t>flags, <uint8_t>kind, key, count, &state if stated else NULL)
+    return (<uint8_t*>&head)[:sizeof(Head)] + body
+
+
+def window(uint64_t key, uint32_t octets):
+    cdef Head head
+    window_record(&head, key, octets)
+    return (<uint8_t*>&head)[:sizeof(Head)]
+
+
+def read_delivery(const uint8_t[::1] octets not None):
+    """The fields of any other record of a delivery; None: it is malformed."""
+    cdef DeliveryRecord r
+    cdef const uint8_t* begin = &octets[0] if octets.shape[0] else NULL
+    if not decode_delivery(begin, octets.shape[0], &r):
+        return None
+    return {
+        "type": r.head.type, "flags": r.head.flags, "kind": r.head.kind, "key": r.head.key, "count": r.head.count,
+        "format": r.head.format, "body": part(begin, &r.body),
+    }
+
+
+def link(int code, int flags, int kind, uint32_t slot, uint32_t generation, uint64_t key, bytes tag not None,
+         bytes state not None, bytes data not None):
+    """A record of a routed link."""
+    cdef LinkRecord r
+    cdef LinkHead head
+    cdef bytearray octets = bytearray(sizeof(LinkHead) + len(tag) + len(state))
+    cdef uint8_t[::1] view = octets
+    memset(&head, 0, sizeof(LinkHead))
+    memset(&r, 0, sizeof(LinkRecord))
+    head.type = <uint8_t>code
+    head.flags = <uint8_t>flags
+    head.kind = <uint8_t>kind
+    head.slot = slot
+    head.generation = generation
+    head.key = key
+    r.head = &head
+    r.tag = slice_of(tag)
+    r.state = slice_of(state)
+    assert encode_link(&view[0], &r) - &view[0] == <ssize_t>len(octets)
+    return bytes(octets) + data
+
+
+def read_link(const uint8_t[::1] octets not None):
+    """The fields of a record of a routed link; None: it is malformed."""
+    cdef LinkRecord r
+    cdef const uint8_t* begin = &octets[0] if octets.shape[0] else NULL
+    if not decode_link(begin, octets.shape[0], &r):
+        return None
+    return {
+        "type": r.head.type, "flags": r.head.flags, "kind": r.head.kind, "slot": r.head.slot,
+        "generation": r.head.generation, "key": r.head.key, "tag": part(begin, &r.tag), "state": part(begin, &r.state),
+        "data": part(begin, &r.data),
+    }
