@@ -32,7 +32,7 @@ from supervisor.management.agent import Agent
 from supervisor.processes.channels import Channels, Keys
 from supervisor.processes.pool import Pool
 from supervisor.processes.privileges import Identity, forbid_core_dumps
-from supervisor.processes.worker import Stage, Worker, WorkerFaultError
+from supervisor.processes.worker import Stage, Worker, WorkerCorruptError, WorkerFaultError
 from supervisor.processes.zygote import Zygote
 from supervisor.runtime.host_names import Answers, Resolver, place
 from supervisor.subsystem import NEVER
@@ -209,6 +209,8 @@ class Supervisor:
             except WorkerFaultError as error:
                 self._refuse(identity, str(error))
                 return
+            except WorkerCorruptError as error:
+                self._replace(error.worker, str(error))
             except Exception as error:  # noqa: BLE001 - logged with its trace; the other messages count all the same
                 trace = "".join(traceback.format_exception(error)).rstrip()
                 self._log.critical("SERVER", f"Internal error: message {message.kind_name} of {worker}\n{trace}")
@@ -221,6 +223,11 @@ class Supervisor:
         worker = self._pool.find(topic)
         if worker is not None:
             self._core.subscribed(worker)
+
+    def _replace(self, worker: Worker, text: str) -> None:
+        """Kill a worker whose memory cannot be trusted; another one replaces it."""
+        self._log.critical("SERVER", f"Worker {worker.index} (process {worker.pid}) is killed: {text}")
+        self._pool.kill(worker)
 
     def _refuse(self, identity: bytes, text: str) -> None:
         """A worker sent an invalid message: kill it."""

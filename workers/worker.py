@@ -131,6 +131,7 @@ class Worker:
         for port in self.ports:
             if port is not None:
                 port.routed = self.routed.by_slot
+                port.on_closed = self._port_closed
         self.in_process = InProcess(self)
         router, accept = setup.router, self.in_process.accept
         self.table = Table(self.region, setup.worker, router.id, self.ports, self.links, accept, router.mode)
@@ -183,6 +184,11 @@ class Worker:
         trace = "".join(traceback.format_exception(fault)).rstrip()
         self.log.repeated(CRITICAL, "SERVER", place(fault), f"{what}: {trace}")
         self.loop.count_fault()
+
+    def _port_closed(self, port: WorkerPort, error: Exception) -> None:
+        """Report a malformed record: the supervisor replaces the worker that wrote it."""
+        self.report_fault(f"A record of worker {port.peer} is malformed, and the port to that worker is closed", error)
+        self.control.send_event(control.PortClosed(port.peer, port.generation, str(error)))
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         self._after(round(seconds * 1000), action)

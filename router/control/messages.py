@@ -45,6 +45,14 @@ class Resync(Message):
     """An epoch is missing or could not be applied: send a new snapshot."""
 
 
+class PortClosed(Message):
+    """A malformed record of another worker came, of which nothing is read any more; `text` describes the record."""
+
+    worker: int
+    gen: int
+    text: str
+
+
 class Ack(Message):
     """The delta of `epoch` is applied."""
 
@@ -269,6 +277,7 @@ class Logged(Message):
 Event = (
     Ready
     | Resync
+    | PortClosed
     | Ack
     | SaslBegin
     | SaslInit

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from router.control.handlers import Handlers
-from router.control.messages import Ack, Ready, Resync
+from router.control.messages import Ack, PortClosed, Ready, Resync
 from router.control.ops import Op, WorkerOp
 from router.log import DEBUG, WARNING, Log
 from supervisor.addresses.table import Table
 from supervisor.processes.epochs import Epochs
-from supervisor.processes.worker import Stage, Worker
+from supervisor.processes.worker import Stage, Worker, WorkerCorruptError
 from supervisor.subsystem import Subsystem
 
 
@@ -26,6 +26,7 @@ class Replicas(Subsystem):
         handlers.on(Ready, self._ready)
         handlers.on(Resync, self._resync)
         handlers.on(Ack, self._acknowledge)
+        handlers.on(PortClosed, self._port_closed)
 
     def snapshot_ops(self) -> Iterable[Op]:
         return (WorkerOp(each.index, each.generation, "up") for each in self._workers.values() if each.live)
@@ -52,6 +53,12 @@ class Replicas(Subsystem):
         level = WARNING if worker.stage is Stage.SERVING else DEBUG  # normal while it starts
         self._log.write(level, "SERVER", f"{worker} missed a change of the address table and gets a snapshot")
         worker.wants_snapshot = True
+
+    def _port_closed(self, worker: Worker, message: PortClosed) -> None:
+        """Have the writer of a malformed record replaced. The loss of a worker ends the deliveries of a closed port."""
+        writer = self._workers.get(message.worker)
+        if writer is not None and writer.live and writer.generation == message.gen:
+            raise WorkerCorruptError(writer, f"{worker} received a malformed record: {message.text}")
 
     def _acknowledge(self, worker: Worker, message: Ack | Ready) -> None:
         epoch = message.epoch

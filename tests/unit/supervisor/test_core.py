@@ -8,7 +8,7 @@ from router.config.load import load_text
 from router.control import messages
 from router.log import Log, LogSettings, ModuleSettings
 from supervisor.composition import RouterCore
-from supervisor.processes.worker import Stage, Worker, WorkerFaultError
+from supervisor.processes.worker import Stage, Worker, WorkerCorruptError, WorkerFaultError
 from tests.unit.engine.ops import wire
 from tests.unit.supervisor.harness import Table, attach, configuration_text
 
@@ -248,6 +248,18 @@ def test_the_dead_are_in_no_snapshot():
     router.core.receive(router.replicas[1].worker, messages.Resync())
     router.flush()
     assert router.replicas[1].table.workers == {1: (1, "up")}
+
+
+def test_port_closed_by_a_malformed_record_names_the_writer_to_replace(router):
+    with pytest.raises(WorkerCorruptError, match="cut off") as caught:
+        router.core.receive(router.replicas[1].worker, messages.PortClosed(2, 1, "cut off"))
+    assert caught.value.worker is router.core.workers[2]
+
+
+@pytest.mark.parametrize(("writer", "generation"), [(2, 7), (9, 1)], ids=["earlier-generation", "no-worker"])
+def test_port_closed_towards_a_worker_that_is_gone_changes_nothing(router, writer, generation):
+    router.core.receive(router.replicas[1].worker, messages.PortClosed(writer, generation, "cut off"))
+    router.settle()
 
 
 def test_removals_come_after_the_news_of_the_death(router):

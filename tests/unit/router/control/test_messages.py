@@ -78,7 +78,19 @@ def test_the_types_are_those_of_the_protocol() -> None:
         return {kind.__struct_config__.tag for kind in kinds}
 
     assert sent(EVENTS) == {
-        *("ready", "resync", "ack", "opened", "unmoved", "closed", "attach", "detach", "local", "forwarded"),
+        *(
+            "ready",
+            "resync",
+            "portclosed",
+            "ack",
+            "opened",
+            "unmoved",
+            "closed",
+            "attach",
+            "detach",
+            "local",
+            "forwarded",
+        ),
         *("log", "logged", "traced", "initiated", "linked", "unlinked"),
         *("pairable", "unpairable", "unpaired", "routedup", "routerlink", "oversized", "forbidden"),
         *("saslbegin", "saslinit", "saslresponse", "loginfailed", "sessiondenied", "heartbeatmissed"),
