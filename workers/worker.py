@@ -540,12 +540,16 @@ class Worker:
         self.stuck.wanted()
         if isinstance(link, ConsumerLink):
             self.links[slot.index] = link
-            self.link_table.enter(slot.index, link)
+            self.link_table.enter(slot.index, slot.generation, link)
         return slot
 
-    def release_slot(self, slot: Any) -> None:
+    def leave_slot(self, slot: Any) -> None:
+        """Let no delivery find the link of a slot any more. The slot stays claimed."""
         self.links.pop(slot.index, None)
         self.link_table.leave(slot.index)
+
+    def release_slot(self, slot: Any) -> None:
+        self.leave_slot(slot)
         self.slots.release(slot, self.loop.scheduler.now_ns)
         self.loop.used_memory()
 

@@ -175,10 +175,9 @@ cdef class PortIn(ReportingNode):
     cdef void* taker(self, const TransferRecord* r) noexcept:
         """The consumer of a record for one, if it takes the message at once and as it is: then `pass_on` does all for
         it. NULL: `take_one` does. Nothing is changed, and what is returned is borrowed."""
-        cdef const Target* target = r.targets
-        cdef void* found = link_at(self.places, target.slot)
-        if not r.head.kind & K_AS_IS or found is NULL or (<ConsumerLink>found).slot.generation != target.generation \
-                or (<ConsumerLink>found).detached or not (<ConsumerLink>found).plain or not short_on \
+        cdef void* found = link_at(self.places, r.targets.slot, r.targets.generation)
+        if not r.head.kind & K_AS_IS or found is NULL or (<ConsumerLink>found).detached \
+                or not (<ConsumerLink>found).plain or not short_on \
                 or not takes_now(<ConsumerLink>found, r.data.size, r.head.flags & F_PRESETTLED):
             return NULL
         return found
@@ -254,10 +253,8 @@ cdef class PortIn(ReportingNode):
 
     cdef ConsumerLink link_of(self, const Target* target):
         """The consumer that a record names, if it is still there."""
-        cdef void* found = link_at(self.places, target.slot)
-        if found is NULL or (<ConsumerLink>found).slot.generation != target.generation:
-            return None
-        return <ConsumerLink>found
+        cdef void* found = link_at(self.places, target.slot, target.generation)
+        return None if found is NULL else <ConsumerLink>found
 
     cdef void take(self, const Target* target, uint32_t count) noexcept:
         """Count deliveries to these consumers as taken from the ring."""

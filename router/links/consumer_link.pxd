@@ -44,6 +44,7 @@ cdef class ConsumerLink(DeliveryLink):
     cdef int overflow
     cdef OutDelivery* oldest               # queued copies that may be dropped: presettled, not started …
     cdef OutDelivery* newest               # … in the order in which they became that
+    cdef void** place                      # points to this link in its worker's LinkTable (borrowed), or NULL
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
     cdef void no_credit(self) noexcept
     cdef void count_settled(self, uint8_t kind) noexcept

@@ -163,6 +163,10 @@ cdef class ConsumerLink(DeliveryLink):
         self.plain = type(self) is ConsumerLink
         self.pending = True
 
+    def __dealloc__(self):
+        if self.place is not NULL:
+            self.place[0] = NULL
+
     def settle_all(self):
         """The peer's answer to our attach asks for settled deliveries."""
         self.settles = True

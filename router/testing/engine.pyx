@@ -19,6 +19,7 @@ from router.message.content cimport Content, chunks_drop, linearised_octets, sto
 from router.links.consumer_link cimport ConsumerLink, use_short_copies
 from router.linkroute.routed_link cimport RoutedLink
 from router.amqp.session cimport Session
+from router.interworker.link_table cimport LinkTable
 from router.interworker.port cimport WorkerPort
 from router.interworker.port_in cimport use_short_records
 from router.interworker.port_out cimport PortOut
@@ -173,6 +174,17 @@ def starve(Scheduler scheduler not None, link):
 def post(WorkerPort port not None, bytes octets not None):
     """Write a record, now or when there is room."""
     port.outbox.post(octets, len(octets), NULL, 0)
+
+
+def linked_slots(LinkTable table not None):
+    """Slots in which the table has a link, dead or alive."""
+    return [slot for slot in range(table.places.size) if table.places.by_slot[slot].link is not NULL]
+
+
+def hold_ring(WorkerPort port not None, bint held):
+    """Let the port read nothing, or read again what came meanwhile."""
+    port.closed = held
+    port.work.rung |= port.bit
 
 
 def streams(WorkerPort port not None):

@@ -329,7 +329,7 @@ class RoutedEnds:
         if not record.outgoing:
             link.limit_size(client.message_limit)
         old.context = None
-        worker.links.pop(record.slot.index, None)
+        worker.leave_slot(record.slot)
         worker.slots.adopt(record.slot, link)
         end = RoutedEnd(client, record.number, link, record.slot, record.outgoing, order, True)
         end.items = padded(record.items)

@@ -1,7 +1,10 @@
 """Routed links: client and container, each with its own end, on one worker and on two."""
 
+import gc
+
 import pytest
 
+import router.testing.engine as engine
 from router.config.entities import LinkRouteConfig
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, source, target
 from tests.peer.types import Described, Raw, Symbol, UByte, ULong
@@ -98,6 +101,35 @@ def sending(world, credit=10, **fields):
     router.settle()
     container.flow(40, credit)
     return attach
+
+
+@pytest.mark.parametrize("settled", [None, True], ids=["unsettled", "presettled"])
+def test_transfer_for_the_slot_of_a_replaced_link_is_released(routers, settled):
+    """A record names the consumer that had the slot before the client's link of a link route, which was replaced."""
+    router = routers(workers=2)
+    router.core.link_routes.replace((link_route("out"),))
+    container = Container(router, 1)
+    sender, client = router.connect(1), router.connect(0)
+    client.feed(start() + consumer(0, "balanced.a"))
+    router.settle()
+    sender.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    (slot,) = router.workers[0].links
+    frames(sender)
+    # The record is in the ring when the consumer goes, and its worker reads it when the slot is another link's.
+    engine.hold_ring(router.workers[0].ports[1], True)
+    sender.feed(transfer(0, 0, message(b"x"), settled=settled))
+    client.feed(say("detach", handle=0, closed=True))
+    client.feed(consumer(1, "queue.a"))
+    container.accept()
+    gc.collect()
+    (record,) = client.client.links.values()
+    assert record.slot.index == slot, "the slot is used again"
+    assert engine.linked_slots(router.workers[0].link_table) == []
+    engine.hold_ring(router.workers[0].ports[1], False)
+    router.settle()
+    assert messages(frames(client)) == []
+    assert [frame.state for frame in of(frames(sender), "disposition")] == ([] if settled else [RELEASED])
 
 
 def test_attach_is_passed_on_and_answered_by_the_container(world):
