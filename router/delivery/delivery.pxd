@@ -105,6 +105,9 @@ cdef struct NodeCalls:
     int (*more)(void* owner, OutDelivery* o) except -1
     # To the downstream of o: the producer set a state or settled. When settled, o.source is already NULL.
     int (*producer_update)(void* owner, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
+    # To the downstream of o, a complete copy of a multicast delivery: the producer is gone (routing-semantics.md 9.5).
+    # o.source is already NULL.
+    int (*producer_lost)(void* owner, OutDelivery* o) except -1
     # To the downstream of o, of which octets wait: the rest will not be written. May free o.
     int (*abandon)(void* owner, OutDelivery* o) except -1
     # To either: a delivery that was counted as stuck has ended.
@@ -133,6 +136,7 @@ cdef class NodeOwner:
     cdef int returned(self, InDelivery* d) except -1
     cdef int more(self, OutDelivery* o) except -1
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef int producer_lost(self, OutDelivery* o) except -1
     cdef int abandon(self, OutDelivery* o) except -1
     cdef void unstuck(self) noexcept
 

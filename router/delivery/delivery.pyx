@@ -87,6 +87,9 @@ cdef class NodeOwner:
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
         raise NotImplementedError
 
+    cdef int producer_lost(self, OutDelivery* o) except -1:
+        raise NotImplementedError
+
     cdef int abandon(self, OutDelivery* o) except -1:
         raise NotImplementedError
 

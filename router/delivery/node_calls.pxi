@@ -21,6 +21,10 @@ cdef int node_producer_update(void* owner, OutDelivery* o, uint8_t kind, const S
     return (<NodeObject>owner).producer_update(o, kind, state, settled)
 
 
+cdef int node_producer_lost(void* owner, OutDelivery* o) except -1:
+    return (<NodeObject>owner).producer_lost(o)
+
+
 cdef int node_abandon(void* owner, OutDelivery* o) except -1:
     return (<NodeObject>owner).abandon(o)
 
@@ -35,5 +39,6 @@ NODE_CALLS.settled = node_settled
 NODE_CALLS.returned = node_returned
 NODE_CALLS.more = node_more
 NODE_CALLS.producer_update = node_producer_update
+NODE_CALLS.producer_lost = node_producer_lost
 NODE_CALLS.abandon = node_abandon
 NODE_CALLS.unstuck = node_unstuck

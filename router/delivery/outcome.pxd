@@ -10,6 +10,7 @@ from router.delivery.delivery cimport (
 cdef int in_update(InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1
 cdef int in_settled_late(InDelivery* d) except -1
 cdef int in_lost(InDelivery* d) except -1
+cdef int in_lost_multicast(InDelivery* d) except -1
 cdef int in_keep_state(InDelivery* d, uint8_t kind, const Slice* state) except -1
 cdef int out_left(OutDelivery* o) except -1
 

@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 from router.amqp.spec cimport D_ACCEPTED, D_DECLARED, D_MODIFIED, D_REJECTED, D_RELEASED
 from router.amqp.states cimport has_field, plain_state, terminal
 from router.delivery.delivery cimport (
-    IN_ACCEPT, IN_COMPLETE, IN_FINAL, IN_MULTI, IN_PRESETTLED, IN_ROUTED, IN_TOLD, OUT_CHECK, OUT_QUEUED, in_free,
+    IN_ACCEPT, IN_COMPLETE, IN_FINAL, IN_MULTI, IN_PRESETTLED, IN_ROUTED, IN_TOLD, OUT_CHECK, in_free,
     in_more, out_detach,
 )
 
@@ -70,20 +70,22 @@ cdef int in_settled_late(InDelivery* d) except -1:
 
 cdef int in_lost(InDelivery* d) except -1:
     """The producer is gone. Frees the delivery; copies that were complete go on without it."""
-    cdef OutDelivery* o
-    cdef Slice state
     if not d.flags & IN_COMPLETE and d.message is not NULL:
         d.message.aborted = True
         in_more(d)
     elif d.flags & IN_MULTI and not d.flags & IN_PRESETTLED:
-        # Consumers of a multicast delivery learn that their settlement reaches nobody (routing-semantics.md 9.5).
-        state = plain_state(D_MODIFIED)
-        while d.copies is not NULL:
-            o = d.copies
-            out_detach(o)
-            if not o.flags & OUT_QUEUED:
-                o.downstream.calls.producer_update(o.downstream.owner, o, D_MODIFIED, &state, True)
+        in_lost_multicast(d)
     in_free(d)
+    return 0
+
+
+cdef int in_lost_multicast(InDelivery* d) except -1:
+    """The producer of a complete multicast delivery is gone: notify every copy (routing-semantics.md 9.5)."""
+    cdef OutDelivery* o
+    while d.copies is not NULL:
+        o = d.copies
+        out_detach(o)
+        o.downstream.calls.producer_lost(o.downstream.owner, o)
     return 0
 
 

@@ -16,13 +16,14 @@ from router.amqp.zero cimport zero
 from router.delivery.delivery cimport (
     IN_COMPLETE, IN_MULTI, IN_OWN, IN_PRESETTLED, IN_ROUTED, OutDelivery, in_free, in_more, in_new, out_free, out_make,
 )
-from router.delivery.outcome cimport in_lost, in_routed, in_settled_late, in_update, out_update
+from router.delivery.outcome cimport in_lost, in_lost_multicast, in_routed, in_settled_late, in_update, out_update
 from router.interworker.layout cimport DROP_CONSUMER_LOST, LinkSlot
 from router.interworker.link_table cimport LinkTable, link_at
 from router.interworker.outbox cimport mark
 from router.interworker.records cimport (
-    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_AS_IS, K_CHECKPOINT,
-    K_OVERFLOW, K_SERVED, R_RETURNED, R_SETTLED, R_UPDATE, Head, decode_transfer, delivery_record, window_record,
+    F_ABORTED, F_AT_HAND, F_HONOUR, F_LOST, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_AS_IS,
+    K_CHECKPOINT, K_OVERFLOW, K_SERVED, R_RETURNED, R_SETTLED, R_UPDATE, Head, decode_transfer, delivery_record,
+    window_record,
 )
 from router.interworker.reports cimport continues
 from router.links.consumer_link cimport send_whole, takes_now
@@ -334,6 +335,9 @@ cdef class PortIn(ReportingNode):
         if d is NULL:
             return 0
         self.concerned = d.copies.downstream if d.copies is not NULL else NULL
+        if head.flags & F_LOST:
+            in_lost_multicast(d)
+            return self.finish(d)
         in_update(d, head.kind, &r.body, head.flags & F_SETTLED)
         if head.flags & F_SETTLED:
             return self.finish(d)

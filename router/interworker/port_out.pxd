@@ -51,6 +51,7 @@ cdef class PortOut(NodeOwner):
     cdef int pump(self) except -1
     cdef int write_part(self, OutDelivery* o) except? -2
     cdef int forget(self, OutDelivery* o) except -1
+    cdef int post_update(self, OutDelivery* o, uint8_t flags, uint8_t kind, const Slice* state) except -1
     cdef int keep_state(self, OutDelivery* o, const Slice* state) except -1
     cdef int on_settled(self, const DeliveryRecord* r) except -1
     cdef uint32_t settle_run(self, const Head* head, const Slice* state) except 0xFFFFFFFF

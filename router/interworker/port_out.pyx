@@ -19,8 +19,9 @@ from router.delivery.outcome cimport out_left, out_update
 from router.interworker.layout cimport DROP_OVERFLOW, DROP_WORKER_LOST
 from router.interworker.outbox cimport commit, mark
 from router.interworker.records cimport (
-    F_ABORTED, F_AT_HAND, F_HONOUR, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, K_AS_IS, K_CHECKPOINT, R_CONTINUE,
-    R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, Head, Target, decode_transfer, delivery_record,
+    F_ABORTED, F_AT_HAND, F_HONOUR, F_LOST, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, K_AS_IS, K_CHECKPOINT,
+    R_CONTINUE, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, Head, Target, decode_transfer,
+    delivery_record,
 )
 from router.interworker.ring cimport ring_longest
 from router.links.settlement cimport RUN_MOST, runs_used, usual
@@ -177,16 +178,29 @@ cdef class PortOut(NodeOwner):
         return 0
 
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
-        cdef Head head
-        cdef Slice said = self.outbox.fitting(kind, state)
         if settled:
             o.flags |= OUT_SETTLED
         if not o.flags & OUT_STARTED or (settled and o.flags & OUT_QUEUED):
             # Its next record says so.
             return self.keep_state(o, state) if state.size and not settled else 0
-        delivery_record(&head, R_UPDATE, F_SETTLED if settled else 0, kind, o.tag_octets, 0, &said)
-        self.outbox.post(<uint8_t*>&head, sizeof(Head), said.data, said.size)
+        self.post_update(o, F_SETTLED if settled else 0, kind, state)
         return self.forget(o) if settled else 0
+
+    cdef int producer_lost(self, OutDelivery* o) except -1:
+        """Which of the consumers over there have the delivery already, only their worker knows."""
+        cdef Slice state
+        if o.flags & OUT_QUEUED:
+            return 0                       # as a queued copy of a link
+        state = plain_state(D_MODIFIED)
+        self.post_update(o, F_LOST, D_MODIFIED, &state)
+        return self.forget(o)
+
+    cdef int post_update(self, OutDelivery* o, uint8_t flags, uint8_t kind, const Slice* state) except -1:
+        """Tell the peer what became of the producer's side of a delivery."""
+        cdef Head head
+        cdef Slice said = self.outbox.fitting(kind, state)
+        delivery_record(&head, R_UPDATE, flags, kind, o.tag_octets, 0, &said)
+        return self.outbox.post(<uint8_t*>&head, sizeof(Head), said.data, said.size)
 
     cdef int keep_state(self, OutDelivery* o, const Slice* state) except -1:
         """The first record of a delivery that waits says this state, too."""

@@ -5,7 +5,7 @@ A delivery that crosses has a key, counted by the sending port:
     TRANSFER   key, targets (link slot and generation), annotations' `to`,
                served edge routers and a delivery state if there are, first octets     sender -> receiver of deliveries
     CONTINUE   key, more octets, or the end, or that it was aborted                       "
-    UPDATE     key, state or settlement by the producer                                  "
+    UPDATE     key, state or settlement by the producer, or that it is gone              "
     SETTLED    keys first … first + count - 1: state or settlement by the consumers     receiver -> sender of deliveries
     RETURNED   keys: presettled deliveries that have left their queues                   "
     WINDOW     key, octets of a stream that have left                                    "
@@ -42,6 +42,7 @@ cdef enum:
     F_PRESETTLED = 1
     F_MORE = 2
     F_ABORTED = 4
+    F_LOST = 4                 # R_UPDATE: the producer of a multicast delivery is gone
     F_SETTLED = 8              # R_SETTLED, R_UPDATE: settled, not only a state
     F_STATE = 8                # R_TRANSFER: octets of a delivery state, and their number, are behind `to`
     F_MULTI = 16

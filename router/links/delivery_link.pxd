@@ -28,6 +28,7 @@ cdef class DeliveryLink(Link):
     cdef int returned(self, InDelivery* d) except -1
     cdef int more(self, OutDelivery* o) except -1
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1
+    cdef int producer_lost(self, OutDelivery* o) except -1
     cdef int abandon(self, OutDelivery* o) except -1
     cdef void unstuck(self) noexcept
     # Count as stuck what came before that time (ns), is neither sent nor settled and was not counted yet; how many.

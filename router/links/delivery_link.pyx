@@ -12,6 +12,7 @@ from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDO
 from router.amqp.frames cimport TRANSFER_ROOM, Flow
 from router.amqp.id_map cimport map_take
 from router.amqp.session cimport Session
+from router.amqp.spec cimport D_MODIFIED
 from router.amqp.states cimport plain_state, state_kind
 from router.delivery.delivery cimport (
     OUT_ABORT, OUT_LATE_SETTLED, OUT_PARTIAL, OUT_QUEUED, OUT_SETTLED, OUT_STARTED, NodeCalls, out_free,
@@ -65,6 +66,15 @@ cdef class DeliveryLink(Link):
 
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
         raise NotImplementedError
+
+    cdef int producer_lost(self, OutDelivery* o) except -1:
+        """A queued copy is still delivered as it came. The consumer of a sent one learns that its settlement reaches
+        nobody."""
+        cdef Slice state
+        if o.flags & OUT_QUEUED:
+            return 0
+        state = plain_state(D_MODIFIED)
+        return self.producer_update(o, D_MODIFIED, &state, True)
 
     cdef void unstuck(self) noexcept:
         self.slot.stuck -= 1

@@ -63,6 +63,26 @@ def test_multicast_consumers_are_told(connect: Connect, fresh: Fresh, way: str) 
         assert state_name(told[orphan.id].state) == "modified"
 
 
+@pytest.mark.parametrize("way", list(WAYS))
+def test_queued_multicast_copies_of_a_lost_producer_stay_unsettled(connect: Connect, fresh: Fresh, way: str) -> None:
+    address = fresh("multicast")
+    waiting = [connect().receiver(address, 0) for _ in range(6)]
+    served = [connect().receiver(address, 10) for _ in range(6)]
+    sender = connect().sender(address)
+    sender.send(message.message("orphan"))
+    orphans = [receiver.next() for receiver in served]
+    WAYS[way](sender)
+    for receiver, orphan in zip(served, orphans, strict=True):
+        told = receiver.session.remote_settled
+        receiver.peer.until(lambda t=told, o=orphan: o.id in t and t[o.id].settled, "settlement")  # type: ignore[misc]
+    for receiver in waiting:
+        receiver.flow(1)
+        delivery = receiver.next()
+        assert not delivery.settled
+        assert bodies([delivery]) == ["orphan"]
+        delivery.settle()
+
+
 @pytest.mark.parametrize("way", ["detach", "drop"])
 def test_incomplete_message_is_aborted(connect: Connect, fresh: Fresh, way: str) -> None:
     sender, receiver = pair(connect, fresh())
