@@ -23,7 +23,7 @@ from router.amqp.session cimport Session
 from router.amqp.spec cimport D_ACCEPTED
 from router.amqp.states cimport plain_state, terminal
 
-from router.amqp.errors import LocalError
+from router.amqp.errors import LocalError, delivery_id_in_use
 
 cdef enum:
     FIRST_OCTETS = 65536
@@ -203,8 +203,8 @@ cdef class BulkSender(Sender):
         if begins:
             row.owner = &self.entry_owner
             row.id = session.next_delivery_id
-            if not self.presettled:
-                map_put(&session.sent, row.id, row)
+            if not self.presettled and not map_put(&session.sent, row.id, row):
+                raise delivery_id_in_use()
             row.state = ROW_FLIES
             self.flying += 1
             session.next_delivery_id += 1

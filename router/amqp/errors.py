@@ -50,6 +50,11 @@ SESSION_HANDLE_IN_USE = "amqp:session:handle-in-use"
 SESSION_INVALID_FIELD = "amqp:session:invalid-field"
 
 
+def delivery_id_in_use() -> RemoteError:
+    """A delivery-id is due again while the delivery that had it is unsettled, 2**32 deliveries later."""
+    return RemoteError("session", RESOURCE_LIMIT, "a delivery is unsettled since 2**32 deliveries of its session")
+
+
 def malformed(description: str, offset: int = -1) -> RemoteError:
     """A value of a frame cannot be read (AMQP 1.0 part 1, 1.6)."""
     return RemoteError("codec", DECODE_ERROR, description, offset)

@@ -17,7 +17,8 @@ cdef enum:
     MAP_KEPT = 4096            # slots that an IdMap keeps, however few are used
 
 cdef int map_grow(IdMap* m) except -1
-cdef void map_insert(IdMap* m, uint64_t key, void* value) noexcept nogil
+# Put a key whose home is taken. False: the key is in use, and the map is as it was.
+cdef bint map_insert(IdMap* m, uint64_t key, void* value) noexcept nogil
 cdef void* map_find(const IdMap* m, uint64_t key) noexcept nogil
 cdef void* map_remove(IdMap* m, uint64_t key) noexcept nogil
 # Few of its slots are used, more than MAP_KEPT: it gets fewer.
@@ -40,21 +41,21 @@ cdef inline int map_reserve(IdMap* m) except -1:
 
 
 cdef inline int map_put(IdMap* m, uint64_t key, void* value) except -1:
-    """The key is not in the map."""
+    """Put a key and return 1. 0: the key is in use, and the map is as it was. A map never has a key twice: each pointer
+    in it would be taken by the wrong owner, and the other one stay behind."""
     map_reserve(m)
-    map_put_reserved(m, key, value)
-    return 0
+    return map_put_reserved(m, key, value)
 
 
-cdef inline void map_put_reserved(IdMap* m, uint64_t key, void* value) noexcept nogil:
-    """The same after map_reserve."""
+cdef inline bint map_put_reserved(IdMap* m, uint64_t key, void* value) noexcept nogil:
+    """As map_put, after map_reserve."""
     cdef IdSlot* home = home_of(m, key)
     if home.value is not NULL:
-        map_insert(m, key, value)
-        return
+        return map_insert(m, key, value)   # only then may the key be in the map
     home.key = key
     home.value = value
     m.used += 1
+    return True
 
 
 cdef inline void* map_get(const IdMap* m, uint64_t key) noexcept nogil:

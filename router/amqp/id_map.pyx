@@ -38,14 +38,16 @@ cdef inline uint32_t distance(const IdMap* m, uint32_t i) noexcept nogil:
     return (i - <uint32_t>(home_of(m, m.slots[i].key) - m.slots)) & (m.size - 1)
 
 
-cdef void map_insert(IdMap* m, uint64_t key, void* value) noexcept nogil:
+cdef bint map_insert(IdMap* m, uint64_t key, void* value) noexcept nogil:
     # Robin Hood: who is nearer to home makes room, so that a removal stops at the first entry that is at home.
     cdef uint32_t i = <uint32_t>(home_of(m, key) - m.slots)
     cdef uint32_t far = 0
     cdef uint32_t other
     cdef IdSlot displaced
-    m.used += 1
+    # An equal key has the same home: it comes before the first entry that makes room.
     while m.slots[i].value is not NULL:
+        if m.slots[i].key == key:
+            return False
         m.displaced = True
         other = distance(m, i)
         if other < far:
@@ -59,6 +61,8 @@ cdef void map_insert(IdMap* m, uint64_t key, void* value) noexcept nogil:
         far += 1
     m.slots[i].key = key
     m.slots[i].value = value
+    m.used += 1
+    return True
 
 
 cdef uint32_t slot_of_key(const IdMap* m, uint64_t key) noexcept nogil:

@@ -3,6 +3,8 @@ from libc.stdlib cimport free, malloc
 
 from router.amqp.id_map cimport map_put, map_take
 
+from router.amqp.errors import delivery_id_in_use
+
 
 cdef class PlainLink(Link):
     """Base of Sender and Receiver. Owner: its session."""
@@ -19,8 +21,9 @@ cdef class PlainLink(Link):
         entry.owner = &self.entry_owner
         entry.id = id
         try:
-            map_put(entries, id, entry)
-        except MemoryError:
+            if not map_put(entries, id, entry):
+                raise delivery_id_in_use()
+        except BaseException:
             free(entry)
             raise
         self.unsettled[id] = delivery

@@ -37,6 +37,7 @@ cdef class Session(SessionLinks):
     cdef uint32_t next_delivery_id         # of outgoing deliveries
     cdef uint32_t expected_delivery_id     # of incoming ones
     cdef bint any_delivery
+    cdef bint id_twice                     # a delivery-id was due again while its delivery was unsettled
     cdef IdMap sent                        # delivery-id -> Entry*
     cdef IdMap received                    # delivery-id -> Entry*
     cdef Meter* streams                    # octets held of messages in several frames, NULL before the first
@@ -51,6 +52,7 @@ cdef class Session(SessionLinks):
     cdef uint32_t long_first
     cdef uint32_t long_count
 
+    cdef void id_in_use(self) noexcept
     cdef int window_used(self) except -1
     cdef int new_delivery(self, const Transfer* t) except -1
     cdef int flow(self, const uint8_t* p, const uint8_t* end) except -1

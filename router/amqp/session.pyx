@@ -45,7 +45,7 @@ from router.amqp.survey cimport STANDSTILL_MS
 
 from router.amqp import codec
 from router.amqp.errors import (
-    INVALID_FIELD, NOT_ALLOWED, SESSION_INVALID_FIELD, SESSION_WINDOW_VIOLATION, RemoteError,
+    INVALID_FIELD, NOT_ALLOWED, SESSION_INVALID_FIELD, SESSION_WINDOW_VIOLATION, RemoteError, delivery_id_in_use,
 )
 
 cdef enum:
@@ -196,6 +196,12 @@ cdef class Session(SessionLinks):
         self.any_delivery = True
         self.expected_delivery_id = t.delivery_id + 1
         return 0
+
+    cdef void id_in_use(self) noexcept:
+        """The next delivery would have the id of one that is unsettled since 2**32 deliveries. The two cannot be told
+        apart: `flush` ends the connection, where nobody is in the middle of a delivery."""
+        self.id_twice = True
+        self.connection.mark_channel(self)
 
     @cython.final
     cdef int window_left(self) noexcept:
@@ -536,6 +542,9 @@ cdef class Session(SessionLinks):
         cdef Endpoint link
         cdef list flows
         if self.ended:
+            return 0
+        if self.id_twice:
+            self.connection.fail(delivery_id_in_use())
             return 0
         self.flush_reports()
         # An idle session holds none of this.

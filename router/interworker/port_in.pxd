@@ -38,6 +38,7 @@ cdef class PortIn(ReportingNode):
     cdef DeliveryNode* concerned           # UPDATE: where the delivery went to (borrowed); NULL: nowhere
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1
     cdef int spread_transfer(self, const TransferRecord* r) except -1
+    cdef int refuse_key(self, const InDelivery* d) except -1
     cdef void* taker(self, const TransferRecord* r) noexcept
     cdef int pass_on(self, ConsumerLink link, const TransferRecord* r) except -1
     cdef int take_one(self, const TransferRecord* r) except -1

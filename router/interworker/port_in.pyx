@@ -7,7 +7,7 @@ cimport cython
 from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
-from router.amqp.id_map cimport map_free, map_get, map_put, map_reserve, map_take
+from router.amqp.id_map cimport map_free, map_get, map_put_reserved, map_reserve, map_take
 from router.amqp.meter cimport meter_new, meter_release
 from router.amqp.link cimport Link
 from router.amqp.spec cimport D_MODIFIED, D_RELEASED
@@ -141,7 +141,8 @@ cdef class PortIn(ReportingNode):
         map_reserve(&self.received)
         d = in_new(&self.node, head.key, self.scheduler.now_ns,
                    IN_COMPLETE | (IN_PRESETTLED if flags & F_PRESETTLED else 0) | (IN_OWN if flags & F_OWN else 0))
-        map_put(&self.received, head.key, d)
+        if not map_put_reserved(&self.received, head.key, d):
+            return self.refuse_key(d)
         zero(c, sizeof(Content))
         c.to = r.to
         c.data = r.data.data
@@ -197,7 +198,8 @@ cdef class PortIn(ReportingNode):
             return self.report(True, head.key, 1, 0, NULL, True)
         map_reserve(&self.received)
         d = in_new(&self.node, head.key, now, IN_COMPLETE)
-        map_put(&self.received, head.key, d)
+        if not map_put_reserved(&self.received, head.key, d):
+            return self.refuse_key(d)
         send_whole(link, d, r.data.data, r.data.size, head.format, now, NULL, NULL)
         taken_of(link.slot)[self.peer] += 1
         d.flags |= IN_ROUTED
@@ -217,7 +219,8 @@ cdef class PortIn(ReportingNode):
                    (IN_PRESETTLED if head.flags & F_PRESETTLED else 0)
                    | (IN_MULTI if head.flags & F_MULTI else 0) | (IN_OWN if head.flags & F_OWN else 0)
                    | (0 if more else IN_COMPLETE))
-        map_put(&self.received, head.key, d)
+        if not map_put_reserved(&self.received, head.key, d):
+            self.refuse_key(d)
         memset(c, 0, sizeof(Content))
         c.to = r.to
         c.served = r.served
@@ -342,6 +345,9 @@ cdef class PortIn(ReportingNode):
         if head.flags & F_SETTLED:
             return self.finish(d)
         return 0
+
+    cdef int refuse_key(self, const InDelivery* d) except -1:
+        raise MalformedRecordError(f"TRANSFER of delivery {d.key}, which is not settled")
 
     cdef int finish(self, InDelivery* d) except -1:
         map_take(&self.received, d.key)

@@ -329,7 +329,8 @@ cdef class RemoteEnd(OtherEnd):
         if first:
             d = in_new(&self.node, head.key, self.port.scheduler.now_ns,
                        IN_ROUTED | (IN_PRESETTLED if t.settled else 0))
-            map_put(&self.received, head.key, d)
+            if not map_put(&self.received, head.key, d):
+                raise MalformedRecordError(f"delivery {head.key} of a routed link begins again")
         else:
             d = <InDelivery*>map_get(&self.received, head.key)
         if d is not NULL:

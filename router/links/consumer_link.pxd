@@ -72,7 +72,8 @@ cdef inline void keep_sent(ConsumerLink link, OutDelivery* o) noexcept:
     o.flags |= OUT_STARTED
     o.id = link.session.next_delivery_id
     sent_append(&link.node, o)
-    map_put_reserved(&link.session.sent, o.id, o)
+    if not map_put_reserved(&link.session.sent, o.id, o):
+        link.session.id_in_use()
     link.slot.unsettled += 1
 
 

@@ -63,8 +63,8 @@ cdef inline InDelivery* delivery_begins(DeliveryLink link, const Transfer* t, ui
     link.delivery_count += 1
     link.slot.last_delivery = link.session.connection.scheduler.now_ns
     d = in_new(&link.node, t.delivery_id, link.slot.last_delivery, flags | (IN_PRESETTLED if t.settled else 0))
-    if not t.settled:
-        map_put(&link.session.received, t.delivery_id, d)
+    if not t.settled and not map_put(&link.session.received, t.delivery_id, d):
+        link.session.id_in_use()
     return d
 
 
@@ -95,8 +95,8 @@ cdef inline int start_copy(DeliveryLink link, OutDelivery* o) except -1:
     link.session.next_delivery_id += 1
     link.delivery_count += 1
     link.slot.last_delivery = link.session.connection.scheduler.now_ns
-    if not o.flags & OUT_SETTLED:
-        map_put(&link.session.sent, o.id, o)
+    if not o.flags & OUT_SETTLED and not map_put(&link.session.sent, o.id, o):
+        link.session.id_in_use()
     return 0
 
 

@@ -65,7 +65,8 @@ cdef class TestMap:
         map_free(&self.map)
 
     def put(self, uint64_t key, size_t value):
-        map_put(&self.map, key, <void*>value)
+        """False: the key is in use."""
+        return bool(map_put(&self.map, key, <void*>value))
 
     def get(self, uint64_t key):
         return <size_t>map_get(&self.map, key)
@@ -179,6 +180,12 @@ def post(WorkerPort port not None, bytes octets not None):
 def linked_slots(LinkTable table not None):
     """Slots in which the table has a link, dead or alive."""
     return [slot for slot in range(table.places.size) if table.places.by_slot[slot].link is not NULL]
+
+
+def set_delivery_ids(Session session not None, uint32_t sent, uint32_t received):
+    """As if so many deliveries had been sent, and had come, on the session."""
+    session.next_delivery_id = sent
+    session.expected_delivery_id = received
 
 
 def hold_ring(WorkerPort port not None, bint held):

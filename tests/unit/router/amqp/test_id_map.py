@@ -18,9 +18,9 @@ KEYS = st.one_of(
 def test_like_a_dict(steps):
     ours, model = IdMap(), {}
     for number, (what, key) in enumerate(steps, 1):
-        if what == "put" and key not in model:
-            ours.put(key, number)
-            model[key] = number
+        if what == "put":
+            assert ours.put(key, number) == (key not in model)
+            model.setdefault(key, number)
         elif what == "get":
             assert ours.get(key) == model.get(key, 0)
         elif what == "take":
