@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import router.testing.engine as engine
 from router.interworker.errors import MalformedRecordError
@@ -96,3 +98,62 @@ def test_malformed_record_closes_the_port_and_ends_its_deliveries(router: Router
     bystander.feed(settle(0, state=ACCEPTED))
     router.settle()
     assert of(frames(other_sender), "disposition")[-1].state == ACCEPTED
+
+
+#: Slot and generation of the consumer of the test below.
+HERE = (0, (1 << 20) + 1)
+STATE = b"\x00S$E"
+SECRET = b"octets of another client"
+HEADS = 200  # octets of the frames around what a record delivers, at most
+#: Records that a worker may write in the state that the test below makes, for all kinds of records.
+VALID = [
+    records.transfer(0, 32, 0, 0, 7, [HERE], b"", b"", b"", message(b"x" * 50)),
+    records.transfer(16, 0, 1, 0, 7, [HERE, (0, 1)], b"\xa1\x01a", b"\xc0\x01\x00", STATE, message(b"x" * 50)),
+    records.transfer(MORE, 0, 0, 0, 7, [HERE], b"", b"", STATE, message(b"x" * 50)),
+    records.delivery(CONTINUE, MORE, 0, 0, 0, b"more", stated=False),
+    records.delivery(UPDATE, 8, 0x24, 0, 0, STATE),
+    records.delivery(UPDATE, 4, 0x27, 0, 0, b"\x00S'E"),
+    records.delivery(SETTLED, 8, 0x24, 0, 1, b""),
+    records.delivery(RETURNED, 8, 0, 0, 1, b""),
+    records.window(0, 10),
+    records.link(LINK_TRANSFER, 1, 0, 0, 1 << 20, 0, b"tag", STATE, b"octets"),
+    records.link(LINK_TRANSFER + 2, 2, 0x24, 0, 1 << 20, 0, b"", STATE, b""),
+    records.link(LINK_TRANSFER + 4, 0, 0, 0, 1 << 20, 0, b"", b"", b""),
+]
+
+
+@settings(max_examples=100)
+@given(
+    st.sampled_from(VALID),
+    st.lists(st.tuples(st.integers(0, 90), st.integers(0, 255)), max_size=4),
+    st.integers(0, 200),
+)
+def test_changed_record_is_refused_or_delivers_octets_of_its_own(
+    record: bytes, changes: list[tuple[int, int]], end: int
+) -> None:
+    octets = bytearray(record)
+    for at, value in changes:
+        if at < len(octets):
+            octets[at] = value
+    octets = octets[:end]
+    router = Router(2)
+    here, _ = pair(router, 0, 1, "balanced.here")
+    there, sender = pair(router, 1, 0, "balanced.there")
+    sender.feed(transfer(0, 0, message(b"for the other worker")))
+    # What another client sends to another consumer lies in the same ring, behind and in front of the record.
+    elsewhere, other_sender = pair(router, 0, 1, "balanced.elsewhere")
+    other_sender.feed(b"".join(transfer(0, number, message(SECRET)) for number in range(20)))
+    router.settle()
+    assert len(messages(frames(elsewhere))) == 20
+    assert messages(frames(there)) == [message(b"for the other worker")]
+    (link,) = here.client.links.values()
+    assert (link.slot.index, link.slot.generation) == HERE
+    engine.post(router.workers[1].ports[0], bytes(octets))
+    router.settle_with_faults()
+    # Frames are not parsed: a state of changed octets is the writer's fault, not the decoder's.
+    written = here.take()
+    assert len(written) <= len(octets) + HEADS
+    assert SECRET not in written
+    reader = router.workers[0]
+    assert all(isinstance(fault, MalformedRecordError) for fault in reader.faults), reader.faults
+    router.abandon()
