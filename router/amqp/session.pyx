@@ -198,8 +198,8 @@ cdef class Session(SessionLinks):
         return 0
 
     cdef void id_in_use(self) noexcept:
-        """The next delivery would have the id of one that is unsettled since 2**32 deliveries. The two cannot be told
-        apart: `flush` ends the connection, where nobody is in the middle of a delivery."""
+        """Note that a delivery has the id of one that is unsettled since 2**32 deliveries: the two cannot be told
+        apart. `flush` ends the connection, since no caller is in the middle of a delivery there."""
         self.id_twice = True
         self.connection.mark_channel(self)
 

@@ -92,7 +92,7 @@ cdef class WorkerPort:
         return self.outgoing.stuck()
 
     cdef bint unread(self) noexcept:
-        """Records of the peer wait to be read."""
+        """True if records of the peer wait to be read."""
         return not self.closed and not ring_empty(&self.inbound)
 
     cdef int release_waiting(self) except -1:
@@ -164,7 +164,7 @@ cdef class WorkerPort:
         return 0
 
     cdef int refuse_length(self, uint32_t size) except -1:
-        """Apart from take_records, which keeps a small frame."""
+        """Raise MalformedRecordError. A method of its own keeps the stack frame of take_records small."""
         raise MalformedRecordError(f"a record of {size} octets")
 
     cdef int close_ring(self, object error) except -1:

@@ -58,7 +58,7 @@ cdef bint has_copy(const InDelivery* d, const DeliveryNode* downstream) noexcept
 
 
 cdef int refuse_transfer(uint32_t size) except -1:
-    """Apart from its caller, which keeps a small frame."""
+    """Raise MalformedRecordError. A function of its own keeps the stack frame of its caller small."""
     raise MalformedRecordError(f"TRANSFER of {size} octets")
 
 
@@ -91,7 +91,7 @@ cdef class PortIn(ReportingNode):
     # -- from the peer's producers ------------------------------------------------------------------------------------
 
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1:
-        """A delivery begins. Raises MalformedRecordError."""
+        """Take a TRANSFER. Raises MalformedRecordError."""
         cdef TransferRecord r
         cdef const Head* head = <const Head*>p
         cdef void* found
@@ -106,7 +106,7 @@ cdef class PortIn(ReportingNode):
         return self.spread_transfer(&r)
 
     cdef int spread_transfer(self, const TransferRecord* r) except -1:
-        """A delivery for several consumers, of several parts, or with something to say besides its message."""
+        """Take a delivery for several consumers, of several parts, or with a state or served edge routers."""
         cdef const Head* head = r.head
         cdef Content* c = &self.content
         cdef InDelivery* d
@@ -347,6 +347,7 @@ cdef class PortIn(ReportingNode):
         return 0
 
     cdef int refuse_key(self, const InDelivery* d) except -1:
+        """Raise MalformedRecordError for a key in use. `lost` frees the delivery."""
         raise MalformedRecordError(f"TRANSFER of delivery {d.key}, which is not settled")
 
     cdef int finish(self, InDelivery* d) except -1:

@@ -187,7 +187,7 @@ cdef class PortOut(NodeOwner):
         return self.forget(o) if settled else 0
 
     cdef int producer_lost(self, OutDelivery* o) except -1:
-        """Which of the consumers over there have the delivery already, only their worker knows."""
+        """Notify the peer: only the consumers' worker knows which of them have the delivery already."""
         cdef Slice state
         if o.flags & OUT_QUEUED:
             return 0                       # as a queued copy of a link
@@ -196,7 +196,7 @@ cdef class PortOut(NodeOwner):
         return self.forget(o)
 
     cdef int post_update(self, OutDelivery* o, uint8_t flags, uint8_t kind, const Slice* state) except -1:
-        """Tell the peer what became of the producer's side of a delivery."""
+        """Post an UPDATE about the producer of a delivery."""
         cdef Head head
         cdef Slice said = self.outbox.fitting(kind, state)
         delivery_record(&head, R_UPDATE, flags, kind, o.tag_octets, 0, &said)

@@ -183,7 +183,7 @@ def linked_slots(LinkTable table not None):
 
 
 def set_delivery_ids(Session session not None, uint32_t sent, uint32_t received):
-    """As if so many deliveries had been sent, and had come, on the session."""
+    """Set the delivery-ids that are due next on the session, of outgoing and of incoming deliveries."""
     session.next_delivery_id = sent
     session.expected_delivery_id = received
 
