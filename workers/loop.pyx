@@ -6,7 +6,7 @@ delivery.
 """
 from libc.errno cimport EINTR, errno
 
-from router.amqp.connection cimport PAUSE_TURN, Connection
+from router.amqp.connection cimport PAUSE_SLICE, PAUSE_TURN, Connection
 from router.amqp.scheduler cimport Scheduler
 from router.links.pause cimport PAUSE_DRAIN
 from router.amqp.block cimport blocks_grew
@@ -427,7 +427,7 @@ cdef class Loop(TransportHost):
             return 0
         transport = <Transport>what
         if events & (READABLE | BROKEN):
-            if transport.connection.paused & ~<uint32_t>PAUSE_TURN and events & BROKEN:
+            if transport.connection.paused & ~<uint32_t>(PAUSE_TURN | PAUSE_SLICE) and events & BROKEN:
                 transport.lost()
             else:
                 transport.readable()
@@ -495,6 +495,8 @@ cdef class Loop(TransportHost):
             self.let_in()                  # when all others have been served
         if self.scheduler.turns:
             self.scheduler.give_turns()
+        if self.scheduler.sliced:
+            self.scheduler.resume_sliced()
         if self.scheduler.resumed:
             self.pieces.begin_piece()
             self.resume_connections()
@@ -538,9 +540,13 @@ cdef class Loop(TransportHost):
         cdef Connection connection
         cdef Transport transport
         cdef list resumed = self.scheduler.resumed
+        cdef uint64_t begun = self.poller.now()
         self.scheduler.resumed = []
-        for connection in resumed:
+        for at, connection in enumerate(resumed):
             self.beat()
+            if at and self.slot.heartbeat - begun > LONG_WAKE_NS:
+                self.scheduler.resumed[:0] = resumed[at:]
+                break
             transport = connection.owner
             if transport is not None:
                 try:

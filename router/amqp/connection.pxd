@@ -10,6 +10,7 @@ cpdef enum Pause:
     PAUSE_SASL = 4             # the answer to a SASL frame is not known yet
     PAUSE_OPEN = 8             # … to an open
     PAUSE_BEGIN = 16           # … to a begin
+    PAUSE_SLICE = 32           # its frames have cost as much as one slice may: others have their turn first
     # … further bits: of whoever runs it
 
 # Owner: the worker's event loop (one transport each). All methods run in that process's only thread.
@@ -54,6 +55,7 @@ cdef class Connection(ConnectionChannels):
     cdef int begin_amqp(self) except -1
     cdef int answered_header(self, bytes text) except -1
     cdef bint takes_turn(self) except *
+    cdef int end_slice(self) except -1
     cdef int lose_channels(self) except -1
     cdef int drop(self, object error=*) except -1
     cdef int finish(self, object error) except -1

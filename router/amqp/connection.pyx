@@ -35,7 +35,7 @@ from router.amqp.connection_channels cimport CHANNEL_MAX_LIMIT, above_channel_ma
 from router.amqp.memory cimport CONNECTION_CONTENT
 from router.amqp.object_table cimport ObjectTable, number_at
 from router.amqp.performatives cimport open_body, open_fields, open_values
-from router.amqp.scheduler cimport FRAMES_A_TURN
+from router.amqp.scheduler cimport FRAMES_A_TURN, slice_used
 from router.amqp.spec cimport (
     FRAME_AMQP, FRAME_HEADER, FRAME_SASL, MIN_MAX_FRAME_SIZE, P_ATTACH, P_BEGIN, P_CLOSE, P_DETACH, P_END, P_OPEN,
     T_SMALLULONG,
@@ -134,6 +134,8 @@ cdef class Connection(ConnectionChannels):
         if self.finished or self.answers_later:
             return size
         self.turn_left = FRAMES_A_TURN
+        self.scheduler.charged += self.scheduler.work
+        self.scheduler.work = 0
         try:
             taken = self.consume(data, size)
         except Exception as error:
@@ -175,11 +177,25 @@ cdef class Connection(ConnectionChannels):
                 self.show_received(data + at, length)
             if self.state == SASL:
                 self.sasl_frame(data + at, length)
+                at += length
             elif take_frame(self, data + at, length) == FRAME_WAITS:
                 self.shown = self.traced
                 break
-            at += length
+            else:
+                at += length
+                if slice_used(self.scheduler):
+                    self.end_slice()
         return at
+
+    cdef int end_slice(self) except -1:
+        """Keep the frames that follow, or the rest of the one at hand, until others had their turn."""
+        self.pause(PAUSE_SLICE)
+        self.scheduler.sliced.append(self)
+        return 0
+
+    cdef int take_slice(self) except -1:
+        self.resume(PAUSE_SLICE)
+        return 0
 
     cdef int one_frame(self, const uint8_t* frame, uint32_t size) except -1:
         cdef const uint8_t* p

@@ -11,6 +11,7 @@ cdef class Scheduler(Clock):
         self.dirty = []
         self.resumed = []
         self.turns = []
+        self.sliced = []
         self.losing = []
         self.frames_left = FRAMES_A_WAKE
         self.losses_left = LOSSES_A_WAKE
@@ -26,7 +27,7 @@ cdef class Scheduler(Clock):
 
     cpdef bint unfinished(self) noexcept:
         """Something waits for the next wake."""
-        return (bool(self.turns) and not self.behind) or bool(self.losing)
+        return (bool(self.turns) and not self.behind) or bool(self.losing) or bool(self.sliced)
 
     def go_on(self):
         """For whoever has no event loop with wakes, as a client with one connection: nobody else is to have a turn, so
@@ -35,6 +36,7 @@ cdef class Scheduler(Clock):
         self.begin_wake()
         if waited:
             self.give_turns()
+            self.resume_sliced()
             self.lose_links()
         self.resumed.clear()
         return waited
@@ -48,6 +50,15 @@ cdef class Scheduler(Clock):
         del self.turns[:FRAMES_A_WAKE // FRAMES_A_TURN]
         for connection in turns:
             connection.take_turn()
+        return 0
+
+    cpdef int resume_sliced(self) except -1:
+        """Begin the next slice of each connection that has used up one."""
+        cdef Scheduled connection
+        cdef list sliced = self.sliced
+        self.sliced = []
+        for connection in sliced:
+            connection.take_slice()
         return 0
 
     cpdef int lose_links(self) except -1:
@@ -70,6 +81,9 @@ cdef class Scheduler(Clock):
 
 cdef class Scheduled(ConnectionMemory):
     cdef int take_turn(self) except -1:
+        raise NotImplementedError
+
+    cdef int take_slice(self) except -1:
         raise NotImplementedError
 
     cdef int all_lost(self) except -1:

@@ -38,6 +38,7 @@ cdef class Session(SessionLinks):
     cdef uint32_t expected_delivery_id     # of incoming ones
     cdef bint any_delivery
     cdef bint id_twice                     # a delivery-id was due again while its delivery was unsettled
+    cdef uint32_t applied                  # ids of the disposition at hand that were dealt with in earlier slices
     cdef IdMap sent                        # delivery-id -> Entry*
     cdef IdMap received                    # delivery-id -> Entry*
     cdef Meter* streams                    # octets held of messages in several frames, NULL before the first
@@ -57,9 +58,12 @@ cdef class Session(SessionLinks):
     cdef int new_delivery(self, const Transfer* t) except -1
     cdef int flow(self, const uint8_t* p, const uint8_t* end) except -1
     cdef int disposition(self, const uint8_t* p, const uint8_t* end) except -1
-    cdef int apply_sent(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state, bint settled) except -1
-    cdef int apply_received(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
-                            bint settled) except -1
+    cdef uint32_t apply_sent(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
+                             bint settled) except? 0xFFFFFFFF
+    cdef uint32_t apply_received(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
+                                 bint settled) except? 0xFFFFFFFF
+    cdef uint32_t apply_sparse(self, bint role, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
+                               bint settled) except? 0xFFFFFFFF
     cdef int take_begin(self, list begin) except -1
     cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1
     cdef int report_run(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state) except -1

@@ -30,12 +30,13 @@ from router.amqp.frames cimport (
     DISPOSITION_ROOM, FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, usual_transfer, write_disposition,
     write_flow,
 )
-from router.amqp.id_map cimport map_free, map_get, map_keys_within
+from router.amqp.id_map cimport IdMap, map_free, map_get, map_keys_within
 from router.amqp.meter cimport meter_new, meter_release
 from router.amqp.node_list cimport ListNode, list_append, list_clear, list_prepend, list_remove
 from router.amqp.object_table cimport number_at
 from router.amqp.performatives cimport WINDOW_OPEN, begin_body, begin_values
 from router.amqp.runs cimport runs_add, runs_begin, runs_release, runs_take
+from router.amqp.scheduler cimport Scheduler, charge, slice_left
 from router.amqp.session_links cimport HANDLE_MAX
 from router.amqp.spec cimport (
     D_ACCEPTED, D_RELEASED, P_ATTACH, P_DETACH, P_DISPOSITION, P_FLOW, P_TRANSFER,
@@ -60,6 +61,7 @@ cdef enum:
     FRAME_OVERHEAD = 32        # octets of a transfer frame that are not its payload, about
     LONG_STATE_MOST = 1024     # octets of a state that waits for equal ones
     HELD_WINDOW_OCTETS = 1048576  # the same while something is held up
+    SLOTS_A_UNIT = 16          # slots of a map that are walked for one unit of work
 
 
 cdef void session_freed(void* owner) noexcept:
@@ -397,7 +399,7 @@ cdef class Session(SessionLinks):
     cdef int disposition(self, const uint8_t* p, const uint8_t* end) except -1:
         cdef Disposition d
         cdef uint8_t kind
-        cdef uint32_t count
+        cdef uint32_t count, done
         parse_disposition(p, end, &d)
         kind = state_kind(&d.state)
         if d.state.size > 4 or (d.state.size and d.state.data[0]):
@@ -406,29 +408,32 @@ cdef class Session(SessionLinks):
         count = d.last - d.first + 1
         if count > 0x80000000 or count == 0:
             raise RemoteError("session", INVALID_FIELD, f"disposition of deliveries {d.first} to {d.last}: not a range")
+        # The frame is offered again until all of its range was dealt with.
+        done = self.applied
+        self.applied = 0
         if d.role:
-            self.apply_sent(d.first, count, kind, &d.state, d.settled)
+            done += self.apply_sent(d.first + done, count - done, kind, &d.state, d.settled)
         else:
-            self.apply_received(d.first, count, kind, &d.state, d.settled)
-        return FRAME_TAKEN
+            done += self.apply_received(d.first + done, count - done, kind, &d.state, d.settled)
+        if done == count or self.ended:
+            return FRAME_TAKEN
+        self.applied = done
+        self.connection.end_slice()
+        return FRAME_WAITS
 
     @cython.final
-    cdef int apply_sent(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state, bint settled) except -1:
-        """About deliveries that we sent."""
+    cdef uint32_t apply_sent(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
+                             bint settled) except? 0xFFFFFFFF:
+        """Apply a disposition to deliveries that we sent. Returns how many ids of the range were dealt with: all, or as
+        many as the slice allows, one at least."""
         cdef Entry* entry
-        cdef uint32_t i
-        cdef uint32_t* ids
+        cdef uint32_t i = 0
+        cdef uint32_t most
         if count > 2 * self.sent.used + 64:
-            ids = map_keys_within(&self.sent, first, &count)
-            try:
-                for i in range(count):
-                    entry = <Entry*>map_get(&self.sent, ids[i])
-                    if entry is not NULL:
-                        (<Endpoint>entry.owner.link).delivery_outcome(entry, kind, state, settled)
-            finally:
-                free(ids)
-            return 0
-        i = 0
+            return self.apply_sparse(True, first, count, kind, state, settled)
+        most = slice_left(self.connection.scheduler)
+        if count > most:
+            count = most
         while i < count:
             entry = <Entry*>map_get(&self.sent, <uint32_t>(first + i))
             if entry is NULL:
@@ -438,29 +443,51 @@ cdef class Session(SessionLinks):
             else:
                 (<Endpoint>entry.owner.link).delivery_outcome(entry, kind, state, settled)
                 i += 1
-        return 0
+        charge(self.connection.scheduler, count)
+        return count
 
-    cdef int apply_received(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
-                            bint settled) except -1:
-        """About deliveries that we received."""
+    cdef uint32_t apply_received(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
+                                 bint settled) except? 0xFFFFFFFF:
+        """Apply a disposition to deliveries that we received, as apply_sent does."""
         cdef Entry* entry
-        cdef uint32_t i
-        cdef uint32_t* ids
+        cdef uint32_t i, most
         if count > 2 * self.received.used + 64:
-            ids = map_keys_within(&self.received, first, &count)
-            try:
-                for i in range(count):
-                    entry = <Entry*>map_get(&self.received, ids[i])
-                    if entry is not NULL:
-                        (<Endpoint>entry.owner.link).delivery_update(entry, kind, state, settled)
-            finally:
-                free(ids)
-            return 0
+            return self.apply_sparse(False, first, count, kind, state, settled)
+        most = slice_left(self.connection.scheduler)
+        if count > most:
+            count = most
         for i in range(count):
             entry = <Entry*>map_get(&self.received, <uint32_t>(first + i))
             if entry is not NULL:
                 (<Endpoint>entry.owner.link).delivery_update(entry, kind, state, settled)
-        return 0
+        charge(self.connection.scheduler, count)
+        return count
+
+    cdef uint32_t apply_sparse(self, bint role, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
+                               bint settled) except? 0xFFFFFFFF:
+        """Apply a disposition whose range is far longer than there are deliveries: walk the deliveries. Returns as
+        apply_sent does."""
+        cdef IdMap* deliveries = &self.sent if role else &self.received
+        cdef Scheduler scheduler = self.connection.scheduler
+        cdef Entry* entry
+        cdef uint32_t i, most
+        cdef uint32_t n = count
+        cdef uint32_t* ids = map_keys_within(deliveries, first, &n)
+        charge(scheduler, 1 + deliveries.size // SLOTS_A_UNIT)
+        most = slice_left(scheduler)
+        charge(scheduler, n if n < most else most)
+        try:
+            for i in range(n if n < most else most):
+                entry = <Entry*>map_get(deliveries, ids[i])
+                if entry is NULL:
+                    pass                       # an earlier one has taken it along
+                elif role:
+                    (<Endpoint>entry.owner.link).delivery_outcome(entry, kind, state, settled)
+                else:
+                    (<Endpoint>entry.owner.link).delivery_update(entry, kind, state, settled)
+            return count if n <= most else ids[most] - first
+        finally:
+            free(ids)
 
     cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1:
         """Tell the producer about a delivery; equal outcomes of neighbours become one disposition."""

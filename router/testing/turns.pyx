@@ -11,7 +11,7 @@ cdef object strangers(Session session, NodeList* waiting):
     cdef ListNode* before = NULL
     cdef set known = set()
     cdef Endpoint link
-    for link in session.by_handle:
+    for link in session.by_handle.values():
         if link is not None:
             known.add(<size_t>&link.turn)
     while node is not NULL:

@@ -1,0 +1,124 @@
+"""Frames that cause much work are taken in slices: the worst legal frame of one client delays nobody."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from router.amqp.scheduler import Work
+
+from tests.peer.frames import ACCEPTED, RELEASED
+from tests.unit.engine.host import Peer, Router, configuration
+from tests.unit.engine.talk import (
+    consumer,
+    frames,
+    message,
+    messages,
+    of,
+    producer,
+    settle,
+    start,
+    transfer,
+)
+
+DELIVERIES = 4 * Work.WORK_A_SLICE  # unsettled ones of one client
+BATCH = 1000
+LISTENER = f"linkCapacity: {DELIVERIES}; maxSessionFrames: {2 * DELIVERIES}"
+#: Slices that one connection has in a wake: one when its octets are read, one when it resumes at the end.
+SLICES_A_WAKE = 2
+
+
+class Pair:
+    """A producer and a consumer on one worker, by one connection each."""
+
+    def __init__(self, router: Router, address: str) -> None:
+        self.router = router
+        self.receiving = router.connect(0)
+        self.sending = router.connect(0)
+        self.receiving.feed(start() + consumer(0, address))
+        router.settle()
+        self.sending.feed(start() + producer(0, address))
+        router.settle()
+        self.forget()
+        self.sent = 0
+
+    def forget(self) -> None:
+        """Forget what both ends have received."""
+        frames(self.receiving)
+        frames(self.sending)
+
+    def send(self, count: int) -> None:
+        """Send unsettled messages, which the consumer gets."""
+        for first in range(self.sent, self.sent + count, BATCH):
+            last = min(first + BATCH, self.sent + count)
+            self.sending.feed(b"".join(transfer(0, number, message(b"x")) for number in range(first, last)))
+            self.router.settle()
+        self.sent += count
+        self.forget()
+
+
+def wakes(router: Router, done: Callable[[], bool]) -> Iterator[int]:
+    """Wake worker 0 until `done`; yields the units of work of each wake."""
+    scheduler = router.workers[0].loop.scheduler
+    while not done():
+        before = scheduler.charged + scheduler.work
+        router.wake(router.workers[0])
+        yield scheduler.charged + scheduler.work - before
+
+
+def unread(peer: Peer) -> bool:
+    """Whether octets of the peer wait in its socket or in the router."""
+    return peer.transport.readable_now() or peer.connection.paused != 0
+
+
+WIDE = {
+    "outcomes of all": settle(0, DELIVERIES - 1, ACCEPTED),
+    "states of all, again and again": (settle(0, DELIVERIES - 1, ACCEPTED, settled=False)
+                                       + settle(0, DELIVERIES - 1, RELEASED, settled=False)) * 5,
+    "ranges of nothing": settle(DELIVERIES, DELIVERIES + (1 << 30), ACCEPTED) * 500,
+    "a range far beyond all": settle(0, (1 << 31) - 1, ACCEPTED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wide", WIDE.values(), ids=WIDE.keys())
+def test_wide_disposition_of_a_consumer_is_applied_in_slices(routers, wide: bytes) -> None:
+    router = routers(1, configuration(LISTENER))
+    attacker = Pair(router, "balanced.attacked")
+    bystander = Pair(router, "balanced.quiet")
+    attacker.send(DELIVERIES)
+    attacker.receiving.put(wide)
+    number = 0
+    for units in wakes(router, lambda: not unread(attacker.receiving)):
+        # A frame is charged when it has been taken: the slice is passed by what one frame costs at most.
+        assert units <= SLICES_A_WAKE * 2 * Work.WORK_A_SLICE
+        bystander.sending.put(transfer(0, number, message(b"%d" % number)))
+        number += 1
+        router.wake(router.workers[0])
+        assert messages(frames(bystander.receiving)) == [message(b"%d" % (number - 1))]
+    assert number > 1
+    router.settle()
+
+
+def test_wide_disposition_taken_in_slices_settles_every_delivery_once(routers) -> None:
+    router = routers(1, configuration(LISTENER))
+    pair = Pair(router, "balanced.attacked")
+    pair.send(DELIVERIES)
+    pair.receiving.feed(settle(0, DELIVERIES - 1, ACCEPTED))
+    router.settle()
+    settled = []
+    for report in of(frames(pair.sending), "disposition"):
+        assert (report.settled, report.state) == (True, ACCEPTED)
+        settled += range(report.first, (report.first if report.last is None else report.last) + 1)
+    assert settled == list(range(DELIVERIES))
+
+
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "state"])
+def test_wide_disposition_of_a_producer_is_applied_in_slices(routers, settled: bool) -> None:
+    router = routers(1, configuration(LISTENER))
+    attacker = Pair(router, "balanced.attacked")
+    attacker.send(DELIVERIES)
+    attacker.sending.put(settle(0, DELIVERIES - 1, ACCEPTED, role=False, settled=settled) * (1 if settled else 10))
+    count = 0
+    for units in wakes(router, lambda: not unread(attacker.sending)):
+        assert units <= SLICES_A_WAKE * 2 * Work.WORK_A_SLICE
+        count += 1
+    assert count > 1
+    router.settle()
