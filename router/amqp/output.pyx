@@ -66,6 +66,7 @@ cdef class ConnectionOutput(Scheduled):
     cdef int prepare(self) except -1:
         """Put everything that may go out now into `out`: dispositions and flows first, then deliveries in turns."""
         cdef Channel channel
+        cdef ListNode* first
         cdef list channels
         while self.dirty_channels:
             channels = self.dirty_channels
@@ -81,7 +82,8 @@ cdef class ConnectionOutput(Scheduled):
             channel.next_turn = None
             channel.has_turn = False
             if channel.turn():
-                self.want_turn(channel, (<Endpoint>channel.ready.first.object).urgent)
+                first = channel.ready.first
+                self.want_turn(channel, first is not NULL and (<Endpoint>first.object).urgent)
         return 0
 
     cdef size_t room_needed(self) noexcept:

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t
 
 from router.amqp.codec cimport Slice
-from router.amqp.spec cimport D_RECEIVED
+from router.amqp.spec cimport D_ACCEPTED, D_RECEIVED, D_RELEASED
 
 # The descriptor of an encoded state: 0 for none, OTHER_STATE for one that is only relayed.
 cdef uint8_t state_kind(const Slice* state) noexcept nogil
@@ -10,6 +10,12 @@ cdef uint8_t state_kind(const Slice* state) noexcept nogil
 cdef bint has_field(const Slice* state) noexcept nogil
 # Encoding of an outcome without fields.
 cdef Slice plain_state(uint8_t kind) noexcept nogil
+
+
+cdef inline bint is_plain_outcome(uint8_t kind, const Slice* state) noexcept nogil:
+    """True for accepted and released without fields, and for no state: outcomes that are known by their kind alone.
+    Others of the same length are not, as modified without fields, and states that AMQP does not define."""
+    return state.size <= 4 and (kind == D_ACCEPTED or kind == D_RELEASED or (kind == 0 and state.size == 0))
 
 
 cdef inline bint terminal(uint8_t kind) noexcept nogil:

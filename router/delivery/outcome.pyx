@@ -4,7 +4,7 @@
 routing-semantics.md 9; multicast outcomes: routing-semantics.md 9.4.
 """
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from router.amqp.spec cimport D_ACCEPTED, D_DECLARED, D_MODIFIED, D_REJECTED, D_RELEASED
 from router.amqp.states cimport has_field, plain_state, terminal
@@ -153,8 +153,10 @@ cdef int out_update_any(OutDelivery* o, uint8_t kind, const Slice* state, bint s
     if d.flags & IN_MULTI:
         return combine(d, o, kind, state, settled)
     if not settled:
-        if kind:
-            in_keep_state(d, kind, state)
+        if not kind or (kind == d.kind and state.size == d.state_size
+                        and memcmp(state.data, d.state, state.size) == 0):
+            return 0                       # nothing that its producer does not know
+        in_keep_state(d, kind, state)
         return d.upstream.calls.outcome(d.upstream.owner, d, kind, state, False)
     out_detach(o)
     if not kind:

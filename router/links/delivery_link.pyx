@@ -13,6 +13,7 @@ from router.amqp.frames cimport TRANSFER_ROOM, Flow
 from router.amqp.id_map cimport map_take
 from router.amqp.session cimport Session
 from router.amqp.spec cimport D_MODIFIED
+from router.amqp.state_reports cimport reports_forget
 from router.amqp.states cimport plain_state, state_kind
 from router.delivery.delivery cimport (
     OUT_ABORT, OUT_LATE_SETTLED, OUT_PARTIAL, OUT_QUEUED, OUT_SETTLED, OUT_STARTED, NodeCalls, out_free,
@@ -239,13 +240,14 @@ cdef class DeliveryLink(Link):
             return 0
         if settled:
             map_take(&self.session.sent, o.id)
+            reports_forget(&self.session.sent_states, o.id)
             if o.flags & (OUT_QUEUED | OUT_PARTIAL):
                 # Not all of it is written: its last frame has it.
                 o.flags |= OUT_SETTLED | OUT_LATE_SETTLED
                 return 0
-        self.session.report_now(False, o.id, o.id, state, settled)
         if not settled:
-            return 0
+            return self.session.report_state(False, o.id, state)
+        self.session.report_now(False, o.id, o.id, state, True)
         count_finished(self.slot, self.session.connection.scheduler.second)
         return settle_sent(self, o)
 

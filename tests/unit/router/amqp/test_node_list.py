@@ -1,4 +1,4 @@
-"""Lists by borrowed pointers: an object that is deallocated leaves its list; in the debug flavour the process aborts."""
+"""Lists by borrowed pointers: an object deallocated within one leaves it; the debug flavour aborts."""
 
 import os
 import signal
