@@ -5,7 +5,7 @@ from router.amqp.items cimport item_at, items_in
 from router.delivery.delivery cimport InDelivery
 from router.forwarding.consumer cimport Consumer
 from router.forwarding.table cimport CLOSEST, Address
-from router.links.consumer_link cimport OVERFLOW_DROP_OLDEST, OVERFLOW_REMOTE
+from router.links.consumer_link cimport OVERFLOW_DROP_OLDEST, OVERFLOW_REMOTE, OVERFLOW_TRACKED
 from router.message.content cimport Content
 from router.message.sections cimport Sections
 from router.stats.counters cimport Tally, totals
@@ -54,7 +54,9 @@ cdef inline bint goes_back(Consumer consumer, const Content* c) noexcept:
 
 
 cdef inline int overflow_of(Address address, const Content* c) noexcept:
-    return OVERFLOW_REMOTE if c.unbounded and address.overflow != OVERFLOW_DROP_OLDEST else address.overflow
+    if not c.came_by or address.overflow == OVERFLOW_DROP_OLDEST or not (c.settled or c.checkpoint):
+        return address.overflow
+    return OVERFLOW_REMOTE if c.unbounded else address.overflow | OVERFLOW_TRACKED
 
 
 cdef inline int forward(Address address, InDelivery* d, Content* c) except -1:

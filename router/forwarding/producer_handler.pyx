@@ -359,6 +359,7 @@ cdef class TargetedHandler(ProducerHandler):
             return ROUTED
         c.honour = self.honour
         c.came_by = self.edge
+        c.unbounded = c.settled and self.edge != 0
         c.to = self.to
         c.phase = self.phase
         return deliver(self, link, d, c, self.address, True)
@@ -393,6 +394,7 @@ cdef class AnonymousHandler(ProducerHandler):
             return ROUTED
         c.honour = self.honour
         c.came_by = self.edge
+        c.unbounded = c.settled and self.edge != 0
         c.anonymous = not self.edge
         text = c.sections.to
         if c.sections.to_override.data is not NULL:

@@ -24,9 +24,7 @@ from router.interworker.port_out cimport PortOut, room_for_whole, write_whole
 from router.interworker.records cimport F_HONOUR, F_PRESETTLED, K_AS_IS, K_CHECKPOINT
 from router.links.consumer_link cimport ConsumerLink, Replacement, leaves_now, waits, write_replaced
 from router.links.delivery_link cimport delivery_begins
-from router.links.producer_link cimport (
-    CHECKPOINT_EVERY, ProducerLink, count_presettled, is_checkpoint, spend_credit,
-)
+from router.links.producer_link cimport ProducerLink, count_presettled, is_checkpoint, spend_credit
 from router.message.annotations cimport Composed, composed_keep
 from router.message.content cimport STREAM_AT, Content, Cursor, Message, message_whole
 from router.stats.counters cimport totals
@@ -46,7 +44,7 @@ cdef bint pass_over(Address address, ProducerLink link, Consumer consumer, const
     link.occupied += 1
     link.slot.unsettled += 1
     d = delivery_begins(link, t, IN_COMPLETE)
-    if t.settled and is_checkpoint(link):
+    if t.settled and is_checkpoint(link, t.payload.size):
         kind |= K_CHECKPOINT
     map_reserve(&(<PortOut>port).sent)
     o = out_make(&(<PortOut>port).node, d, t.settled, True)
@@ -142,7 +140,7 @@ cdef bint find_answer(Answer* answer, Address address, uint64_t version, uint32_
 
 cdef inline bint is_usual(ProducerLink link, const Transfer* t) noexcept nogil:
     """It is no stream, and no settled delivery that routers follow (Content.checkpoint)."""
-    if t.settled and not link.inter_router and (link.delivery_count + 1) % CHECKPOINT_EVERY == 0:
+    if t.settled and is_checkpoint(link, t.payload.size):
         return False
     return t.payload.size < STREAM_AT
 

@@ -19,6 +19,8 @@ cpdef enum Overflow:
     OVERFLOW_BLOCK = 1         # hold the producer's credit
     OVERFLOW_DROP_OLDEST = 2   # as Dispatch 1.19
     OVERFLOW_REMOTE = 3        # from a router whose producers cannot be slowed: drop the oldest of a long queue
+    # Beside the first two: from a router whose producers are slowed, but not before much is on its way.
+    OVERFLOW_TRACKED = 4
 
 cdef enum:
     STARVED_MS = 1000          # a consumer that granted no credit for so long makes `throttle` drop
@@ -41,7 +43,7 @@ cdef class ConsumerLink(DeliveryLink):
     cdef bint routed                       # … for what is no stream, nor followed when it was settled: RouterOut
     cdef uint64_t starved_since            # ms: without credit since then, 0: it has credit
     cdef readonly bint watched             # in the scheduler's list of starved links
-    cdef int overflow
+    cdef uint64_t routed_octets            # of queued copies with OUT_ROUTED
     cdef OutDelivery* oldest               # queued copies that may be dropped: presettled, not started …
     cdef OutDelivery* newest               # … in the order in which they became that
     cdef void** place                      # points to this link in its worker's LinkTable (borrowed), or NULL
@@ -54,6 +56,8 @@ cdef class ConsumerLink(DeliveryLink):
     cdef int queue_whole(self, InDelivery* d, Message* m, Cursor* cursor, Tally* outstanding) except -1
     cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1
     cdef bint make_room(self, int overflow) except *
+    cdef bint make_routed_room(self, size_t size, int overflow) except *
+    cdef void count_routed(self, OutDelivery* o, int sign) noexcept
     cdef void droppable(self, OutDelivery* o) noexcept
     cdef void undroppable(self, OutDelivery* o) noexcept
     cdef int drop_queued(self, OutDelivery* o, int reason) except -1

@@ -5,7 +5,7 @@ routing-semantics.md 6, 8.6, 9.3.
 The fast path is `send_now`: one frame, from where the message came in, straight into the connection's write buffer.
 `offer` decides; everything else (no credit, no window, a queue, several frames) goes through the queue.
 """
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -26,7 +26,7 @@ from router.links.settlement cimport settle_copies
 from router.amqp.id_map cimport map_reserve, map_take
 from router.amqp.states cimport plain_state
 from router.delivery.delivery cimport (
-    IN_OWN, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OUT_STUCK,
+    IN_OWN, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED, OUT_SETTLED, OUT_STARTED, OUT_STUCK,
     OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new, own_charge, queue_append,
 )
 from router.delivery.outcome cimport out_left, out_update
@@ -45,9 +45,15 @@ cdef enum:
     DEFAULT_CAPACITY = 250     # deliveries, of Dispatch
     # Capacities that wait for one consumer of what comes from routers that cannot slow its producers.
     REMOTE_QUEUE = 10
+    # Parts of the bounds of memory that copies from other routers may take in queues of consumers: of that of the
+    # consumer's connection, where their producers cannot be slowed and where they can, and of that of the process.
+    REMOTE_SHARE = 32
+    TRACKED_SHARE = 4
+    ROUTED_SHARE = 8
 
 tags.next = 0
 cdef bint short_on = True
+cdef uint64_t routed_queued = 0  # octets of copies with OUT_ROUTED in all queues of this process
 cdef uint8_t* scratch = NULL   # annotations being composed
 cdef size_t scratch_size = 0
 
@@ -225,6 +231,13 @@ cdef class ConsumerLink(DeliveryLink):
         cdef bint checkpoint = c.checkpoint and not c.checking and not c.settled
         cdef size_t composed
         cdef uint32_t charge = 0
+        # A router as the consumer has its own bounds: credit, and the next router's.
+        cdef bint routed = overflow >= OVERFLOW_REMOTE and self.plain and (c.settled or checkpoint)
+        # A tracked delivery is unsettled where it came from: it is queued in any case, and its producer is slowed.
+        if routed and not self.make_routed_room(c.size if c.stored is NULL else c.stored.size, overflow) and c.settled:
+            note_presettled(self.slot, self.session.connection.scheduler.second)
+            count_drop(self.slot, DROP_OVERFLOW)
+            return 0
         if d.flags & IN_OWN:
             charge = own_charge(&self.node, c, OWN_FLOWING if self.credit else OWN_QUEUED)
             if charge == 0:
@@ -242,6 +255,8 @@ cdef class ConsumerLink(DeliveryLink):
             o.flags |= OUT_SETTLED | OUT_REPORT
         if checkpoint:
             o.flags |= OUT_CHECK
+        if routed:
+            o.flags |= OUT_ROUTED
         o.message = m
         m.refs += 1
         if self.annotations or c.sections.rewrite:
@@ -269,7 +284,6 @@ cdef class ConsumerLink(DeliveryLink):
         cdef OutDelivery* o
         cdef OutDelivery* following
         cdef Connection connection = self.session.connection
-        self.overflow = overflow
         if overflow == OVERFLOW_REMOTE:
             if self.slot.undelivered >= REMOTE_QUEUE * self.capacity:
                 self.drop_oldest()
@@ -282,13 +296,34 @@ cdef class ConsumerLink(DeliveryLink):
                     self.drop_queued(o, DROP_OVERFLOW)
                 o = following
             return False
-        if overflow == OVERFLOW_THROTTLE:
+        if overflow & ~OVERFLOW_TRACKED == OVERFLOW_THROTTLE:
             if self.starved_since and connection.scheduler.now - self.starved_since >= STARVED_MS:
                 self.drop_oldest()
             elif not self.watched:
                 self.watched = True
                 connection.scheduler.starved.append(self)
         return True
+
+    cdef bint make_routed_room(self, size_t size, int overflow) except *:
+        """A settled delivery of so many octets comes from another router. Nothing holds its producers back at once,
+        and a queue that fills the bound of the shared connection would stop all its users: the oldest copies are
+        dropped instead. False: the delivery itself is to be dropped."""
+        cdef Connection connection = self.session.connection
+        cdef uint64_t most = connection.content_limit // (REMOTE_SHARE if overflow == OVERFLOW_REMOTE else TRACKED_SHARE)
+        cdef uint64_t most_of_all = connection.process.content_limit // ROUTED_SHARE
+        while self.routed_octets + size > most or routed_queued + size > most_of_all:
+            if not self.drop_oldest():
+                return self.routed_octets == 0 and routed_queued + size <= most_of_all
+        return True
+
+    cdef void count_routed(self, OutDelivery* o, int sign) noexcept:
+        """Count the octets of a whole copy that may be dropped, as it becomes that (1) or is no more (-1)."""
+        global routed_queued
+        cdef int64_t octets
+        if o.flags & OUT_ROUTED and o.message.complete:
+            octets = sign * <int64_t>o.message.size
+            self.routed_octets += octets
+            routed_queued += octets
 
     cdef bint drop_oldest(self) except *:
         cdef OutDelivery* o
@@ -306,6 +341,7 @@ cdef class ConsumerLink(DeliveryLink):
                 or (o.flags & OUT_REPORT and not o.flags & OUT_CHECK):
             return
         o.flags |= OUT_DROPPABLE
+        self.count_routed(o, 1)
         o.newer = NULL
         o.older = self.newest
         if self.newest is not NULL:
@@ -319,6 +355,7 @@ cdef class ConsumerLink(DeliveryLink):
         if not o.flags & OUT_DROPPABLE:
             return
         o.flags &= ~OUT_DROPPABLE
+        self.count_routed(o, -1)
         if o.older is not NULL:
             o.older.newer = o.newer
         else:
@@ -372,7 +409,10 @@ cdef class ConsumerLink(DeliveryLink):
             self.slot.busy -= 1
             if o.message.aborted:
                 return DeliveryLink.abandon(self, o)    # wherever it is in the queue
-            self.droppable(o)
+            if o.flags & OUT_DROPPABLE:
+                self.count_routed(o, 1)    # it was not whole before
+            else:
+                self.droppable(o)
         self.mark_ready()
         return 0
 

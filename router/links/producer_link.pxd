@@ -28,8 +28,10 @@ cdef enum:
     COLLECT_MOST = 1048576
     # Octets of such messages, incomplete, of all links of this process together; what comes beyond is released.
     COLLECTING_MOST = 33554432
-    # One of so many settled deliveries of a producer is followed over other routers (Content.checkpoint).
+    # One of so many settled deliveries of a producer is followed over other routers (Content.checkpoint), and each that
+    # has so many octets: what a producer has on its way is bounded by its capacity, times both for small messages.
     CHECKPOINT_EVERY = 16
+    CHECKPOINT_OCTETS = 4096
 
 # What is stored of d, as content to be routed.
 cdef void stored_content(InDelivery* d, Content* c) noexcept nogil
@@ -64,9 +66,11 @@ cdef class ProducerLink(GrantingLink):
 
 # Steps of a delivery on its way in.
 
-cdef inline bint is_checkpoint(ProducerLink link) noexcept:
-    """The delivery that has just come, settled, is followed over other routers (Content.checkpoint)."""
-    return not link.inter_router and link.delivery_count % CHECKPOINT_EVERY == 0
+cdef inline bint is_checkpoint(ProducerLink link, size_t size) noexcept nogil:
+    """The delivery that has just come, settled, is followed over other routers (Content.checkpoint). size: octets known
+    of it. Counted by what came: a producer may advance its delivery-count as it likes."""
+    # As counted before this one.
+    return not link.inter_router and ((link.slot.deliveries + 1) % CHECKPOINT_EVERY == 0 or size >= CHECKPOINT_OCTETS)
 
 
 cdef inline void spend_credit(ProducerLink link) noexcept:

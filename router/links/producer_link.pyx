@@ -129,7 +129,7 @@ cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
 cdef inline int route_content(ProducerLink link, InDelivery* d, Content* c) except -1:
     cdef bint complete = c.complete
     c.producer = link.number
-    c.checkpoint = c.settled and is_checkpoint(link)
+    c.checkpoint = c.settled and is_checkpoint(link, c.size)
     if (link.route_logged(d, c) if link.logged else link.deliveries.route(link, d, c)) == WANTS_MORE:
         if c.whole:
             raise LocalError("link", "amqp:internal-error", "a whole message cannot be routed")

@@ -1,0 +1,100 @@
+"""Settled messages over other routers to a consumer that takes hardly any: bounded in octets, and others go on."""
+
+import pytest
+
+import router.testing.engine as engine
+from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.network import Joint, Network, Quiet, client
+from tests.unit.engine.talk import consumer, flow, frames, message, messages, of, producer, start, transfer
+from tests.unit.workers.test_short_ways_between_routers import EDGE, EDGE_LISTENER
+
+OCTETS = 10_000  # of a message
+MEGABYTES = 16
+LIMIT = MEGABYTES << 20  # octets of messages that a connection may hold
+LIMITS = f"maxBufferedMegabytes: {MEGABYTES}"
+PRODUCERS = 8
+ROUNDS = 400
+EDGE_BOUND = LIMIT // 32 + 2 * OCTETS
+#: A producer may have its capacity on its way: messages of so many octets are all tracked.
+CAPACITY = 100
+WAIT_SECONDS = 2
+
+
+class Sender:
+    """A producer that uses all its credit for settled messages."""
+
+    def __init__(self, router: Router, *, steps_over: bool) -> None:
+        """router: where it sends to `slow`. steps_over: advances its delivery-count by a flow, so that it never sends a number divisible by sixteen."""
+        self.peer = router.connect(0)
+        self.peer.feed(start() + producer(0, "slow"))
+        self.steps_over = steps_over
+        self.limit = 0  # the delivery-count at which its credit ends
+        self.count = 0  # its delivery-count
+        self.sent = 0
+
+    def send(self, most: int, octets: int) -> None:
+        for granted in of(frames(self.peer), "flow"):
+            if granted.handle is not None:
+                self.limit = int(granted.delivery_count) + int(granted.link_credit)
+        batch = b""
+        while most and self.count < self.limit:
+            if self.steps_over and (self.count + 1) % 16 == 0:
+                self.count += 1
+                batch += flow(0, 0, delivery_count=self.count)
+                continue
+            batch += transfer(0, self.sent, message(bytes(octets)), settled=True)
+            self.sent += 1
+            self.count += 1
+            most -= 1
+        self.peer.feed(batch)
+
+
+def made(patch: pytest.MonkeyPatch, workers: int) -> Network:
+    """Return two interior routers and an edge router at the second one."""
+    network = Network(
+        "AB", workers, monkeypatch=patch, listener=f"linkCapacity: {CAPACITY}\n{LIMITS}", between=LIMITS,
+        more=EDGE_LISTENER.replace("role:", f"{LIMITS}\n    role:"),
+    )  # fmt: skip
+    network.join("A", "B")
+    edge = network.routers["E"] = Router(1, EDGE)
+    (uplink,) = edge.configuration.connectors
+    up = edge.initiate(0, uplink, Quiet()), network["B"].connect(workers - 1, "edges")
+    network.joints.append(Joint(network, *up))
+    network.pass_seconds(WAIT_SECONDS)
+    return network
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("place", "steps_over"), [("E", False), ("A", False), ("A", True)])
+@pytest.mark.parametrize("octets", [OCTETS, 1000])
+def test_slow_consumer_of_settled_messages_leaves_the_uplink_to_others(place, steps_over, octets, workers) -> None:
+    # Chunks have room for up to twice their octets; what the uplink's own queues hold comes on top.
+    bound = 2 * (EDGE_BOUND if place == "E" else LIMIT // 4 + PRODUCERS * OCTETS)
+    with pytest.MonkeyPatch.context() as patch:
+        network = made(patch, workers)
+        try:
+            receiving = client(network, "B", consumer(0, "slow", 1))
+            healthy = client(network, "B", consumer(0, "healthy"))
+            network.pass_seconds(WAIT_SECONDS)
+            senders = [Sender(network[place], steps_over=steps_over) for _ in range(PRODUCERS)]
+            sending = client(network, place, producer(0, "healthy"))
+            network.pass_seconds(WAIT_SECONDS)
+            frames(healthy)
+            before = engine.alive()[2]
+            taken = 0
+            for number in range(ROUNDS):
+                for sender in senders:
+                    sender.send(20, octets)
+                if number % 20 == 0:
+                    taken += len(messages(frames(receiving)))
+                    receiving.feed(flow(0, 1, delivery_count=taken))
+                    sending.feed(transfer(0, number // 20, message(b"%d" % number)))
+                    network.settle()
+                    assert messages(frames(healthy)) == [message(b"%d" % number)]
+                network.settle()
+                assert engine.alive()[2] - before <= bound
+            assert all(sender.sent >= CAPACITY for sender in senders)
+            if place == "E":
+                assert sum(sender.sent for sender in senders) > 10 * EDGE_BOUND / OCTETS
+        finally:
+            network.close()
