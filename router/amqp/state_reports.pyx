@@ -1,8 +1,9 @@
 """Unsettled delivery states that are to be written (AMQP 1.0 part 2, 2.6.12): the latest one of each delivery.
 
 A peer may change the state of thousands of deliveries by one frame, and do so again before the other peer has read
-anything. AMQP describes the state of a delivery, not its history, so the latest one replaces those before it: what is kept is
-bounded by the number of unsettled deliveries. Equal states of deliveries whose ids follow each other become one frame.
+anything. AMQP describes the state of a delivery, not its history, so the latest one replaces those before it: what is
+kept is bounded by the number of unsettled deliveries. Equal states of deliveries whose ids follow each other become one
+frame.
 """
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy

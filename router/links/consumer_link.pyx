@@ -26,8 +26,8 @@ from router.links.settlement cimport settle_copies
 from router.amqp.id_map cimport map_reserve, map_take
 from router.amqp.states cimport plain_state
 from router.delivery.delivery cimport (
-    IN_OWN, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED, OUT_SETTLED, OUT_STARTED, OUT_STUCK,
-    OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new, own_charge, queue_append,
+    IN_OWN, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED, OUT_SETTLED, OUT_STARTED,
+    OUT_STUCK, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new, own_charge, queue_append,
 )
 from router.delivery.outcome cimport out_left, out_update
 from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_short_transfer, write_transfer
@@ -309,7 +309,8 @@ cdef class ConsumerLink(DeliveryLink):
         and a queue that fills the bound of the shared connection would stop all its users: the oldest copies are
         dropped instead. False: the delivery itself is to be dropped."""
         cdef Connection connection = self.session.connection
-        cdef uint64_t most = connection.content_limit // (REMOTE_SHARE if overflow == OVERFLOW_REMOTE else TRACKED_SHARE)
+        cdef uint64_t share = REMOTE_SHARE if overflow == OVERFLOW_REMOTE else TRACKED_SHARE
+        cdef uint64_t most = connection.content_limit // share
         cdef uint64_t most_of_all = connection.process.content_limit // ROUTED_SHARE
         while self.routed_octets + size > most or routed_queued + size > most_of_all:
             if not self.drop_oldest():

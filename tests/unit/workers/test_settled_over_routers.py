@@ -3,7 +3,7 @@
 import pytest
 
 import router.testing.engine as engine
-from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.host import Router
 from tests.unit.engine.network import Joint, Network, Quiet, client
 from tests.unit.engine.talk import consumer, flow, frames, message, messages, of, producer, start, transfer
 from tests.unit.workers.test_short_ways_between_routers import EDGE, EDGE_LISTENER
@@ -24,7 +24,8 @@ class Sender:
     """A producer that uses all its credit for settled messages."""
 
     def __init__(self, router: Router, *, steps_over: bool) -> None:
-        """router: where it sends to `slow`. steps_over: advances its delivery-count by a flow, so that it never sends a number divisible by sixteen."""
+        """router: where it sends to `slow`. steps_over: advances its delivery-count by a flow, so that it never sends a
+        number divisible by sixteen."""
         self.peer = router.connect(0)
         self.peer.feed(start() + producer(0, "slow"))
         self.steps_over = steps_over

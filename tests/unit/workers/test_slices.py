@@ -66,7 +66,7 @@ def wakes(router: Router, done: Callable[[], bool]) -> Iterator[int]:
 
 def unread(peer: Peer) -> bool:
     """Whether octets of the peer wait in its socket or in the router."""
-    return peer.transport.readable_now() or peer.connection.paused != 0
+    return bool(peer.transport.readable_now()) or peer.connection.paused != 0
 
 
 WIDE = {
@@ -103,7 +103,7 @@ def test_wide_disposition_taken_in_slices_settles_every_delivery_once(routers) -
     pair.send(DELIVERIES)
     pair.receiving.feed(settle(0, DELIVERIES - 1, ACCEPTED))
     router.settle()
-    settled = []
+    settled: list[int] = []
     for report in of(frames(pair.sending), "disposition"):
         assert (report.settled, report.state) == (True, ACCEPTED)
         settled += range(report.first, (report.first if report.last is None else report.last) + 1)

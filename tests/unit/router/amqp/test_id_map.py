@@ -16,7 +16,8 @@ KEYS = st.one_of(
 
 @given(st.lists(st.tuples(st.sampled_from(["put", "get", "take"]), KEYS), max_size=300))
 def test_like_a_dict(steps):
-    ours, model = IdMap(), {}
+    ours = IdMap()
+    model: dict[int, int] = {}
     for number, (what, key) in enumerate(steps, 1):
         if what == "put":
             assert ours.put(key, number) == (key not in model)

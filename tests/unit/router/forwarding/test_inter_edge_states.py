@@ -1,5 +1,7 @@
 """Delivery states and lists of served edge routers in one record between the workers of an edge router."""
 
+from typing import Any
+
 import pytest
 
 from tests.peer.frames import ACCEPTED
@@ -73,7 +75,7 @@ def client(network, router, worker, *octets):
 def stream(body, state):
     """One delivery in many frames, of which the last ones have a state."""
     parts = [body[at : at + PART] for at in range(0, len(body), PART)]
-    first = {"delivery_id": 0, "delivery_tag": b"t", "message_format": 0}
+    first: dict[str, Any] = {"delivery_id": 0, "delivery_tag": b"t", "message_format": 0}
     return b"".join(
         say(
             "transfer",
