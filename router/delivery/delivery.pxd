@@ -37,6 +37,7 @@ cdef enum:
     OUT_DROPPABLE = 512        # presettled and not started: in its link's list of those that may be dropped
     OUT_RESTS = 1024           # in a port's queue of those that wait for octets or for their window
     OUT_SAMPLED = 2048         # `sent` is set: its settlement is a sample
+    OUT_COUNTED = 8192         # while queued: its message counts it (Message.copies)
     OUT_ROUTED = 4096          # settled, and came from another router: bounded in octets in its consumer's queue
 
 # One delivery from a producer. Owner: its upstream, in whose list it is until finished.

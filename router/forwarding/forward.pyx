@@ -10,11 +10,13 @@ from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
 from router.amqp.items cimport item_at, items_in
+from router.amqp.scheduler cimport charge
 from router.delivery.delivery cimport IN_MULTI
 from router.forwarding.network cimport (
     DEFAULT_PRIORITY, HERE, Network, Path, RemoteDestination, draw, nearest_of,
 )
 from router.interworker.port_out cimport PortOut
+from router.links.consumer_link cimport ConsumerLink
 from router.forwarding.table cimport BALANCED, MULTICAST, UNAVAILABLE, Exchange
 
 cdef enum:
@@ -25,6 +27,7 @@ cdef enum:
     TARGETS_A_RECORD = 4096
     FALLBACK_PHASE = 22        # 'F' - '0': how Dispatch marks what it redirected
     FULL = 3                   # added to a rank
+    COPY_UNITS = 8             # of work for one copy of a multicast delivery (router/amqp/scheduler.pxd)
 
 # The best consumer so far of those that were looked at.
 cdef struct Best:
@@ -481,6 +484,7 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
     cdef PortOut port
     cdef list ports = None
     cdef list links = None
+    cdef void* here = NULL                 # a ConsumerLink of this worker
     cdef int copies = 0
     cdef bint up = False                   # a copy leaves an edge router by its uplink
     d.flags |= IN_MULTI
@@ -495,8 +499,11 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
         up |= consumer.edge != 0 and consumer.peer is None
         if consumer.link is not None:
             consumer.link.offer(d, c, overflow_of(address, c))
+            here = <void*>consumer.link
         else:
             ports = add_target(address, consumer, d, c, ports)
+    if here is not NULL:
+        charge((<ConsumerLink>here).session.connection.scheduler, COPY_UNITS * copies)
     if c.anonymous and not up:
         # Nobody has asked the interior for consumers of this address: it gets a copy in any case.
         for consumer in uplink_of(address):

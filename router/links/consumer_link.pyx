@@ -26,13 +26,13 @@ from router.links.settlement cimport settle_copies
 from router.amqp.id_map cimport map_reserve, map_take
 from router.amqp.states cimport plain_state
 from router.delivery.delivery cimport (
-    IN_OWN, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED, OUT_SETTLED, OUT_STARTED,
-    OUT_STUCK, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new, own_charge, queue_append,
+    IN_MULTI, IN_OWN, OUT_ABORT, OUT_CHECK, OUT_COUNTED, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED,
+    OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new, own_charge, queue_append,
 )
 from router.delivery.outcome cimport out_left, out_update
 from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_short_transfer, write_transfer
 from router.message.content cimport (
-    Cursor, Message, Meter, content_store, cursor_close, cursor_open, message_state,
+    Cursor, Message, Meter, content_store, copy_queued, cursor_close, cursor_open, message_state,
 )
 from router.message.annotations cimport compose, compose_room
 from router.amqp.session cimport Session
@@ -271,6 +271,9 @@ cdef class ConsumerLink(DeliveryLink):
                 memcpy(o.prefix + c.sections.at, scratch, composed)
             o.taken = c.sections.end
         cursor_open(&o.cursor, m, o.taken)
+        if d.flags & IN_MULTI:
+            o.flags |= OUT_COUNTED
+            copy_queued(m)
         queue_append(&self.node, o)
         self.droppable(o)
         self.slot.undelivered += 1

@@ -8,10 +8,11 @@ from router.amqp.id_map cimport map_put, map_take
 from router.amqp.link cimport Link
 from router.amqp.session cimport Session
 from router.delivery.delivery cimport (
-    IN_PRESETTLED, OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, in_new, out_free, queue_remove,
+    IN_PRESETTLED, OUT_COUNTED, OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, in_new, out_free, queue_remove,
     sent_append, sent_remove,
 )
 from router.interworker.layout cimport LinkSlot
+from router.message.content cimport copy_left
 from router.stats.counters cimport count_age, count_finished, count_outcome
 from router.stats.samples cimport is_sample, is_settled_sample, sample_left, sample_left_settled, sample_settled
 
@@ -117,6 +118,9 @@ cdef inline int copy_written(DeliveryLink link, OutDelivery* o) except -1:
 cdef inline void leave_queue(DeliveryLink link, OutDelivery* o) noexcept:
     queue_remove(&link.node, o)
     link.slot.undelivered -= 1
+    if o.flags & OUT_COUNTED:
+        o.flags &= ~OUT_COUNTED
+        copy_left(o.message)
 
 
 cdef inline void note_settled(DeliveryLink link, OutDelivery* o, uint8_t kind) noexcept:

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
-from router.amqp.meter cimport Meter
+from router.amqp.meter cimport Meter, meter_add, meter_subtract
 from router.message.sections cimport Sections
 from router.stats.counters cimport Tally
 
@@ -11,6 +11,7 @@ cdef enum:
     # (Dispatch's Q2: 256 buffers of 512 octets).
     STREAM_AT = 131072
     STATE_IN_TRANSFER = 8192   # octets of a delivery state that go on with a message; of a longer one its kind does
+    COPY_OCTETS = 256          # what a queued copy counts: its OutDelivery, and what the heap adds
     CHUNK_OCTETS = 65400       # of a chunk behind the first: below malloc's mmap threshold, header included
 
 # Octets of a message. A chunk holds a reference to the next one, so that a reader that moves on frees what is behind.
@@ -34,6 +35,7 @@ cdef struct Message:
     Chunk* head                # first octet; dropped by `message_routed` (then readers keep what they need)
     Chunk* tail
     Meter* meter
+    uint32_t copies            # queued copies of a multicast delivery, which the meter counts as well
     uint8_t* state             # delivery state that its first transfer says, encoded (owned), or NULL
     uint32_t state_size
     Message* next_spare        # while nobody uses it
@@ -89,6 +91,20 @@ cdef size_t cursor_read(Cursor* cursor, uint8_t* w, size_t size) noexcept
 cdef void cursor_close(Cursor* cursor) noexcept
 # Some reader of an incomplete message has read all there is: it waits for more. Or there is none any more.
 cdef bint message_awaited(const Message* m) noexcept nogil
+
+cdef inline void copy_queued(Message* m) noexcept:
+    """A copy of a multicast delivery waits: one message may have as many as there are consumers."""
+    m.copies += 1
+    if m.meter is not NULL:
+        meter_add(m.meter, COPY_OCTETS)
+
+
+cdef inline void copy_left(Message* m) noexcept:
+    """It has left its queue."""
+    m.copies -= 1
+    if m.meter is not NULL:
+        meter_subtract(m.meter, COPY_OCTETS)
+
 
 cdef uint64_t stored_octets() noexcept
 # Octets that message_linearise has copied in this process, for tests.

@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from router.amqp.scheduler import Work
 
+from router.testing.output import octets_held
 from tests.peer.frames import ACCEPTED, RELEASED
 from tests.unit.engine.host import Peer, Router, configuration
 from tests.unit.engine.talk import (
     consumer,
+    flow,
     frames,
     message,
     messages,
@@ -122,3 +124,34 @@ def test_wide_disposition_of_a_producer_is_applied_in_slices(routers, settled: b
         count += 1
     assert count > 1
     router.settle()
+
+
+RECEIVERS = 200  # links of one connection
+MESSAGES = 240  # within the credit of one producer
+COPY_OCTETS = 256  # what a queued copy counts (router/message/content.pxd)
+
+
+def test_multicast_copies_are_charged_and_counted(routers) -> None:
+    router = routers(1)
+    crowd = router.connect(0)
+    crowd.feed(start() + b"".join(consumer(handle, "multicast.crowd", 0) for handle in range(RECEIVERS)))
+    router.settle()
+    sending = router.connect(0)
+    sending.feed(start() + producer(0, "multicast.crowd"))
+    router.settle()
+    sending.put(b"".join(transfer(0, number, message(b"x")) for number in range(MESSAGES)))
+    count = 0
+    for units in wakes(router, lambda: not unread(sending)):
+        assert units <= SLICES_A_WAKE * 2 * Work.WORK_A_SLICE
+        count += 1
+    assert count > MESSAGES * RECEIVERS * 8 // (4 * Work.WORK_A_SLICE)
+    router.settle()
+    assert octets_held(sending.connection) >= MESSAGES * RECEIVERS * COPY_OCTETS
+    crowd.feed(b"".join(flow(handle, 100) for handle in range(RECEIVERS)))
+    router.settle()
+    frames(crowd)
+    left = (MESSAGES - 100) * RECEIVERS * COPY_OCTETS
+    assert left <= octets_held(sending.connection) <= left + MESSAGES * 100
+    crowd.feed(b"".join(flow(handle, 1000, delivery_count=100) for handle in range(RECEIVERS)))
+    router.settle()
+    assert octets_held(sending.connection) == 0
