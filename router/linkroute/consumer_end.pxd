@@ -9,5 +9,5 @@ from router.linkroute.routed_link cimport RoutedLink
 
 cdef class ConsumerEnd(RoutedLink):
     cdef OutDelivery* partial              # the one that is OUT_PARTIAL
-    cdef uint32_t held_count               # the sender's delivery-count when the held flow came, as we count
+    cdef uint32_t held_count               # the sender's delivery-count when the pending flow came, as we count
     cdef int write_now(self, OutDelivery* o, const Transfer* t, bint first) except -1

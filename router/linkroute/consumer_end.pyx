@@ -3,7 +3,6 @@ from libc.string cimport memcpy
 
 from router.amqp.buffer cimport buffer_room
 from router.amqp.connection cimport Connection
-from router.amqp.endpoint cimport TURN_DONE
 from router.stats.counters cimport note_presettled, totals
 from router.amqp.credit cimport credit_left
 from router.amqp.id_map cimport map_take
@@ -14,7 +13,7 @@ from router.delivery.delivery cimport (
 from router.delivery.outcome cimport out_left
 from router.amqp.frames cimport TRANSFER_ROOM, write_routed_transfer
 from router.links.delivery_link cimport (
-    DeliveryLink, check_value, copy_written, frame_written, goes_now, note_settled, settle_sent, start_copy,
+    check_value, copy_written, frame_written, goes_now, note_settled, settle_sent, start_copy,
 )
 from router.links.settlement cimport settle_copies
 from router.linkroute.routed_link cimport routed_head, store_frame, update_queued
@@ -97,17 +96,6 @@ cdef class ConsumerEnd(RoutedLink):
 
     # -- the queue ----------------------------------------------------------------------------------------------------
 
-    cdef int pump(self, size_t budget) except -1:
-        return DeliveryLink.pump(self, budget) if self.answered else TURN_DONE
-
-    cdef int pumped(self) except -1:
-        self.grant()
-        if self.detach_due:
-            self.write_detach(self.due_closed, self.due_error)
-            if self.local_end is None and self.remote_end is None:
-                self.end()
-        return 0
-
     cdef int start(self, OutDelivery* o) except -1:
         start_copy(self, o)
         self.note_credit(<uint32_t>self.slot.credit - 1 if self.slot.credit > 0 else 0)
@@ -183,14 +171,18 @@ cdef class ConsumerEnd(RoutedLink):
         RoutedLink.pass_flow(self, f)
         if self.detached:
             return 0
-        # Deliveries that wait are ones that the sender had counted, but for the one that has begun to leave.
         self.delivery_count += f.given_back
+        if not f.has_delivery_count and not f.has_link_credit:
+            # The flow leaves the credit of an earlier one, which counts from there.
+            self.held_count += f.given_back
+            return 0
+        # Deliveries that wait are ones that the sender had counted, but for the one that has begun to leave.
         self.held_count = self.delivery_count + self.slot.undelivered
         if self.node.queue_first is not NULL and self.node.queue_first.flags & OUT_STARTED:
             self.held_count -= 1
         return 0
 
-    cdef int write_held(self, Flow* f) except -1:
+    cdef int write_pending(self, Flow* f) except -1:
         """What the sender said, as of the deliveries that are written: some may have come behind it."""
         cdef uint32_t since
         if f.has_delivery_count:
@@ -199,7 +191,7 @@ cdef class ConsumerEnd(RoutedLink):
             f.link_credit = f.link_credit - since if f.link_credit > since else 0
             if f.has_link_credit:
                 self.note_credit(f.link_credit)
-        return self.session.send_whole_flow(f)
+        return self.write_if_new(f)
 
     # -- end ----------------------------------------------------------------------------------------------------------
 

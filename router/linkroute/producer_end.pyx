@@ -139,7 +139,7 @@ cdef class ProducerEnd(RoutedLink):
         """Credit that was held back is passed on."""
         if self.capped and not self.detached and not self.credit_held and self.node.in_count < ROUTED_MOST // 2:
             self.capped = False
-            self.flow_due = True
+            self.pending_flow.due = True
             self.session.want_flow(self)
 
     cdef int pass_on(self, InDelivery* d, const Transfer* t, bint first) except -1:
@@ -180,8 +180,8 @@ cdef class ProducerEnd(RoutedLink):
     cdef int skip(self, InDelivery* d) except -1:
         """A delivery that the other end never sees: its place is the sender's again."""
         self.skipped += 1
-        if self.held.has_link_credit:
-            self.flow_due = True
+        if self.pending_flow.flow.has_link_credit:
+            self.pending_flow.due = True
             self.session.want_flow(self)
         return self.done(d)
 
@@ -280,13 +280,37 @@ cdef class ProducerEnd(RoutedLink):
             return self.remote_end.flow(&passed)
         return 0
 
+    cdef int pass_flow(self, const Flow* f) except -1:
+        """Take a flow of the receiver. A drain that it has ended before it was written is written all the same, before
+        the latest flow, so that the sender gives back the credit that was to be drained."""
+        cdef Flow* pending = &self.pending_flow.flow
+        if f.drain:
+            self.drain_due = False
+        elif self.pending_flow.due and pending.drain and self.drain_asked:
+            self.drain = pending[0]
+            self.drain.echo = False
+            self.drain.properties.size = 0
+            self.drain_due = True
+        self.drain_asked = f.drain
+        return RoutedLink.pass_flow(self, f)
+
+    cdef int grant(self) except -1:
+        cdef Flow f
+        if self.drain_due and self.answered and not self.output_full():
+            self.drain_due = False
+            f = self.drain
+            f.has_handle = True
+            f.handle = self.handle
+            self.write_pending(&f)
+        return RoutedLink.grant(self)
+
     cdef uint32_t give_back_rest(self) noexcept:
         """The sender has no more and has given its credit back. What of a drained receiver's credit it was not told of
         is given back for it."""
         cdef uint32_t rest
-        if not self.capped or not self.held.drain or not self.held.has_delivery_count or not self.held.has_link_credit:
+        if not self.capped or not self.pending_flow.flow.drain or not self.pending_flow.flow.has_delivery_count or not self.pending_flow.flow.has_link_credit:
             return 0
-        rest = credit_left(self.held.delivery_count + self.skipped, self.held.link_credit, self.delivery_count)
+        rest = credit_left(self.pending_flow.flow.delivery_count + self.skipped, self.pending_flow.flow.link_credit, self.delivery_count)
         self.skipped -= rest
         self.capped = False
         return rest
@@ -294,7 +318,7 @@ cdef class ProducerEnd(RoutedLink):
     cdef bint holds(self) noexcept:
         return False
 
-    cdef int write_held(self, Flow* f) except -1:
+    cdef int write_pending(self, Flow* f) except -1:
         cdef uint32_t credit
         cdef uint32_t room = ROUTED_MOST - self.node.in_count if self.node.in_count < ROUTED_MOST else 0
         if self.credit_held and self.slot.credit < <int>room:
@@ -314,7 +338,7 @@ cdef class ProducerEnd(RoutedLink):
                 self.capped = True
                 f.link_credit = room
             self.note_credit(f.link_credit)
-        return self.session.send_whole_flow(f)
+        return self.write_if_new(f)
 
     # -- end ----------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from router.amqp.id_map cimport IdMap
 from router.delivery.delivery cimport InDelivery, OutDelivery
 from router.amqp.frames cimport Flow, Transfer
 from router.amqp.meter cimport Meter
+from router.linkroute.pending_flow cimport PendingFlow
 from router.linkroute.routed_link cimport OtherEnd
 from router.interworker.port cimport WorkerPort
 from router.interworker.records cimport LinkHead, LinkRecord
@@ -25,10 +26,8 @@ cdef class RemoteEnd(OtherEnd):
     cdef IdMap sent                        # key -> OutDelivery*
     cdef uint64_t outstanding              # octets posted that have not left the other worker
     cdef list later                        # events (what, body), sent after queued records
-    cdef Flow held                         # a flow behind what is queued
-    cdef bytes held_properties
+    cdef PendingFlow pending_flow          # behind what is queued
     cdef uint64_t held_key                 # … and the next key when it came
-    cdef bint flow_held
     # from it
     cdef InDelivery* current               # incomplete
     cdef Meter* meter                      # octets stored here

@@ -30,6 +30,7 @@ from router.message.content cimport cursor_close, cursor_read, message_release
 from router.linkroute.routed_link cimport (
     EVENT_LOST, STATE_MOST, TAG_MOST, RoutedLink, routed_head, store_frame, update_queued,
 )
+from router.linkroute.pending_flow cimport pending_merge, pending_passed
 from router.linkroute.link_records cimport (
     F_ABORTED, F_FIRST, F_MORE, F_SETTLED, flow_record, record_begin, record_flow, record_transfer, transfer_record,
 )
@@ -77,6 +78,7 @@ cdef class RemoteEnd(OtherEnd):
             self.meter.owner = NULL
             meter_release(self.meter)
         map_free(&self.sent)
+        pending_passed(&self.pending_flow)
 
     cdef bint through(self, object port) noexcept:
         return self.port is port
@@ -157,6 +159,7 @@ cdef class RemoteEnd(OtherEnd):
         """Post waiting records as far as the window allows; then later events."""
         cdef OutDelivery* o
         cdef Transfer t
+        cdef Flow f
         cdef Slice state
         cdef size_t part
         cdef bint first
@@ -198,17 +201,13 @@ cdef class RemoteEnd(OtherEnd):
                     # No one is left to get its outcome.
                     map_take(&self.sent, o.tag_octets)
                     out_free(o)
-        if self.flow_held:
-            self.flow_held = False
-            # What came behind it goes in front of it.
+        if self.pending_flow.due:
+            # Deliveries that came behind it go in front of it.
+            f = self.pending_flow.flow
             part = <size_t>(self.next_key - self.held_key)
-            self.held.link_credit = <uint32_t>(self.held.link_credit - part) if self.held.link_credit > part else 0
-            self.held.properties.size = 0
-            if self.held_properties is not None:
-                self.held.properties.data = self.held_properties
-                self.held.properties.size = len(self.held_properties)
-            self.post_flow(&self.held)
-            self.held_properties = None
+            f.link_credit = <uint32_t>(f.link_credit - part) if f.link_credit > part else 0
+            self.post_flow(&f)
+            pending_passed(&self.pending_flow)
         if self.later:
             later = self.later
             self.later = []
@@ -227,14 +226,11 @@ cdef class RemoteEnd(OtherEnd):
         return 0
 
     cdef int flow(self, const Flow* f) except -1:
-        cdef uint32_t given_back = self.held.given_back if self.flow_held else 0
         check_size(f.properties.size)
         if self.node.queue_first is not NULL:
-            self.held = f[0]
-            self.held.given_back += given_back
-            self.held_key = self.next_key
-            self.held_properties = f.properties.data[:f.properties.size] if f.properties.size else None
-            self.flow_held = True
+            if f.has_delivery_count or f.has_link_credit or not self.pending_flow.due:
+                self.held_key = self.next_key
+            pending_merge(&self.pending_flow, f)
             return 0
         return self.post_flow(f)
 

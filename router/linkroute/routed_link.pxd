@@ -7,6 +7,7 @@ from router.amqp.frames cimport Flow, Transfer
 from router.amqp.meter cimport Meter
 from router.interworker.records cimport LinkRecord
 from router.interworker.reports cimport ReportingNode
+from router.linkroute.pending_flow cimport PendingFlow
 from router.links.delivery_link cimport DeliveryLink
 
 cdef enum:
@@ -15,6 +16,8 @@ cdef enum:
     # Octets of a delivery state, or of the properties of a flow, that pass to another worker.
     STATE_MOST = 16384
     TAG_MOST = 32
+    # Octets that a connection has not sent above which attaches of routed links to it, and answers to them, are refused.
+    ROUTED_UNSENT_MOST = 16777216
 
 # Events between the ends of a pair, in order with the frames of the hot path.
 cpdef enum LinkEvent:
@@ -74,12 +77,12 @@ cdef class RoutedLink(DeliveryLink):
     cdef readonly bint remote_survives        # the same of the other end
     cdef bint peer_gone                    # the peer's detach has come
     cdef bint other_gone                   # the other end is gone
-    cdef bint detach_due                   # ours is to be written when the queue is empty
+    cdef bint detach_due                   # ours is to be written when the queue is empty and the write buffer has room
     cdef bint due_closed
     cdef bytes due_error
-    cdef Flow held                         # the last flow from the other end …
-    cdef bytes held_properties
-    cdef bint flow_due                     # … is to be written
+    cdef PendingFlow pending_flow          # from the other end
+    cdef Flow written                      # the last flow that was written here …
+    cdef bint any_written                  # … if there was one
     # To the one on which the peer receives: a frame of a delivery d. `m` meters what is stored of it.
     cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1
     cdef int pass_flow(self, const Flow* f) except -1
@@ -95,4 +98,6 @@ cdef class RoutedLink(DeliveryLink):
     cdef int break_off(self) except -1
     cdef bint holds(self) noexcept
     cdef void note_credit(self, uint32_t credit) noexcept
-    cdef int write_held(self, Flow* f) except -1
+    cdef int write_pending(self, Flow* f) except -1
+    cdef int write_if_new(self, Flow* f) except -1
+    cdef bint output_full(self) noexcept   # what others cause is not written to the connection now

@@ -3,7 +3,9 @@
 The router takes no part in what the two peers agree on. Credit is the receiver's, deliveries keep tag, state and
 octets, dispositions go both ways as they are, and a detach is answered when the far peer has answered it. What the
 router adds is bounded: octets that the receiver's connection does not take are metered by the sender's session, whose
-window shuts (session.pyx), and of one link's deliveries there are ROUTED_MOST at most.
+window shuts (session.pyx), and of one link's deliveries there are ROUTED_MOST at most. Flows and detaches for a
+connection whose write buffer is full are state of the link (pending_flow.pyx, `detach_due`) until the link has its turn
+to write; attaches for a connection that has ROUTED_UNSENT_MOST octets to send are refused.
 
 Cold events go to `context`, an object with
 
@@ -15,7 +17,10 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
 
 from router.stats.counters cimport unblock
+from router.amqp.buffer cimport buffer_used
 from router.links.credit cimport shown_credit
+from router.amqp.endpoint cimport TURN_DONE
+from router.linkroute.pending_flow cimport pending_merge, pending_passed
 from router.delivery.delivery cimport OUT_ABORT, OUT_LATE_SETTLED, OUT_SETTLED
 from router.message.content cimport (
     cursor_close, cursor_open, message_append, message_meter, message_new, message_routed, message_state,
@@ -114,6 +119,9 @@ cdef class RoutedLink(DeliveryLink):
         self.survives = survives
         self.remote_survives = remote_survives
 
+    def __dealloc__(self):
+        pending_passed(&self.pending_flow)
+
     # -- pairs --------------------------------------------------------------------------------------------------------
 
     @property
@@ -203,7 +211,7 @@ cdef class RoutedLink(DeliveryLink):
     def attach_written(self):
         """Frames for the link may follow."""
         self.answered = True
-        if self.flow_due:
+        if self.pending_flow.due:
             self.session.want_flow(self)
         if self.node.queue_first is not NULL:
             self.mark_ready()
@@ -211,40 +219,69 @@ cdef class RoutedLink(DeliveryLink):
     # -- flow ---------------------------------------------------------------------------------------------------------
 
     cdef int pass_flow(self, const Flow* f) except -1:
-        """A flow of the other peer. Of several in one wake the last is written, except for what properties say."""
-        cdef bint echo = f.echo
-        if self.detached:
+        """Take a flow of the other peer. Flows that come before it is written are merged into one."""
+        if self.detached or self.detach_due:
             return 0
-        if self.flow_due:
-            if self.held_properties is not None:
-                self.grant()
-            echo = echo or (self.flow_due and self.held.echo)
-        self.held = f[0]
-        self.held.echo = echo
-        self.held_properties = f.properties.data[:f.properties.size] if f.properties.size else None
-        self.flow_due = True
+        pending_merge(&self.pending_flow, f)
         self.session.want_flow(self)
         return 0
 
+    cdef bint output_full(self) noexcept:
+        return buffer_used(&self.session.connection.out) >= self.output_high
+
+    @property
+    def unsent_too_much(self):
+        """True if the connection has so much to send that no further routed link is attached or answered there."""
+        return buffer_used(&self.session.connection.out) >= ROUTED_UNSENT_MOST
+
     cdef int grant(self) except -1:
         cdef Flow f
-        if not self.flow_due or not self.answered or self.holds():
+        if not self.pending_flow.due or not self.answered or self.holds():
             return 0
-        self.flow_due = False
-        f = self.held
+        if self.output_full():
+            return self.mark_ready()
+        f = self.pending_flow.flow
         f.has_handle = True
         f.handle = self.handle
-        f.properties.size = 0
-        if self.held_properties is not None:
-            f.properties.data = self.held_properties
-            f.properties.size = len(self.held_properties)
-        self.write_held(&f)
-        self.held_properties = None
-        self.held.echo = False
+        self.write_pending(&f)
+        pending_passed(&self.pending_flow)
         return 0
 
-    cdef int write_held(self, Flow* f) except -1:
+    cdef int write_pending(self, Flow* f) except -1:
         raise NotImplementedError
+
+    cdef int write_if_new(self, Flow* f) except -1:
+        """Write a flow, unless the peer knows all of it from the last one. A credit without a delivery-count may be meant
+        to begin again, so such a flow is always written."""
+        cdef Flow* last = &self.written
+        if self.any_written and not f.echo and not f.properties.size and f.has_delivery_count \
+                and last.has_delivery_count and f.delivery_count == last.delivery_count \
+                and f.has_link_credit == last.has_link_credit and f.link_credit == last.link_credit \
+                and f.drain == last.drain and f.has_available == last.has_available \
+                and f.available == last.available:
+            return 0
+        self.written = f[0]
+        self.any_written = True
+        return self.session.send_whole_flow(f)
+
+    # -- turns to write -----------------------------------------------------------------------------------------------
+
+    cdef int pump(self, size_t budget) except -1:
+        if self.answered and not self.peer_gone:
+            return DeliveryLink.pump(self, budget)
+        if self.detach_due and not self.detached and not self.session.ended:
+            self.pumped()                  # no delivery goes before this detach
+        return TURN_DONE
+
+    cdef int pumped(self) except -1:
+        self.grant()
+        if self.detach_due:
+            if self.output_full():
+                return self.mark_ready()
+            self.write_detach(self.due_closed, self.due_error)
+            if self.local_end is None and self.remote_end is None:
+                self.end()
+        return 0
 
     cdef bint holds(self) noexcept:
         """Deliveries wait, and nothing about the link may overtake them."""
@@ -289,10 +326,14 @@ cdef class RoutedLink(DeliveryLink):
         """The other peer's detach: after all that it sent."""
         if self.detached or self.gone:
             return 0
-        if self.holds() and not self.peer_gone:
+        pending_passed(&self.pending_flow)
+        if (self.holds() and not self.peer_gone) or self.output_full():
             self.detach_due = True
             self.due_closed = closed
             self.due_error = error
+            if self.peer_gone or not self.answered or not self.holds():
+                self.forget_ready()        # a link that waits for a window need not
+                self.mark_ready()
             return 0
         return self.write_detach(closed, error)
 
@@ -358,6 +399,7 @@ cdef class RoutedLink(DeliveryLink):
         if self.gone:
             return 0
         self.forget_ready()
+        pending_passed(&self.pending_flow)
         self.part()
         self.lose_deliveries()
         keep.session.link_gone(keep)

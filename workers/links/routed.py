@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from workers.worker import Worker
 
 TOO_LONG: Final = "the attach is too long for a frame of the next connection"
+NOT_READ: Final = "the next connection does not read what it has been sent"
 FRAME_HEAD: Final = 32  # octets of a frame around an encoded attach, at most
 
 
@@ -106,6 +107,9 @@ class RoutedEnd:
 
     def on_event(self, what: int, body: bytes) -> None:
         """The other end passes on an attach, or the answer to it."""
+        if self.link.unsent_too_much:
+            self._refuse(NOT_READ)
+            return
         items = fields(body)
         session = self.link.session
         if what == LinkEvent.EVENT_ATTACH:
@@ -119,7 +123,7 @@ class RoutedEnd:
         if self.plain:
             leave_out(items)
         if not self._fit(items):
-            self._too_long()
+            self._refuse(TOO_LONG)
             return
         if self.outgoing:
             self._count(items)
@@ -216,11 +220,11 @@ class RoutedEnd:
             items[INCOMPLETE] = TRUE
         return sum(map(len, items)) <= most
 
-    def _too_long(self) -> None:
-        """An attach cannot go on: the link ends on both sides."""
+    def _refuse(self, reason: str) -> None:
+        """End the link on both sides: an attach, or the answer to it, cannot be passed on."""
         if not self.inbound:
-            self.link.send(LinkEvent.EVENT_DETACH, b"\x01" + encode_error(RESOURCE_LIMIT, TOO_LONG))
-        self.link.close_with(RESOURCE_LIMIT, TOO_LONG)
+            self.link.send(LinkEvent.EVENT_DETACH, b"\x01" + encode_error(RESOURCE_LIMIT, reason))
+        self.link.close_with(RESOURCE_LIMIT, reason)
 
 
 def check(items: list[bytes]) -> None:
