@@ -1,4 +1,4 @@
-"""The flow that is to be passed on for a routed link: several flows of its other end, merged into their latest state."""
+"""The flow that is to be passed on for a routed link: flows of its other end, merged into their latest state."""
 from libc.stdint cimport uint8_t
 
 from router.amqp.frames cimport Flow
@@ -8,8 +8,8 @@ cdef enum:
     # gives flow properties no meaning, while credit must not get lost.
     PROPERTIES_MOST = 16777216
 
-# Owner: a link, or the remote end of one. All zero: no flow has come yet. `flow` keeps the last flow after it was passed
-# on; its properties are freed then.
+# Owner: a link, or the remote end of one. All zero: no flow has come yet. `flow` keeps the last flow after it was
+# passed on; its properties are freed then.
 cdef struct PendingFlow:
     Flow flow
     uint8_t* octets            # of its properties; `flow.properties` points to them

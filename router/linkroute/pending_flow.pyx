@@ -1,4 +1,4 @@
-"""The flow that is to be passed on for a routed link: several flows of its other end, merged into their latest state.
+"""The flow that is to be passed on for a routed link: flows of its other end, merged into their latest state.
 
 A connection that does not read takes no flows, while its routed links' other ends may send any number of them. A flow
 describes the state of a link, so the latest value of each field replaces the one before it, and one flow for each link

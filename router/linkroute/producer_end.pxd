@@ -22,7 +22,6 @@ cdef class ProducerEnd(RoutedLink):
     cdef void uncap(self) noexcept
     cdef Flow drain                        # a drain that the receiver has ended since …
     cdef bint drain_due                    # … and that is to be written before the pending flow
-    cdef bint drain_asked                  # the last flow of the receiver asked for one
     cdef Beginning beginning               # … of which no octets have come: the other end has seen nothing of it
     cdef int pass_on(self, InDelivery* d, const Transfer* t, bint first) except -1
     cdef int wait_for_octets(self, InDelivery* d, const Transfer* t) except -1

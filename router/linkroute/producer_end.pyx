@@ -286,12 +286,11 @@ cdef class ProducerEnd(RoutedLink):
         cdef Flow* pending = &self.pending_flow.flow
         if f.drain:
             self.drain_due = False
-        elif self.pending_flow.due and pending.drain and self.drain_asked:
+        elif self.pending_flow.due and pending.drain:
             self.drain = pending[0]
             self.drain.echo = False
             self.drain.properties.size = 0
             self.drain_due = True
-        self.drain_asked = f.drain
         return RoutedLink.pass_flow(self, f)
 
     cdef int grant(self) except -1:
@@ -308,9 +307,10 @@ cdef class ProducerEnd(RoutedLink):
         """The sender has no more and has given its credit back. What of a drained receiver's credit it was not told of
         is given back for it."""
         cdef uint32_t rest
-        if not self.capped or not self.pending_flow.flow.drain or not self.pending_flow.flow.has_delivery_count or not self.pending_flow.flow.has_link_credit:
+        cdef const Flow* last = &self.pending_flow.flow
+        if not self.capped or not last.drain or not last.has_delivery_count or not last.has_link_credit:
             return 0
-        rest = credit_left(self.pending_flow.flow.delivery_count + self.skipped, self.pending_flow.flow.link_credit, self.delivery_count)
+        rest = credit_left(last.delivery_count + self.skipped, last.link_credit, self.delivery_count)
         self.skipped -= rest
         self.capped = False
         return rest

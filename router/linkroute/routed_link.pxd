@@ -16,7 +16,7 @@ cdef enum:
     # Octets of a delivery state, or of the properties of a flow, that pass to another worker.
     STATE_MOST = 16384
     TAG_MOST = 32
-    # Octets that a connection has not sent above which attaches of routed links to it, and answers to them, are refused.
+    # Unsent octets of a connection above which attaches of routed links to it, and answers to them, are refused.
     ROUTED_UNSENT_MOST = 16777216
 
 # Events between the ends of a pair, in order with the frames of the hot path.

@@ -21,7 +21,6 @@ from tests.unit.engine.talk import (
     of,
     producer,
     say,
-    settle,
     start,
     transfer,
 )
@@ -31,7 +30,7 @@ OUTPUT_HIGH = 131_072  # octets of a write buffer above which nothing more is pu
 FRAME = 16_384  # octets of the longest frame
 UNSENT_MOST = 16_777_216  # octets above which routed attaches are refused (ROUTED_UNSENT_MOST)
 HANDLE = 40  # of the container's link
-FLOWS = 3_000
+FLOWS = 2_000
 PADDING = "y" * 12_000
 CREDIT = 500
 
@@ -128,7 +127,7 @@ def test_flows_for_a_peer_that_does_not_read_become_one(routers, workers, reader
     times = 300 if kind == "properties" else FLOWS
     for first in range(0, times, 50):
         for number in range(first, first + 50):
-            fields = dict(KINDS[kind])
+            fields: dict[str, Any] = dict(KINDS[kind])
             if "properties" in fields:
                 fields["properties"] = {Symbol("x"): PADDING, Symbol("n"): number}
             # One frame, one wake: a flow in each wake was written.
@@ -249,12 +248,6 @@ def test_dispositions_for_a_peer_that_does_not_read(routers, workers, reader, se
     pair.close()
 
 
-def attached(pair: Pair, count: int, first: int = 0) -> None:
-    """Attach this many links, which the container accepts."""
-    pair.client.feed(b"".join(producer(number, "queue.a") for number in range(first, first + count)))
-    pair.router.settle()
-
-
 def names(received: list[Frame], name: str) -> set[Any]:
     return {each.handle for each in of(received, name)}
 
@@ -335,7 +328,7 @@ def test_innocent_pair_goes_on_during_a_flood(routers, workers) -> None:
     innocent.flow(HANDLE, 10_000)
     mine = of(frames(sender), "flow")[-1].handle
     pair.container.peer.blocked = True
-    properties = {"properties": {Symbol("x"): PADDING}}
+    properties: dict[str, Any] = {"properties": {Symbol("x"): PADDING}}
     for number in range(60):
         pair.flood("container", pair.flow("container", 1 + number, **properties))
         sender.feed(transfer(mine, number, message(b"%d" % number)))
@@ -367,7 +360,6 @@ def test_stopped_reader_ends_in_the_state_of_one_that_reads(routers, workers, re
     for stops in (False, True):
         pair = Pair(router, sends=True)
         stopped = pair.end(reader)
-        handle = None
         state: dict[str, Any] = {}
         for number, (credit, drain, echo, properties, available) in enumerate(flows):
             if stops and number == min(full_at, len(flows) - 1):
@@ -385,18 +377,16 @@ def test_stopped_reader_ends_in_the_state_of_one_that_reads(routers, workers, re
         router.settle()
         for each in of(frames(stopped), "flow"):
             if each.handle is not None:
-                handle = each.handle
                 state["credit"] = (each.delivery_count or 0) + each.link_credit
                 state["drain"] = bool(each.drain)
                 if each.properties and "n" in each.properties:
                     state["n"] = each.properties["n"]
-        assert handle == (0 if reader == "client" else handle)
         results.append(state)
         pair.close()
     assert results[0] == results[1]
 
 
-def test_settled_frames_of_a_sender_wait_with_their_deliveries(routers) -> None:
+def test_settlement_by_a_sender_waits_with_queued_deliveries(routers) -> None:
     """The sender settles what its receiver, which does not read, has not got yet."""
     pair = Pair(routers(1), sends=False)
     pair.client.feed(flow(0, MANY))
@@ -413,5 +403,4 @@ def test_settled_frames_of_a_sender_wait_with_their_deliveries(routers) -> None:
     stopped.blocked = False
     pair.router.settle()
     assert len(messages(frames(stopped))) == 8_000
-    assert settle(0)
     pair.close()
