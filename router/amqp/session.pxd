@@ -74,6 +74,8 @@ cdef class Session(SessionReports):
     cdef Meter* whole_meter(self) except NULL
     cdef void content_freed(self) noexcept
     cdef void want_flow(self, Endpoint link) noexcept
+    cdef bint flow_due(self) noexcept
+    cdef int write_flows(self) except -1
 
 
 cdef inline int note_delivery(Session session, const Transfer* t) except -1:

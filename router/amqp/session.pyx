@@ -19,11 +19,11 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport free
 
-from router.amqp.buffer cimport buffer_room
+from router.amqp.buffer cimport buffer_room, buffer_used
 from router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
 from router.amqp.connection cimport PAUSE_ATTACH, Connection
 from router.amqp.endpoint cimport (
-    LINK_QUANTUM, TURN_MORE, TURN_WINDOW, Entry,
+    LINK_QUANTUM, OUTPUT_HIGH, TURN_MORE, TURN_WINDOW, Entry, output_bound,
 )
 from router.amqp.frames cimport (
     FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, usual_transfer, write_flow,
@@ -40,7 +40,6 @@ from router.amqp.session_reports cimport SessionReports
 from router.amqp.spec cimport (
     P_ATTACH, P_DETACH, P_DISPOSITION, P_FLOW, P_TRANSFER,
 )
-from router.amqp.state_reports cimport reports_clear
 from router.amqp.states cimport state_kind
 from router.amqp.survey cimport STANDSTILL_MS
 
@@ -344,10 +343,12 @@ cdef class Session(SessionReports):
         cdef int result
         if self.ended:
             return False
-        if self.any_state_due():
-            self.write_states()
-            if self.any_state_due():
+        if self.any_report_due():
+            self.write_reports(output_bound(&self.ready))
+            if self.any_report_due():
                 return True
+        if self.flow_due():
+            self.write_flows()
         if self.ready.first is NULL:
             return False
         link = <Endpoint>self.ready.first.object
@@ -494,16 +495,32 @@ cdef class Session(SessionReports):
             free(ids)
 
     cdef int flush(self) except -1:
-        cdef Endpoint link
-        cdef list flows
         if self.ended:
             return 0
         if self.id_twice:
             self.connection.fail(delivery_id_in_use())
             return 0
-        self.flush_reports()
+        self.flush_settlements()
+        if self.any_report_due():
+            self.write_reports(OUTPUT_HIGH)
         # An idle session holds none of this.
         runs_release(&self.settlements)
+        if self.flow_due():
+            if buffer_used(&self.connection.out) < OUTPUT_HIGH:
+                self.write_flows()
+            else:
+                # Credit is granted by what a producer can be told: one that does not read gets none.
+                self.connection.want_turn(self, False)
+        return 0
+
+    @cython.final
+    cdef bint flow_due(self) noexcept:
+        return self.window_changed or len(self.flows) > 0
+
+    cdef int write_flows(self) except -1:
+        """Grant credit, and give the peer a window."""
+        cdef Endpoint link
+        cdef list flows
         if self.flows:
             flows = self.flows
             self.flows = []
@@ -522,8 +539,6 @@ cdef class Session(SessionReports):
 
     cdef int stop(self) except -1:
         self.flush_reports()
-        reports_clear(&self.received_states)
-        reports_clear(&self.sent_states)
         self.set_shut(False)
         self.remote_incoming_window = 0    # what still comes for its consumers waits with them for their end
         self.flows = []
