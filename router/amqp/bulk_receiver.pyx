@@ -113,7 +113,7 @@ cdef class BulkReceiver(Receiver):
             return False
         s.data = state
         s.size = len(state)
-        self.session.report_now(True, batch.first, batch.last, &s, True)
+        self.session.report_outcome(True, batch.first, batch.last - batch.first + 1, &s)
         return True
 
     cdef int on_transfer(self, const Transfer* t) except -1:
@@ -215,4 +215,4 @@ cdef class BulkReceiver(Receiver):
         s.data = state
         s.size = len(state)
         session.flush_reports()
-        return session.report_now(True, self.id, self.id, &s, True)
+        return session.report_outcome(True, self.id, 1, &s)

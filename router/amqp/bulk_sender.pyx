@@ -235,7 +235,7 @@ cdef class BulkSender(Sender):
             if not terminal(kind):
                 return 0
             none = plain_state(0)
-            self.session.report_now(False, row.id, row.id, &none, True)  # the receiver waits for that
+            self.session.report_outcome(False, row.id, 1, &none)  # the receiver waits for that
         map_take(&self.session.sent, row.id)
         if at == messages.next and messages.begun:
             self.abort = True              # the rest of it is of no use

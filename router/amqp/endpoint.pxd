@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from router.amqp.codec cimport Slice
 from router.amqp.frames cimport Flow, Transfer
 from router.amqp.meter cimport Meter
-from router.amqp.node_list cimport ListNode
+from router.amqp.node_list cimport ListNode, NodeList
 from router.amqp.survey cimport Survey
 
 cdef enum:
@@ -78,3 +78,8 @@ cdef class Endpoint:
     cdef int forget_ready(self) except -1
     cdef int lost(self) except -1          # … with its session, or detached by its peer
     cdef int peer_detached(self) except -1  # the peer's detach: `answer_closed`, `detach_error` say what it said
+
+
+cdef inline size_t output_bound(const NodeList* ready) noexcept:
+    """Return the octets in the write buffer above which the session with these links has no turn."""
+    return OUTPUT_HIGH if ready.first is NULL else (<Endpoint>ready.first.object).output_high

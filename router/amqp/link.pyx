@@ -67,7 +67,7 @@ cdef class Link(Endpoint):
             s.data = state
             s.size = len(state)
             session.flush_reports()
-            session.report_now(True, self.sized, self.sized, &s, True)
+            session.write_report(True, self.sized, 1, &s, True)
         if not self.detached:
             session.send_detach(self.handle, True)
         session.connection.close(CONNECTION_FORCED, SIZE_EXCEEDED)

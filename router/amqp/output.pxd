@@ -22,5 +22,4 @@ cdef class ConnectionOutput(Scheduled):
     cdef int prepare(self) except -1
     cdef void mark_channel(self, Channel channel) noexcept
     cdef void want_turn(self, Channel channel, bint urgent) noexcept
-    cdef size_t room_needed(self) noexcept
     cdef void forget_output(self) noexcept  # no session writes any more

@@ -6,7 +6,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
 from router.amqp.buffer cimport buffer_release, buffer_room, buffer_used, read32
-from router.amqp.endpoint cimport OUTPUT_HIGH, Endpoint
+from router.amqp.endpoint cimport Endpoint, output_bound
 from router.amqp.frames cimport write_frame
 from router.amqp.node_list cimport ListNode
 from router.amqp.spec cimport FRAME_AMQP, FRAME_HEADER
@@ -74,7 +74,7 @@ cdef class ConnectionOutput(Scheduled):
             for channel in channels:
                 channel.in_dirty = False
                 channel.flush()
-        while self.first_turn is not None and buffer_used(&self.out) < self.room_needed():
+        while self.first_turn is not None and buffer_used(&self.out) < output_bound(&self.first_turn.ready):
             channel = self.first_turn
             self.first_turn = channel.next_turn
             if self.first_turn is None:
@@ -85,11 +85,6 @@ cdef class ConnectionOutput(Scheduled):
                 first = channel.ready.first
                 self.want_turn(channel, first is not NULL and (<Endpoint>first.object).urgent)
         return 0
-
-    cdef size_t room_needed(self) noexcept:
-        """Octets in the write buffer above which the next link waits."""
-        cdef ListNode* first = self.first_turn.ready.first
-        return OUTPUT_HIGH if first is NULL else (<Endpoint>first.object).output_high
 
     def wants_turn(self):
         """True while links could write if the write buffer had room."""

@@ -67,7 +67,7 @@ cdef class Sender(PlainLink):
         if not delivery.settled and delivery.started and not self.detached:
             delivery.settled = True
             self.forget(&self.session.sent, delivery.id)
-            self.session.report_now(False, delivery.id, delivery.id, &none, True)
+            self.session.report_outcome(False, delivery.id, 1, &none)
 
     cdef int pump(self, size_t budget) except -1:
         cdef Session session = self.session

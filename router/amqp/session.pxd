@@ -7,17 +7,14 @@ from router.amqp.frames cimport Disposition, Flow, Transfer
 from router.amqp.id_map cimport IdMap
 from router.amqp.meter cimport Meter
 from router.amqp.node_list cimport NodeList
-from router.amqp.runs cimport Runs, runs_add
-from router.amqp.session_links cimport SessionLinks
-from router.amqp.state_reports cimport StateReports, reports_forget
-from router.amqp.states cimport is_plain_outcome
+from router.amqp.session_reports cimport SessionReports
 
 cdef enum:
     # Octets of streams above which a link is held up, and a session all of whose links are.
     HOLD_OCTETS = 131072
 
 # Owner: its connection.
-cdef class Session(SessionLinks):
+cdef class Session(SessionReports):
     cdef uint32_t next_incoming_id
     cdef uint32_t incoming_limit           # first transfer-id that may not come
     cdef uint32_t update_at                # the transfer-id at which the window is to be looked at
@@ -50,12 +47,6 @@ cdef class Session(SessionLinks):
     cdef NodeList served
     cdef bint contended                    # some do, or did and had no turn yet: nobody goes first
     cdef list flows                        # Links with credit to grant
-    cdef Runs settlements                  # of this wake
-    cdef bytes long_state                  # of consecutive ones with words of their own
-    cdef StateReports received_states      # unsettled states to be written, of deliveries that came …
-    cdef StateReports sent_states          # … and that left
-    cdef uint32_t long_first
-    cdef uint32_t long_count
 
     cdef void id_in_use(self) noexcept
     cdef int window_used(self) except -1
@@ -69,14 +60,6 @@ cdef class Session(SessionLinks):
     cdef uint32_t apply_sparse(self, bint role, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
                                bint settled) except? 0xFFFFFFFF
     cdef int take_begin(self, list begin) except -1
-    cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1
-    cdef int report_run(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state) except -1
-    cdef int report_long(self, uint32_t first, uint32_t count, const Slice* state) except -1
-    cdef int report_state(self, bint role, uint32_t delivery_id, const Slice* state) except -1
-    cdef int flush_settlements(self) except -1
-    cdef bint any_state_due(self) noexcept
-    cdef int write_states(self) except -1
-    cdef int report_now(self, bint role, uint32_t first, uint32_t last, const Slice* state, bint settled) except -1
     cdef int send_flow(self, Flow* flow) except -1
     cdef int send_whole_flow(self, Flow* flow) except -1
     cdef int window_left(self) noexcept
@@ -91,6 +74,8 @@ cdef class Session(SessionLinks):
     cdef Meter* whole_meter(self) except NULL
     cdef void content_freed(self) noexcept
     cdef void want_flow(self, Endpoint link) noexcept
+    cdef bint flow_due(self) noexcept
+    cdef int write_flows(self) except -1
 
 
 cdef inline int note_delivery(Session session, const Transfer* t) except -1:
@@ -99,11 +84,3 @@ cdef inline int note_delivery(Session session, const Transfer* t) except -1:
         session.expected_delivery_id += 1
         return 0
     return session.new_delivery(t)
-
-
-cdef inline int report_settled(Session session, uint32_t delivery_id, uint8_t kind, const Slice* state) except -1:
-    """`report` of a settlement. Most are not the first one of their wake."""
-    reports_forget(&session.received_states, delivery_id)
-    if is_plain_outcome(kind, state) and runs_add(&session.settlements, delivery_id, 1, kind):
-        return 0
-    return session.report(delivery_id, kind, state, True)

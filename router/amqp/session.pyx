@@ -18,31 +18,29 @@ Cold events go to a handler, a Python object with
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport free
-from libc.string cimport memcmp
 
 from router.amqp.buffer cimport buffer_room, buffer_used
 from router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
 from router.amqp.connection cimport PAUSE_ATTACH, Connection
 from router.amqp.endpoint cimport (
-    LINK_QUANTUM, OUTPUT_HIGH, TURN_MORE, TURN_WINDOW, Entry,
+    LINK_QUANTUM, OUTPUT_HIGH, TURN_MORE, TURN_WINDOW, Entry, output_bound,
 )
 from router.amqp.frames cimport (
-    DISPOSITION_ROOM, FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, usual_transfer, write_disposition,
-    write_flow,
+    FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, usual_transfer, write_flow,
 )
 from router.amqp.id_map cimport IdMap, map_free, map_get, map_keys_within
 from router.amqp.meter cimport meter_new, meter_release
 from router.amqp.node_list cimport ListNode, list_append, list_clear, list_prepend, list_remove
 from router.amqp.object_table cimport number_at
 from router.amqp.performatives cimport WINDOW_OPEN, begin_body, begin_values
-from router.amqp.runs cimport runs_add, runs_begin, runs_release, runs_take
+from router.amqp.runs cimport runs_release
 from router.amqp.scheduler cimport Scheduler, charge, slice_left
 from router.amqp.session_links cimport HANDLE_MAX
+from router.amqp.session_reports cimport SessionReports
 from router.amqp.spec cimport (
     P_ATTACH, P_DETACH, P_DISPOSITION, P_FLOW, P_TRANSFER,
 )
-from router.amqp.state_reports cimport StateReport, reports_clear, reports_forget, reports_put, reports_take
-from router.amqp.states cimport is_plain_outcome, plain_state, state_kind
+from router.amqp.states cimport state_kind
 from router.amqp.survey cimport STANDSTILL_MS
 
 from router.amqp import codec
@@ -60,7 +58,6 @@ cdef enum:
     WINDOW_SHORT = 2048
     FRAMES_MEASURED = 64       # before the window follows their length
     FRAME_OVERHEAD = 32        # octets of a transfer frame that are not its payload, about
-    LONG_STATE_MOST = 1024     # octets of a state that waits for equal ones
     HELD_WINDOW_OCTETS = 1048576  # the same while something is held up
     SLOTS_A_UNIT = 16          # slots of a map that are walked for one unit of work
 
@@ -105,7 +102,7 @@ cdef inline int take_transfer(Session session, const uint8_t* p, const uint8_t* 
     return FRAME_TAKEN
 
 
-cdef class Session(SessionLinks):
+cdef class Session(SessionReports):
     """One session. Owner: its connection."""
 
     def __cinit__(self, Connection connection not None, remote_channel, list begin, handler, *, window=None,
@@ -153,11 +150,8 @@ cdef class Session(SessionLinks):
         list_clear(&self.ready)
         list_clear(&self.waiting)
         list_clear(&self.served)
-        reports_clear(&self.received_states)
-        reports_clear(&self.sent_states)
         map_free(&self.sent)
         map_free(&self.received)
-        runs_release(&self.settlements)
         if self.streams is not NULL:
             self.streams.owner = NULL
             meter_release(self.streams)
@@ -349,10 +343,12 @@ cdef class Session(SessionLinks):
         cdef int result
         if self.ended:
             return False
-        if self.any_state_due():
-            self.write_states()
-            if self.any_state_due():
+        if self.any_report_due():
+            self.write_reports(output_bound(&self.ready))
+            if self.any_report_due():
                 return True
+        if self.flow_due():
+            self.write_flows()
         if self.ready.first is NULL:
             return False
         link = <Endpoint>self.ready.first.object
@@ -498,133 +494,33 @@ cdef class Session(SessionLinks):
         finally:
             free(ids)
 
-    cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1:
-        """Report a state or an outcome to the sender of a delivery; equal ones of neighbours become one disposition."""
-        if not settled:
-            return self.report_state(True, delivery_id, state)
-        reports_forget(&self.received_states, delivery_id)
-        return self.report_run(delivery_id, 1, kind, state)
-
-    cdef int report_state(self, bint role, uint32_t delivery_id, const Slice* state) except -1:
-        """Report an unsettled state, when the write buffer has room; only the latest one of the delivery is written.
-        role: as of a disposition, True for deliveries that came."""
-        if self.ended:
-            return 0
-        reports_put(&self.received_states if role else &self.sent_states, delivery_id, state)
-        self.connection.want_turn(self, False)
-        return 0
-
-    @cython.final
-    cdef bint any_state_due(self) noexcept:
-        return self.received_states.first is not NULL or self.sent_states.first is not NULL
-
-    cdef int write_states(self) except -1:
-        """Write unsettled states, as many as the write buffer has room for."""
-        cdef StateReport* report
-        cdef Slice state
-        cdef uint32_t count
-        cdef bint role
-        while buffer_used(&self.connection.out) < OUTPUT_HIGH:
-            role = self.received_states.first is not NULL
-            report = reports_take(&self.received_states if role else &self.sent_states, &count)
-            if report is NULL:
-                reports_clear(&self.received_states)   # an idle session holds nothing
-                reports_clear(&self.sent_states)
-                break
-            state.data = &report.octets[0]
-            state.size = report.size
-            try:
-                self.report_now(role, report.id, report.id + count - 1, &state, False)
-            finally:
-                free(report)
-        return 0
-
-    cdef int report_run(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state) except -1:
-        """Report that deliveries `first` to `first + count - 1` are settled."""
-        if not is_plain_outcome(kind, state):
-            if state.size <= LONG_STATE_MOST:
-                return self.report_long(first, count, state)
-            self.flush_settlements()
-            return self.report_now(True, first, first + count - 1, state, True)
-        if self.long_count:
-            self.flush_settlements()
-        if runs_add(&self.settlements, first, count, kind):
-            return 0
-        self.flush_settlements()
-        if not runs_begin(&self.settlements, first):
-            return self.report_now(True, first, first + count - 1, state, True)
-        runs_add(&self.settlements, first, count, kind)
-        self.connection.mark_channel(self)
-        return 0
-
-    cdef int report_long(self, uint32_t first, uint32_t count, const Slice* state) except -1:
-        """A state with words of its own: one frame for consecutive deliveries with equal ones. While it waits no other
-        settlement does."""
-        if self.long_count and first == self.long_first + self.long_count \
-                and state.size == <size_t>len(self.long_state) \
-                and memcmp(<const char*>self.long_state, state.data, state.size) == 0:
-            self.long_count += count
-            return 0
-        self.flush_settlements()
-        runs_release(&self.settlements)    # the next one of these begins anew, behind it
-        self.long_state = PyBytes_FromStringAndSize(<const char*>state.data, state.size)
-        self.long_first = first
-        self.long_count = count
-        self.connection.mark_channel(self)
-        return 0
-
-    cdef int flush_reports(self) except -1:
-        self.flush_settlements()
-        if self.any_state_due():
-            self.write_states()
-        return 0
-
-    cdef int flush_settlements(self) except -1:
-        cdef Slice state
-        cdef uint32_t first, count
-        cdef uint8_t kind
-        if self.long_count:
-            state.data = <const uint8_t*><const char*>self.long_state
-            state.size = len(self.long_state)
-            count = self.long_count
-            self.long_count = 0
-            self.report_now(True, self.long_first, self.long_first + count - 1, &state, True)
-            self.long_state = None
-        if self.settlements.kinds is not NULL:
-            count = runs_take(&self.settlements, &first, &kind)
-            while count:
-                state = plain_state(kind)
-                self.report_now(True, first, first + count - 1, &state, True)
-                count = runs_take(&self.settlements, &first, &kind)
-        return 0
-
-    cdef int report_now(self, bint role, uint32_t first, uint32_t last, const Slice* state, bint settled) except -1:
-        cdef uint8_t* w
-        cdef Slice plain
-        if self.ended or self.connection.close_sent:
-            return 0
-        if DISPOSITION_ROOM + state.size > self.connection.remote_max_frame \
-                or (state.size > LONG_STATE_MOST and buffer_used(&self.connection.out) >= OUTPUT_HIGH):
-            # Another connection has longer frames; or one frame of it with a long error would become thousands here.
-            plain = plain_state(state_kind(state))
-            state = &plain
-        w = buffer_room(&self.connection.out, DISPOSITION_ROOM + state.size)
-        self.connection.out.end += write_disposition(w, self.local_channel, role, first, last, settled, state.data,
-                                                     state.size)
-        self.connection.mark_dirty()
-        return 0
-
     cdef int flush(self) except -1:
-        cdef Endpoint link
-        cdef list flows
         if self.ended:
             return 0
         if self.id_twice:
             self.connection.fail(delivery_id_in_use())
             return 0
-        self.flush_reports()
+        self.flush_settlements()
+        if self.any_report_due():
+            self.write_reports(OUTPUT_HIGH)
         # An idle session holds none of this.
         runs_release(&self.settlements)
+        if self.flow_due():
+            if buffer_used(&self.connection.out) < OUTPUT_HIGH:
+                self.write_flows()
+            else:
+                # Credit is granted by what a producer can be told: one that does not read gets none.
+                self.connection.want_turn(self, False)
+        return 0
+
+    @cython.final
+    cdef bint flow_due(self) noexcept:
+        return self.window_changed or len(self.flows) > 0
+
+    cdef int write_flows(self) except -1:
+        """Grant credit, and give the peer a window."""
+        cdef Endpoint link
+        cdef list flows
         if self.flows:
             flows = self.flows
             self.flows = []
@@ -643,8 +539,6 @@ cdef class Session(SessionLinks):
 
     cdef int stop(self) except -1:
         self.flush_reports()
-        reports_clear(&self.received_states)
-        reports_clear(&self.sent_states)
         self.set_shut(False)
         self.remote_incoming_window = 0    # what still comes for its consumers waits with them for their end
         self.flows = []

@@ -38,5 +38,5 @@ cdef class SessionLinks(Channel):
     cdef int lost_badly(self, Endpoint link, object fault) except -1
     cdef int send_end(self) except -1
     cdef int end_if_due(self) except -1
-    cdef int flush_reports(self) except -1  # write the outcomes that were collected
+    cdef int flush_reports(self) except -1  # write all that is due, before an end that the peer is told
     cdef int stop(self) except -1           # it is lost: nothing more is written

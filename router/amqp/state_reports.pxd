@@ -1,4 +1,4 @@
-"""Unsettled delivery states that are to be written: the latest one of each delivery."""
+"""States and outcomes of deliveries that are to be written when the write buffer has room."""
 from libc.stdint cimport uint8_t, uint32_t
 
 from router.amqp.codec cimport Slice
@@ -13,22 +13,26 @@ cdef enum:
 cdef struct StateReport:
     StateReport* next
     StateReport* previous
-    uint32_t id                # delivery-id
+    uint32_t id                # delivery-id of the first
+    uint32_t count             # deliveries that have the state, one while an unsettled state waits
     uint32_t size
+    bint settled
     uint8_t[1] octets          # the encoded state
 
 # Owner: a session, one for each role. All zero: empty.
 cdef struct StateReports:
-    IdMap by_id                # delivery-id -> StateReport*
+    IdMap by_id                # delivery-id -> StateReport* of an unsettled state
     StateReport* first         # in the order in which they came due
     StateReport* last
     size_t octets              # of all states
 
-# Report this state of a delivery; it replaces one that has not been written.
+# Report this unsettled state of a delivery; it replaces one that has not been written.
 cdef int reports_put(StateReports* r, uint32_t id, const Slice* state) except -1
-# Take the state that has been due longest, and those equal to it of the deliveries with the next ids, `count` in all.
-# Returns the first one, which the caller frees, or NULL.
-cdef StateReport* reports_take(StateReports* r, uint32_t* count) noexcept
+# Report that `count` deliveries are settled with this outcome.
+cdef int reports_put_outcome(StateReports* r, uint32_t first, uint32_t count, const Slice* state) except -1
+# Take the report that has been due longest, with those that follow it and say the same of the next deliveries. The
+# caller frees it. NULL: there is none.
+cdef StateReport* reports_take(StateReports* r) noexcept
 cdef void reports_remove(StateReports* r, uint32_t id) noexcept
 cdef void reports_clear(StateReports* r) noexcept
 

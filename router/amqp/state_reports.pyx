@@ -1,9 +1,9 @@
-"""Unsettled delivery states that are to be written (AMQP 1.0 part 2, 2.6.12): the latest one of each delivery.
+"""States and outcomes of deliveries that wait for room in the write buffer (AMQP 1.0 part 2, 2.6.12).
 
 A peer may change the state of thousands of deliveries by one frame, and do so again before the other peer has read
-anything. AMQP describes the state of a delivery, not its history, so the latest one replaces those before it: what is
-kept is bounded by the number of unsettled deliveries. Equal states of deliveries whose ids follow each other become one
-frame.
+anything. AMQP describes the state of a delivery, not its history, so the latest unsettled state replaces those before
+it: what is kept is bounded by the number of unsettled deliveries. Equal states of deliveries whose ids follow each
+other become one frame.
 """
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
@@ -24,24 +24,28 @@ cdef inline void unlink_report(StateReports* r, StateReport* report) noexcept no
     r.octets -= report.size
 
 
-cdef int reports_put(StateReports* r, uint32_t id, const Slice* state) except -1:
-    cdef StateReport* report = <StateReport*>map_get(&r.by_id, id)
-    cdef Slice kept = state[0]
-    if kept.size > REPORT_SHORT and r.octets + kept.size > REPORTS_OCTETS:
-        kept = plain_state(state_kind(state))
-    if report is not NULL and report.size == kept.size:
-        memcpy(&report.octets[0], kept.data, kept.size)
-        return 0
-    map_reserve(&r.by_id)
-    if report is not NULL:
-        reports_remove(r, id)
-    report = <StateReport*>malloc(sizeof(StateReport) + kept.size)
+cdef inline Slice bounded_state(const StateReports* r, const Slice* state) noexcept:
+    """Return the state, or its kind alone where no more octets are kept."""
+    if state.size > REPORT_SHORT and r.octets + state.size > REPORTS_OCTETS:
+        return plain_state(state_kind(state))
+    return state[0]
+
+
+cdef inline bint has_state(const StateReport* report, const uint8_t* octets, size_t size) noexcept nogil:
+    return report.size == size and memcmp(&report.octets[0], octets, size) == 0
+
+
+cdef StateReport* append_report(StateReports* r, uint32_t first, uint32_t count, const Slice* state,
+                                bint settled) except NULL:
+    cdef StateReport* report = <StateReport*>malloc(sizeof(StateReport) + state.size)
     if report is NULL:
         raise MemoryError("delivery state")
-    report.id = id
-    report.size = <uint32_t>kept.size
-    if kept.size:
-        memcpy(&report.octets[0], kept.data, kept.size)
+    report.id = first
+    report.count = count
+    report.settled = settled
+    report.size = <uint32_t>state.size
+    if state.size:
+        memcpy(&report.octets[0], state.data, state.size)
     report.next = NULL
     report.previous = r.last
     if r.last is not NULL:
@@ -50,24 +54,53 @@ cdef int reports_put(StateReports* r, uint32_t id, const Slice* state) except -1
         r.first = report
     r.last = report
     r.octets += report.size
+    return report
+
+
+cdef int reports_put(StateReports* r, uint32_t id, const Slice* state) except -1:
+    cdef StateReport* report = <StateReport*>map_get(&r.by_id, id)
+    cdef Slice kept = bounded_state(r, state)
+    if report is not NULL and report.size == kept.size:
+        memcpy(&report.octets[0], kept.data, kept.size)
+        return 0
+    map_reserve(&r.by_id)
+    if report is not NULL:
+        reports_remove(r, id)
+    report = append_report(r, id, 1, &kept, False)
     map_put_reserved(&r.by_id, id, report)
     return 0
 
 
-cdef StateReport* reports_take(StateReports* r, uint32_t* count) noexcept:
-    cdef StateReport* taken = r.first
+cdef int reports_put_outcome(StateReports* r, uint32_t first, uint32_t count, const Slice* state) except -1:
+    cdef Slice kept = bounded_state(r, state)
+    cdef StateReport* last = r.last
+    if last is not NULL and last.settled and first == <uint32_t>(last.id + last.count) \
+            and has_state(last, kept.data, kept.size):
+        last.count += count
+        return 0
+    append_report(r, first, count, &kept, True)
+    return 0
+
+
+cdef StateReport* take_first(StateReports* r) noexcept:
+    cdef StateReport* report = r.first
+    if not report.settled:
+        map_take(&r.by_id, report.id)
+    unlink_report(r, report)
+    return report
+
+
+cdef StateReport* reports_take(StateReports* r) noexcept:
+    cdef StateReport* taken
     cdef StateReport* report
-    if taken is NULL:
+    if r.first is NULL:
         return NULL
-    map_take(&r.by_id, taken.id)
-    unlink_report(r, taken)
-    count[0] = 1
-    report = r.first
-    while report is not NULL and report.id == <uint32_t>(taken.id + count[0]) and report.size == taken.size \
-            and memcmp(&report.octets[0], &taken.octets[0], taken.size) == 0:
-        count[0] += 1
-        reports_remove(r, report.id)
-        report = r.first
+    taken = take_first(r)
+    while r.first is not NULL and r.first.settled == taken.settled \
+            and r.first.id == <uint32_t>(taken.id + taken.count) and has_state(r.first, &taken.octets[0], taken.size):
+        report = take_first(r)
+        taken.count += report.count
+        free(report)
     return taken
 
 

@@ -27,7 +27,7 @@ cdef enum:
     TARGETS_A_RECORD = 4096
     FALLBACK_PHASE = 22        # 'F' - '0': how Dispatch marks what it redirected
     FULL = 3                   # added to a rank
-    COPY_UNITS = 8             # of work for one copy of a multicast delivery (router/amqp/scheduler.pxd)
+    COPY_UNITS = 3             # of work for one copy of a multicast delivery (router/amqp/scheduler.pxd)
 
 # The best consumer so far of those that were looked at.
 cdef struct Best:

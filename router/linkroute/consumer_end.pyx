@@ -150,7 +150,7 @@ cdef class ConsumerEnd(RoutedLink):
         if not o.flags & OUT_STARTED:
             return update_queued(o, state, settled)
         if settled and not o.flags & OUT_SETTLED and o.flags & (OUT_QUEUED | OUT_PARTIAL):
-            self.session.report_now(False, o.id, o.id, state, True)
+            self.session.report_outcome(False, o.id, 1, state)
         return self.update_started(o, state, settled)
 
     # -- credit -------------------------------------------------------------------------------------------------------

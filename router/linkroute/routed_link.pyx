@@ -251,8 +251,8 @@ cdef class RoutedLink(DeliveryLink):
         raise NotImplementedError
 
     cdef int write_if_new(self, Flow* f) except -1:
-        """Write a flow, unless the peer knows all of it from the last one. Credit without a delivery-count may be meant to
-        begin again, so such a flow is always written."""
+        """Write a flow, unless the peer knows all of it from the last one. Credit without a delivery-count may be meant
+        to begin again, so such a flow is always written."""
         cdef Flow* last = &self.written
         if self.any_written and not f.echo and not f.properties.size and f.has_delivery_count \
                 and last.has_delivery_count and f.delivery_count == last.delivery_count \

@@ -27,7 +27,8 @@ from router.amqp.id_map cimport map_reserve, map_take
 from router.amqp.states cimport plain_state
 from router.delivery.delivery cimport (
     IN_MULTI, IN_OWN, OUT_ABORT, OUT_CHECK, OUT_COUNTED, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED,
-    OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new, own_charge, queue_append,
+    OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new, own_charge,
+    queue_append,
 )
 from router.delivery.outcome cimport out_left, out_update
 from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_short_transfer, write_transfer

@@ -8,8 +8,8 @@ from router.amqp.id_map cimport map_put, map_take
 from router.amqp.link cimport Link
 from router.amqp.session cimport Session
 from router.delivery.delivery cimport (
-    IN_PRESETTLED, OUT_COUNTED, OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, in_new, out_free, queue_remove,
-    sent_append, sent_remove,
+    IN_PRESETTLED, OUT_COUNTED, OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, in_new, out_free,
+    queue_remove, sent_append, sent_remove,
 )
 from router.interworker.layout cimport LinkSlot
 from router.message.content cimport copy_left

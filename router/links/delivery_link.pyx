@@ -247,7 +247,7 @@ cdef class DeliveryLink(Link):
                 return 0
         if not settled:
             return self.session.report_state(False, o.id, state)
-        self.session.report_now(False, o.id, o.id, state, True)
+        self.session.report_outcome(False, o.id, 1, state)
         count_finished(self.slot, self.session.connection.scheduler.second)
         return settle_sent(self, o)
 

@@ -25,7 +25,8 @@ from router.message.content cimport (
 from router.message.sections cimport scan_needs
 from router.links.settlement cimport settle_sources
 from router.links.delivery_link cimport check_continues, check_value, delivery_begins
-from router.amqp.session cimport HOLD_OCTETS, note_delivery, report_settled
+from router.amqp.session cimport HOLD_OCTETS, note_delivery
+from router.amqp.session_reports cimport report_settled
 from router.amqp.link cimport CREDIT_OCTETS
 from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
 from router.interworker.layout cimport DROP_NO_DESTINATION, DROP_OVERFLOW, DROP_PRODUCER_LOST, DROP_REJECTED

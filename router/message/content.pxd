@@ -92,17 +92,23 @@ cdef void cursor_close(Cursor* cursor) noexcept
 # Some reader of an incomplete message has read all there is: it waits for more. Or there is none any more.
 cdef bint message_awaited(const Message* m) noexcept nogil
 
+cdef inline bint counts_copies(const Meter* meter) noexcept:
+    """True for a meter that bounds what its producer may hold. The meter of a stream from another worker, which stands
+    alone, opens the stream's window by the octets that were read: a copy is none of them."""
+    return meter is not NULL and meter.parent is not NULL
+
+
 cdef inline void copy_queued(Message* m) noexcept:
     """A copy of a multicast delivery waits: one message may have as many as there are consumers."""
     m.copies += 1
-    if m.meter is not NULL:
+    if counts_copies(m.meter):
         meter_add(m.meter, COPY_OCTETS)
 
 
 cdef inline void copy_left(Message* m) noexcept:
     """It has left its queue."""
     m.copies -= 1
-    if m.meter is not NULL:
+    if counts_copies(m.meter):
         meter_subtract(m.meter, COPY_OCTETS)
 
 

@@ -248,13 +248,15 @@ cdef int message_meter(Message* m, Meter* meter) except -1:
     and those to come. Of a routed message only the last chunk is moved."""
     cdef Chunk* c = m.head if m.head is not NULL else m.tail
     cdef Meter* before = m.meter
-    cdef size_t moved = <size_t>COPY_OCTETS * m.copies
+    cdef size_t copies = <size_t>COPY_OCTETS * m.copies
+    cdef size_t moved = copies if counts_copies(before) else 0
     cdef size_t octets
     if before is meter:
         return 0
     m.meter = meter
     meter.refs += 1
-    meter_add(meter, moved)
+    if counts_copies(meter):
+        meter_add(meter, copies)
     while c is not NULL:
         if c.meter is before:
             octets = c.size - c.passed

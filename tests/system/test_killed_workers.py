@@ -116,19 +116,21 @@ class Flow(threading.Thread):
     def finish(self, timeout: float) -> None:
         """After the thread: all that a living sender has open must get its outcome."""
         deadline = time.monotonic() + timeout
-        while self.open and not self.lost and time.monotonic() < deadline:
-            self._receive()
-            self.sender.peer.read_available()
-            self._note()
-        if "sender" not in self.lost:
-            try:
-                while self.open:
-                    self.sender.peer.read_frame(max(0.0, deadline - time.monotonic()), "an outcome")
-                    self._note()
-            except PeerTimeout:
-                raise AssertionError(
-                    f"{self.address}: {len(self.open)} of {self.sent} without outcome; lost: {self.lost}"
-                ) from None
+        try:
+            while self.open and not self.lost and time.monotonic() < deadline:
+                self._receive()
+                self.sender.peer.read_available()
+                self._note()
+            while self.open and "sender" not in self.lost:
+                self.sender.peer.read_frame(max(0.0, deadline - time.monotonic()), "an outcome")
+                self._note()
+        except (StreamEnd, OSError):
+            # The thread may have stopped before it could see that the last kill ended this connection.
+            self.lost.add("sender")
+        except PeerTimeout:
+            raise AssertionError(
+                f"{self.address}: {len(self.open)} of {self.sent} without outcome; lost: {self.lost}"
+            ) from None
 
     def check(self) -> None:
         """What the sender saw accepted the receiver has got; what was not lost was accepted."""
@@ -172,14 +174,16 @@ def start_flows(router: Router, running: list[Flow]) -> list[Flow]:
     return flows
 
 
-def stop_flows(flows: list[Flow]) -> None:
-    """Stop, wait for outcomes, check, leave."""
+def stop_flows(flows: list[Flow], killed: list[Flow]) -> None:
+    """Stop, wait for outcomes, check, leave. killed: the flows that may have lost a connection."""
     for flow in flows:
         flow.stopping.set()
     for flow in flows:
         flow.join()
     for flow in flows:
         flow.finish(SETTLED_WITHIN)
+    closed = [flow.address for flow in flows if flow.lost and flow not in killed]
+    assert not closed, f"connections on living workers were closed: {closed}"
     for flow in flows:
         flow.check()
     for flow in flows:
@@ -258,12 +262,13 @@ def at_rest(router: Router) -> None:
     assert not faults, faults[:3]
 
 
-def strike(router: Router, flows: list[Flow], count: int, choose: random.Random) -> None:
-    """Kill `count` random workers under load."""
+def strike(router: Router, flows: list[Flow], count: int, choose: random.Random) -> list[Flow]:
+    """Kill `count` random workers under load. Returns the flows that had a connection on one of them."""
     victims = choose.sample(router.worker_pids(), count)
-    staying, _lost = spoiled(router, flows, victims)
+    staying, killed = spoiled(router, flows, victims)
     kill(router, victims)
     goes_on(staying)
+    return killed
 
 
 @pytest.mark.long
@@ -272,9 +277,9 @@ def test_killed_at_once(start: Start, running: list[Flow], count: int) -> None:
     router = start([listener(), *SETTINGS], WORKERS)
     flows = start_flows(router, running)
     threading.Event().wait(LOAD)
-    strike(router, flows, count, random.Random(SEED + count))
+    killed = strike(router, flows, count, random.Random(SEED + count))
     threading.Event().wait(LOAD)
-    stop_flows(flows)
+    stop_flows(flows, killed)
     serves_everywhere(router)
     at_rest(router)
 
@@ -287,8 +292,8 @@ def test_several_kills_in_a_row(start: Start, running: list[Flow]) -> None:
     for _ in range(5):
         flows = start_flows(router, running)
         threading.Event().wait(LOAD)
-        strike(router, flows, 1, choose)
-        stop_flows(flows)
+        killed = strike(router, flows, 1, choose)
+        stop_flows(flows, killed)
         at_rest(router)
     serves_everywhere(router)
     at_rest(router)
@@ -381,7 +386,7 @@ def test_killed_again_while_it_starts(start: Start, running: list[Flow]) -> None
         os.kill(victim, signal.SIGKILL)
         poll(lambda pid=victim: pid not in router.worker_pids(), "the worker is gone", REPLACED_WITHIN)  # type: ignore[misc]
     poll(lambda: len(router.worker_pids()) == WORKERS, "all workers are back", 2 * REPLACED_WITHIN)
-    stop_flows(flows)
+    stop_flows(flows, flows)
     poll(lambda: _serves(router), "connections are served")
     serves_everywhere(router)
     at_rest(router)

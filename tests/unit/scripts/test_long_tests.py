@@ -43,7 +43,8 @@ def pytest_configure(config):
 def long_tests(folder: Path, *parts: str, seconds: float | None = None) -> "subprocess.CompletedProcess[str]":
     """Run the script in a folder with a Makefile of its own, with that many seconds left."""
     (folder / "Makefile").write_text(MAKEFILE)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_TESTS_")}
+    of_ci = ("SLUICE_TESTS_", "SLUICE_TIMES")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(of_ci)}
     if seconds is not None:
         environment["SLUICE_TESTS_UNTIL"] = str(time.time() + seconds)
     return subprocess.run(

@@ -10,10 +10,12 @@ from router.testing.output import octets_waiting
 from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected
 from tests.peer.types import Described, ULong
 from tests.unit.engine.host import Peer, Router, configuration
-from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
+from tests.unit.engine.network import client
+from tests.unit.engine.talk import consumer, frames, message, of, producer, say, settle, start, transfer
 
 OUTPUT_HIGH = 131_072  # octets of a write buffer above which nothing more is put into it (router/amqp/endpoint.pxd)
 FRAME = 16_384  # octets of the longest frame
+REPORTS_OCTETS = 1_048_576  # of states that wait (router/amqp/state_reports.pxd)
 DELIVERIES = 8_000
 LISTENER = f"linkCapacity: {DELIVERIES}; maxSessionFrames: {2 * DELIVERIES}"
 PLAIN_MODIFIED = Described(ULong(0x27), [])
@@ -137,3 +139,97 @@ def test_outcomes_settled_in_one_wake_stay_what_they_are(routers, workers, addre
     for peer in (receiving, sending):
         peer.lose()
     router.settle()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_outcomes_for_a_producer_that_does_not_read_wait_outside_its_buffer(routers, workers: int) -> None:
+    router = routers(workers, configuration(LISTENER))
+    receiving, sending = pair(router, workers - 1, "balanced.a")
+    send(router, sending, DELIVERIES)
+    reported(sending)
+    sending.blocked = True
+    for first in range(0, DELIVERIES, 100):
+        receiving.feed(b"".join(settle(n, state=rejected("a:b", f"{n}")) for n in range(first, first + 100)))
+        router.settle()
+    assert octets_waiting(sending.connection) <= OUTPUT_HIGH + FRAME
+    sending.blocked = False
+    router.settle()
+    assert reported(sending, settled=True) == {n: rejected("a:b", f"{n}") for n in range(DELIVERIES)}
+
+
+def test_long_outcomes_beyond_the_bound_are_reported_by_their_kinds(routers) -> None:
+    router = routers(1, configuration(LISTENER))
+    receiving, sending = pair(router, 0, "balanced.a")
+    send(router, sending, DELIVERIES)
+    reported(sending)
+    sending.blocked = True
+    error = rejected("a:b", "x" * 900)
+    receiving.feed(b"".join(settle(n, state=error) for n in range(0, DELIVERIES, 2)))
+    router.settle()
+    assert octets_waiting(sending.connection) <= OUTPUT_HIGH + FRAME
+    sending.blocked = False
+    router.settle()
+    outcomes = reported(sending, settled=True)
+    assert list(outcomes) == list(range(0, DELIVERIES, 2))
+    whole = [n for n, state in outcomes.items() if state == error]
+    assert whole == list(outcomes)[: len(whole)]
+    assert REPORTS_OCTETS <= len(whole) * 900 <= REPORTS_OCTETS + OUTPUT_HIGH + FRAME
+    assert {repr(outcomes[n]) for n in outcomes if n > whole[-1]} == {repr(Described(ULong(0x25), []))}
+
+
+def test_a_producer_that_does_not_read_gets_no_credit(routers) -> None:
+    """Its outcomes wait: more credit would mean more of them."""
+    router = routers(1, configuration(LISTENER))
+    receiving, sending = pair(router, 0, "balanced.a")
+    send(router, sending, DELIVERIES)
+    frames(sending)
+    sending.blocked = True
+    for first in range(0, DELIVERIES, 100):
+        receiving.feed(b"".join(settle(n, state=rejected("a:b", f"{n}")) for n in range(first, first + 100)))
+        router.settle()
+    sending.blocked = False
+    router.settle()
+    said = [frame.name for frame in frames(sending) if frame.name in ("flow", "disposition")]
+    assert said[-1] == "flow"
+    assert "flow" not in said[len(said) // 2 : -1]
+
+
+def test_outcomes_that_wait_go_before_the_detach(routers) -> None:
+    router = routers(1, configuration(LISTENER))
+    receiving, sending = pair(router, 0, "balanced.a")
+    send(router, sending, DELIVERIES)
+    reported(sending)
+    sending.blocked = True
+    receiving.feed(b"".join(settle(n, state=rejected("a:b", f"{n}")) for n in range(DELIVERIES)))
+    router.settle()
+    sending.feed(say("detach", handle=0, closed=True))
+    router.settle()
+    sending.blocked = False
+    router.settle()
+    said = [frame.name for frame in frames(sending) if frame.name in ("detach", "disposition")]
+    assert said == ["disposition"] * DELIVERIES + ["detach"]
+
+
+def test_states_for_a_router_that_does_not_read_let_the_turns_of_its_links_end(networks) -> None:
+    """The link of control messages may fill the write buffer to twice the bound, states only to the bound."""
+    network = networks("AB", 1, listener=LISTENER.replace("; ", "\n    "))
+    joint = network.join("A", "B")
+    network.converge()
+    receiving = client(network, "A", consumer(0, "states"))
+    client(network, "B", consumer(0, "bulk"))
+    network.pass_seconds(2)
+    sending = client(network, "B", producer(0, "states"))
+    filling = client(network, "A", producer(0, "bulk"))
+    sending.feed(b"".join(transfer(0, number, message(b"x")) for number in range(100)))
+    network.settle()
+    frames(sending)
+    (uplink,) = (end for end in joint.ends if end.host is network["A"])
+    joint.held = uplink.blocked = True
+    filling.feed(b"".join(transfer(0, number, message(bytes(1000)), settled=True) for number in range(200)))
+    network.settle()
+    assert octets_waiting(uplink.connection) >= OUTPUT_HIGH
+    receiving.feed(b"".join(settle(n, state=STATES[n % 2], settled=False) for n in range(100)))
+    network.pass_seconds(2)
+    joint.held = uplink.blocked = False
+    network.settle()
+    assert reported(sending) == {n: STATES[n % 2] for n in range(100)}

@@ -168,7 +168,8 @@ def test_request_behind_a_full_buffer_stays_until_it_is_written(routers, workers
     pair.client.feed(b"".join(transfer(1, n, b"z" * 8_000, settled=True) for n in range(40)))
     pair.router.settle()
     bounded(stopped)
-    for fields in ({}, asked, {}, {}):
+    requests: list[dict[str, Any]] = [{}, asked, {}, {}]
+    for fields in requests:
         pair.flood("container", pair.flow("container", 7, **fields))
     pair.flood("container", pair.flow("container", 9))
     stopped.blocked = False
