@@ -219,9 +219,12 @@ cdef class RoutedLink(DeliveryLink):
     # -- flow ---------------------------------------------------------------------------------------------------------
 
     cdef int pass_flow(self, const Flow* f) except -1:
-        """Take a flow of the other peer. Flows that come before it is written are merged into one."""
+        """Take a flow of the other peer. Flows that come before it is written are merged into one; properties that the
+        write buffer has room for are written first."""
         if self.detached or self.detach_due:
             return 0
+        if self.pending_flow.octets is not NULL:
+            self.grant()
         pending_merge(&self.pending_flow, f)
         self.session.want_flow(self)
         return 0

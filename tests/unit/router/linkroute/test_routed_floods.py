@@ -153,6 +153,17 @@ def test_flows_for_a_peer_that_does_not_read_become_one(routers, workers, reader
 
 
 @pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("reader", ["client", "container"])
+@pytest.mark.parametrize("sends", [True, False], ids=["in", "out"])
+def test_properties_for_a_peer_that_reads_are_all_passed_on(routers, workers, reader, sends) -> None:
+    pair = Pair(routers(workers), sends=sends)
+    pair.flood(reader, b"".join(pair.flow(reader, 10 + n, properties={Symbol("n"): n}) for n in range(4)))
+    received = [each for each in of(frames(pair.end(reader)), "flow") if each.handle is not None]
+    assert [(each.link_credit, each.properties["n"]) for each in received] == [(10 + n, n) for n in range(4)]
+    pair.close()
+
+
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("asked", [{"echo": True}, {"drain": True}], ids=["echo", "drain"])
 def test_request_behind_a_full_buffer_stays_until_it_is_written(routers, workers, asked) -> None:
     pair = Pair(routers(workers), sends=False)
