@@ -100,4 +100,6 @@ cdef class RoutedLink(DeliveryLink):
     cdef void note_credit(self, uint32_t credit) noexcept
     cdef int write_pending(self, Flow* f) except -1
     cdef int write_if_new(self, Flow* f) except -1
+    cdef bint leaves_deliveries(self) noexcept
+    cdef int defer_detach(self) except -1
     cdef bint output_full(self) noexcept   # what others cause is not written to the connection now

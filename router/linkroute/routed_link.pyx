@@ -270,11 +270,22 @@ cdef class RoutedLink(DeliveryLink):
     # -- turns to write -----------------------------------------------------------------------------------------------
 
     cdef int pump(self, size_t budget) except -1:
-        if self.answered and not self.peer_gone:
-            return DeliveryLink.pump(self, budget)
-        if self.detach_due and not self.detached and not self.session.ended:
-            self.pumped()                  # no delivery goes before this detach
+        if not self.detach_due or not self.leaves_deliveries():
+            return DeliveryLink.pump(self, budget) if self.answered else TURN_DONE
+        if not self.detached and not self.session.ended:
+            self.pumped()
         return TURN_DONE
+
+    cdef bint leaves_deliveries(self) noexcept:
+        """Whether our detach does not wait for queued deliveries: the peer takes none."""
+        return self.peer_gone or not self.answered
+
+    cdef int defer_detach(self) except -1:
+        """Write the detach that is due when the write buffer has room."""
+        if self.leaves_deliveries() or not self.holds():
+            self.forget_ready()            # a link that waits for a window does not have to
+            return self.mark_ready()
+        return 0
 
     cdef int pumped(self) except -1:
         self.grant()
@@ -319,10 +330,10 @@ cdef class RoutedLink(DeliveryLink):
         if self.detached:
             keep.end()
             return keep.session.release(keep)
+        if self.detach_due:
+            return self.defer_detach() if self.output_full() else self.write_detach(self.due_closed, self.due_error)
         if self.local_end is None and self.remote_end is None:
             return self.write_detach(self.answer_closed, None)
-        if self.detach_due:
-            return self.write_detach(self.due_closed, self.due_error)
         return 0
 
     cdef int remote_detached(self, bint closed, bytes error) except -1:
@@ -334,10 +345,7 @@ cdef class RoutedLink(DeliveryLink):
             self.detach_due = True
             self.due_closed = closed
             self.due_error = error
-            if self.peer_gone or not self.answered or not self.holds():
-                self.forget_ready()        # a link that waits for a window need not
-                self.mark_ready()
-            return 0
+            return self.defer_detach()
         return self.write_detach(closed, error)
 
     cdef int remote_lost(self) except -1:

@@ -281,6 +281,10 @@ def test_detaches_for_a_peer_that_does_not_read_wait_and_keep_their_error(router
         pair.container.flow(handle, 1, properties={Symbol("x"): PADDING})
         pair.container.say("detach", handle=handle, closed=True, error=error)
         bounded(stopped)
+    # Its own detaches cross those that wait.
+    stopped.feed(b"".join(say("detach", handle=handle, closed=True) for handle in range(30, 60)))
+    pair.router.settle()
+    bounded(stopped)
     stopped.blocked = False
     pair.router.settle()
     received = frames(stopped)
@@ -288,7 +292,7 @@ def test_detaches_for_a_peer_that_does_not_read_wait_and_keep_their_error(router
     assert all(each.error.value[1] == "e" * 12_000 for each in of(received, "detach"))
     for handle in names(received, "detach"):
         assert [each.name for each in received if each.fields.get("handle") == handle][-1] == "detach"
-    stopped.feed(b"".join(say("detach", handle=handle, closed=True) for handle in range(1, 60)))
+    stopped.feed(b"".join(say("detach", handle=handle, closed=True) for handle in range(1, 30)))
     pair.router.settle()
     assert len(of(frames(pair.container.peer), "detach")) == 59
     pair.close()
