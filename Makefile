@@ -32,7 +32,7 @@ ARGS ?=
 SECONDS ?= 60
 # How long `make pipeline` sends.
 PIPELINE_SECONDS ?= 30
-# How long soak, liveness and random kills run, each, in `make test-long`; each fuzz target a sixth of it.
+# How long soak, liveness, random kills and attacks run, each, in `make test-long`; each fuzz target a sixth of it.
 LONG_SECONDS ?= 120
 # Processes of pytest-xdist: for tests that compute, and for those that mostly wait for processes that they start.
 COMPUTING ?= $(shell nproc)
@@ -185,7 +185,7 @@ test-pipeline: build wire-tools .venv/test-dependencies
 # Each part runs alone, too: make long-debug. With a deadline (SLUICE_TESTS_UNTIL, as in .ci/run) their order rotates with
 # the commit, and what does not fit is listed.
 LONG_PARTS := long-pipeline long-system long-debug long-python
-LONG_LOADS := long-liveness long-killed
+LONG_LOADS := long-liveness long-killed long-attacks
 test-long: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@$(BIN)/python scripts/long_tests.py $(LONG_PARTS) $(addsuffix =$(LONG_SECONDS),$(LONG_LOADS))
 
@@ -211,6 +211,10 @@ long-liveness: build .venv/test-dependencies
 # Brokers that cannot be had here are left out (status 2).
 long-killed: build .venv/test-dependencies $(STAMPS)/interop
 	@$(BIN)/python -m loadtests.killed --seconds $(LONG_SECONDS) || [ $$? = 2 ]
+
+long-attacks: build wire-tools .venv/test-dependencies
+	@$(BIN)/python -m loadtests.attacks --seconds $$(($(LONG_SECONDS) / 2))
+	@$(BIN)/python -m loadtests.attacks --seconds $$(($(LONG_SECONDS) / 2)) --workers 3
 .PHONY: $(LONG_PARTS) $(LONG_LOADS)
 
 fuzz: build-debug .venv/test-dependencies

@@ -1,0 +1,206 @@
+"""`python -m loadtests.attacks`: all attacks at once beside pairs on the same worker, which must not notice.
+
+Each attack runs in a process of its own, again and again. Beside it, pairs send at a low rate through the router, and
+others through a byte relay, which shows what the machine itself costs them. Exit status: 0 passed; 1 a worker was
+replaced, a pair lost a message or its connection, a message of a pair came later than LATEST and LATEST_TIMES the
+relay's latest, or an attack was never played to its end; 2 it could not begin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psutil
+
+from loadtests.attacks.plays import ATTACKS, BROKERS
+from loadtests.processes import (
+    ROOT,
+    MeasureError,
+    Relay,
+    Router,
+    build_tools,
+    finish_load,
+    raise_file_limit,
+    start_load,
+)
+
+PAIRS: Final = 20
+RATE: Final = 1000  # messages a second of all pairs
+LATEST: Final = 100_000.0  # µs
+LATEST_TIMES: Final = 3.0
+SECONDS: Final = 60.0
+STOP_LIMIT: Final = 30.0  # seconds for an attacker to end its round
+BUFFERED: Final = 64  # MiB that a connection may have the router hold
+BETWEEN: Final = 1.0  # seconds between readings of the workers' memory
+
+
+def routes() -> str:
+    """Link routes to a broker of each attack that has one."""
+    return "".join(
+        f"linkRoute {{\n    prefix: {name}\n    direction: {direction}\n    containerId: {name}\n}}\n"
+        for name in BROKERS
+        for direction in ("in", "out")
+    )
+
+
+def configuration(workers: int) -> str:
+    return f"""\
+router {{
+    mode: standalone
+    id: attacked
+    workerThreads: {workers}
+}}
+listener {{
+    host: 127.0.0.1
+    port: 0
+    authenticatePeer: no
+    saslMechanisms: ANONYMOUS
+    maxBufferedMegabytes: {BUFFERED}
+}}
+listener {{
+    name: brokers
+    host: 127.0.0.1
+    port: 0
+    role: route-container
+    authenticatePeer: no
+    saslMechanisms: ANONYMOUS
+    maxBufferedMegabytes: {BUFFERED}
+}}
+{routes()}address {{
+    prefix: multicast
+    distribution: multicast
+}}
+log {{
+    module: DEFAULT
+    enable: info+
+}}
+"""
+
+
+@dataclass(slots=True)
+class Report:
+    """What one attacker has done. played: rounds that came to their end; ended: that the router ended."""
+
+    played: int
+    ended: int
+    last: str
+
+
+def workers_of(pid: int) -> dict[int, int]:
+    """Octets in memory of a router's workers, by process id."""
+    found = {}
+    for process in psutil.Process(pid).children(recursive=True):
+        try:
+            if process.name().startswith("sluice-w"):
+                found[process.pid] = process.memory_info().rss
+        except psutil.NoSuchProcess:
+            pass
+    return found
+
+
+def attack(router: Router, names: Sequence[str], seconds: float) -> dict[str, subprocess.Popen[str]]:
+    """Start an attacker for each name."""
+    client, broker = router.ports
+    return {
+        name: subprocess.Popen(
+            [sys.executable, "-m", "loadtests.attacks.play", name, str(client), str(broker), str(seconds)],
+            cwd=ROOT, stdout=subprocess.PIPE, text=True,
+        )
+        for name in names
+    }  # fmt: skip
+
+
+def reports(attackers: dict[str, subprocess.Popen[str]]) -> dict[str, Report]:
+    """What they have done. Raises MeasureError when one had a fault of its own."""
+    found = {}
+    for name, process in attackers.items():
+        try:
+            said, _ = process.communicate(timeout=STOP_LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise MeasureError(f"attacker {name} did not end its round within {STOP_LIMIT:g} s") from None
+        if process.returncode:
+            raise MeasureError(f"attacker {name} ended with status {process.returncode}")
+        found[name] = Report(**json.loads(said))
+    return found
+
+
+def watch(router: Router, pairs: subprocess.Popen[str], before: set[int]) -> tuple[int, list[str]]:
+    """Until the pairs have ended: the most memory that a worker had, in octets, and faults."""
+    most = 0
+    while True:
+        memory = workers_of(router.pid)
+        most = max([most, *memory.values()])
+        if set(memory) != before:
+            return most, [f"a worker was replaced: {sorted(before)} became {sorted(memory)}"]
+        try:
+            pairs.wait(BETWEEN)
+            return most, []
+        except subprocess.TimeoutExpired:
+            pass
+
+
+def judge(mine: dict[str, Any], relay: dict[str, Any], played: dict[str, Report]) -> list[str]:
+    """What is not as it should be."""
+    latest, theirs = float(mine["latency_us"]["max"]), float(relay["latency_us"]["max"])
+    idle = [name for name, one in played.items() if not one.played + one.ended]
+    faults = [f"attacks that were never played: {', '.join(idle)}"] if idle else []
+    if latest > max(LATEST, LATEST_TIMES * theirs):
+        faults.append(f"a message of the pairs took {latest / 1000:.0f} ms; the relay's latest {theirs / 1000:.0f} ms")
+    return faults
+
+
+def run(names: Sequence[str], workers: int, seconds: float) -> list[str]:
+    """Play; prints what was seen, returns faults. Raises MeasureError."""
+    load: dict[str, object] = {"pairs": PAIRS, "distinct": True, "rate": RATE, "size": 100, "seconds": seconds}
+    with Router(workers, text=configuration(workers)) as router, Relay() as relay:
+        before = set(workers_of(router.pid))
+        pairs = router.start_load(address="innocent", **load)
+        beside = start_load({"port": relay.sender_port, "receiver_port": relay.receiver_port, "direct": True, **load})
+        attackers = attack(router, names, seconds)
+        most, faults = watch(router, pairs, before)
+        played = reports(attackers)
+        theirs = finish_load(beside)
+        try:
+            mine = finish_load(pairs)
+        except MeasureError as error:
+            return [*faults, f"pairs: {error}"]
+    for name, one in played.items():
+        print(f"  {name:20} {one.played:6,} rounds, {one.ended:6,} ended by the router; {one.last}")
+    for who, report in (("pairs", mine), ("relay", theirs)):
+        figures = ", ".join(f"{key} {value / 1000:.1f}" for key, value in report["latency_us"].items())
+        print(f"{who}: {report['per_second']:,.0f} messages/s; ms: {figures}")
+    print(f"workers: at most {most / (1 << 20):,.0f} MiB in one")
+    return faults + judge(mine, theirs, played)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m loadtests.attacks", description="Do attacks harm others?")
+    parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=f"which (all): {', '.join(ATTACKS)}")
+    parser.add_argument("--workers", type=int, default=1, help="of the router (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long (%(default)s)")
+    options = parser.parse_args(words)
+    names: list[str] = options.attacks or list(ATTACKS)
+    if unknown := [name for name in names if name not in ATTACKS]:
+        parser.error(f"no such attack: {', '.join(unknown)}")
+    raise_file_limit()
+    try:
+        build_tools()
+        faults = run(names, options.workers, options.seconds)
+    except MeasureError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for fault in faults:
+        print(f"FAULT: {fault}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

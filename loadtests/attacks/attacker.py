@@ -1,0 +1,158 @@
+"""A connection of an attacker: what is sent is encoded by hand, and nothing is read unless an attack asks for it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from loadtests.liveness.frames import ATTACH, BEGIN, CLOSE, DETACH, END, FLOW, flow, rare, read
+from tests.peer.frames import AMQP_HEADER, source, target
+
+HOST = "127.0.0.1"
+PATIENCE = 5.0  # seconds for a frame, and for the router to take what is sent
+WIDE = 0x7FFFFFFF  # a window, or credit, that never ends
+SESSION = (0, WIDE, 0, WIDE)  # the fields of a flow that concern the session
+READ_SIZE = 65536
+
+
+class RefusedError(Exception):
+    """The router has ended the connection, the session or the link, as it may."""
+
+
+class Attacker:
+    """A connection, open and with one session on channel 0."""
+
+    def __init__(self, port: int, container: str = "attacker", frame_size: int | None = None) -> None:
+        self._socket = socket.create_connection((HOST, port), PATIENCE)
+        self._octets = bytearray()
+        self.send(AMQP_HEADER + rare("open", container_id=container, max_frame_size=frame_size))
+        self._fill(len(AMQP_HEADER))
+        del self._octets[: len(AMQP_HEADER)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    # -- what is sent -------------------------------------------------------------------------------------------------
+
+    def send(self, octets: bytes) -> None:
+        """Raises OSError, TimeoutError among them, when the router does not take it."""
+        self._socket.sendall(octets)
+
+    def begin(self, channel: int = 0) -> None:
+        self.send(rare("begin", channel, next_outgoing_id=0, incoming_window=WIDE, outgoing_window=WIDE))
+
+    # -- what is read -------------------------------------------------------------------------------------------------
+
+    def _fill(self, size: int) -> None:
+        while len(self._octets) < size:
+            octets = self._socket.recv(READ_SIZE)
+            if not octets:
+                raise RefusedError("the connection was closed")
+            self._octets += octets
+
+    def next_frame(self) -> tuple[int, int, list[Any]]:
+        """Return channel, performative and fields of the next frame. Raises RefusedError, OSError."""
+        self._fill(4)
+        size = int.from_bytes(self._octets[:4], "big")
+        self._fill(size)
+        channel, code, fields, _ = read(bytes(self._octets[:size]))
+        del self._octets[:size]
+        if code in (CLOSE, END, DETACH):
+            raise RefusedError(f"performative {code:#x}: {fields}")
+        return channel, code, fields
+
+    def until(self, done: Callable[[int, int, list[Any]], bool]) -> None:
+        """Read frames until one of them, given as channel, performative and fields, is the last one wanted."""
+        end = time.monotonic() + PATIENCE
+        while not done(*self.next_frame()):
+            if time.monotonic() > end:
+                raise TimeoutError("what an attack waits for did not come")
+
+    def attached(self, count: int) -> None:
+        """Wait for the answers to so many attaches."""
+        left = [count]
+
+        def note(channel: int, code: int, fields: list[Any]) -> bool:
+            left[0] -= code == ATTACH
+            return left[0] <= 0
+
+        self.until(note)
+
+    def credits(self, count: int) -> dict[tuple[int, int], int]:
+        """Wait until so many links have credit: by channel and the router's handle."""
+        found: dict[tuple[int, int], int] = {}
+
+        def note(channel: int, code: int, fields: list[Any]) -> bool:
+            if code == FLOW and len(fields) > 6 and fields[4] is not None and fields[6]:
+                found[channel, fields[4]] = fields[6]
+            return len(found) >= count
+
+        self.until(note)
+        return found
+
+    def take(self, code: int, count: int) -> list[list[Any]]:
+        """Wait for so many frames of a performative; returns their fields."""
+        taken: list[list[Any]] = []
+
+        def note(channel: int, found: int, fields: list[Any]) -> bool:
+            if found == code:
+                taken.append(fields)
+            return len(taken) >= count
+
+        self.until(note)
+        return taken
+
+
+def receiver(handle: int, address: str, credit: int = 0, channel: int = 0, name: str | None = None) -> bytes:
+    """Attach as a receiver, and grant credit."""
+    octets = rare(
+        "attach", channel, name=name or f"r{handle}", handle=handle, role=True, source=source(address), target=target()
+    )
+    return octets + (flow(channel, SESSION, (handle, 0, credit, False, False)) if credit else b"")
+
+
+def sender(handle: int, address: str | None, channel: int = 0, name: str | None = None) -> bytes:
+    """Attach as a sender; without an address each message names its own."""
+    return rare(
+        "attach", channel, name=name or f"s{handle}", handle=handle, role=False, source=source(),
+        target=target(address), initial_delivery_count=0,
+    )  # fmt: skip
+
+
+class Broker(Attacker):
+    """A container that the router attaches routed links to. It answers every attach, until it stops reading."""
+
+    def __init__(self, port: int, container: str) -> None:
+        super().__init__(port, container)
+
+    def answer(self, address: str) -> tuple[int, int, bool]:
+        """Answer begins and attaches up to that of a link with this address: its channel, handle, and whether the
+        router receives."""
+        found: list[tuple[int, int, bool]] = []
+
+        def note(channel: int, code: int, fields: list[Any]) -> bool:
+            if code == BEGIN:
+                self.send(
+                    rare("begin", channel, remote_channel=channel, next_outgoing_id=0, incoming_window=WIDE,
+                         outgoing_window=WIDE)
+                )  # fmt: skip
+            elif code == ATTACH:
+                role = bool(fields[2])
+                self.send(
+                    rare("attach", channel, name=fields[0], handle=fields[1], role=not role, source=fields[5],
+                         target=fields[6], initial_delivery_count=None if not role else 0)
+                )  # fmt: skip
+                if address in repr(fields[5:7]):
+                    found.append((channel, fields[1], role))
+            return bool(found)
+
+        self.until(note)
+        return found[0]

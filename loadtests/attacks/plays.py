@@ -1,0 +1,295 @@
+"""Attacks, each played once by a call: legal frames of one anonymous client or broker that cost the router the most.
+
+Each takes the ports of the listeners for clients and for brokers, and ends by RefusedError or OSError where the router
+ends the connection, as it may. Faults: chapter E of the list of 2026-11.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from loadtests.attacks.attacker import SESSION, Attacker, Broker, receiver, sender
+from loadtests.liveness.frames import (
+    STATES,
+    TRANSFER,
+    disposition,
+    flow,
+    frame,
+    rare,
+    transfer,
+)
+from tests.peer.frames import rejected
+from tests.peer.types import Symbol
+
+BODY = b"\x00\x53\x77\x45"  # a section that holds an empty list
+ACCEPTED, RELEASED = STATES["accepted"], STATES["released"]
+HANDLE_MAX = 65535
+FRAME = 16000  # octets of payload in the longest frame
+HUGE_RANGE = 0x70000000  # ids
+#: Containers that links are routed to, and the first part of the addresses.
+BROKERS = FLOWS, RANGES, LINKS = "flows", "ranges", "links"
+Attack = Callable[[int, int], None]
+
+
+def parts(count: int, size: int = 100) -> Iterator[range]:
+    """Numbers from 0 on, so many at a time."""
+    for first in range(0, count, size):
+        yield range(first, min(first + size, count))
+
+
+def fill(consumer: Attacker, producer: Attacker, address: str, links: int) -> int:
+    """Have a consumer hold as many unsettled deliveries of a producer as the credit of so many links allows."""
+    consumer.send(receiver(0, address, credit=1 << 20))
+    consumer.attached(1)
+    producer.send(b"".join(sender(handle, address) for handle in range(links)))
+    granted = producer.credits(links)
+    number = 0
+    for (_, handle), credit in granted.items():
+        last = number + credit
+        producer.send(
+            b"".join(transfer(0, handle, BODY, False, (n, struct.pack(">I", n), False)) for n in range(number, last))
+        )
+        number = last
+    consumer.take(TRANSFER, number)
+    return number
+
+
+def wide_dispositions(port: int, broker_port: int) -> None:
+    """Change the state of thousands of deliveries by each frame, for a producer that does not read."""
+    with Attacker(port) as consumer, Attacker(port) as producer:
+        consumer.begin()
+        producer.begin()
+        last = fill(consumer, producer, "attack.wide", 8) - 1
+        received = b"\x00\x53\x23\xc0\x04\x02\x43\x80" + bytes(8)
+        both = disposition(0, True, 0, last, False, received) + disposition(0, True, 0, last, False, ACCEPTED)
+        for _ in range(40):
+            consumer.send(both * 50)
+        consumer.send(disposition(0, True, 0, last, True, ACCEPTED))
+
+
+def empty_ranges(port: int, broker_port: int) -> None:
+    """Settle two billion deliveries that do not exist, by each frame."""
+    with Attacker(port) as consumer, Attacker(port) as producer:
+        consumer.begin()
+        producer.begin()
+        last = fill(consumer, producer, "attack.empty", 8)
+        for _ in range(20):
+            consumer.send(disposition(0, True, last, last + HUGE_RANGE, True, ACCEPTED) * 200)
+            producer.send(disposition(0, False, last, last + HUGE_RANGE, True, ACCEPTED) * 200)
+
+
+def distinct_outcomes(port: int, broker_port: int) -> None:
+    """Reject each of thousands of deliveries with an error of its own, for a producer that does not read."""
+    with Attacker(port) as consumer, Attacker(port) as producer:
+        consumer.begin()
+        producer.begin()
+        count = fill(consumer, producer, "attack.outcomes", 16)
+        for numbers in parts(count):
+            consumer.send(
+                b"".join(
+                    rare("disposition", role=True, first=n, settled=True, state=rejected("a:b", f"{n}" + 900 * "x"))
+                    for n in numbers
+                )
+            )
+
+
+def multicast(port: int, broker_port: int) -> None:
+    """Multiply tiny messages by thousands of receivers that take none."""
+    receivers, senders = 2000, 4
+    with Attacker(port) as client:
+        client.begin()
+        for handles in parts(receivers):
+            client.send(b"".join(receiver(handle, "multicast.attack") for handle in handles))
+        client.attached(receivers)
+        client.send(b"".join(sender(receivers + n, "multicast.attack") for n in range(senders)))
+        number = 0
+        for (_, handle), credit in client.credits(senders).items():
+            octets = []
+            for _ in range(credit):
+                octets.append(transfer(0, handle, BODY, False, (number, struct.pack(">I", number), False)))
+                number += 1
+            client.send(b"".join(octets))
+        time.sleep(2)
+
+
+def routed_flows(port: int, broker_port: int) -> None:
+    """Send flows with long properties over a routed link to a broker that does not read."""
+    with Broker(broker_port, FLOWS) as broker, Attacker(port) as client:
+        client.begin()
+        client.send(receiver(0, f"{FLOWS}.q"))
+        broker.answer(f"{FLOWS}.q")
+        client.attached(1)
+        for number in range(2000):
+            client.send(
+                rare("flow", next_incoming_id=0, incoming_window=1 << 30, next_outgoing_id=0, outgoing_window=1 << 30,
+                     handle=0, delivery_count=0, link_credit=number, properties={Symbol("x"): "y" * 12000})
+            )  # fmt: skip
+
+
+def routed_ranges(port: int, broker_port: int) -> None:
+    """Settle empty ranges over a routed link, while a broker waits for the outcomes of thousands of deliveries."""
+    count = 2000
+    with Broker(broker_port, RANGES) as broker, Attacker(port) as client:
+        client.begin()
+        client.send(receiver(0, f"{RANGES}.q", credit=count))
+        channel, handle, _ = broker.answer(f"{RANGES}.q")
+        broker.send(
+            b"".join(transfer(channel, handle, BODY, False, (n, struct.pack(">I", n), False)) for n in range(count))
+        )
+        client.take(TRANSFER, count)
+        for _ in range(20):
+            client.send(disposition(0, True, count, count + HUGE_RANGE, True, ACCEPTED) * 200)
+            client.send(disposition(0, True, 0, count - 1, False, RELEASED) * 5)
+
+
+def endless_annotations(port: int, broker_port: int) -> None:
+    """Send a message in frames of one octet each, within a section that does not end."""
+    with Attacker(port) as consumer, Attacker(port) as client:
+        consumer.begin()
+        consumer.send(receiver(0, "attack.endless", credit=1000))
+        consumer.attached(1)
+        client.begin()
+        client.send(sender(0, "attack.endless"))
+        client.credits(1)
+        head = b"\x00\x53\x72\xd1" + struct.pack(">II", 1 << 20, 2) + b"\xa3\x01k\xb0" + struct.pack(">I", 1 << 19)
+        octets = head + bytes(131072 - len(head) - 10)
+        client.send(transfer(0, 0, octets[:FRAME], True, (0, b"t", False)))
+        for at in range(FRAME, len(octets), FRAME):
+            client.send(transfer(0, 0, octets[at : at + FRAME], True))
+        for _ in range(100):
+            client.send(transfer(0, 0, b"\x00", True) * 1000)
+
+
+def replaced_links(port: int, broker_port: int) -> None:
+    """Send flows on links that wait for a broker's answer, when the router replaces them by routed ones."""
+    address = f"{LINKS}.q"
+    with Broker(broker_port, LINKS) as broker, Attacker(port) as client:
+        client.begin()
+        for handle in range(100):
+            client.send(receiver(handle, address) + flow(0, SESSION, (handle, 0, 10, True, False)) * 20)
+            broker.answer(address)
+            client.attached(1)
+
+
+def sparse_handles(port: int, broker_port: int) -> None:
+    """Attach and detach links with the highest handles, on sessions that come and go."""
+    with Attacker(port) as client:
+        for turn in range(20):
+            client.begin(turn)
+            handles = [HANDLE_MAX - 977 * n for n in range(60)]
+            client.send(b"".join(sender(handle, "attack.sparse", turn) for handle in handles))
+            client.attached(len(handles))
+
+
+def unfinished(port: int, broker_port: int) -> None:
+    """Begin a message on each of many links, and end none."""
+    links = 300
+    with Attacker(port) as consumer, Attacker(port) as client:
+        consumer.begin()
+        consumer.send(receiver(0, "attack.unfinished", credit=1000))
+        consumer.attached(1)
+        client.begin()
+        client.send(b"".join(sender(handle, "attack.unfinished") for handle in range(links)))
+        granted = client.credits(links)
+        head = b"\x00\x53\x75\xb0" + struct.pack(">I", 1 << 20)
+        for number, (_, handle) in enumerate(granted):
+            client.send(transfer(0, handle, head + bytes(FRAME - len(head)), True, (number, b"t", False)))
+            for _ in range(7):
+                client.send(transfer(0, handle, bytes(FRAME), True))
+
+
+def promises(port: int, broker_port: int) -> None:
+    """Use the credit of many links of many sessions for a consumer that takes nothing."""
+    sessions, links = 8, 20
+    with Attacker(port) as consumer, Attacker(port) as client:
+        consumer.begin()
+        consumer.send(receiver(0, "attack.promises"))
+        consumer.attached(1)
+        for channel in range(sessions):
+            client.begin(channel)
+            client.send(b"".join(sender(handle, "attack.promises", channel) for handle in range(links)))
+        payload = b"\x00\x53\x75\xb0" + struct.pack(">I", FRAME - 8) + bytes(FRAME - 8)
+        numbers = [0] * sessions
+        for (_, handle), credit in client.credits(links).items():
+            for channel in range(sessions):
+                for _ in range(min(credit, 20)):
+                    n = numbers[channel]
+                    client.send(transfer(channel, handle, payload, False, (n, struct.pack(">I", n), False)))
+                    numbers[channel] += 1
+
+
+def echoes(port: int, broker_port: int) -> None:
+    """Ask for flows, and read none."""
+    with Attacker(port) as client:
+        client.begin()
+        client.send(receiver(0, "attack.echoes", credit=1))
+        client.attached(1)
+        for _ in range(200):
+            client.send(flow(0, SESSION, (0, 0, 1, False, True)) * 1000)
+
+
+def garbage(port: int, broker_port: int) -> None:
+    """Send frames with lengths, descriptors and types that are wrong, each on a connection of its own."""
+    choose = random.Random(time.monotonic_ns())
+    whole = [
+        transfer(0, 0, BODY, False, (0, b"t", False)),
+        disposition(0, True, 0, 5, True, ACCEPTED),
+        flow(0, SESSION, (0, 0, 10, False, False)),
+        receiver(1, "attack.garbage"),
+        rare("end"),
+    ]
+    for _ in range(20):
+        with Attacker(port) as client:
+            client.begin()
+            client.send(receiver(0, "attack.garbage", credit=10))
+            client.attached(1)
+            octets = bytearray(choose.choice(whole))
+            for _ in range(choose.randint(1, 4)):
+                octets[choose.randrange(len(octets))] = choose.randrange(256)
+            client.send(bytes(octets))
+            client.send(frame(choose.randbytes(choose.randint(0, 64)), choose.randrange(4), choose.randrange(3)))
+
+
+def settled_flood(port: int, broker_port: int) -> None:
+    """Send settled messages to a consumer that reads nothing, whatever the credit is."""
+    with Attacker(port) as consumer, Attacker(port) as client:
+        consumer.begin()
+        consumer.send(receiver(0, "attack.settled", credit=1 << 20))
+        consumer.attached(1)
+        client.begin()
+        client.send(sender(0, "attack.settled"))
+        (credit,) = client.credits(1).values()
+        number = 0
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            client.send(
+                b"".join(
+                    transfer(0, 0, BODY, False, (n, struct.pack(">I", n), True)) for n in range(number, number + credit)
+                )
+            )
+            number += credit
+
+
+ATTACKS: Final[dict[str, Attack]] = {
+    play.__name__: play
+    for play in (
+        wide_dispositions,
+        empty_ranges,
+        distinct_outcomes,
+        multicast,
+        routed_flows,
+        routed_ranges,
+        endless_annotations,
+        replaced_links,
+        sparse_handles,
+        unfinished,
+        promises,
+        echoes,
+        garbage,
+        settled_flood,
+    )
+}
