@@ -255,9 +255,9 @@ cdef class RoutedLink(DeliveryLink):
 
     cdef int write_if_new(self, Flow* f) except -1:
         """Write a flow, unless the peer knows all of it from the last one. Credit without a delivery-count may be meant
-        to begin again, so such a flow is always written."""
+        to begin again, and a drain asks for an answer or is one: such a flow is always written."""
         cdef Flow* last = &self.written
-        if self.any_written and not f.echo and not f.properties.size and f.has_delivery_count \
+        if self.any_written and not f.echo and not f.drain and not f.properties.size and f.has_delivery_count \
                 and last.has_delivery_count and f.delivery_count == last.delivery_count \
                 and f.has_link_credit == last.has_link_credit and f.link_credit == last.link_credit \
                 and f.drain == last.drain and f.has_available == last.has_available \
