@@ -45,7 +45,6 @@ cdef class Session(SessionReports):
     # Links that wait for the peer's window: those that had no turn since it was open, and those that had.
     cdef NodeList waiting
     cdef NodeList served
-    cdef bint contended                    # some do, or did and had no turn yet: nobody goes first
     cdef list flows                        # Links with credit to grant
 
     cdef void id_in_use(self) noexcept

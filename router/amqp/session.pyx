@@ -350,6 +350,7 @@ cdef class Session(SessionReports):
         if self.flow_due():
             self.write_flows()
         if self.ready.first is NULL:
+            self.contended = self.waiting.first is not NULL or self.served.first is not NULL
             return False
         link = <Endpoint>self.ready.first.object
         list_remove(&link.turn)

@@ -13,6 +13,8 @@ cdef class SessionReports(SessionLinks):
     cdef bytes long_state                  # of consecutive ones with words of their own
     cdef uint32_t long_first
     cdef uint32_t long_count
+    # Links or reports wait for their turn, or did and had none yet: no transfer may be written before it.
+    cdef bint contended
     cdef StateReports received_states      # to be written, of deliveries that came …
     cdef StateReports sent_states          # … and that left
     cdef int report(self, uint32_t delivery_id, uint8_t kind, const Slice* state, bint settled) except -1
@@ -20,6 +22,7 @@ cdef class SessionReports(SessionLinks):
     cdef int report_long(self, uint32_t first, uint32_t count, const Slice* state) except -1
     cdef int report_state(self, bint role, uint32_t delivery_id, const Slice* state) except -1
     cdef int flush_settlements(self) except -1
+    cdef void wait_for_turn(self) noexcept
     cdef bint any_report_due(self) noexcept
     cdef int write_reports(self, size_t most) except -1
     cdef int report_outcome(self, bint role, uint32_t first, uint32_t count, const Slice* state) except -1

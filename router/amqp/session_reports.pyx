@@ -40,8 +40,14 @@ cdef class SessionReports(SessionLinks):
         if self.ended:
             return 0
         reports_put(&self.received_states if role else &self.sent_states, delivery_id, state)
-        self.connection.want_turn(self, False)
+        self.wait_for_turn()
         return 0
+
+    cdef void wait_for_turn(self) noexcept:
+        """Have reports written before any later transfer of the session: a state may belong to a transaction that the
+        transfer discharges."""
+        self.contended = True
+        self.connection.want_turn(self, False)
 
     @cython.final
     cdef bint any_report_due(self) noexcept:
@@ -99,6 +105,7 @@ cdef class SessionReports(SessionLinks):
         self.long_first = first
         self.long_count = count
         self.connection.mark_channel(self)
+        self.wait_for_turn()
         return 0
 
     cdef int flush_reports(self) except -1:
@@ -133,7 +140,7 @@ cdef class SessionReports(SessionLinks):
         if buffer_used(&self.connection.out) < OUTPUT_HIGH:
             return self.write_report(role, first, count, state, True)
         reports_put_outcome(&self.received_states if role else &self.sent_states, first, count, state)
-        self.connection.want_turn(self, False)
+        self.wait_for_turn()
         return 0
 
     cdef int write_report(self, bint role, uint32_t first, uint32_t count, const Slice* state, bint settled) except -1:

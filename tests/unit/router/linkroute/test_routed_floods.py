@@ -152,6 +152,23 @@ def test_flows_for_a_peer_that_does_not_read_become_one(routers, workers, reader
     pair.close()
 
 
+@pytest.mark.parametrize("settled", [True, False])
+def test_state_of_a_transaction_goes_before_the_transfer_that_discharges_it(routers, settled) -> None:
+    pair = Pair(routers(1), sends=False)
+    pair.client.feed(producer(1, "queue.b") + flow(0, 1))
+    attach = pair.container.accept()
+    pair.container.flow(40 + attach.handle, 10)
+    pair.flood("client", say("transfer", channel=ROUTED, payload=message(b"x"), handle=HANDLE, delivery_id=0,
+                             delivery_tag=b"t", message_format=0))  # fmt: skip
+    pair.discard()
+    state = Described(ULong(0x34), [b"transaction", ACCEPTED])
+    pair.client.feed(say("disposition", role=True, first=0, settled=settled, state=state) + transfer(1, 0, b"z"))
+    pair.router.settle()
+    said = [frame.name for frame in frames(pair.container.peer) if frame.name in ("disposition", "transfer")]
+    assert said == ["disposition", "transfer"]
+    pair.close()
+
+
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("reader", ["client", "container"])
 @pytest.mark.parametrize("sends", [True, False], ids=["in", "out"])
