@@ -2,14 +2,16 @@
 
 Each attack runs in a process of its own, again and again. Beside it, pairs send at a low rate through the router, and
 others through a byte relay, which shows what the machine itself costs them. Exit status: 0 passed; 1 a worker was
-replaced, a pair lost a message or its connection, a message of a pair came later than LATEST and LATEST_TIMES the
-relay's latest, or an attack was never played to its end; 2 it could not begin.
+replaced, a pair lost a message or its connection, an attack was never played, or, on CORES cores and more, a message
+of a pair came later than LATEST and LATEST_TIMES the relay's latest; 2 it could not begin. With fewer cores the
+attackers' own processes delay the pairs most.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -35,6 +37,7 @@ RATE: Final = 1000  # messages a second of all pairs
 LATEST: Final = 100_000.0  # µs
 LATEST_TIMES: Final = 3.0
 SECONDS: Final = 60.0
+CORES: Final = 8
 STOP_LIMIT: Final = 30.0  # seconds for an attacker to end its round
 BUFFERED: Final = 64  # MiB that a connection may have the router hold
 BETWEEN: Final = 1.0  # seconds between readings of the workers' memory
@@ -152,7 +155,9 @@ def judge(mine: dict[str, Any], relay: dict[str, Any], played: dict[str, Report]
     latest, theirs = float(mine["latency_us"]["max"]), float(relay["latency_us"]["max"])
     idle = [name for name, one in played.items() if not one.played + one.ended]
     faults = [f"attacks that were never played: {', '.join(idle)}"] if idle else []
-    if latest > max(LATEST, LATEST_TIMES * theirs):
+    if len(os.sched_getaffinity(0)) < CORES:
+        print(f"latency is judged with {CORES} cores and more only")
+    elif latest > max(LATEST, LATEST_TIMES * theirs):
         faults.append(f"a message of the pairs took {latest / 1000:.0f} ms; the relay's latest {theirs / 1000:.0f} ms")
     return faults
 
