@@ -187,6 +187,5 @@ def test_no_bell_is_lost_between_processes(region: Region) -> None:
     for writer in writers:
         writer.join(PATIENCE_MS / 1000)
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
-    assert not Doorbell(region, READER).any()
     for eventfd in eventfds:
         os.close(eventfd)
