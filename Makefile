@@ -177,7 +177,7 @@ test-interop: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/
 	@$(call pytest,,tests/interop,$(BESIDE_EACH_OTHER))
 
 # A thread that watches over the time would hold a lock of the sanitizer's allocator when a target forks.
-fuzz-targets = $(call pytest,SLUICE_FUZZ_SECONDS=$(1) $(DEFAULT_INT) scripts/with-asan,$(2),-o faulthandler_timeout=0)
+fuzz-targets = $(call pytest,SLUICE_FUZZ_SECONDS=$(1) $(DEFAULT_INT) $(3) scripts/with-asan,$(2),-o faulthandler_timeout=0)
 
 test-pipeline: build wire-tools .venv/test-dependencies
 	@$(call pytest,$(DEFAULT_INT),tests/pipeline,$(BESIDE_EACH_OTHER))
@@ -194,9 +194,10 @@ LONG_OPTIONS := --long -o faulthandler_timeout=0
 long-pipeline: build wire-tools .venv/test-dependencies
 	@$(call pytest,$(LONG),tests/pipeline,$(ALONE) $(LONG_OPTIONS))
 
-# Fuzzing computes, system tests mostly wait.
+# Fuzzing computes, system tests mostly wait. Some of their clients have the lowest priority, as the fuzz targets do here:
+# otherwise these would take all of the processor from them.
 long-system: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
-	@status=0; ($(call fuzz-targets,$$(($(LONG_SECONDS) / 6)),tests/fuzz)) >build/test-fuzz.log 2>&1 & fuzzing=$$!; \
+	@status=0; ($(call fuzz-targets,$$(($(LONG_SECONDS) / 6)),tests/fuzz,nice -n 19)) >build/test-fuzz.log 2>&1 & fuzzing=$$!; \
 	    $(call pytest,$(LONG),$(filter-out tests/pipeline,$(SYSTEM_TESTS)) tests/interop,$(BESIDE_EACH_OTHER) $(LONG_OPTIONS)) || status=1; \
 	    wait $$fuzzing || status=1; cat build/test-fuzz.log; exit $$status
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NoReturn
 
+import psutil
 import pytest
 
 Case = dict[str, Any]
@@ -29,7 +30,10 @@ Generate = Callable[[Random], Case]
 Run = Callable[[Case], None]
 
 CRASHES: Final = Path(__file__).parent / "crashes"
-HANG_SECONDS: Final = 60.0  # one case takes milliseconds, some seconds when sanitizers watch
+#: Seconds of the processor after which a case hangs: one takes milliseconds, some seconds when sanitizers watch.
+HANG_SECONDS: Final = 60.0
+#: A case that waits, and does not compute, hangs after this many times as long.
+WAITING_FACTOR: Final = 10.0
 SHORTEN_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.02
 FAILED: Final = 3  # exit status of a process whose case failed without ending it
@@ -73,18 +77,23 @@ def fuzz(name: str, generate: Generate, run: Run, seconds: float) -> None:
 
 
 def in_process(what: Callable[[], None], log: Path | None, limit: float) -> str | None:
-    """Call `what` in a forked process, its stderr in `log`. What ended it, or None when it returned."""
+    """Call `what` in a forked process, its stderr in `log`, for `limit` seconds of the processor.
+
+    Returns the reason for which the process ended, None when `what` returned.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
         _child(what, log)
-    end = time.monotonic() + limit
+    child = psutil.Process(pid)
+    end = time.monotonic() + WAITING_FACTOR * limit
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             break
-        if time.monotonic() > end:
+        used = child.cpu_times()
+        if used.user + used.system > limit or time.monotonic() > end:
             os.kill(pid, signal.SIGABRT)  # faulthandler writes where it is
             os.waitpid(pid, 0)
             return f"hangs for more than {HANG_SECONDS} s"

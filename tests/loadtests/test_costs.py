@@ -8,6 +8,7 @@ from loadtests import costs
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 def test_all_rows(capsys):
     assert costs.main(["--sizes", "20,40", "--growth", "1000"]) == 0
     out = capsys.readouterr().out
