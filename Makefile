@@ -194,8 +194,8 @@ LONG_OPTIONS := --long -o faulthandler_timeout=0
 long-pipeline: build wire-tools .venv/test-dependencies
 	@$(call pytest,$(LONG),tests/pipeline,$(ALONE) $(LONG_OPTIONS))
 
-# Fuzzing computes, system tests mostly wait. Some of their clients have the lowest priority, as the fuzz targets do here:
-# otherwise these would take all of the processor from them.
+# Fuzzing computes, system tests mostly wait. Some clients of the tests have the lowest priority; the fuzz targets have
+# it, too, so that they do not take the processor from those clients.
 long-system: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@status=0; ($(call fuzz-targets,$$(($(LONG_SECONDS) / 6)),tests/fuzz,nice -n 19)) >build/test-fuzz.log 2>&1 & fuzzing=$$!; \
 	    $(call pytest,$(LONG),$(filter-out tests/pipeline,$(SYSTEM_TESTS)) tests/interop,$(BESIDE_EACH_OTHER) $(LONG_OPTIONS)) || status=1; \

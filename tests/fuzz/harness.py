@@ -32,8 +32,8 @@ Run = Callable[[Case], None]
 CRASHES: Final = Path(__file__).parent / "crashes"
 #: Seconds of the processor after which a case hangs: one takes milliseconds, some seconds when sanitizers watch.
 HANG_SECONDS: Final = 60.0
-#: A case that waits, and does not compute, hangs after this many times as long.
-WAITING_FACTOR: Final = 10.0
+#: A case that blocks uses no processor time: it hangs after this many times its limit.
+BLOCKED_FACTOR: Final = 10.0
 SHORTEN_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.02
 FAILED: Final = 3  # exit status of a process whose case failed without ending it
@@ -77,9 +77,10 @@ def fuzz(name: str, generate: Generate, run: Run, seconds: float) -> None:
 
 
 def in_process(what: Callable[[], None], log: Path | None, limit: float) -> str | None:
-    """Call `what` in a forked process, its stderr in `log`, for `limit` seconds of the processor.
+    """Call `what` in a forked process, with stderr in `log`.
 
-    Returns the reason for which the process ended, None when `what` returned.
+    limit: seconds of processor time, after which the process is killed. Returns why the process ended, None when `what`
+    returned.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -87,7 +88,7 @@ def in_process(what: Callable[[], None], log: Path | None, limit: float) -> str 
     if pid == 0:
         _child(what, log)
     child = psutil.Process(pid)
-    end = time.monotonic() + WAITING_FACTOR * limit
+    end = time.monotonic() + BLOCKED_FACTOR * limit
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -96,7 +97,7 @@ def in_process(what: Callable[[], None], log: Path | None, limit: float) -> str 
         if used.user + used.system > limit or time.monotonic() > end:
             os.kill(pid, signal.SIGABRT)  # faulthandler writes where it is
             os.waitpid(pid, 0)
-            return f"hangs for more than {HANG_SECONDS} s"
+            return f"hangs: killed after {used.user + used.system:.0f} s of processor time"
         time.sleep(POLL_SECONDS)
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
