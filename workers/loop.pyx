@@ -509,6 +509,8 @@ cdef class Loop(TransportHost):
                 self.used_memory()
             self.slot.buffered = stored_octets()
             self.scheduler.memory.note_content(self.slot.buffered)
+        if self.scheduler.memory.untold:
+            self.scheduler.memory.withdraw_some()
         if pools_grew() or blocks_grew():
             self.used_memory()
         self.slot.windows_shut = self.scheduler.memory.windows_shut

@@ -16,6 +16,7 @@ cdef class Channel:
     # Give the next link its turn. True: there are more.
     cdef bint turn(self) except *
     cdef void room_again(self) noexcept    # its window was shut because memory was full, and may open
+    cdef void shorten_window(self) noexcept  # to what it may promise now
     cdef bint stands_still(self, uint64_t now) noexcept  # … and it has waited in vain for STANDSTILL_MS
     cdef void survey(self, Survey* found) noexcept  # add its links
     cdef readonly uint16_t local_channel

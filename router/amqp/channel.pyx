@@ -8,6 +8,9 @@ cdef class Channel:
     cdef void room_again(self) noexcept:
         pass
 
+    cdef void shorten_window(self) noexcept:
+        pass
+
     cdef bint stands_still(self, uint64_t now) noexcept:
         return False
 

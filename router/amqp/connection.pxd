@@ -11,6 +11,7 @@ cpdef enum Pause:
     PAUSE_OPEN = 8             # … to an open
     PAUSE_BEGIN = 16           # … to a begin
     PAUSE_SLICE = 32           # its frames have cost as much as one slice may: others have their turn first
+    PAUSE_MEMORY = 64          # a transfer beyond a window that was shortened: it waits until memory has room
     # … further bits: of whoever runs it
 
 # Owner: the worker's event loop (one transport each). All methods run in that process's only thread.

@@ -185,6 +185,8 @@ cdef class Connection(ConnectionChannels):
                 at += length
                 if slice_used(self.scheduler):
                     self.end_slice()
+        if self.content is not NULL:
+            self.withdraw_windows()
         return at
 
     cdef int end_slice(self) except -1:

@@ -13,6 +13,15 @@ cdef enum:
     CONNECTION_CONTENT = 268435456
     PROCESS_CONTENT = 1073741824
 
+    FREE_PROMISED = 2          # windows promise 1/FREE_PROMISED of what is free
+    FREE_LEAST = 16            # less than 1/FREE_LEAST of the bound is free: too little to shorten windows again
+    CONNECTIONS_A_WAKE = 256   # whose windows one wake shortens
+    LEAST_SHARE = 8            # whatever others hold, connections may hold 1/LEAST_SHARE of the process's bound …
+    LEAST_MOST = 1048576       # … each of them so many octets at the most
+
+cdef extern from "stdint.h":
+    uint64_t NO_BOUND "UINT64_MAX"
+
 # Links that a look at the bound has ended.
 cdef enum LastResort:
     ENDED_NOTHING = 0
@@ -30,9 +39,15 @@ cdef class ProcessMemory:
     cdef set connections              # … that are open
     cdef uint64_t walked              # ms: when a connection had the links of all looked at
     cdef public uint64_t windows_shut  # sessions whose window stays shut until something is taken
+    # Windows are promises of memory: see `window_octets`.
+    cdef uint64_t withdraw_at         # octets of messages held at which windows are shortened
+    cdef readonly list untold         # Connections whose windows are still to be shortened
     # Links whose messages were given up at the bound of memory; whoever counts them takes them from here.
     cdef public uint64_t given_up
     cdef int note_content(self, uint64_t held) except -1
+    cdef uint64_t least_octets(self) noexcept
+    cdef uint64_t window_octets(self) noexcept
+    cdef void withdraw_some(self) noexcept
     cdef void survey(self, Survey* found) noexcept
     cdef void survey_consumers(self, Survey* found, const Meter* connection) noexcept
     cdef LastResort end_most(self, Survey* found, size_t total) except *
@@ -46,9 +61,14 @@ cdef class ConnectionMemory:
     cdef list withheld                      # links that get no credit while it holds too much; None: none
     cdef set shut                           # sessions whose window is shut because it, or the process, does; None: none
     cdef bint watched                       # … and `Scheduler.starved` looks whether that lasts
+    cdef uint64_t withdraw_at               # octets held at which the windows of its sessions are shortened
     cdef Meter* content_meter(self) except NULL
     cdef bint content_full(self) noexcept
     cdef bint full(self) noexcept
+    cdef bint must_wait(self, bint promised) noexcept
+    cdef uint64_t window_octets(self) noexcept
+    cdef void withdraw_windows(self) noexcept
+    cdef void shorten_windows(self) noexcept
     cdef void wait_for_room(self, Channel channel) noexcept
     cdef void room_again(self) noexcept
     cdef bint stands_still(self) noexcept
@@ -56,3 +76,27 @@ cdef class ConnectionMemory:
     cdef void withhold(self, Endpoint link) noexcept
     cdef void grant_withheld(self) noexcept
     cdef void let_go(self) noexcept
+
+
+cdef inline bint is_short(uint64_t held, uint64_t limit) noexcept:
+    """Half of what may be held is."""
+    return held >= limit // 2
+
+
+cdef inline bint is_exceeded(uint64_t held, uint64_t limit) noexcept:
+    """A quarter more is held than may be."""
+    return held >= limit + limit // 4
+
+
+cdef inline uint64_t free_of(uint64_t held, uint64_t limit) noexcept:
+    """Octets that may still be held."""
+    return limit - held if held < limit else 0
+
+
+cdef inline uint64_t next_withdrawal(uint64_t held, uint64_t limit) noexcept:
+    """Octets held at which windows are shortened again: half of what is free now is used, and for the last time where
+    nothing more is taken."""
+    cdef uint64_t free = free_of(held, limit)
+    if free >= limit // FREE_LEAST:
+        return held + free // 2
+    return NO_BOUND if is_exceeded(held, limit) else limit + limit // 4

@@ -19,12 +19,19 @@ cdef class ProcessMemory:
         self.withheld = set()
         self.connections = set()
         self.content_limit = PROCESS_CONTENT
+        self.untold = []
 
     cdef int note_content(self, uint64_t held) except -1:
         """The process holds so many octets of messages. Between both marks nothing changes, so that it does not turn
         on and off with each message."""
         cdef ConnectionMemory connection
         self.content = held
+        if is_short(held, self.content_limit):
+            if held >= self.withdraw_at:
+                self.withdraw_at = next_withdrawal(held, self.content_limit)
+                self.untold = list(self.connections)
+        else:
+            self.withdraw_at = 0
         if held >= self.content_limit:
             self.crowded = True
             if not self.watched:
@@ -38,6 +45,25 @@ cdef class ProcessMemory:
                 connection.grant_withheld()
                 connection.room_again()
         return 0
+
+    cdef uint64_t least_octets(self) noexcept:
+        """Octets that each connection may hold, whatever others hold: those whose messages pass go on."""
+        return min(self.content_limit // (LEAST_SHARE * max(len(self.connections), 1)), LEAST_MOST)
+
+    cdef uint64_t window_octets(self) noexcept:
+        """Octets that the windows of a connection may promise: while half of the bound is used, all connections share
+        what is free."""
+        if not is_short(self.content, self.content_limit):
+            return NO_BOUND
+        self.withdraw_at = min(self.withdraw_at, next_withdrawal(self.content, self.content_limit))
+        return max(free_of(self.content, self.content_limit) // max(len(self.connections), 1), self.least_octets())
+
+    cdef void withdraw_some(self) noexcept:
+        """Shorten the windows of connections to that, of some in each wake."""
+        cdef ConnectionMemory connection
+        for connection in self.untold[-CONNECTIONS_A_WAKE:]:
+            connection.shorten_windows()
+        del self.untold[-CONNECTIONS_A_WAKE:]
 
     def check_starved(self):
         """For the event loop while the process holds all that it may: returns when (ms) to look again, 0: never. Where
@@ -56,7 +82,7 @@ cdef class ProcessMemory:
                 waited = connection.stands_still() or waited
         memset(&held, 0, sizeof(Survey))
         self.survey(&held)
-        if waited or self.content >= self.content_limit + self.content_limit // 4:
+        if waited or is_exceeded(self.content, self.content_limit):
             # What came from other workers no window of ours holds back. Or the links are gone by which it came.
             self.survey_consumers(&queued, NULL)
             total = held.stuck + held.moving + held.unrouted + queued.stuck + queued.moving
@@ -141,6 +167,36 @@ cdef class ConnectionMemory:
     cdef bint full(self) noexcept:
         """It holds all that it may, or the process does."""
         return self.process.crowded or self.content_full()
+
+    cdef bint must_wait(self, bint promised) noexcept:
+        """No transfer is taken: the connection exceeds its bound by a quarter. Or the process does, the connection
+        holds more than each one may, and the transfer is beyond what its window promises now."""
+        cdef uint64_t held = self.content.held if self.content is not NULL else 0
+        return is_exceeded(held, self.content_limit) \
+            or (not promised and is_exceeded(self.process.content, self.process.content_limit)
+                and held >= self.process.least_octets())
+
+    cdef uint64_t window_octets(self) noexcept:
+        """Octets that the window of a session may promise: all sessions together 1/FREE_PROMISED of what is free."""
+        cdef uint64_t held = self.content.held if self.content is not NULL else 0
+        cdef uint64_t octets = min(free_of(held, self.content_limit) // FREE_PROMISED, self.process.window_octets())
+        if is_short(held, self.content_limit):
+            self.withdraw_at = min(self.withdraw_at, next_withdrawal(held, self.content_limit))
+        else:
+            self.withdraw_at = 0
+        return octets // max(self.local_channels.count, 1)
+
+    cdef void withdraw_windows(self) noexcept:
+        """Shorten the windows of its sessions when half of what was free is used since they were given."""
+        if is_short(self.content.held, self.content_limit) and self.content.held >= self.withdraw_at:
+            self.withdraw_at = next_withdrawal(self.content.held, self.content_limit)
+            self.shorten_windows()
+
+    cdef void shorten_windows(self) noexcept:
+        """Take back what the windows of its sessions promise beyond `window_octets`."""
+        cdef Channel channel
+        for channel in self.local_channels.values():
+            channel.shorten_window()
 
     cdef void wait_for_room(self, Channel channel) noexcept:
         """The session's window is shut because of that. See to it that this does not last."""

@@ -27,7 +27,8 @@ cdef class Scheduler(Clock):
 
     cpdef bint unfinished(self) noexcept:
         """Something waits for the next wake."""
-        return (bool(self.turns) and not self.behind) or bool(self.losing) or bool(self.sliced)
+        return (bool(self.turns) and not self.behind) or bool(self.losing) or bool(self.sliced) \
+            or bool(self.memory.untold)
 
     def go_on(self):
         """For whoever has no event loop with wakes, as a client with one connection: nobody else is to have a turn, so

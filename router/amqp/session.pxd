@@ -17,6 +17,7 @@ cdef enum:
 cdef class Session(SessionReports):
     cdef uint32_t next_incoming_id
     cdef uint32_t incoming_limit           # first transfer-id that may not come
+    cdef uint32_t promised_limit           # … when the window was widest: the peer may not have seen it shortened
     cdef uint32_t update_at                # the transfer-id at which the window is to be looked at
     cdef uint32_t incoming_window          # frames of a window while nothing is held up
     cdef uint32_t held_window              # … and while something is
@@ -26,6 +27,7 @@ cdef class Session(SessionReports):
     cdef bint strict                       # the configuration has set it: a violation is an error
     cdef bint pressed                      # streams were held up, and some of them are still here
     cdef bint window_changed
+    cdef bint shorter                      # the window is shorter than what the peer was told
     cdef bint shut                         # it stays shut until something is taken
     cdef bint waits                        # … because memory is full: it is in the connection's `shut`
     cdef uint64_t waits_since              # ms: since then, and nothing was passed on
@@ -48,7 +50,7 @@ cdef class Session(SessionReports):
     cdef list flows                        # Links with credit to grant
 
     cdef void id_in_use(self) noexcept
-    cdef int window_used(self) except -1
+    cdef bint window_used(self) except *
     cdef int new_delivery(self, const Transfer* t) except -1
     cdef int flow(self, const uint8_t* p, const uint8_t* end) except -1
     cdef int disposition(self, const uint8_t* p, const uint8_t* end) except -1
@@ -63,10 +65,14 @@ cdef class Session(SessionReports):
     cdef int send_whole_flow(self, Flow* flow) except -1
     cdef int window_left(self) noexcept
     cdef uint32_t window_now(self) noexcept
+    cdef size_t little(self) noexcept
+    cdef uint32_t window_most(self) noexcept
     cdef void open_window(self, uint32_t frames) noexcept
     cdef void fit_window(self) noexcept
     cdef void set_shut(self, bint shut) noexcept
     cdef int update_window(self) except -1
+    cdef int tell_window(self) except -1
+    cdef void wait_for_room(self) noexcept
     cdef int window_opened(self) except -1
     cdef void look_at_window(self) noexcept
     cdef Meter* streams_meter(self) except NULL

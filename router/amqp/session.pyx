@@ -21,7 +21,7 @@ from libc.stdlib cimport free
 
 from router.amqp.buffer cimport buffer_room, buffer_used
 from router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
-from router.amqp.connection cimport PAUSE_ATTACH, Connection
+from router.amqp.connection cimport PAUSE_ATTACH, PAUSE_MEMORY, Connection
 from router.amqp.endpoint cimport (
     LINK_QUANTUM, OUTPUT_HIGH, TURN_MORE, TURN_WINDOW, Entry, output_bound,
 )
@@ -85,10 +85,10 @@ cdef inline int take_transfer(Session session, const uint8_t* p, const uint8_t* 
     if link.pending:
         session.connection.pause(PAUSE_ATTACH)
         return FRAME_WAITS
+    if <int>(session.next_incoming_id - session.update_at) >= -1 and not session.window_used():
+        return FRAME_WAITS
     session.next_incoming_id += 1
     session.octets += t.payload.size
-    if <int>(session.next_incoming_id - session.update_at) >= 0:
-        session.window_used()
     if not link.incoming:
         raise RemoteError("session", INVALID_FIELD, f"transfer on handle {t.handle}, which sends to you")
     if link.detached:
@@ -134,9 +134,11 @@ cdef class Session(SessionReports):
         cdef list values = begin_values(begin)
         if values[4] is not None:
             self.handle_max = values[4]
-        self.next_incoming_id = self.incoming_limit = self.measured_at = values[1]
+        self.next_incoming_id = self.incoming_limit = self.promised_limit = self.measured_at = values[1]
         self.remote_incoming_window = values[2]
-        self.open_window(self.incoming_window)
+        if self.strict:
+            self.promised_limit += self.incoming_window    # our begin says so
+        self.open_window(min(self.incoming_window, self.window_most()))
         return 0
 
     cdef int answered(self, uint16_t number, list items) except -1:
@@ -174,15 +176,22 @@ cdef class Session(SessionReports):
 
     # -- transfers ----------------------------------------------------------------------------------------------------
 
-    cdef int window_used(self) except -1:
-        """Half of the window, or more, is used by the frame that has just come."""
-        # Who did not see the window in time is let in, as far as memory goes.
-        if self.window_left() < 0 and (self.strict or self.connection.full()):
+    cdef bint window_used(self) except *:
+        """Half of the window, or more, is used with the frame at hand. False: this frame waits for room.
+
+        A peer may not have seen in time that its window was shortened: its frames are let in as far as memory goes.
+        Raises RemoteError for a frame that no window ever promised, where the configuration or memory has no room.
+        """
+        if <int>(self.promised_limit - self.next_incoming_id) <= 0 and (self.strict or self.connection.full()):
             raise RemoteError("session", SESSION_WINDOW_VIOLATION,
-                              f"transfer {self.next_incoming_id - 1} is outside of the incoming window")
+                              f"transfer {self.next_incoming_id} is outside of the incoming window")
+        if self.connection.must_wait(self.window_left() > 0):
+            self.connection.pause(PAUSE_MEMORY)
+            self.wait_for_room()
+            return False
         self.window_changed = True
         self.connection.mark_channel(self)
-        return 0
+        return True
 
     cdef int new_delivery(self, const Transfer* t) except -1:
         """The first transfer of a delivery has the id that is due (2.6.12)."""
@@ -213,8 +222,20 @@ cdef class Session(SessionReports):
         """The peer may send so many frames from now on; what it was told before it may send in any case."""
         if self.window_left() < <int>frames:
             self.incoming_limit = self.next_incoming_id + frames
+            if <int>(self.incoming_limit - self.promised_limit) > 0:
+                self.promised_limit = self.incoming_limit
         self.update_at = self.incoming_limit - frames // 2
         self.set_shut(False)
+
+    cdef void shorten_window(self) noexcept:
+        cdef uint32_t frames = 0 if self.connection.must_wait(True) else self.window_most()
+        if self.ended or self.unanswered or self.window_left() <= <int>frames:
+            return
+        self.incoming_limit = self.next_incoming_id + frames
+        self.update_at = self.incoming_limit - frames // 2
+        self.shorter = True
+        self.window_changed |= frames == 0     # it waits for room from now on
+        self.connection.mark_channel(self)
 
     cdef void fit_window(self) noexcept:
         """The window follows the length of frames that came since the last time."""
@@ -235,6 +256,7 @@ cdef class Session(SessionReports):
             self.connection.process.windows_shut += 1 if shut else -1
         if self.waits and not shut:
             self.waits = False
+            self.connection.resume(PAUSE_MEMORY)
             if self.connection.shut is not None:
                 self.connection.shut.discard(self)
 
@@ -242,34 +264,53 @@ cdef class Session(SessionReports):
         """Frames of the window that the peer may have now, 0: it is to stay shut (credit.md, "Windows")."""
         cdef size_t held = self.streams.held if self.streams is not NULL else 0
         cdef size_t whole = self.whole.held if self.whole is not NULL else 0
-        if held < HOLD_OCTETS and (held + whole < HOLD_OCTETS or not self.connection.full()):
+        if held < HOLD_OCTETS and (not self.connection.full() or held + whole < self.little()):
             if held == 0:
                 self.pressed = False
-            return self.held_window if self.pressed or self.connection.process.crowded else self.incoming_window
+            return min(self.held_window if self.pressed else self.incoming_window, self.window_most())
         self.pressed = True
         # Somebody waits for what comes next, or comes for somebody who takes it.
-        return self.held_window if not self.connection.full() and self.any_goes_on() else 0
+        if self.connection.full() or not self.any_goes_on():
+            return 0
+        return min(self.held_window, self.window_most())
+
+    cdef size_t little(self) noexcept:
+        """Octets that the session may hold at a bound of memory, and go on."""
+        return min(HOLD_OCTETS, self.connection.process.least_octets() // max(self.connection.local_channels.count, 1))
+
+    cdef uint32_t window_most(self) noexcept:
+        """Frames that memory has room for: of the longest kind, and one at least."""
+        cdef uint64_t octets = self.connection.window_octets()
+        if octets >= WINDOW_OCTETS:
+            return WINDOW_OPEN
+        return max(<uint32_t>octets // self.connection.local_max_frame, 1)
 
     cdef int update_window(self) except -1:
         """Give the peer a window again where what is held allows it."""
         cdef uint32_t frames
-        cdef Flow f
         if <int>(self.next_incoming_id - self.update_at) < 0 or self.incoming_window == 0:
             return 0
         self.fit_window()
         frames = self.window_now()
         if frames == 0:
             self.set_shut(self.window_left() <= 0)
-            if self.shut and not self.waits and self.connection.full():
-                self.waits = True
-                self.waits_since = self.connection.scheduler.now
-                self.waits_passed = self.passed
-                self.connection.wait_for_room(self)
+            if self.shut and self.connection.full():
+                self.wait_for_room()
             return 0
         self.open_window(frames)
+        return self.tell_window()
+
+    cdef void wait_for_room(self) noexcept:
+        if not self.waits:
+            self.waits = True
+            self.waits_since = self.connection.scheduler.now
+            self.waits_passed = self.passed
+            self.connection.wait_for_room(self)
+
+    cdef int tell_window(self) except -1:
+        cdef Flow f
         f.has_handle = f.echo = False
-        self.send_flow(&f)
-        return 0
+        return self.send_flow(&f)
 
     cdef Meter* streams_meter(self) except NULL:
         if self.streams is NULL:
@@ -295,14 +336,15 @@ cdef class Session(SessionReports):
 
     cdef void room_again(self) noexcept:
         self.waits = False
+        self.connection.resume(PAUSE_MEMORY)
         self.look_at_window()
 
     cdef bint stands_still(self, uint64_t now) noexcept:
-        """Nobody took anything of it, and some of its links could go on."""
+        """Nobody took anything of it, and some of its links could go on, or frames behind its own."""
         if self.passed != self.waits_passed:
             self.waits_passed = self.passed
             self.waits_since = now
-        return now - self.waits_since >= STANDSTILL_MS and self.any_goes_on()
+        return now - self.waits_since >= STANDSTILL_MS and (self.connection.paused & PAUSE_MEMORY or self.any_goes_on())
 
     # -- flow ---------------------------------------------------------------------------------------------------------
 
@@ -386,6 +428,7 @@ cdef class Session(SessionReports):
             self.fit_window()
             self.open_window(self.window_now())  # it needs no flow of its own then
         flow.incoming_window = self.window_left() if self.window_left() > 0 else 0
+        self.shorter = False
         flow.next_outgoing_id = self.next_outgoing_id
         flow.outgoing_window = WINDOW_OPEN
         self.connection.out.end += write_flow(w, self.local_channel, flow)
@@ -516,7 +559,7 @@ cdef class Session(SessionReports):
 
     @cython.final
     cdef bint flow_due(self) noexcept:
-        return self.window_changed or len(self.flows) > 0
+        return self.window_changed or self.shorter or len(self.flows) > 0
 
     cdef int write_flows(self) except -1:
         """Grant credit, and give the peer a window."""
@@ -534,12 +577,15 @@ cdef class Session(SessionReports):
         if self.window_changed:
             self.window_changed = False
             self.update_window()
+        if self.shorter:
+            self.tell_window()
         return 0
 
     # -- end ----------------------------------------------------------------------------------------------------------
 
     cdef int stop(self) except -1:
         self.flush_reports()
+        self.connection.resume(PAUSE_MEMORY)
         self.set_shut(False)
         self.remote_incoming_window = 0    # what still comes for its consumers waits with them for their end
         self.flows = []

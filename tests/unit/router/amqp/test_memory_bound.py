@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import router.testing.engine as engine
 import tests.unit.engine.actor as acting
 from tests.unit.engine.actor import Actor, ReceivingLink, SendingLink, run, step
-from tests.unit.engine.flows import MEGABYTE, check_served, deaf, one_router, pass_time, send
+from tests.unit.engine.flows import MEGABYTE, check_served, deaf, one_router, pass_time, send, told
 from tests.unit.engine.host import FaultError, Router, configuration
 from tests.unit.engine.talk import message
 from workers.connections.handler import ConnectionHandler
@@ -19,6 +19,9 @@ from workers.connections.handler import ConnectionHandler
 SEEDS = st.integers(0, 1 << 32)
 LITTLE = 150_000  # octets: enough to shut its session's window at a bound
 LIMIT = 4 * MEGABYTE
+LENGTH = 60_000  # octets of each message of those that fill the sessions of a connection
+ROOM = 65_400  # … and of the chunk that holds it
+LEAST = 1 << 20  # octets that the sessions of a connection may hold together, whatever others hold
 EXCEEDED = "amqp:resource-limit-exceeded"
 
 
@@ -202,6 +205,69 @@ def test_memory_of_the_process_is_bounded_and_nothing_stands_still(seed: int) ->
             if link.ended is None:
                 check_served(link, receivers)
         assert {condition(link) for link in filling} <= {None, EXCEEDED}
+
+
+# -- windows are promises of memory -----------------------------------------------------------------------------------
+
+
+def filling_sessions(router: Router, connections: int, sessions: int) -> tuple[list[Actor], list[SendingLink]]:
+    """Each session sends 2.4 MB, within its windows and its credit, to a consumer that takes nothing."""
+    consumer = Actor(router, "deaf")
+    deaf(consumer, "balanced.deaf")
+    run(router, [consumer])
+    producers = [Actor(router, f"p{number}") for number in range(connections)]
+    senders = [producer.session().sender("balanced.deaf") for producer in producers for _ in range(sessions)]
+    run(router, [consumer, *producers])
+    for sender in senders:
+        send(sender, [LENGTH] * 40)
+    return [consumer, *producers], senders
+
+
+def most_held(router: Router, actors: list[Actor], frames: int = 64) -> int:
+    """Return the most octets of messages that the router held while the actors sent so many frames in each step."""
+    most = 0
+    for _ in range(400):
+        step(router, actors, frames=frames)
+        most = max(most, engine.alive()[2])
+    return most * LENGTH // ROOM
+
+
+@pytest.mark.parametrize("frames", [64, 10_000], ids=["soon", "late"])  # how soon producers see what windows there are
+@pytest.mark.parametrize("listener", ["", "; maxSessionFrames: 500"], ids=["any", "frames"])
+def test_sessions_of_a_connection_together_keep_to_its_bound(routers, listener, frames):
+    limit = 4 * MEGABYTE
+    router = routers(text=configuration(listener=f"maxBufferedMegabytes: 4{listener}"))
+    actors, senders = filling_sessions(router, connections=1, sessions=20)
+    most = most_held(router, actors, frames)
+    # Each session has an unfinished message, whose chunk has room for the whole.
+    assert limit * 9 // 10 <= most <= limit + limit // 4 + LEAST + 20 * ROOM
+    assert [sender.ended for sender in senders] == [None] * 20
+    assert not actors[1].peer.gone
+
+
+def test_connections_together_keep_to_the_bound_of_the_process(routers):
+    router = routers(text=configuration(), content_limit=LIMIT)
+    actors, senders = filling_sessions(router, connections=20, sessions=1)
+    most = most_held(router, actors)
+    assert LIMIT * 9 // 10 <= most <= LIMIT + LIMIT // 4 + LIMIT // 8
+    assert [sender.ended for sender in senders] == [None] * 20
+
+
+def test_a_window_that_was_shortened_is_long_again_when_there_is_room(routers):
+    router = routers(text=configuration(listener="maxBufferedMegabytes: 4"))
+    actors, senders = filling_sessions(router, connections=1, sessions=2)
+    most_held(router, actors)
+    assert min(sender.session.remote_window for sender in senders) <= 4
+    taker = Actor(router, "taker")
+    receiver = taker.session(1000).receiver("balanced.deaf")
+    actors[0].peer.lose()
+    run(router, [taker, *actors[1:]], rounds=5000)
+    for sender in senders:
+        send(sender, [LENGTH] * 20, first=40)
+    run(router, [taker, *actors[1:]], rounds=5000)
+    assert all(sender.idle for sender in senders)
+    assert sum(told(octets)[1] >= 40 for octets in receiver.got) == 2 * 20
+    assert min(sender.session.remote_window for sender in senders) > 20
 
 
 # -- messages of links that are gone ----------------------------------------------------------------------------------
