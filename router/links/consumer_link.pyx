@@ -21,7 +21,7 @@ from router.stats.counters cimport (
 from router.stats.samples cimport is_sample, sample_left, sample_left_settled, sample_settled
 from router.amqp.credit cimport credit_left
 from router.links.credit cimport shown_credit
-from router.links.delivery_link cimport goes_now, leave_queue, note_settled, settle_sent, start_copy
+from router.links.delivery_link cimport copy_octets, goes_now, leave_queue, note_settled, settle_sent, start_copy
 from router.links.settlement cimport settle_copies
 from router.amqp.id_map cimport map_reserve, map_take
 from router.amqp.states cimport plain_state
@@ -33,7 +33,7 @@ from router.delivery.delivery cimport (
 from router.delivery.outcome cimport out_left, out_update
 from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_short_transfer, write_transfer
 from router.message.content cimport (
-    Cursor, Message, Meter, content_store, copy_queued, cursor_close, cursor_open, message_state,
+    Cursor, Message, Meter, content_store, copy_queued, cursor_close, cursor_open, message_state, uncharged,
 )
 from router.message.annotations cimport compose, compose_room
 from router.amqp.session cimport Session
@@ -51,6 +51,10 @@ cdef enum:
     REMOTE_SHARE = 32
     TRACKED_SHARE = 4
     ROUTED_SHARE = 8
+    # Copies of multicast messages from other workers, at all consumers together, may take 1/UNCHARGED_SHARE of the
+    # bound of the process. A consumer with few of them waiting takes more in any case.
+    UNCHARGED_SHARE = 8
+    UNCHARGED_LEAST = 16
 
 tags.next = 0
 cdef bint short_on = True
@@ -274,14 +278,26 @@ cdef class ConsumerLink(DeliveryLink):
         cursor_open(&o.cursor, m, o.taken)
         if d.flags & IN_MULTI:
             o.flags |= OUT_COUNTED
-            copy_queued(m)
+            copy_queued(m, copy_octets(o))
         queue_append(&self.node, o)
         self.droppable(o)
         self.slot.undelivered += 1
         if not c.complete:
             self.slot.busy += 1
+        if d.flags & IN_MULTI and not c.producer and self.slot.undelivered > UNCHARGED_LEAST \
+                and uncharged > self.session.connection.process.content_limit // UNCHARGED_SHARE:
+            return self.decline(o)
         self.mark_ready()
         return 0
+
+    cdef int decline(self, OutDelivery* o) except -1:
+        """Refuse a copy that has just been queued. No producer's meter counts such copies, and those that wait at all
+        consumers of the process take as much memory as they may."""
+        if o.flags & OUT_DROPPABLE:
+            return self.drop_queued(o, DROP_OVERFLOW)
+        if not o.message.complete:
+            self.slot.busy -= 1
+        return self.release_queued(o)
 
     cdef bint make_room(self, int overflow) except *:
         """The queue is full and a presettled delivery comes. True: its producer's credit is to be held back."""

@@ -12,7 +12,7 @@ from router.delivery.delivery cimport (
     queue_remove, sent_append, sent_remove,
 )
 from router.interworker.layout cimport LinkSlot
-from router.message.content cimport copy_left
+from router.message.content cimport COPY_OCTETS, copy_left
 from router.stats.counters cimport count_age, count_finished, count_outcome
 from router.stats.samples cimport is_sample, is_settled_sample, sample_left, sample_left_settled, sample_settled
 
@@ -115,12 +115,17 @@ cdef inline int copy_written(DeliveryLink link, OutDelivery* o) except -1:
     return 0
 
 
+cdef inline size_t copy_octets(const OutDelivery* o) noexcept:
+    """Octets that a queued copy takes beside its message, which it shares with others."""
+    return COPY_OCTETS + <size_t>o.prefix_size
+
+
 cdef inline void leave_queue(DeliveryLink link, OutDelivery* o) noexcept:
     queue_remove(&link.node, o)
     link.slot.undelivered -= 1
     if o.flags & OUT_COUNTED:
         o.flags &= ~OUT_COUNTED
-        copy_left(o.message)
+        copy_left(o.message, copy_octets(o))
 
 
 cdef inline void note_settled(DeliveryLink link, OutDelivery* o, uint8_t kind) noexcept:

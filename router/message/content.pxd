@@ -11,7 +11,8 @@ cdef enum:
     # (Dispatch's Q2: 256 buffers of 512 octets).
     STREAM_AT = 131072
     STATE_IN_TRANSFER = 8192   # octets of a delivery state that go on with a message; of a longer one its kind does
-    COPY_OCTETS = 256          # what a queued copy counts: its OutDelivery, and what the heap adds
+    # What a queued copy counts, beside annotations of its own: its OutDelivery, and what the heap adds.
+    COPY_OCTETS = 256
     CHUNK_OCTETS = 65400       # of a chunk behind the first: below malloc's mmap threshold, header included
 
 # Octets of a message. A chunk holds a reference to the next one, so that a reader that moves on frees what is behind.
@@ -35,7 +36,7 @@ cdef struct Message:
     Chunk* head                # first octet; dropped by `message_routed` (then readers keep what they need)
     Chunk* tail
     Meter* meter
-    uint32_t copies            # queued copies of a multicast delivery, which the meter counts as well
+    size_t copies              # octets of queued copies of a multicast delivery, which the meter counts as well
     uint8_t* state             # delivery state that its first transfer says, encoded (owned), or NULL
     uint32_t state_size
     Message* next_spare        # while nobody uses it
@@ -98,18 +99,27 @@ cdef inline bint counts_copies(const Meter* meter) noexcept:
     return meter is not NULL and meter.parent is not NULL
 
 
-cdef inline void copy_queued(Message* m) noexcept:
+# Octets of queued copies that no meter of a producer counts: their messages came from other workers.
+cdef uint64_t uncharged
+
+cdef inline void copy_queued(Message* m, size_t octets) noexcept:
     """A copy of a multicast delivery waits: one message may have as many as there are consumers."""
-    m.copies += 1
+    global uncharged
+    m.copies += octets
     if counts_copies(m.meter):
-        meter_add(m.meter, COPY_OCTETS)
+        meter_add(m.meter, octets)
+    else:
+        uncharged += octets
 
 
-cdef inline void copy_left(Message* m) noexcept:
-    """It has left its queue."""
-    m.copies -= 1
+cdef inline void copy_left(Message* m, size_t octets) noexcept:
+    """The copy has left its queue."""
+    global uncharged
+    m.copies -= octets
     if counts_copies(m.meter):
-        meter_subtract(m.meter, COPY_OCTETS)
+        meter_subtract(m.meter, octets)
+    else:
+        uncharged -= octets
 
 
 cdef uint64_t stored_octets() noexcept

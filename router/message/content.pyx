@@ -16,6 +16,7 @@ cdef enum:
     DROPS = 8192               # of chunks and messages that one call of chunks_drop frees, at most: a fraction of a ms
 
 cdef uint64_t stored = 0       # octets in chunks of this process
+uncharged = 0
 cdef uint64_t linearised = 0   # octets that message_linearise has copied
 cdef Chunk* spare_chunks = NULL  # of CHUNK_OCTETS each
 cdef int spares = 0
@@ -246,17 +247,21 @@ cdef int message_linearise(Message* m, size_t room) except -1:
 cdef int message_meter(Message* m, Meter* meter) except -1:
     """From now on `meter` counts the message's octets, instead of the meter that did: those that no reader has passed,
     and those to come. Of a routed message only the last chunk is moved."""
+    global uncharged
     cdef Chunk* c = m.head if m.head is not NULL else m.tail
     cdef Meter* before = m.meter
-    cdef size_t copies = <size_t>COPY_OCTETS * m.copies
-    cdef size_t moved = copies if counts_copies(before) else 0
+    cdef size_t moved = m.copies if counts_copies(before) else 0
     cdef size_t octets
     if before is meter:
         return 0
     m.meter = meter
     meter.refs += 1
     if counts_copies(meter):
-        meter_add(meter, copies)
+        meter_add(meter, m.copies)
+    if not counts_copies(before):
+        uncharged -= m.copies
+    if not counts_copies(meter):
+        uncharged += m.copies
     while c is not NULL:
         if c.meter is before:
             octets = c.size - c.passed

@@ -1,0 +1,79 @@
+"""Memory of waiting copies of multicast messages: from other workers, and with annotations of their own."""
+
+from typing import Any
+
+import pytest
+
+import router.testing.engine as engine
+from router.testing.output import octets_held
+from tests.peer.frames import RELEASED
+from tests.unit.engine.host import configuration
+from tests.unit.engine.talk import consumer, flow, frames, key, message, messages, of, producer, start, transfer
+
+MEGABYTE = 1 << 20
+COPY_OCTETS = 256  # what a queued copy counts (router/message/content.pxd)
+SHARE = 8  # copies of messages from other workers take 1/SHARE of the process's bound (UNCHARGED_SHARE)
+LEAST = 16  # copies that each consumer may have waiting in any case (UNCHARGED_LEAST)
+DEAF = 40
+MESSAGES = 100
+
+
+def client(router: Any, worker: int, *octets: bytes, listener: str = "main") -> Any:
+    peer = router.connect(worker, listener)
+    peer.feed(start() + b"".join(octets))
+    router.settle()
+    frames(peer)
+    return peer
+
+
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "unsettled"])
+def test_copies_of_messages_from_another_worker_keep_to_a_share_of_memory(routers: Any, settled: bool) -> None:
+    router = routers(2, content_limit=MEGABYTE)
+    client(router, 1, *(consumer(handle, "multicast.a", 0) for handle in range(DEAF)))
+    reading = client(router, 1, consumer(0, "multicast.a"))
+    slow = client(router, 1, consumer(0, "multicast.a", 0))
+    sending = client(router, 0, producer(0, "multicast.a"))
+    outcomes = []
+    for number in range(MESSAGES):
+        sending.feed(transfer(0, number, message(b"%d" % number), settled=settled))
+        router.settle()
+        if number % 10 == 9:
+            slow.feed(flow(0, number + 1))
+            router.settle()
+        outcomes += of(frames(sending), "disposition")
+    allowed = MEGABYTE // SHARE // COPY_OCTETS
+    assert allowed <= engine.alive()[1] <= allowed + LEAST * (DEAF + 2) + MESSAGES * (2 + 2)
+    everything = [message(b"%d" % number) for number in range(MESSAGES)]
+    assert messages(frames(reading)) == everything
+    assert messages(frames(slow)) == everything
+    assert not [frame for frame in outcomes if frame.state.descriptor == RELEASED]
+
+
+def test_a_copy_that_is_refused_ends_as_released_where_no_other_has_an_outcome(routers: Any) -> None:
+    router = routers(2, content_limit=MEGABYTE)
+    deaf = client(router, 1, *(consumer(handle, "multicast.a", 0) for handle in range(DEAF)))
+    sending = client(router, 0, producer(0, "multicast.a"))
+    for number in range(MESSAGES):
+        sending.feed(transfer(0, number, message(b"%d" % number)))
+    router.settle()
+    released = {
+        number
+        for frame in of(frames(sending), "disposition")
+        for number in range(frame.first, (frame.last or frame.first) + 1)
+    }
+    assert released  # those of which every consumer refused its copy
+    deaf.feed(flow(0, MESSAGES))
+    router.settle()
+    got = messages(frames(deaf))
+    assert len(got) >= LEAST
+    assert not {message(b"%d" % number) for number in released} & set(got)
+
+
+def test_annotations_of_a_waiting_copy_count_for_its_producer(routers: Any) -> None:
+    annotations = [(key("x-long"), "x" * 50_000)]
+    router = routers(text=configuration(listener="maxBufferedMegabytes: 4"))
+    client(router, 0, *(consumer(handle, "multicast.a", 0) for handle in range(DEAF)), listener="kept")
+    sending = client(router, 0, producer(0, "multicast.a"))
+    sending.feed(transfer(0, 0, message(b"x", annotations=annotations)))
+    router.settle()
+    assert octets_held(sending.connection) >= DEAF * 50_000
