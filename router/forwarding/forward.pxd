@@ -11,8 +11,8 @@ from router.message.sections cimport Sections
 from router.stats.counters cimport Tally, totals
 
 cdef enum:
-    # So many consumers are compared with each other. Of more, two that chance picks are; where both have as many
-    # deliveries as they should, so many others beside them.
+    # So many consumers are compared with each other. Of more, the next one in turn and two that chance picks are; where
+    # all have as many deliveries as they should, so many others beside them.
     FEW_CONSUMERS = 16
 
 # The same as `forward` for an exchange: to its address, the next hops of its bindings, or its alternate address.

@@ -223,6 +223,11 @@ cdef void best_consumer(Address address, uint32_t came_by, int n, Best* best) no
     if n <= FEW_CONSUMERS:
         compare_some(address, came_by, n, n, best)
         return
+    # Those that are idle have their turns.
+    compare(item_at(consumers, address.start), came_by, best)
+    turn(address)
+    if best.consumer is not NULL and best.value == 0:
+        return
     chance = draw(address.network)
     first = <int>(((chance >> 32) * <uint64_t>n) >> 32)
     second = first + 1 + <int>(((chance & 0xFFFFFFFF) * <uint64_t>(n - 1)) >> 32)

@@ -4,8 +4,9 @@ A router link carries deliveries of any address, with annotations that say what 
 different from a client's link:
 
 * RouterIn gives credit back when an unsettled delivery has been forwarded, settled or not: what is unsettled between
-  routers is bounded by the credit of those who sent it into the network. Presettled deliveries occupy their place until
-  they have left an overfull queue here, as anywhere, so that a consumer that grants credit loses nothing.
+  routers is bounded by the credit of those who sent it into the network. Settled deliveries that wait at a consumer
+  have a bound in octets instead (docs/internals/credit.md, "Presettled deliveries to a full queue"), since all who use
+  the connection would wait for that consumer's producers otherwise.
 * RouterOut writes annotations, and gives streams to links of their own: messages that are not complete yet, and those
   that are larger than what is ever forwarded as one piece (STREAM_AT). So no message waits for more than STREAM_AT
   octets of another one. Order is kept among the smaller messages of a producer that have the same priority.
