@@ -14,6 +14,7 @@ from router.amqp.codec cimport Slice
 from router.amqp.connection cimport Connection
 from router.amqp.survey cimport Survey
 from router.amqp.endpoint cimport LINK_QUANTUM
+from router.amqp.memory cimport ProcessMemory, is_exceeded
 from router.amqp.scheduler cimport Scheduler
 from router.stats.counters cimport (
     count_drop, count_finished, count_outcome, note_presettled, totals, unblock,
@@ -284,15 +285,23 @@ cdef class ConsumerLink(DeliveryLink):
         self.slot.undelivered += 1
         if not c.complete:
             self.slot.busy += 1
-        if d.flags & IN_MULTI and not c.producer and self.slot.undelivered > UNCHARGED_LEAST \
-                and uncharged > self.session.connection.process.content_limit // UNCHARGED_SHARE:
+        if not c.producer and not c.own and self.no_room(d.flags & IN_MULTI):
             return self.decline(o)
         self.mark_ready()
         return 0
 
+    cdef bint no_room(self, bint multicast) noexcept:
+        """A delivery from another worker, which belongs to no connection of this one, takes more than there is for
+        such: its connection is not slowed by what waits here. The first that waits for a consumer has more room."""
+        cdef ProcessMemory memory = self.session.connection.process
+        if multicast and self.slot.undelivered > UNCHARGED_LEAST \
+                and uncharged > memory.content_limit // UNCHARGED_SHARE:
+            return True
+        return is_exceeded(memory.content, memory.content_limit) \
+            and (self.slot.undelivered > 1 or memory.content >= memory.content_limit + memory.content_limit // 2)
+
     cdef int decline(self, OutDelivery* o) except -1:
-        """Refuse a copy that has just been queued. No producer's meter counts such copies, and those that wait at all
-        consumers of the process take as much memory as they may."""
+        """Drop or release what has just been queued."""
         if o.flags & OUT_DROPPABLE:
             return self.drop_queued(o, DROP_OVERFLOW)
         if not o.message.complete:

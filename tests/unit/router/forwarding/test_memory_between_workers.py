@@ -1,4 +1,4 @@
-"""Memory of waiting copies of multicast messages: from other workers, and with annotations of their own."""
+"""Memory of what waits for consumers of one worker and came from another; copies of multicast messages."""
 
 from typing import Any
 
@@ -77,3 +77,23 @@ def test_annotations_of_a_waiting_copy_count_for_its_producer(routers: Any) -> N
     sending.feed(transfer(0, 0, message(b"x", annotations=annotations)))
     router.settle()
     assert octets_held(sending.connection) >= DEAF * 50_000
+
+
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "unsettled"])
+def test_messages_from_another_worker_keep_to_the_bound_of_the_process(routers: Any, settled: bool) -> None:
+    router = routers(2, content_limit=MEGABYTE)
+    client(router, 1, *(consumer(handle, f"balanced.{handle}", 0) for handle in range(10)))
+    reading = client(router, 1, consumer(0, "balanced.read"))
+    sending = client(router, 0, *(producer(handle, f"balanced.{handle}") for handle in range(10)))
+    innocent = client(router, 0, producer(0, "balanced.read"))
+    most = 0
+    for number in range(300):
+        sending.feed(transfer(number % 10, number, message(b"x" * 15_000), settled=settled))
+        innocent.feed(transfer(0, number, message(b"%d" % number), settled=settled))
+        router.settle()
+        most = max(most, engine.alive()[2])
+    assert MEGABYTE * 5 // 4 <= most <= MEGABYTE * 3 // 2 + 20_000
+    assert messages(frames(reading)) == [message(b"%d" % number) for number in range(300)]
+    states = [frame.state.descriptor for frame in of(frames(sending), "disposition")]
+    assert settled == (not states)
+    assert set(states) <= {RELEASED.descriptor}
