@@ -3,6 +3,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from router.amqp.codec cimport Slice
+from router.amqp.meter cimport Meter
 from router.amqp.prefetch cimport prefetch
 from router.amqp.zero cimport zero
 from router.message.content cimport Content, Cursor, Message, cursor_close, message_release
@@ -56,6 +57,9 @@ cdef struct InDelivery:
     uint32_t state_size
     uint8_t* state             # its octets (owned, or `short_state`), or NULL
     uint8_t[8] short_state     # … of an outcome without words
+    Meter* meter               # counts copies that were sent (held), see `in_charge`; NULL: `uncharged` does, or nobody
+    uint32_t queued            # copies of a multicast delivery that were queued when it was routed
+    uint32_t charged           # copies that count until it ends
 
 # One copy on its way to a consumer. Owner: its downstream, in whose queue or unsettled list it is. What each copy needs
 # stands in front, so that it is in few lines of a cache.
@@ -185,6 +189,10 @@ cdef inline int deliveries_reserve() except -1:
 
 cdef int in_more(InDelivery* d) except -1
 cdef void in_detach_copies(InDelivery* d) noexcept
+# So many copies of an unsettled multicast delivery have been sent, and live until consumers settle: they count
+# COPY_OCTETS each until the delivery ends, for `meter` or, where that is of no connection here, as `uncharged`.
+cdef void in_charge(InDelivery* d, uint32_t copies, Meter* meter) noexcept
+cdef void in_uncharge(InDelivery* d) noexcept
 # Octets of some copy of d wait to be written.
 cdef bint in_waits(const InDelivery* d) noexcept nogil
 # Abandon all copies with waiting octets. True: some consumer has got a part. The caller settles d.
@@ -228,6 +236,12 @@ cdef inline InDelivery* in_new(DeliveryNode* upstream, uint64_t key, uint64_t no
     return d
 
 
+cdef inline void in_charge_sent(InDelivery* d, Meter* meter) noexcept:
+    """The same for those copies that did not have to wait, when all are made."""
+    if d.live > d.queued:
+        in_charge(d, d.live - d.queued, meter)
+
+
 cdef inline void in_unlink(InDelivery* d) noexcept:
     """Out of its upstream's list."""
     cdef DeliveryNode* upstream = d.upstream
@@ -256,6 +270,8 @@ cdef inline void in_free(InDelivery* d) noexcept:
         message_release(d.message)
     if d.state is not NULL and d.state is not &d.short_state[0]:
         free(d.state)
+    if d.charged:
+        in_uncharge(d)
     pools.ins_alive -= 1
     if pools.ins_kept < POOL_KEEP:
         pools.ins_kept += 1

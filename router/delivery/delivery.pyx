@@ -8,6 +8,9 @@ side.
 """
 from libc.stdlib cimport free, malloc
 
+from router.amqp.meter cimport meter_add, meter_release, meter_subtract
+from router.message.content cimport COPY_OCTETS, counts_copies, uncharged
+
 
 cdef uint64_t live_in() noexcept:
     return pools.ins_alive
@@ -111,6 +114,31 @@ cdef void in_detach_copies(InDelivery* d) noexcept:
         o = o.sibling
     d.copies = NULL
     d.live = d.pending = 0
+
+
+cdef void in_charge(InDelivery* d, uint32_t copies, Meter* meter) noexcept:
+    global uncharged
+    if not d.charged and counts_copies(meter):
+        d.meter = meter
+        meter.refs += 1
+    d.charged += copies
+    if d.meter is not NULL:
+        meter_add(d.meter, <size_t>COPY_OCTETS * copies)
+    else:
+        uncharged += <uint64_t>COPY_OCTETS * copies
+
+
+cdef void in_uncharge(InDelivery* d) noexcept:
+    global uncharged
+    cdef uint64_t octets = <uint64_t>COPY_OCTETS * d.charged
+    cdef Meter* meter = d.meter
+    d.charged = 0
+    d.meter = NULL
+    if meter is NULL:
+        uncharged -= octets
+    else:
+        meter_subtract(meter, octets)
+        meter_release(meter)
 
 
 cdef bint in_waits(const InDelivery* d) noexcept nogil:

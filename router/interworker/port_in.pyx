@@ -14,7 +14,8 @@ from router.amqp.spec cimport D_MODIFIED, D_RELEASED
 from router.amqp.states cimport plain_state
 from router.amqp.zero cimport zero
 from router.delivery.delivery cimport (
-    IN_COMPLETE, IN_MULTI, IN_OWN, IN_PRESETTLED, IN_ROUTED, OutDelivery, in_free, in_more, in_new, out_free, out_make,
+    IN_COMPLETE, IN_MULTI, IN_OWN, IN_PRESETTLED, IN_ROUTED, OutDelivery, in_charge_sent, in_free, in_more, in_new,
+    out_free, out_make,
 )
 from router.delivery.outcome cimport in_lost, in_lost_multicast, in_routed, in_settled_late, in_update, out_update
 from router.interworker.layout cimport DROP_CONSUMER_LOST, LinkSlot
@@ -129,6 +130,8 @@ cdef class PortIn(ReportingNode):
             if not head.flags & F_MORE and d.live == 0:
                 return self.returned(d)
             return 0
+        if d.flags & IN_MULTI:
+            in_charge_sent(d, NULL)
         return in_routed(d)
 
     cdef int take_one(self, const TransferRecord* r) except -1:
@@ -276,7 +279,7 @@ cdef class PortIn(ReportingNode):
         while self.progress < count:
             i = self.progress
             link = self.link_of(&target[i])
-            if link is not None and not link.detached:
+            if link is not None and not link.detached and (c.settled or not d.flags & IN_MULTI or link.takes_copies()):
                 link.offer(d, c, overflow)
                 taken_of(link.slot)[self.peer] += 1
             else:

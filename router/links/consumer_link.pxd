@@ -55,6 +55,7 @@ cdef class ConsumerLink(DeliveryLink):
     # `send_whole`. There is a struct for it (deliveries_reserve).
     cdef int queue_whole(self, InDelivery* d, Message* m, Cursor* cursor, Tally* outstanding) except -1
     cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1
+    cdef bint takes_copies(self) noexcept
     cdef bint no_room(self, bint multicast) noexcept
     cdef int decline(self, OutDelivery* o) except -1
     cdef bint make_room(self, int overflow) except *

@@ -279,6 +279,7 @@ cdef class ConsumerLink(DeliveryLink):
         cursor_open(&o.cursor, m, o.taken)
         if d.flags & IN_MULTI:
             o.flags |= OUT_COUNTED
+            d.queued += 1
             copy_queued(m, copy_octets(o))
         queue_append(&self.node, o)
         self.droppable(o)
@@ -290,18 +291,25 @@ cdef class ConsumerLink(DeliveryLink):
         self.mark_ready()
         return 0
 
+    cdef bint takes_copies(self) noexcept:
+        """It may have another copy of an unsettled multicast message from another worker: there is room for such, or
+        few wait for it and for its settlement."""
+        return uncharged <= self.session.connection.process.content_limit // UNCHARGED_SHARE \
+            or self.slot.undelivered + self.slot.unsettled < UNCHARGED_LEAST
+
     cdef bint no_room(self, bint multicast) noexcept:
         """A delivery from another worker, which belongs to no connection of this one, takes more than there is for
         such: its connection is not slowed by what waits here. The first that waits for a consumer has more room."""
         cdef ProcessMemory memory = self.session.connection.process
-        if multicast and self.slot.undelivered > UNCHARGED_LEAST \
-                and uncharged > memory.content_limit // UNCHARGED_SHARE:
+        if multicast and self.slot.undelivered > UNCHARGED_LEAST and not self.takes_copies():
             return True
         return is_exceeded(memory.content, memory.content_limit) \
             and (self.slot.undelivered > 1 or memory.content >= memory.content_limit + memory.content_limit // 2)
 
     cdef int decline(self, OutDelivery* o) except -1:
         """Drop or release what has just been queued."""
+        if o.flags & OUT_COUNTED and o.source is not NULL:
+            o.source.queued -= 1
         if o.flags & OUT_DROPPABLE:
             return self.drop_queued(o, DROP_OVERFLOW)
         if not o.message.complete:

@@ -8,8 +8,8 @@ from router.amqp.id_map cimport map_put, map_take
 from router.amqp.link cimport Link
 from router.amqp.session cimport Session
 from router.delivery.delivery cimport (
-    IN_PRESETTLED, OUT_COUNTED, OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, in_new, out_free,
-    queue_remove, sent_append, sent_remove,
+    IN_PRESETTLED, OUT_COUNTED, OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, in_charge, in_new,
+    out_free, queue_remove, sent_append, sent_remove,
 )
 from router.interworker.layout cimport LinkSlot
 from router.message.content cimport COPY_OCTETS, copy_left
@@ -125,6 +125,8 @@ cdef inline void leave_queue(DeliveryLink link, OutDelivery* o) noexcept:
     link.slot.undelivered -= 1
     if o.flags & OUT_COUNTED:
         o.flags &= ~OUT_COUNTED
+        if o.source is not NULL and not o.flags & OUT_SETTLED:
+            in_charge(o.source, 1, o.message.meter)    # until its consumer settles it
         copy_left(o.message, copy_octets(o))
 
 

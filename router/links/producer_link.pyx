@@ -13,8 +13,8 @@ from router.stats.counters cimport (
 from router.amqp.id_map cimport map_take
 from router.amqp.states cimport plain_state, state_kind
 from router.delivery.delivery cimport (
-    IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_PRESETTLED, IN_ROUTED,
-    IN_STUCK, OutDelivery, in_abandon, in_free, in_more, in_waits,
+    IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_MULTI, IN_PRESETTLED,
+    IN_ROUTED, IN_STUCK, OutDelivery, in_abandon, in_charge_sent, in_free, in_more, in_waits,
 )
 from router.delivery.outcome cimport in_keep_state, in_lost, in_routed, in_settled_late, in_update
 from router.amqp.meter cimport Meter, meter_new
@@ -155,6 +155,8 @@ cdef inline int route_content(ProducerLink link, InDelivery* d, Content* c) exce
     if complete and d.message is not NULL:
         message_release(d.message)
         d.message = NULL
+    if d.flags & IN_MULTI:
+        in_charge_sent(d, link.whole_meter())
     in_routed(d)
     return 0
 

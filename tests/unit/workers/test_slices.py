@@ -149,10 +149,15 @@ def test_multicast_copies_are_charged_and_counted(routers) -> None:
     assert octets_held(sending.connection) >= MESSAGES * RECEIVERS * COPY_OCTETS
     crowd.feed(b"".join(flow(handle, 100) for handle in range(RECEIVERS)))
     router.settle()
-    frames(crowd)
+    # Copies that are sent live until they are settled.
+    assert octets_held(sending.connection) >= MESSAGES * RECEIVERS * COPY_OCTETS
+    crowd.feed(settle(0, 100 * RECEIVERS - 1, ACCEPTED))
+    router.settle()
     left = (MESSAGES - 100) * RECEIVERS * COPY_OCTETS
     assert left <= octets_held(sending.connection) <= left + MESSAGES * 100
     crowd.feed(b"".join(flow(handle, 1000, delivery_count=100) for handle in range(RECEIVERS)))
+    router.settle()
+    crowd.feed(settle(100 * RECEIVERS, MESSAGES * RECEIVERS - 1, ACCEPTED))
     router.settle()
     assert octets_held(sending.connection) == 0
 

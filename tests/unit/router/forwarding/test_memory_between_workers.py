@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 import router.testing.engine as engine
-from router.testing.output import octets_held
-from tests.peer.frames import RELEASED
+from router.testing.output import octets_held, octets_uncharged
+from tests.peer.frames import ACCEPTED, RELEASED
 from tests.unit.engine.host import configuration
-from tests.unit.engine.talk import consumer, flow, frames, key, message, messages, of, producer, start, transfer
+from tests.unit.engine.talk import consumer, flow, frames, key, message, messages, of, producer, settle, start, transfer
 
 MEGABYTE = 1 << 20
 COPY_OCTETS = 256  # what a queued copy counts (router/message/content.pxd)
@@ -37,9 +37,12 @@ def test_copies_of_messages_from_another_worker_keep_to_a_share_of_memory(router
     for number in range(MESSAGES):
         sending.feed(transfer(0, number, message(b"%d" % number), settled=settled))
         router.settle()
+        reading.feed(b"" if settled else settle(number, state=ACCEPTED))
         if number % 10 == 9:
-            slow.feed(flow(0, number + 1))
+            slow.feed(flow(0, 10, delivery_count=number - 9))
             router.settle()
+            slow.feed(b"" if settled else settle(number - 9, number, state=ACCEPTED))
+        router.settle()
         outcomes += of(frames(sending), "disposition")
     allowed = MEGABYTE // SHARE // COPY_OCTETS
     assert allowed <= engine.alive()[1] <= allowed + LEAST * (DEAF + 2) + MESSAGES * (2 + 2)
@@ -47,6 +50,36 @@ def test_copies_of_messages_from_another_worker_keep_to_a_share_of_memory(router
     assert messages(frames(reading)) == everything
     assert messages(frames(slow)) == everything
     assert not [frame for frame in outcomes if frame.state.descriptor == RELEASED]
+
+
+def test_unsettled_copies_of_messages_from_another_worker_keep_to_a_share_of_memory(routers: Any) -> None:
+    """Consumers take what they get and settle nothing."""
+    router = routers(2, content_limit=MEGABYTE)
+    client(router, 1, *(consumer(handle, "multicast.a") for handle in range(DEAF)))
+    sending = client(router, 0, producer(0, "multicast.a"))
+    for number in range(MESSAGES):
+        sending.feed(transfer(0, number, message(b"%d" % number)))
+        router.settle()
+    allowed = MEGABYTE // SHARE // COPY_OCTETS
+    assert allowed <= engine.alive()[1] <= allowed + LEAST * (DEAF + 1) + MESSAGES * 2
+
+
+@pytest.mark.parametrize("credit", [0, 1000], ids=["waiting", "sent"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_counts_when_all_copies_have_ended(routers: Any, workers: int, credit: int) -> None:
+    router = routers(workers)
+    deaf = client(router, workers - 1, *(consumer(handle, "multicast.a", credit) for handle in range(DEAF)))
+    sending = client(router, 0, producer(0, "multicast.a"))
+    before = octets_held(sending.connection), octets_uncharged()
+    sending.feed(b"".join(transfer(0, number, message(b"%d" % number)) for number in range(10)))
+    router.settle()
+    held = octets_held(sending.connection) + octets_uncharged()
+    assert held >= 10 * DEAF * COPY_OCTETS
+    deaf.feed(b"".join(flow(handle, 5) for handle in range(DEAF)) if not credit else settle(0, 5 * DEAF - 1, RELEASED))
+    router.settle()
+    deaf.lose()
+    router.settle()
+    assert (octets_held(sending.connection), octets_uncharged()) == before
 
 
 def test_a_copy_that_is_refused_ends_as_released_where_no_other_has_an_outcome(routers: Any) -> None:
