@@ -7,7 +7,7 @@ from router.amqp.codec cimport Slice
 from router.amqp.connection cimport PAUSE_ATTACH
 from router.amqp.endpoint cimport is_detached, is_open, is_pending
 from router.amqp.link_life cimport (
-    LIFE_ANSWERING, LIFE_DETACHING, LIFE_OWED, ON_CONFIRMED, ON_DETACH, ON_PEER_DETACH,
+    LIFE_ANSWERING, LIFE_DETACHING, LIFE_OWED, ON_CONFIRMED, ON_DETACH, ON_PEER_DETACH, ON_SESSION_LOST,
 )
 from router.amqp.meter cimport meter_new, meter_release
 from router.amqp.node_list cimport list_append, list_prepend
@@ -132,10 +132,11 @@ cdef class Link(Endpoint):
         return 0
 
     cdef int leave(self, bint closed) except -1:
-        """End the link from our side; its detach is to be written next."""
+        """End the link from our side; its detach is to be written next. If its session has ended, the link is lost with
+        it, and the handler may hold the answer to the peer's end back."""
         cdef bint pending = is_pending(self)
         self.answer_closed = closed
-        self.lost(ON_DETACH)
+        self.lost(ON_SESSION_LOST if self.session.ended else ON_DETACH)
         if pending:
             # No frame waits for a decision any more.
             self.session.connection.resume(PAUSE_ATTACH)

@@ -381,6 +381,29 @@ def test_attach_that_crosses_our_detach_is_not_reported(consumer: bool) -> None:
     assert played.server.heard() == [DETACH]
 
 
+def test_link_closed_after_its_session_has_ended_still_holds_the_end_back() -> None:
+    """The router closes a link of a session that the peer has ended, before the link is lost in its turn."""
+    server = Server()
+    server.later = True
+    many = 100
+    for number in range(many):
+        server.feed(say("attach", name=f"l{number}", handle=number, role=True))
+    server.settle()
+    assert len(server.links) == many
+    for link in server.links:
+        link.decided()
+    server.feed(say("end"))
+    waiting = [link for link in server.links if link.life == LinkLife.LIFE_ATTACHED]
+    assert waiting, "all links have ended in one turn: make more"
+    waiting[0].close_with(None, None)
+    server.settle()
+    assert {link.life for link in server.links} == {LinkLife.LIFE_OWED}
+    for link in server.links:
+        assert server.heard() == []
+        link.answer_detach()
+    assert server.heard() == [END]
+
+
 # -- routed links -----------------------------------------------------------------------------------------------------
 
 
