@@ -3,6 +3,7 @@ from collections import deque
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from router.amqp.endpoint cimport is_open
 from router.stats.counters cimport totals, unblock
 from router.interworker.layout cimport LinkSlot
 from router.interworker.region cimport Region
@@ -108,7 +109,7 @@ cdef class SlotPool:
         found = []
         for i in range(start, end):
             link = self.owners[i]
-            if link is None or link.pending or link.detached:
+            if link is None or not is_open(link):
                 continue
             slot = link.slot
             known = slot.stuck

@@ -16,6 +16,7 @@ from libc.string cimport memcpy
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from router.amqp.codec cimport Slice
+from router.amqp.endpoint cimport is_detached
 from router.amqp.session cimport Session
 from router.amqp.spec cimport D_REJECTED
 
@@ -109,7 +110,7 @@ cdef class BulkReceiver(Receiver):
     def settle_range(self, Batch batch not None, bytes state not None):
         """Settle all deliveries of a batch with one disposition. False: the link has ended, nobody hears it."""
         cdef Slice s
-        if self.detached or batch.link is not self:
+        if is_detached(self) or batch.link is not self:
             return False
         s.data = state
         s.size = len(state)

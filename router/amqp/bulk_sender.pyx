@@ -16,7 +16,7 @@ from libc.string cimport memcpy
 from router.amqp.buffer cimport buffer_room, buffer_used, write32
 from router.amqp.codec cimport Slice
 from router.amqp.connection cimport Connection
-from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW
+from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW, is_detached
 from router.amqp.frames cimport TRANSFER_ROOM, write_transfer
 from router.amqp.id_map cimport map_put, map_take
 from router.amqp.session cimport Session
@@ -111,7 +111,7 @@ cdef class BulkSender(Sender):
     def give(self, Messages messages not None):
         """Send those that are not done: what was given to a link that is gone is given to the next one."""
         cdef size_t row
-        if self.detached:
+        if is_detached(self):
             raise LocalError("link", "amqp:not-allowed", f"link {self.name} is detached")
         if messages.link is not None:
             raise LocalError("link", "amqp:not-allowed", f"link {messages.link.name} has these messages")
@@ -161,7 +161,7 @@ cdef class BulkSender(Sender):
     cdef int pump(self, size_t budget) except -1:
         cdef Session session = self.session
         cdef Messages messages
-        if self.detached or session.ended:
+        if is_detached(self) or session.ended:
             return TURN_DONE
         while self.queue:
             messages = self.queue[0]

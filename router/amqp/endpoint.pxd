@@ -3,6 +3,9 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
 from router.amqp.frames cimport Flow, Transfer
+from router.amqp.link_life cimport (
+    LIFE_ANSWERING, LIFE_PENDING, LIFE_ROUTE_HALF,
+)
 from router.amqp.meter cimport Meter
 from router.amqp.node_list cimport ListNode, NodeList
 from router.amqp.survey cimport Survey
@@ -41,11 +44,9 @@ cdef class Endpoint:
     cdef readonly uint32_t handle          # ours
     cdef readonly uint32_t remote_handle
     cdef readonly bint incoming            # the peer sends
-    cdef bint pending                      # its attach is being decided: no transfer or detach yet
+    cdef readonly uint8_t life             # LinkLife; changes in `live` only
+    cdef bint awaits_decision              # its frames wait for `decided` when both attaches are through
     cdef readonly bint initiated           # the router attached it
-    cdef bint detached                     # detach sent: frames for the handle are absorbed until the peer's comes
-    cdef readonly bint gone                # its end was told to the handler
-    cdef bint answers_later                # the peer's detach (or end) waits for answer_detach
     cdef readonly bint answer_closed       # the link was closed, not only detached
     cdef readonly bytes detach_error       # of the peer's detach, encoded; None: there was none
     cdef bint needs_flow
@@ -55,6 +56,9 @@ cdef class Endpoint:
     cdef uint32_t looked_at                # `progress` when somebody looked last
     cdef uint64_t stood_since              # ms: when somebody looked and found that it had changed
     cdef int join(self, object session) except -1  # it has its handle in this session
+    cdef int live(self, uint8_t event) except -1   # the event (LifeEvent) has come
+    cdef int attach_came(self) except -1           # the peer's attach
+    cdef int begin_life(self) except -1            # it joined its session
     cdef size_t octets_held(self) noexcept        # octets of both
     cdef size_t octets_unrouted(self) noexcept    # of these, of a message that is coming in and not routed yet
     cdef bint holds(self) noexcept                # messages wait that came by it, or that are to leave by it
@@ -76,8 +80,30 @@ cdef class Endpoint:
     cdef bint has_deliveries(self) noexcept
     cdef int grant(self) except -1         # write the flow that want_flow asked for
     cdef int forget_ready(self) except -1
-    cdef int lost(self) except -1          # … with its session, or detached by its peer
+    # End it because of an event: ON_DETACH, ON_PEER_DETACH or ON_SESSION_LOST.
+    cdef int lost(self, uint8_t event) except -1
+    cdef int confirm(self) except -1       # the handler does not hold the answer to its end back (any more)
     cdef int peer_detached(self) except -1  # the peer's detach: `answer_closed`, `detach_error` say what it said
+
+
+cdef inline bint is_pending(Endpoint link) noexcept:
+    """True until both attaches are through and decided: the link writes nothing, and its peer's frames wait."""
+    return link.life <= LIFE_PENDING
+
+
+cdef inline bint is_detached(Endpoint link) noexcept:
+    """True once our side of the link is over: frames for its handle are absorbed."""
+    return link.life >= LIFE_ROUTE_HALF
+
+
+cdef inline bint is_open(Endpoint link) noexcept:
+    """True if the link may have turns to write."""
+    return link.life > LIFE_PENDING and link.life < LIFE_ROUTE_HALF
+
+
+cdef inline bint is_over(Endpoint link) noexcept:
+    """True once the handler was notified of the link's end."""
+    return link.life >= LIFE_ANSWERING
 
 
 cdef inline size_t output_bound(const NodeList* ready) noexcept:

@@ -1,4 +1,7 @@
 """A link, as its session and its connection know it; the order in which links have their turns to write."""
+from router.amqp.link_life cimport (
+    LIFE_PENDING, ON_DECIDED, ON_OUR_ATTACH, ON_PEER_ATTACH, life_after,
+)
 from router.amqp.node_list cimport list_remove, node_dealloc
 
 
@@ -12,6 +15,19 @@ cdef class Endpoint:
 
     cdef int join(self, object session) except -1:
         raise NotImplementedError
+
+    cdef int live(self, uint8_t event) except -1:
+        self.life = life_after(self.life, event, self.name)
+        return 0
+
+    cdef int begin_life(self) except -1:
+        return self.live(ON_OUR_ATTACH) if self.initiated else self.attach_came()
+
+    cdef int attach_came(self) except -1:
+        self.live(ON_PEER_ATTACH)
+        if self.life == LIFE_PENDING and not self.awaits_decision:
+            self.live(ON_DECIDED)
+        return 0
 
     cdef int pump(self, size_t budget) except -1:
         raise NotImplementedError
@@ -41,7 +57,10 @@ cdef class Endpoint:
     cdef int last_resort(self, size_t held) except -1:
         raise NotImplementedError
 
-    cdef int lost(self) except -1:
+    cdef int lost(self, uint8_t event) except -1:
+        raise NotImplementedError
+
+    cdef int confirm(self) except -1:
         raise NotImplementedError
 
     cdef int peer_detached(self) except -1:

@@ -31,4 +31,4 @@ cdef class Link(Endpoint):
     cdef public bint logged
     cdef int show_message(self, const uint8_t* data, size_t size) except -1
     cdef int mark_ready(self) except -1    # it may be able to write queued deliveries
-    cdef int decide_no_more(self) except -1
+    cdef int leave(self, bint closed) except -1

@@ -5,6 +5,10 @@ is answered.
 """
 from router.amqp.codec cimport Slice
 from router.amqp.connection cimport PAUSE_ATTACH
+from router.amqp.endpoint cimport is_detached, is_open, is_pending
+from router.amqp.link_life cimport (
+    LIFE_ANSWERING, LIFE_DETACHING, LIFE_OWED, ON_CONFIRMED, ON_DETACH, ON_PEER_DETACH, ON_SESSION_LOST,
+)
 from router.amqp.meter cimport meter_new, meter_release
 from router.amqp.node_list cimport list_append, list_prepend
 from router.amqp.spec cimport D_REJECTED
@@ -62,13 +66,13 @@ cdef class Link(Endpoint):
         self.size = 0
         if t.aborted:
             return 0
-        if not self.sized_settled and not self.detached:
+        if not self.sized_settled and not is_detached(self):
             state = codec.encode_described(D_REJECTED, [codec.encode_error(MESSAGE_SIZE_EXCEEDED, SIZE_EXCEEDED)])
             s.data = state
             s.size = len(state)
             session.flush_reports()
             session.write_report(True, self.sized, 1, &s, True)
-        if not self.detached:
+        if not is_detached(self):
             session.send_detach(self.handle, True)
         session.connection.close(CONNECTION_FORCED, SIZE_EXCEEDED)
         return 0
@@ -92,13 +96,13 @@ cdef class Link(Endpoint):
         return self.whole
 
     cdef void content_freed(self) noexcept:
-        if self.credit_held and self.streams.held < <size_t>CREDIT_OCTETS // 2 and not self.detached:
+        if self.credit_held and self.streams.held < <size_t>CREDIT_OCTETS // 2 and not is_detached(self):
             self.credit_held = False
             self.session.want_flow(self)
 
     cdef void grant_again(self) noexcept:
         self.credit_withheld = False
-        if not self.detached:
+        if not is_detached(self):
             self.session.want_flow(self)
 
     cdef str give_up(self):
@@ -115,7 +119,7 @@ cdef class Link(Endpoint):
     cdef int mark_ready(self) except -1:
         cdef Session session = self.session
         cdef bint front = self.urgent
-        if self.turn.list is NULL and not self.pending and not self.detached and not session.connection.finished:
+        if self.turn.list is NULL and is_open(self) and not session.connection.finished:
             if front:
                 list_prepend(&session.ready, &self.turn)
             else:
@@ -127,10 +131,14 @@ cdef class Link(Endpoint):
         self.session.handler.on_message(self, data[:size if size < MESSAGE_OCTETS else MESSAGE_OCTETS])
         return 0
 
-    cdef int decide_no_more(self) except -1:
-        """We have detached the link, maybe while its attach was being decided: no frame waits for that any more."""
-        if self.pending:
-            self.pending = False
+    cdef int leave(self, bint closed) except -1:
+        """End the link from our side; its detach is to be written next. If its session has ended, the link is lost with
+        it, and the handler may hold the answer to the peer's end back."""
+        cdef bint pending = is_pending(self)
+        self.answer_closed = closed
+        self.lost(ON_SESSION_LOST if self.session.ended else ON_DETACH)
+        if pending:
+            # No frame waits for a decision any more.
             self.session.connection.resume(PAUSE_ATTACH)
         return 0
 
@@ -144,25 +152,25 @@ cdef class Link(Endpoint):
 
     def answer_detach(self):
         """What on_detached asked to wait for has happened: answer the peer."""
+        self.confirm()
+
+    cdef int confirm(self) except -1:
         cdef Session session = self.session
-        if not self.answers_later:
-            return
-        self.answers_later = False
-        if session.ended:
+        cdef uint8_t before = self.life
+        self.live(ON_CONFIRMED)
+        if before == LIFE_OWED:
             session.answers -= 1
             session.end_if_due()
-        else:
+        elif before == LIFE_ANSWERING:
             session.send_detach(self.handle, self.answer_closed)
             session.release(self)
+        return 0
 
     cdef int peer_detached(self) except -1:
-        if self.detached:
+        if self.life == LIFE_DETACHING:
+            self.live(ON_PEER_DETACH)
             return self.session.release(self)
-        self.lost()
-        if not self.answers_later:
-            self.session.send_detach(self.handle, self.answer_closed)
-            self.session.release(self)
-        return 0
+        return self.lost(ON_PEER_DETACH)
 
 
 cdef void link_freed(void* owner) noexcept:

@@ -1,6 +1,7 @@
 """A link whose deliveries are Python objects: for clients, and for servers that are no router."""
 from libc.stdlib cimport free, malloc
 
+from router.amqp.endpoint cimport is_detached
 from router.amqp.id_map cimport map_put, map_take
 
 from router.amqp.errors import delivery_id_in_use
@@ -43,10 +44,10 @@ cdef class PlainLink(Link):
     cdef bint has_deliveries(self) noexcept:
         return len(self.unsettled) > 0
 
-    cdef int lost(self) except -1:
-        if self.detached:
+    cdef int lost(self, uint8_t event) except -1:
+        if is_detached(self):
             return 0
-        self.detached = True
+        self.live(event)
         self.forget_ready()
         self.forget_all()
         self.session.link_gone(self)       # what was unsettled is still to be seen
@@ -55,14 +56,12 @@ cdef class PlainLink(Link):
 
     def detach(self, closed=True, condition=None, description=None):
         """Detach from our side; what comes for the handle until the peer's detach is absorbed."""
-        if self.detached:
+        if is_detached(self):
             return
-        self.answer_closed = closed
-        self.lost()
-        self.answers_later = False
+        self.leave(closed)
         self.session.send_detach(self.handle, closed, condition, description)
 
     @property
     def ended(self):
         """Detached by either side, or lost with its session."""
-        return self.detached
+        return is_detached(self)

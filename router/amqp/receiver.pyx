@@ -9,6 +9,7 @@ Its handler is a Python object with
 What it holds is bounded by credit and `max_message_size`. Attach and detach go to the session's handler.
 """
 from router.amqp.codec cimport Slice
+from router.amqp.endpoint cimport is_detached
 from router.amqp.frames cimport Flow, Transfer
 from router.amqp.session cimport Session
 from router.amqp.states cimport state_kind
@@ -45,13 +46,13 @@ cdef class Receiver(PlainLink):
             self.granted = credit
         self.beyond = 0
         self.draining = drain
-        if not self.detached:
+        if not is_detached(self):
             self.session.want_flow(self)
 
     def settle(self, Received delivery not None, bytes state not None, *, settled=True):
         """Tell the sender an outcome (an encoded state). False: it is settled, or the link has ended."""
         cdef Slice s
-        if delivery.settled or self.detached or delivery.link is not self:
+        if delivery.settled or is_detached(self) or delivery.link is not self:
             return False
         s.data = state
         s.size = len(state)

@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 from router.amqp.buffer cimport buffer_room, buffer_used
 from router.amqp.codec cimport Slice
 from router.amqp.connection cimport Connection
-from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW
+from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW, is_detached
 from router.amqp.credit cimport credit_left
 from router.amqp.frames cimport TRANSFER_ROOM, Flow, Transfer, write_transfer
 from router.amqp.session cimport Session
@@ -45,7 +45,7 @@ cdef class Sender(PlainLink):
     def send(self, bytes octets not None, *, bytes tag=None, settled=False, message_format=0, context=None):
         """Queue a message, encoded. Whoever must bound the queue waits for `credit` first."""
         cdef Sent d = Sent()
-        if self.detached:
+        if is_detached(self):
             raise LocalError("link", "amqp:not-allowed", f"link {self.name} is detached")
         if tag is None:
             tag = self.next_tag.to_bytes(8, "big")
@@ -64,7 +64,7 @@ cdef class Sender(PlainLink):
     def settle(self, Sent delivery not None):
         """Settle a delivery that the receiver has not settled."""
         cdef Slice none = plain_state(0)
-        if not delivery.settled and delivery.started and not self.detached:
+        if not delivery.settled and delivery.started and not is_detached(self):
             delivery.settled = True
             self.forget(&self.session.sent, delivery.id)
             self.session.report_outcome(False, delivery.id, 1, &none)
@@ -72,7 +72,7 @@ cdef class Sender(PlainLink):
     cdef int pump(self, size_t budget) except -1:
         cdef Session session = self.session
         cdef Sent d
-        if self.detached or session.ended:
+        if is_detached(self) or session.ended:
             return TURN_DONE
         while self.queue:
             d = self.queue[0]

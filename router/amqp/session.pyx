@@ -23,7 +23,7 @@ from router.amqp.buffer cimport buffer_room, buffer_used
 from router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
 from router.amqp.connection cimport PAUSE_ATTACH, PAUSE_MEMORY, Connection
 from router.amqp.endpoint cimport (
-    LINK_QUANTUM, OUTPUT_HIGH, TURN_MORE, TURN_WINDOW, Entry, output_bound,
+    LINK_QUANTUM, OUTPUT_HIGH, TURN_MORE, TURN_WINDOW, Entry, is_detached, is_pending, output_bound,
 )
 from router.amqp.frames cimport (
     FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, usual_transfer, write_flow,
@@ -82,7 +82,7 @@ cdef inline int take_transfer(Session session, const uint8_t* p, const uint8_t* 
         parse_transfer(p, end, &t)
     found = number_at(<void*>session.by_remote_handle, t.handle)
     link = <Endpoint>found if found is not NULL and found is not <void*>None else session.link_of(t.handle)
-    if link.pending:
+    if is_pending(link):
         session.connection.pause(PAUSE_ATTACH)
         return FRAME_WAITS
     if <int>(session.next_incoming_id - session.update_at) >= -1 and not session.window_used():
@@ -91,7 +91,7 @@ cdef inline int take_transfer(Session session, const uint8_t* p, const uint8_t* 
     session.octets += t.payload.size
     if not link.incoming:
         raise RemoteError("session", INVALID_FIELD, f"transfer on handle {t.handle}, which sends to you")
-    if link.detached:
+    if is_detached(link):
         # It counts for what comes after it, and goes nowhere.
         if t.has_delivery_id and t.delivery_id == session.expected_delivery_id:
             session.expected_delivery_id += 1
@@ -359,7 +359,7 @@ cdef class Session(SessionReports):
         if self.remote_incoming_window > f.incoming_window:
             # Only transfers on their way can make it smaller; a wrap means that they are more than the window.
             self.remote_incoming_window = 0
-        if link is not None and not link.detached:
+        if link is not None and not is_detached(link):
             link.on_flow(&f)
         elif f.echo:
             f.has_handle = f.echo = False
@@ -570,7 +570,7 @@ cdef class Session(SessionReports):
             self.flows = []
             for link in flows:
                 link.needs_flow = False
-                if not link.detached:
+                if not is_detached(link):
                     link.grant()
             # A link that has credit now goes on.
             self.window_changed = self.window_changed or self.shut

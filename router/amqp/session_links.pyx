@@ -4,6 +4,8 @@
 from router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
 from router.amqp.codec cimport split_fields
 from router.amqp.connection cimport PAUSE_ATTACH
+from router.amqp.endpoint cimport is_detached, is_over, is_pending
+from router.amqp.link_life cimport LIFE_OWED, ON_NOTIFIED, ON_REPLACED, ON_ROUTE_ASKED, ON_SESSION_LOST
 from router.amqp.object_table cimport number_get
 from router.amqp.performatives cimport attach_values, detach_values
 from router.amqp.spec cimport P_ATTACH, P_DETACH, P_END
@@ -57,6 +59,7 @@ cdef class SessionLinks(Channel):
         link.handle = handle
         link.incoming = incoming
         link.initiated = remote_handle is None
+        link.begin_life()
         if link.initiated:
             self.attaching[name, incoming] = link
         else:
@@ -80,7 +83,8 @@ cdef class SessionLinks(Channel):
         new.incoming = old.incoming
         self.by_handle[old.handle] = new
         self.by_remote_handle.put(old.remote_handle, new)
-        old.gone = old.detached = True
+        old.live(ON_REPLACED)
+        new.live(ON_ROUTE_ASKED)
         old.forget_ready()
 
     def free_name(self, name, incoming):
@@ -107,9 +111,10 @@ cdef class SessionLinks(Channel):
             raise RemoteError("link", SESSION_HANDLE_IN_USE, f"handle {handle} is in use")
         link = self.attaching.pop((name, not role), None)
         if link is not None:
+            link.attach_came()
             link.remote_handle = handle
             self.by_remote_handle.put(handle, link)
-            if not link.detached:  # else nobody waits for the answer any more: the peer's detach is next
+            if not is_detached(link):  # else nobody waits for the answer any more: the peer's detach is next
                 self.handler.on_attached(link, items)
             return FRAME_TAKEN
         # Links of clients with equal names come from a router of Dispatch 1.19 as they are (brokers-and-edge.md LR-13).
@@ -130,7 +135,7 @@ cdef class SessionLinks(Channel):
         cdef Endpoint link
         handle, closed, error = detach_values(items)
         link = self.link_of(handle)
-        if link.pending:
+        if is_pending(link):
             self.connection.pause(PAUSE_ATTACH)
             return FRAME_WAITS
         self.by_remote_handle.remove(handle)
@@ -162,7 +167,11 @@ cdef class SessionLinks(Channel):
 
     cdef int link_gone(self, Endpoint link) except -1:
         """To be called once for each link, when it is lost for whatever reason."""
-        link.gone = True
+        link.live(ON_NOTIFIED)
+        if self.ended and link.life != LIFE_OWED:
+            link.live(ON_SESSION_LOST)
+        if link.life == LIFE_OWED:
+            self.answers += 1
         if link.streams is not NULL:
             link.streams.owner = NULL      # what it has left behind is of nobody
         if link.whole is not NULL:
@@ -173,9 +182,8 @@ cdef class SessionLinks(Channel):
         if self.names_most > 4 * <size_t>len(self.names) + NAMES_SLACK:
             self.names = set(self.names)   # a set keeps the room of its largest size
             self.names_most = len(self.names)
-        link.answers_later = self.handler.on_detached(link)
-        if self.ended and link.answers_later:
-            self.answers += 1
+        if not self.handler.on_detached(link):
+            link.confirm()
         return 0
 
     # -- all of them --------------------------------------------------------------------------------------------------
@@ -197,7 +205,7 @@ cdef class SessionLinks(Channel):
         cdef size_t held, unrouted
         cdef uint32_t progress
         for link in self.by_handle.values():
-            if link.detached or not link.holds():
+            if is_detached(link) or not link.holds():
                 continue
             progress = link.progress()
             if progress != link.looked_at or not link.stood_since:
@@ -248,9 +256,11 @@ cdef class SessionLinks(Channel):
         self.went_on = None                # it knows us: nothing of a session is to wait for the collector
         for link in self.by_handle.values():
             link.forget_ready()
-            if link.gone:
-                # Its detach waits for a confirmation, and the answer to an end waits with it.
-                self.answers += link.answers_later
+            if is_over(link):
+                link.live(ON_SESSION_LOST)
+                if link.life == LIFE_OWED:
+                    # Its detach waits for a confirmation, and the answer to an end waits with it.
+                    self.answers += 1
         return 0
 
     cdef bint lose_some(self, uint32_t most, uint32_t* ended) except *:
@@ -260,12 +270,12 @@ cdef class SessionLinks(Channel):
             self.losing.reverse()
         while self.losing or self.any_left():
             link = self.losing[len(self.losing) - 1]
-            if not link.gone:
+            if not is_over(link):
                 if ended[0] == most or (ended[0] and not self.connection.scheduler.has_time()):
                     return False
                 ended[0] += 1
                 try:
-                    link.lost()
+                    link.lost(ON_SESSION_LOST)
                 except Exception as fault:
                     self.lost_badly(link, fault)
             self.losing.pop()
@@ -279,7 +289,7 @@ cdef class SessionLinks(Channel):
     cdef bint any_left(self) except *:
         """List links that have replaced others since `losing` was made."""
         self.losing = [link for link in self.by_handle.values()
-                       if not (<Endpoint>link).gone and not (<Endpoint>link).detached]
+                       if not is_detached(<Endpoint>link)]
         return len(self.losing) > 0
 
     cdef int lost_badly(self, Endpoint link, object fault) except -1:
@@ -289,11 +299,12 @@ cdef class SessionLinks(Channel):
         if link.has_deliveries():
             raise FatalFault(f"a link could not be taken apart: {type(fault).__name__}: {fault}") from fault
         self.connection.report_fault(fault)
-        link.detached = True
-        if link.gone:
-            return 0
-        try:
-            self.link_gone(link)
-        except Exception as again:
-            self.connection.report_fault(again)
+        if not is_over(link):
+            link.live(ON_SESSION_LOST)
+            try:
+                self.link_gone(link)
+            except Exception as again:
+                self.connection.report_fault(again)
+        if link.life == LIFE_OWED:
+            link.confirm()
         return 0

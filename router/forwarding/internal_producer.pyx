@@ -7,6 +7,7 @@ OWN_HELD in the process; what comes beyond is dropped, and counted as a dropped 
 """
 from libc.string cimport memset
 
+from router.amqp.endpoint cimport is_over
 from router.amqp.scheduler cimport Scheduler
 from router.stats.counters cimport totals
 from router.delivery.delivery cimport IN_COMPLETE, IN_OWN, IN_PRESETTLED, IN_ROUTED, InDelivery, in_free, in_new
@@ -78,7 +79,7 @@ cdef class InternalProducer(NodeOwner):
         """
         cdef Content c
         cdef InDelivery* d
-        if link.gone or self.meter.held and self.meter.held + len(octets) > OWN_HELD:
+        if is_over(link) or self.meter.held and self.meter.held + len(octets) > OWN_HELD:
             return False
         memset(&c, 0, sizeof(Content))
         c.stored = message_new(0)
@@ -102,7 +103,7 @@ cdef class InternalProducer(NodeOwner):
         """
         cdef Content c
         cdef InDelivery* d
-        if link.gone or self.meter.held and self.meter.held + len(octets) > OWN_HELD:
+        if is_over(link) or self.meter.held and self.meter.held + len(octets) > OWN_HELD:
             return False
         memset(&c, 0, sizeof(Content))
         c.stored = message_new(0)

@@ -7,6 +7,7 @@ cimport cython
 from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
+from router.amqp.endpoint cimport is_detached
 from router.amqp.id_map cimport map_free, map_get, map_put_reserved, map_reserve, map_take
 from router.amqp.meter cimport meter_new, meter_release
 from router.amqp.link cimport Link
@@ -161,7 +162,7 @@ cdef class PortIn(ReportingNode):
         # The sending worker has checked the sections.
         scan(c.data, c.size, False, c.honour, &c.sections)
         link = self.link_of(r.targets)
-        if link is not None and not link.detached:
+        if link is not None and not is_detached(link):
             link.offer(d, c, head.kind & K_OVERFLOW)
             taken_of(link.slot)[self.peer] += 1
         else:
@@ -181,7 +182,7 @@ cdef class PortIn(ReportingNode):
         """The consumer of a record for one, if it takes the message at once and as it is: then `pass_on` does all for
         it. NULL: `take_one` does. Nothing is changed, and what is returned is borrowed."""
         cdef void* found = link_at(self.places, r.targets.slot, r.targets.generation)
-        if not r.head.kind & K_AS_IS or found is NULL or (<ConsumerLink>found).detached \
+        if not r.head.kind & K_AS_IS or found is NULL or is_detached(<ConsumerLink>found) \
                 or not (<ConsumerLink>found).plain or not short_on \
                 or not takes_now(<ConsumerLink>found, r.data.size, r.head.flags & F_PRESETTLED):
             return NULL
@@ -279,7 +280,8 @@ cdef class PortIn(ReportingNode):
         while self.progress < count:
             i = self.progress
             link = self.link_of(&target[i])
-            if link is not None and not link.detached and (c.settled or not d.flags & IN_MULTI or link.takes_copies()):
+            if link is not None and not is_detached(link) \
+                    and (c.settled or not d.flags & IN_MULTI or link.takes_copies()):
                 link.offer(d, c, overflow)
                 taken_of(link.slot)[self.peer] += 1
             else:

@@ -11,12 +11,13 @@ from router.delivery.delivery cimport (
     queue_remove, sent_remove,
 )
 from router.delivery.outcome cimport out_left
+from router.amqp.endpoint cimport is_detached
 from router.amqp.frames cimport TRANSFER_ROOM, write_routed_transfer
 from router.links.delivery_link cimport (
     check_value, copy_written, frame_written, goes_now, note_settled, settle_sent, start_copy,
 )
 from router.links.settlement cimport settle_copies
-from router.linkroute.routed_link cimport routed_head, store_frame, update_queued
+from router.linkroute.routed_link cimport is_answered, routed_head, store_frame, update_queued
 from router.amqp.session cimport Session
 
 
@@ -36,7 +37,7 @@ cdef class ConsumerEnd(RoutedLink):
         """A frame of the other end: written now if it can be, else it waits. d is finished by its upstream."""
         cdef Connection connection = self.session.connection
         cdef OutDelivery* o = d.copies
-        if self.detached or connection.close_sent:
+        if is_detached(self) or connection.close_sent:
             return 0
         if first:
             o = out_routed(&self.node, d, t.settled)
@@ -47,7 +48,7 @@ cdef class ConsumerEnd(RoutedLink):
                 totals.egress_container += self.slot.container
         elif o is NULL:
             return 0
-        if goes_now(self) and o.message is NULL and self.answered \
+        if goes_now(self) and o.message is NULL and is_answered(self) \
                 and t.payload.size + t.state.size + TRANSFER_ROOM <= connection.remote_max_frame:
             return self.write_now(o, t, first)
         set_partial(self, NULL)
@@ -169,7 +170,7 @@ cdef class ConsumerEnd(RoutedLink):
 
     cdef int pass_flow(self, const Flow* f) except -1:
         RoutedLink.pass_flow(self, f)
-        if self.detached:
+        if is_detached(self):
             return 0
         self.delivery_count += f.given_back
         if not f.has_delivery_count and not f.has_link_credit:

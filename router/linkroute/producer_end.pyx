@@ -7,8 +7,9 @@ from router.amqp.id_map cimport map_take
 from router.delivery.delivery cimport (
     IN_COMPLETE, IN_DISCARD, IN_ENDED, IN_PRESETTLED, IN_ROUTED, OUT_QUEUED, OutDelivery, in_free,
 )
+from router.amqp.endpoint cimport is_detached
 from router.amqp.frames cimport T_RESUME
-from router.linkroute.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST
+from router.linkroute.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST, is_answered
 from router.links.settlement cimport settle_sources
 from router.links.delivery_link cimport check_continues, check_value, delivery_begins
 from router.message.content cimport message_awaited
@@ -114,7 +115,7 @@ cdef class ProducerEnd(RoutedLink):
 
     cdef bint goes_on(self) noexcept:
         cdef InDelivery* d = self.current
-        if self.detached or (d is NULL and self.slot.credit <= 0):
+        if is_detached(self) or (d is NULL and self.slot.credit <= 0):
             return False
         if d is not NULL and (d.flags & IN_DISCARD or d.copies is NULL or d.copies.message is NULL
                               or message_awaited(d.copies.message)):
@@ -137,7 +138,7 @@ cdef class ProducerEnd(RoutedLink):
 
     cdef void uncap(self) noexcept:
         """Credit that was held back is passed on."""
-        if self.capped and not self.detached and not self.credit_held and self.node.in_count < ROUTED_MOST // 2:
+        if self.capped and not is_detached(self) and not self.credit_held and self.node.in_count < ROUTED_MOST // 2:
             self.capped = False
             self.pending_flow.due = True
             self.session.want_flow(self)
@@ -295,7 +296,7 @@ cdef class ProducerEnd(RoutedLink):
 
     cdef int grant(self) except -1:
         cdef Flow f
-        if self.drain_due and self.answered and not self.output_full():
+        if self.drain_due and is_answered(self) and not self.output_full():
             self.drain_due = False
             f = self.drain
             f.has_handle = True

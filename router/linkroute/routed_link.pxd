@@ -4,6 +4,9 @@ from libc.stdint cimport uint8_t, uint32_t
 from router.amqp.codec cimport Slice
 from router.delivery.delivery cimport InDelivery, OutDelivery
 from router.amqp.frames cimport Flow, Transfer
+from router.amqp.link_life cimport (
+    ANSWERED_STATES, LEFT_STATES, LIFE_ROUTE_MADE_DUE, LIFE_ROUTED_LEFT_DUE,
+)
 from router.amqp.meter cimport Meter
 from router.interworker.records cimport LinkRecord
 from router.interworker.reports cimport ReportingNode
@@ -72,12 +75,10 @@ cdef class OtherEnd(ReportingNode):
 cdef class RoutedLink(DeliveryLink):
     cdef RoutedLink local_end
     cdef OtherEnd remote_end
-    cdef readonly bint answered            # our attach is written: frames may follow it
     cdef readonly bint survives            # its terminus outlives the loss of its connection
     cdef readonly bint remote_survives        # the same of the other end
-    cdef bint peer_gone                    # the peer's detach has come
     cdef bint other_gone                   # the other end is gone
-    cdef bint detach_due                   # ours is to be written when the queue is empty and the write buffer has room
+    # The detach that is to be written in the DUE states, when the queue is empty and the write buffer has room.
     cdef bint due_closed
     cdef bytes due_error
     cdef PendingFlow pending_flow          # from the other end
@@ -103,3 +104,18 @@ cdef class RoutedLink(DeliveryLink):
     cdef bint leaves_deliveries(self) noexcept
     cdef int defer_detach(self) except -1
     cdef bint output_full(self) noexcept   # what others cause is not written to the connection now
+
+
+cdef inline bint is_answered(RoutedLink link) noexcept:
+    """True if our attach is written and the link is not detached: frames may follow."""
+    return (<uint32_t>ANSWERED_STATES >> link.life) & 1
+
+
+cdef inline bint has_left(RoutedLink link) noexcept:
+    """True if the peer's detach has come, and ours is not written."""
+    return (<uint32_t>LEFT_STATES >> link.life) & 1
+
+
+cdef inline bint detach_is_due(RoutedLink link) noexcept:
+    """True if the other end has detached and our detach waits to be written."""
+    return link.life >= LIFE_ROUTE_MADE_DUE and link.life <= LIFE_ROUTED_LEFT_DUE

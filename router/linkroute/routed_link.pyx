@@ -19,7 +19,11 @@ from libc.string cimport memcpy, memset
 from router.stats.counters cimport unblock
 from router.amqp.buffer cimport buffer_used
 from router.links.credit cimport shown_credit
-from router.amqp.endpoint cimport TURN_DONE
+from router.amqp.endpoint cimport TURN_DONE, is_detached, is_over
+from router.amqp.link_life cimport (
+    LIFE_ROUTE_CLOSED, ON_OTHER_DETACH, ON_PEER_ATTACH, ON_PEER_DETACH, ON_ROUTE_DETACH, ON_ROUTE_MADE,
+    ON_ROUTE_WITHDRAWN, ON_ROUTE_WRITTEN, life_allows,
+)
 from router.linkroute.pending_flow cimport pending_merge, pending_passed
 from router.delivery.delivery cimport OUT_ABORT, OUT_LATE_SETTLED, OUT_SETTLED
 from router.message.content cimport (
@@ -127,7 +131,7 @@ cdef class RoutedLink(DeliveryLink):
     @property
     def pairable(self):
         """The generation of its slot, 0: it has ended."""
-        return 0 if self.gone or self.detached else self.slot.generation
+        return 0 if is_detached(self) else self.slot.generation
 
     def pair(self, RoutedLink other not None):
         """Both ends are links of this worker."""
@@ -170,7 +174,8 @@ cdef class RoutedLink(DeliveryLink):
             return self.remote_detached(body[0] != 0, body[1:] or None)
         if what == EVENT_LOST:
             return self.remote_lost()
-        if not self.gone and not self.session.connection.close_sent:
+        # An attach for a link that has been answered, or has ended, comes late.
+        if life_allows(self.life, ON_ROUTE_WRITTEN) and not self.session.connection.close_sent:
             try:
                 self.context.on_event(what, body)
             except Exception as error:
@@ -191,6 +196,12 @@ cdef class RoutedLink(DeliveryLink):
 
     # -- attach -------------------------------------------------------------------------------------------------------
 
+    cdef int begin_life(self) except -1:
+        return self.live(ON_ROUTE_MADE)
+
+    cdef int attach_came(self) except -1:
+        return self.live(ON_PEER_ATTACH)
+
     def take_over(self, DeliveryLink old not None):
         """The credit that the peer granted before the link was routed."""
         cdef Flow f
@@ -210,7 +221,7 @@ cdef class RoutedLink(DeliveryLink):
 
     def attach_written(self):
         """Frames for the link may follow."""
-        self.answered = True
+        self.live(ON_ROUTE_WRITTEN)
         if self.pending_flow.due:
             self.session.want_flow(self)
         if self.node.queue_first is not NULL:
@@ -221,7 +232,7 @@ cdef class RoutedLink(DeliveryLink):
     cdef int pass_flow(self, const Flow* f) except -1:
         """Take a flow of the other peer. Flows that come before it is written are merged into one; properties that the
         write buffer has room for are written first."""
-        if self.detached or self.detach_due:
+        if is_detached(self) or detach_is_due(self):
             return 0
         if self.pending_flow.octets is not NULL:
             self.grant()
@@ -239,7 +250,7 @@ cdef class RoutedLink(DeliveryLink):
 
     cdef int grant(self) except -1:
         cdef Flow f
-        if not self.pending_flow.due or not self.answered or self.holds():
+        if not self.pending_flow.due or not is_answered(self) or self.holds():
             return 0
         if self.output_full():
             return self.mark_ready()
@@ -270,15 +281,15 @@ cdef class RoutedLink(DeliveryLink):
     # -- turns to write -----------------------------------------------------------------------------------------------
 
     cdef int pump(self, size_t budget) except -1:
-        if not self.detach_due or not self.leaves_deliveries():
-            return DeliveryLink.pump(self, budget) if self.answered else TURN_DONE
-        if not self.detached and not self.session.ended:
+        if not detach_is_due(self) or not self.leaves_deliveries():
+            return DeliveryLink.pump(self, budget) if is_answered(self) else TURN_DONE
+        if not self.session.ended:
             self.pumped()
         return TURN_DONE
 
     cdef bint leaves_deliveries(self) noexcept:
         """Whether our detach does not wait for queued deliveries: the peer takes none."""
-        return self.peer_gone or not self.answered
+        return has_left(self) or not is_answered(self)
 
     cdef int defer_detach(self) except -1:
         """Write the detach that is due when the write buffer has room."""
@@ -289,7 +300,7 @@ cdef class RoutedLink(DeliveryLink):
 
     cdef int pumped(self) except -1:
         self.grant()
-        if self.detach_due:
+        if detach_is_due(self):
             if self.output_full():
                 return self.mark_ready()
             self.write_detach(self.due_closed, self.due_error)
@@ -318,19 +329,20 @@ cdef class RoutedLink(DeliveryLink):
         """The peer's detach goes to the other peer, whose answer is the answer to this one."""
         cdef RoutedLink keep = self
         cdef bytes closed = b"\x01" if self.answer_closed else b"\x00"
-        if self.gone:
+        if is_over(self):
+            self.live(ON_PEER_DETACH)
             return self.session.release(self)
         if self.detach_error is not None:
             check_error(self.detach_error)
-        self.peer_gone = True
+        self.live(ON_PEER_DETACH)
         self.break_off()
         self.send_event(EVENT_DETACH, closed + (self.detach_error or b""))
-        if self.gone:
+        if is_over(self):
             return 0
-        if self.detached:
+        if is_detached(self):
             keep.end()
             return keep.session.release(keep)
-        if self.detach_due:
+        if detach_is_due(self):
             return self.defer_detach() if self.output_full() else self.write_detach(self.due_closed, self.due_error)
         if self.local_end is None and self.remote_end is None:
             return self.write_detach(self.answer_closed, None)
@@ -338,11 +350,11 @@ cdef class RoutedLink(DeliveryLink):
 
     cdef int remote_detached(self, bint closed, bytes error) except -1:
         """The other peer's detach: after all that it sent."""
-        if self.detached or self.gone:
+        if is_detached(self):
             return 0
         pending_passed(&self.pending_flow)
-        if (self.holds() and not self.peer_gone) or self.output_full():
-            self.detach_due = True
+        if (self.holds() and not has_left(self)) or self.output_full():
+            self.live(ON_OTHER_DETACH)
             self.due_closed = closed
             self.due_error = error
             return self.defer_detach()
@@ -351,18 +363,18 @@ cdef class RoutedLink(DeliveryLink):
     cdef int remote_lost(self) except -1:
         """The other end is gone without a detach."""
         cdef RoutedLink keep = self
-        if self.gone:
+        if is_over(self):
             return 0
         self.other_gone = True
         self.part()
-        if self.detached:
+        if is_detached(self):
             return self.end()
-        if self.detach_due:
+        if detach_is_due(self):
             return 0
-        if self.peer_gone:
+        if has_left(self):
             return self.write_detach(self.answer_closed, None)
         keep.remote_detached(not self.remote_survives, LOST)
-        return keep.end() if keep.detached else 0
+        return keep.end() if is_detached(keep) else 0
 
     def lose(self):
         """The other end will never come."""
@@ -372,50 +384,47 @@ cdef class RoutedLink(DeliveryLink):
         cdef Session session = self.session
         cdef RoutedLink keep = self
         cdef bint silent = session.ended or session.connection.close_sent or session.connection.finished
-        cdef bint there = self.answered
-        self.detach_due = False
-        if not self.answered and not silent:
+        cdef bint there = is_answered(self)
+        if not there and not silent:
             there = self.context.null_answer()
-        self.detached = True
+        self.live(ON_ROUTE_DETACH if there else ON_ROUTE_WITHDRAWN)
         if there and not silent:
             session.send_raw_detach(self.handle, closed, error)
         if not there:
             session.forget_attach(self)
-        if self.peer_gone or not there:
+        if self.life == LIFE_ROUTE_CLOSED:
             keep.end()
             session.release(keep)
         return 0
 
     def close_with(self, condition, description):
         """Detach from our side; what comes for the handle until the peer's detach is absorbed."""
-        if self.detached or self.gone:
+        if is_detached(self):
             return
         self.break_off()
         self.send_event(EVENT_LOST, b"")
         self.write_detach(True, codec.encode_error(condition, description))
         self.end()
 
-    cdef int lost(self) except -1:
+    cdef int lost(self, uint8_t event) except -1:
         """The session is gone, or what carried it."""
-        if self.gone:
+        if is_over(self):
             return 0
         self.break_off()
-        self.detached = True
+        self.live(event)
         self.send_event(EVENT_LOST, b"")
         return self.end()
 
     cdef int end(self) except -1:
         """Nothing more comes of this link."""
         cdef RoutedLink keep = self        # others drop their references to this link
-        if self.gone:
+        if is_over(self):
             return 0
         self.forget_ready()
         pending_passed(&self.pending_flow)
         self.part()
         self.lose_deliveries()
-        keep.session.link_gone(keep)
-        keep.answers_later = False
-        return 0
+        return keep.session.link_gone(keep)
 
     cdef int lose_deliveries(self) except -1:
         raise NotImplementedError

@@ -4,7 +4,9 @@ from libc.string cimport memcpy
 
 from router.amqp.buffer cimport buffer_room
 from router.amqp.connection cimport Connection
+from router.amqp.endpoint cimport is_pending
 from router.amqp.frames cimport TRANSFER_ROOM, write_short_transfer
+from router.amqp.link_life cimport LIFE_ATTACHED
 from router.amqp.id_map cimport map_put_reserved, map_reserve
 from router.amqp.session cimport Session
 from router.delivery.delivery cimport OUT_STARTED, InDelivery, OutDelivery, out_count, out_make, sent_append
@@ -114,7 +116,7 @@ cdef struct Replacement:
 
 cdef inline bint leaves_now(ConsumerLink link, size_t size, bint settled) noexcept:
     """A whole message of so many octets, without a state, may leave now in one frame."""
-    return (goes_now(link) and link.credit and not link.pending and not link.logged
+    return (goes_now(link) and link.credit and not is_pending(link) and not link.logged
             and (settled or not link.settles) and size + TRANSFER_ROOM <= link.session.connection.remote_max_frame)
 
 
@@ -125,7 +127,7 @@ cdef inline bint takes_now(ConsumerLink link, size_t size, bint settled) noexcep
 
 cdef inline bint waits(ConsumerLink link) noexcept:
     """An unsettled message of which nothing may leave now, or not all of it in one frame, may wait for that here."""
-    return not link.pending and not link.detached and not link.logged and not link.settles
+    return link.life == LIFE_ATTACHED and not link.logged and not link.settles
 
 
 cdef inline void write_replaced(uint8_t* w, const uint8_t* data, size_t size, const Replacement* other) noexcept nogil:

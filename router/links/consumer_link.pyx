@@ -13,7 +13,7 @@ from router.amqp.buffer cimport buffer_room
 from router.amqp.codec cimport Slice
 from router.amqp.connection cimport Connection
 from router.amqp.survey cimport Survey
-from router.amqp.endpoint cimport LINK_QUANTUM
+from router.amqp.endpoint cimport LINK_QUANTUM, is_detached, is_pending
 from router.amqp.memory cimport ProcessMemory, is_exceeded
 from router.amqp.scheduler cimport Scheduler
 from router.stats.counters cimport (
@@ -33,6 +33,7 @@ from router.delivery.delivery cimport (
 )
 from router.delivery.outcome cimport out_left, out_update
 from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_short_transfer, write_transfer
+from router.amqp.link_life cimport ON_DECIDED
 from router.message.content cimport (
     Cursor, Message, Meter, content_store, copy_queued, cursor_close, cursor_open, message_state, uncharged,
 )
@@ -173,7 +174,7 @@ cdef class ConsumerLink(DeliveryLink):
         self.settles = settles
         self.annotations = annotations
         self.plain = type(self) is ConsumerLink
-        self.pending = True
+        self.awaits_decision = True
 
     def __dealloc__(self):
         if self.place is not NULL:
@@ -185,7 +186,7 @@ cdef class ConsumerLink(DeliveryLink):
 
     def decided(self):
         """The attach was answered: deliveries may be written from now on."""
-        self.pending = False
+        self.live(ON_DECIDED)
         self.starved_since = 0 if self.credit else self.session.connection.scheduler.now
         self.mark_ready()
 
@@ -200,7 +201,7 @@ cdef class ConsumerLink(DeliveryLink):
                 and short_on and takes_now(self, size, c.settled):
             return send_whole(self, NULL if c.settled else d, c.data, size, c.format, d.since, NULL, NULL)
         session = self.session
-        if not goes_now(self) or not self.credit or not c.whole or self.pending:
+        if not goes_now(self) or not self.credit or not c.whole or is_pending(self):
             return self.enqueue(d, c, overflow)
         if self.annotations or c.sections.rewrite:
             composed = compose(scratch_room(compose_room(c)), c, self.annotations)
@@ -407,7 +408,7 @@ cdef class ConsumerLink(DeliveryLink):
         """For links in the scheduler's list: drop what a starved consumer keeps from coming. Returns when (ms) to look
         again, 0: never."""
         cdef uint64_t now = self.session.connection.scheduler.now
-        if self.detached or self.slot.undelivered <= self.capacity:
+        if is_detached(self) or self.slot.undelivered <= self.capacity:
             self.watched = False
             return 0
         if not self.starved_since:
@@ -619,11 +620,11 @@ cdef class ConsumerLink(DeliveryLink):
 
     # -- end ----------------------------------------------------------------------------------------------------------
 
-    cdef int lost(self) except -1:
+    cdef int lost(self, uint8_t event) except -1:
         """The consumer is gone: sent copies are modified, queued ones released (routing-semantics.md 9.3)."""
-        if self.detached:
+        if is_detached(self):
             return 0
-        self.detached = True
+        self.live(event)
         self.forget_ready()
         self.lose_all()
         return self.session.link_gone(self)

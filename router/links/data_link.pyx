@@ -24,6 +24,7 @@ How they are made, for workers/:
 """
 from libc.stdint cimport uint32_t
 
+from router.amqp.endpoint cimport is_detached
 from router.delivery.delivery cimport OutDelivery
 from router.message.content cimport STREAM_AT, Content
 
@@ -93,7 +94,7 @@ cdef class RouterOut(ConsumerLink):
 
     cdef int rest(self) except -1:
         """A streaming link that has nothing to send goes back to its pool."""
-        if self.busy and self.node.queue_first is NULL and not self.detached:
+        if self.busy and self.node.queue_first is NULL and not is_detached(self):
             self.home.put(self)
         return 0
 
@@ -121,7 +122,7 @@ cdef class StreamPool:
         cdef RouterOut link
         while self.idle:
             link = self.idle.pop()
-            if not link.detached:
+            if not is_detached(link):
                 link.busy = True
                 return link
         link = None if self.closed else self.make()

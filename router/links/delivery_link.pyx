@@ -8,7 +8,7 @@ from libc.string cimport memcpy
 
 from router.amqp.buffer cimport buffer_room, buffer_used
 from router.amqp.connection cimport Connection
-from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW
+from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW, is_detached, is_open
 from router.amqp.frames cimport TRANSFER_ROOM, Flow
 from router.amqp.id_map cimport map_take
 from router.amqp.session cimport Session
@@ -104,12 +104,9 @@ cdef class DeliveryLink(Link):
 
     def close_with(self, condition, description):
         """Detach from our side; what comes for the handle until the peer's detach is absorbed."""
-        if self.detached:
+        if is_detached(self):
             return
-        self.answer_closed = True
-        self.lost()
-        self.answers_later = False
-        self.decide_no_more()
+        self.leave(True)
         self.session.send_detach(self.handle, True, condition, description)
 
     # -- the queue ----------------------------------------------------------------------------------------------------
@@ -117,7 +114,7 @@ cdef class DeliveryLink(Link):
     cdef int pump(self, size_t budget) except -1:
         cdef OutDelivery* o
         cdef Session session = self.session
-        if self.pending or self.detached or session.ended:
+        if not is_open(self) or session.ended:
             return TURN_DONE
         while self.node.queue_first is not NULL:
             o = self.node.queue_first

@@ -5,6 +5,8 @@ routing-semantics.md 5, 11.6, 11.7. Its credit: granting_link.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
+from router.amqp.endpoint cimport is_detached, is_open
+from router.amqp.link_life cimport ON_DECIDED
 from router.amqp.zero cimport zero
 from router.links.granting_link cimport free_credit, place_free
 from router.stats.counters cimport (
@@ -234,7 +236,7 @@ cdef class ProducerLink(GrantingLink):
         self.capacity = capacity or DEFAULT_CAPACITY
         global made
         self.delivery_count = initial_delivery_count
-        self.pending = True
+        self.awaits_decision = True
         made += 1
         self.number = made
 
@@ -253,11 +255,11 @@ cdef class ProducerLink(GrantingLink):
 
     def decided(self):
         """The attach was answered: the peer's frames for the link are taken from now on."""
-        self.pending = False
+        self.live(ON_DECIDED)
 
     cdef bint goes_on(self) noexcept:
         cdef InDelivery* d = self.current
-        if self.detached or self.pending or (d is NULL and self.credit == 0):
+        if not is_open(self) or (d is NULL and self.credit == 0):
             return False
         if d is not NULL and (not d.flags & IN_ROUTED or d.flags & IN_DISCARD or message_awaited(d.message)):
             return True
@@ -582,12 +584,12 @@ cdef class ProducerLink(GrantingLink):
 
     # -- end ----------------------------------------------------------------------------------------------------------
 
-    cdef int lost(self) except -1:
+    cdef int lost(self, uint8_t event) except -1:
         """The producer is gone: what is complete goes on, what is not is aborted."""
         cdef InDelivery* d
-        if self.detached:
+        if is_detached(self):
             return 0
-        self.detached = True
+        self.live(event)
         self.current = NULL
         while self.node.in_first is not NULL:
             d = self.node.in_first

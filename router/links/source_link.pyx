@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
-from router.amqp.endpoint cimport TURN_MORE
+from router.amqp.endpoint cimport TURN_MORE, is_detached, is_open
 from router.stats.counters cimport totals
 from router.delivery.delivery cimport IN_COMPLETE, IN_OWN, IN_PRESETTLED, InDelivery, in_free, in_new
 from router.delivery.outcome cimport in_routed
@@ -54,7 +54,7 @@ cdef class SourceLink(ConsumerLink):
         cdef uint32_t made = 0
         cdef int more
         cdef bint drain = self.drain
-        if not self.producing or self.pending or self.detached or self.session.ended:
+        if not self.producing or not is_open(self) or self.session.ended:
             return ConsumerLink.pump(self, budget)
         while True:
             if self.node.queue_first is not NULL:
@@ -96,7 +96,7 @@ cdef class SourceLink(ConsumerLink):
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         if settled:
             in_free(d)
-            if self.credit and not self.detached:
+            if self.credit and not is_detached(self):
                 self.mark_ready()
         return 0
 

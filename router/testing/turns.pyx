@@ -1,4 +1,6 @@
 """Invariants of the lists in which links wait for their turn to write, and of lists with borrowed pointers."""
+from libc.stdint cimport uint8_t
+
 from router.amqp.connection cimport Connection
 from router.amqp.endpoint cimport Endpoint
 from router.amqp.node_list cimport ListNode, NodeList, list_append, list_clear
@@ -31,6 +33,15 @@ def check_turns(Connection connection not None):
         for wrong in (strangers(session, &session.ready), strangers(session, &session.waiting),
                       strangers(session, &session.served)):
             assert wrong is None, f"session {session.local_channel}: {wrong}"
+
+
+def live(int life, int event):
+    """Return the state of a link that was in the state `life`, after an event. Raises as the link does."""
+    cdef Endpoint link = Endpoint()
+    link.name = "tested"
+    link.life = <uint8_t>life
+    link.live(<uint8_t>event)
+    return link.life
 
 
 def deallocate_in_list():

@@ -1,0 +1,191 @@
+"""Life of a link as one table of states and events (AMQP 1.0 part 2, 2.6; docs/internals/links.md)."""
+from router.amqp.errors import INTERNAL_ERROR, NOT_ALLOWED, LocalError, RemoteError
+
+cdef extern from *:
+    """
+    #include <stdio.h>
+    #include <stdlib.h>
+
+    /* The debug flavour aborts where the router itself causes an event that cannot come. */
+    #ifdef SLUICE_DEBUG
+    static inline void impossible_event(void) { fputs("an event that a link's state excludes\\n", stderr); abort(); }
+    #else
+    static inline void impossible_event(void) { }
+    #endif
+    """
+    void impossible_event() noexcept nogil
+
+# The state after each event that can come, by the state before.
+TRANSITIONS = {
+    LIFE_NEW: {
+        ON_OUR_ATTACH: LIFE_ATTACHING,
+        ON_PEER_ATTACH: LIFE_PENDING,
+        ON_ROUTE_MADE: LIFE_ROUTE_MADE,
+        ON_ROUTE_ASKED: LIFE_ROUTE_ASKED,
+    },
+    LIFE_ATTACHING: {
+        ON_PEER_ATTACH: LIFE_PENDING,
+        ON_DETACH: LIFE_LEAVING,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+    LIFE_PENDING: {
+        ON_DECIDED: LIFE_ATTACHED,
+        ON_REPLACED: LIFE_ENDED,
+        ON_DETACH: LIFE_LEAVING,
+        ON_PEER_DETACH: LIFE_PENDING,         # the frame waits for the decision
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+    LIFE_ATTACHED: {
+        ON_DETACH: LIFE_LEAVING,
+        ON_PEER_DETACH: LIFE_LEFT,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+
+    LIFE_ROUTE_MADE: {
+        ON_ROUTE_WRITTEN: LIFE_ROUTE_OFFERED,
+        ON_OTHER_DETACH: LIFE_ROUTE_MADE_DUE,
+        ON_ROUTE_WITHDRAWN: LIFE_ROUTE_CLOSED,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+    LIFE_ROUTE_ASKED: {
+        ON_ROUTE_WRITTEN: LIFE_ROUTED,
+        ON_OTHER_DETACH: LIFE_ROUTE_ASKED_DUE,
+        ON_ROUTE_DETACH: LIFE_ROUTE_HALF,
+        ON_ROUTE_WITHDRAWN: LIFE_ROUTE_CLOSED,
+        ON_PEER_DETACH: LIFE_ROUTE_ASKED_LEFT,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+    LIFE_ROUTE_ASKED_LEFT: {
+        ON_ROUTE_WRITTEN: LIFE_ROUTED_LEFT,
+        ON_OTHER_DETACH: LIFE_ROUTE_ASKED_LEFT_DUE,
+        ON_ROUTE_DETACH: LIFE_ROUTE_CLOSED,
+        ON_ROUTE_WITHDRAWN: LIFE_ROUTE_CLOSED,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+    LIFE_ROUTE_OFFERED: {
+        ON_PEER_ATTACH: LIFE_ROUTED,
+        ON_OTHER_DETACH: LIFE_ROUTE_OFFERED_DUE,
+        ON_ROUTE_DETACH: LIFE_ROUTE_HALF,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+    LIFE_ROUTED: {
+        ON_OTHER_DETACH: LIFE_ROUTED_DUE,
+        ON_ROUTE_DETACH: LIFE_ROUTE_HALF,
+        ON_PEER_DETACH: LIFE_ROUTED_LEFT,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+    LIFE_ROUTED_LEFT: {
+        ON_OTHER_DETACH: LIFE_ROUTED_LEFT_DUE,
+        ON_ROUTE_DETACH: LIFE_ROUTE_CLOSED,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+
+    LIFE_ROUTE_MADE_DUE: {
+        ON_OTHER_DETACH: LIFE_ROUTE_MADE_DUE,
+        ON_ROUTE_WITHDRAWN: LIFE_ROUTE_CLOSED,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+    LIFE_ROUTE_ASKED_DUE: {
+        ON_OTHER_DETACH: LIFE_ROUTE_ASKED_DUE,
+        ON_ROUTE_DETACH: LIFE_ROUTE_HALF,
+        ON_ROUTE_WITHDRAWN: LIFE_ROUTE_CLOSED,
+        ON_PEER_DETACH: LIFE_ROUTE_ASKED_LEFT_DUE,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+    LIFE_ROUTE_ASKED_LEFT_DUE: {
+        ON_OTHER_DETACH: LIFE_ROUTE_ASKED_LEFT_DUE,
+        ON_ROUTE_DETACH: LIFE_ROUTE_CLOSED,
+        ON_ROUTE_WITHDRAWN: LIFE_ROUTE_CLOSED,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+    LIFE_ROUTE_OFFERED_DUE: {
+        ON_OTHER_DETACH: LIFE_ROUTE_OFFERED_DUE,
+        ON_PEER_ATTACH: LIFE_ROUTED_DUE,
+        ON_ROUTE_DETACH: LIFE_ROUTE_HALF,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+    LIFE_ROUTED_DUE: {
+        ON_OTHER_DETACH: LIFE_ROUTED_DUE,
+        ON_ROUTE_DETACH: LIFE_ROUTE_HALF,
+        ON_PEER_DETACH: LIFE_ROUTED_LEFT_DUE,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+    LIFE_ROUTED_LEFT_DUE: {
+        ON_OTHER_DETACH: LIFE_ROUTED_LEFT_DUE,
+        ON_ROUTE_DETACH: LIFE_ROUTE_CLOSED,
+        ON_SESSION_LOST: LIFE_LOST,
+    },
+
+    LIFE_ROUTE_HALF: {
+        ON_PEER_ATTACH: LIFE_ROUTE_HALF,      # crosses our detach
+        ON_PEER_DETACH: LIFE_ROUTE_CLOSED,
+        ON_SESSION_LOST: LIFE_LOST,
+        ON_NOTIFIED: LIFE_DETACHING,
+    },
+    LIFE_ROUTE_CLOSED: {
+        ON_SESSION_LOST: LIFE_LOST,
+        ON_NOTIFIED: LIFE_ENDED,
+    },
+
+    LIFE_LEFT: {
+        ON_SESSION_LOST: LIFE_LOST,
+        ON_NOTIFIED: LIFE_ANSWERING,
+    },
+    LIFE_LEAVING: {
+        ON_SESSION_LOST: LIFE_LOST,
+        ON_NOTIFIED: LIFE_DETACHING,
+    },
+    LIFE_LOST: {
+        ON_SESSION_LOST: LIFE_LOST,           # a fault has interrupted the loss
+        ON_NOTIFIED: LIFE_OWED,
+    },
+    LIFE_ANSWERING: {
+        ON_SESSION_LOST: LIFE_OWED,
+        ON_CONFIRMED: LIFE_ENDED,
+    },
+    LIFE_DETACHING: {
+        ON_PEER_ATTACH: LIFE_DETACHING,       # crosses our detach
+        ON_PEER_DETACH: LIFE_ENDED,
+        ON_SESSION_LOST: LIFE_ENDED,
+        ON_CONFIRMED: LIFE_DETACHING,         # no answer of ours waits
+    },
+    LIFE_OWED: {
+        ON_CONFIRMED: LIFE_ENDED,
+    },
+    LIFE_ENDED: {
+        ON_SESSION_LOST: LIFE_ENDED,
+        ON_CONFIRMED: LIFE_ENDED,             # no answer of ours waits
+    },
+}
+
+# The table as octets; 0, which is no state after an event, stands for an event that cannot come.
+cdef uint8_t[LIFE_STATES][LIFE_EVENTS] following
+
+
+cdef int fill() except -1:
+    for life, events in TRANSITIONS.items():
+        for event, after in events.items():
+            following[<int>life][<int>event] = <uint8_t>after
+    return 0
+
+
+fill()
+
+
+cdef uint8_t life_after(uint8_t life, uint8_t event, object name) except 0:
+    cdef uint8_t after = following[life][event]
+    if not after:
+        excluded(life, event, name)
+    return after
+
+
+cdef bint life_allows(uint8_t life, uint8_t event) noexcept:
+    return following[life][event] != 0
+
+
+cdef int excluded(uint8_t life, uint8_t event, object name) except -1:
+    text = f"link {name}: {LifeEvent(event).name} in the state {LinkLife(life).name}"
+    if event == ON_PEER_ATTACH or event == ON_PEER_DETACH:
+        raise RemoteError("link", NOT_ALLOWED, text)
+    impossible_event()
+    raise LocalError("link", INTERNAL_ERROR, text)
