@@ -72,7 +72,9 @@ def random_events(rng: Random, many: bool, describe: Callable[[Random], bytes]) 
     if choice < 0.75:
         return [report(rng, which, many, describe) for _ in range(rng.choice((1, 1, 2, 4)))]
     if choice < 0.85:
-        kinds = [describe(rng).hex() for _ in range(rng.choice((1, 2, 4)))]
+        number = rng.choice((1, 2, 4))
+        alike = rng.random() < 0.3
+        kinds = [one.hex() for one in (states.siblings(rng, 4) if alike else [describe(rng) for _ in range(number)])]
         return [["shuffle", which, rng.random() < 0.7, rng.getrandbits(32), count, rng.choice((1, 3, 20, 200)), kinds]]
     if choice < 0.9:
         return [["credit", which, rng.choice((1, 10, CAPACITY))]]

@@ -174,6 +174,11 @@ def state(rng: Random) -> bytes:
     return b"\x00" + descriptor(rng, rng.choice(CUSTOM_CODES)) + value(rng)
 
 
+def siblings(rng: Random, count: int) -> list[bytes]:
+    """Encode states of one length that differ in their last octets: of transactions."""
+    return [bytes.fromhex("005334c00b01a008") + rng.randbytes(8) for _ in range(count)]
+
+
 def plain_state(rng: Random) -> bytes:
     """Encode a short state: mostly one that routers keep by its kind alone."""
     choice = rng.random()
