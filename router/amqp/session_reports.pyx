@@ -37,8 +37,8 @@ cdef class SessionReports(SessionLinks):
     cdef int report_state(self, bint role, uint32_t delivery_id, const Slice* state) except -1:
         """Report an unsettled state, when the write buffer has room; only the latest one of the delivery is written.
         role: as of a disposition, True for deliveries that came."""
-        if self.ended:
-            return 0
+        if self.ended or state.size == 0:
+            return 0       # a disposition that neither settles nor has a state must not replace a state that waits
         reports_put(&self.received_states if role else &self.sent_states, delivery_id, state)
         self.wait_for_turn()
         return 0

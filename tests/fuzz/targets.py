@@ -10,6 +10,7 @@ from tests.fuzz import logins, rules, samples, websocket
 from tests.fuzz.conversation import conversation
 from tests.fuzz.routers import RouterModel, about_routers
 from tests.unit.engine import parsers
+from tests.unit.engine.deliveries import conversation as delivery_conversation
 from tests.unit.engine.replay import play
 
 Case = dict[str, Any]
@@ -51,7 +52,11 @@ PARSERS: Final = {
 #: Conversations with a router of so many workers, and such in which there are other routers.
 ENGINE: Final = {f"engine-{count}": Target(partial(_alone, workers=count), play) for count in (1, 2, 3)}
 NETWORK: Final = {f"network-{count}": Target(partial(_with_routers, workers=count), play) for count in (1, 2)}
-TARGETS: Final = {**PARSERS, **ENGINE, **NETWORK}
+#: Conversations about deliveries, with an exact model of the reports that each end has to receive.
+DELIVERIES: Final = {
+    name: Target(generate, delivery_conversation.run) for name, generate in delivery_conversation.TARGETS.items()
+}
+TARGETS: Final = {**PARSERS, **ENGINE, **NETWORK, **DELIVERIES}
 
 
 def case(name: str, seed: int) -> Case:

@@ -108,6 +108,20 @@ def test_state_that_repeats_the_last_one_is_not_written(routers) -> None:
     assert reported(sending) == {}
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_disposition_without_state_or_settlement_keeps_the_state_that_waits(routers, workers: int) -> None:
+    router = routers(workers)
+    receiving, sending = pair(router, workers - 1, "balanced.a")
+    send(router, sending, 10)
+    reported(receiving)
+    sending.feed(settle(0, 9, PRIVATE, settled=False, role=False) + settle(0, 9, settled=False, role=False))
+    router.settle()
+    assert reported(receiving) == dict.fromkeys(range(10), PRIVATE)
+    sending.feed(settle(0, 9, settled=False, role=False))
+    router.settle()
+    assert of(frames(receiving), "disposition") == []
+
+
 def test_outcome_behind_an_unsettled_state_is_the_last_report(routers) -> None:
     router = routers(1)
     receiving, sending = pair(router, 0, "balanced.a")

@@ -1,0 +1,13 @@
+"""Settlement in shuffled ranges and delivery states bit for bit, in one router and over others."""
+
+import pytest
+
+from tests.fuzz.harness import fuzz
+from tests.fuzz.targets import DELIVERIES
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", DELIVERIES)
+def test_conversations_about_deliveries(name: str, fuzz_seconds: float) -> None:
+    target = DELIVERIES[name]
+    fuzz(name, target.generate, target.run, fuzz_seconds)

@@ -1,0 +1,1 @@
+"""Random conversations about deliveries, with a model of what each end has to receive."""

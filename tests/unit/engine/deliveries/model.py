@@ -1,0 +1,154 @@
+"""Exact model of the reports about a delivery (routing-semantics.md 9, brokers-and-edge.md LR-24).
+
+Each end of a delivery says states and settles. The other end has to receive them in their order; it may miss unsettled
+states before a later report, never the last one, and receives one settlement at most.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.unit.engine.deliveries.states import ACCEPTED, LOST, RELEASED
+
+#: A state, None for none, and whether it settles.
+Report = tuple[bytes | None, bool]
+#: Outcomes of messages that a lost consumer had not received: queued ones are released, written ones modified.
+LOSSES: Final = frozenset((RELEASED, LOST))
+
+
+@dataclass(eq=False)
+class Reports:
+    """What one end of a delivery says to the other one."""
+
+    said: list[Report] = field(default_factory=list)
+    at: int = -1  # index of the last one that was received
+    settled: bool = False  # the settlement was received
+    needless: bool = False  # nobody is left to receive the rest
+
+    @property
+    def state(self) -> bytes | None:
+        return next((state for state, _settled in reversed(self.said) if state is not None), None)
+
+    def receive(self, report: Report, where: str) -> None:
+        assert not self.settled, f"{where}: {shown(report)} behind the settlement"
+        found = next((at for at in range(self.at + 1, len(self.said)) if self.said[at] == report), None)
+        assert found is not None, f"{where}: received {shown(report)}, expected one of {self.expected()}"
+        self.at = found
+        self.settled = report[1]
+
+    def expected(self) -> str:
+        return ", ".join(shown(report) for report in self.said[self.at + 1 :]) or "nothing"
+
+    def check_complete(self, where: str) -> None:
+        """Raise AssertionError unless the last report was received, or is one that the end knows already."""
+        last = len(self.said) - 1
+        if self.needless or self.at == last:
+            return
+        known = self.at >= 0 and self.said[self.at] == self.said[last] and not self.said[last][1]
+        assert known, f"{where}: nothing received of {self.expected()}"
+
+
+@dataclass(eq=False)
+class Delivery:
+    """A message from a producer to at most one consumer."""
+
+    number: int
+    routed: bool  # over a link route: states pass as they are
+    presettled: bool
+    first_states: list[bytes | None]  # those that its first transfer may have
+    to_producer: Reports = field(default_factory=Reports)
+    to_consumer: Reports = field(default_factory=Reports)
+    begun: bool = False  # its first frame has come to a consumer
+    received: bool = False  # all of it has come to a consumer
+    may_end: frozenset[bytes] = frozenset()  # outcomes that it may have because a consumer was lost
+    over: bool = False  # settled by one end, or by the router
+    producer_lost: bool = False
+    consumer_lost: bool = False
+    left_out: bool = False  # an end of a routed link has gone: what comes of it is not modelled
+
+    @property
+    def where(self) -> str:
+        return f"delivery {self.number}"
+
+    def consumer_says(self, state: bytes | None, settled: bool) -> None:
+        if self.over or self.consumer_lost or (state is None and not settled):
+            return
+        said = self.to_producer
+        kept = state
+        if state is None and not self.routed:
+            kept = said.state
+        if self.routed or not said.said or said.said[-1] != (kept, settled):
+            said.said.append((kept, settled))
+        if settled:
+            self.over = True
+            self.to_consumer.needless = True
+
+    def producer_says(self, state: bytes | None, settled: bool) -> None:
+        if self.over or self.producer_lost or (state is None and not settled):
+            return
+        kept = state
+        if state is None and not self.routed:
+            kept = self.to_producer.state
+        self.to_consumer.said.append((kept, settled))
+        if settled:
+            self.over = True
+            self.to_producer.needless = True
+        if self.first_states[-1] != state and state is not None:
+            self.first_states.append(state)
+
+    def begin(self, state: bytes | None) -> None:
+        """The first frame of the message has come, with this state."""
+        assert not self.begun, f"{self.where} has come twice"
+        self.begun = True
+        known = state in self.first_states or self.left_out
+        assert known, f"{self.where}: {shown((state, False))} in its transfer, sent {self.first_states}"
+        if state is not None:
+            # The transfer reports what the producer said until then.
+            said = self.to_consumer.said
+            self.to_consumer.at = max((at for at, (one, _settled) in enumerate(said) if one == state), default=-1)
+
+    def begin_late(self) -> None:
+        """The first frame of the message has come on a link that the consumer has detached."""
+        assert not self.begun, f"{self.where} has come twice"
+        self.begun = self.consumer_lost = self.to_consumer.needless = True
+
+    def come(self, settled: bool) -> None:
+        """All of the message has come. settled: as its transfers say."""
+        self.received = True
+        if self.presettled:
+            assert settled, f"{self.where} was settled"
+        elif settled and not self.left_out:
+            reports = self.to_consumer
+            # The last frame of a routed link settles again what a disposition has settled with a state.
+            assert self.over, f"{self.where} is settled in its transfer, its producer has not settled"
+            assert self.routed or not reports.settled, f"{self.where} is settled again in its transfer"
+            reports.at = len(reports.said) - 1
+            reports.settled = True
+
+    def report_to_producer(self, report: Report, where: str) -> None:
+        state, settled = report
+        reports = self.to_producer
+        if settled and state in self.may_end and not reports.settled:
+            self.over = True
+            if report not in reports.said[reports.at + 1 :]:
+                reports.said.append(report)
+        reports.receive(report, where)
+
+    def lose_consumer(self) -> None:
+        """A consumer, which has received the message or some of it, has gone."""
+        if not self.received:
+            self.may_end = LOSSES
+        if not self.over:
+            self.to_producer.said.append((LOST, True))
+            self.over = True
+        self.consumer_lost = True
+        self.to_consumer.needless = True
+
+    def lose_producer(self) -> None:
+        self.producer_lost = True
+        self.to_producer.needless = True
+
+
+def shown(report: Report) -> str:
+    state, settled = report
+    name = "no state" if state is None else "accepted" if state == ACCEPTED else state.hex()
+    return f"{name}{', settled' if settled else ''}"

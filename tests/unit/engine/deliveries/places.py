@@ -1,0 +1,88 @@
+"""Routers of a random conversation: where producers and consumers connect, and how they come to rest."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+import router.testing.engine as engine
+from tests.unit.engine.host import Peer, Router, configuration
+from tests.unit.engine.network import Joint, Network, Quiet
+from tests.unit.workers.test_short_ways_between_routers import EDGE, EDGE_LISTENER
+
+CAPACITY: Final = 4000
+LIMITS: Final = f"linkCapacity: {CAPACITY}; maxSessionFrames: {2 * CAPACITY}"
+#: Until routers know of consumers.
+WAIT_SECONDS: Final = 3
+
+
+@dataclass
+class Place:
+    """Routers, and the one of producers first."""
+
+    routers: list[Router]
+    settle: Callable[[], None]
+    learn: Callable[[], None]  # until all routers know of all consumers
+    routed: bool = False
+
+    def connect(self, router: int, worker: int, listener: str = "main") -> Peer:
+        """Connect to a worker of a router, of those that there are."""
+        to = self.routers[router % len(self.routers)]
+        return to.connect(worker % len(to.workers), listener)
+
+    def check_quiet(self) -> None:
+        for router in self.routers:
+            router.check_quiet()
+
+    def ended(self) -> dict[str, int]:
+        """Return how the deliveries of clients have ended, as the routers have counted it."""
+        found: dict[str, int] = {}
+        for router in self.routers:
+            for name, count in router.region.router_totals().items():
+                if name.startswith("ended_") or name in ("checks_failed", "presettled"):
+                    found[name] = found.get(name, 0) + count
+        return found
+
+
+@contextmanager
+def alone(workers: int, *, routed: bool = False) -> Iterator[Place]:
+    before = engine.alive()
+    router = Router(workers, configuration(LIMITS))
+    yield Place([router], router.settle, router.settle, routed)
+    for peer in list(router.peers):
+        peer.lose()
+    router.settle()
+    router.check_empty()
+    router.close()
+    assert engine.alive() == before
+
+
+@contextmanager
+def network(workers: int, *, edge: bool) -> Iterator[Place]:
+    """Two interior routers, or an interior and an edge router."""
+    limits = LIMITS.replace("; ", "\n    ")
+    with pytest.MonkeyPatch.context() as patch:
+        made = Network("A" if edge else "AB", workers, monkeypatch=patch, listener=limits, more=EDGE_LISTENER)
+        if edge:
+            listener = f"port: 0\n    {limits}"
+            other = made.routers["E"] = Router(workers, EDGE.replace("port: 0", listener, 1))
+            (uplink,) = other.configuration.connectors
+            made.joints.append(Joint(made, other.initiate(0, uplink, Quiet()), made["A"].connect(workers - 1, "edges")))
+        else:
+            made.join("A", "B", workers=(workers - 1, 0))
+        made.pass_seconds(WAIT_SECONDS)
+        yield Place([*made.routers.values()], made.settle, lambda: made.pass_seconds(WAIT_SECONDS))
+        made.close()
+
+
+@contextmanager
+def place(name: str, workers: int) -> Iterator[Place]:
+    """A place by its name: `router`, `hop`, `edge` or `routed`."""
+    if name in ("hop", "edge"):
+        with network(workers, edge=name == "edge") as found:
+            yield found
+    else:
+        with alone(workers, routed=name == "routed") as found:
+            yield found
