@@ -177,7 +177,8 @@ class Play:
         for _ in range(min(count, link.credit, window, STATE_OCTETS // len(octets or b"x"))):
             delivery = Delivery(len(self.deliveries), self.place.routed, settled, [octets])
             self.deliveries[delivery.number] = delivery
-            if not any(not each.ended for each in self.consumers):
+            if any(each.ended for each in self.consumers):
+                # There is none, or another router does not know yet that its own have gone.
                 delivery.may_end = LOSSES
             link.session.send(link, delivery, size, octets)
 
