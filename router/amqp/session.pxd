@@ -12,6 +12,7 @@ from router.amqp.session_reports cimport SessionReports
 cdef enum:
     # Octets of streams above which a link is held up, and a session all of whose links are.
     HOLD_OCTETS = 131072
+    UNITS_AN_OCTET = 2         # of a value that is decoded to check it
 
 # Owner: its connection.
 cdef class Session(SessionReports):
@@ -53,6 +54,7 @@ cdef class Session(SessionReports):
     cdef bint window_used(self) except *
     cdef int new_delivery(self, const Transfer* t) except -1
     cdef int flow(self, const uint8_t* p, const uint8_t* end) except -1
+    cdef int check_value(self, const Slice* value) except -1
     cdef int disposition(self, const uint8_t* p, const uint8_t* end) except -1
     cdef uint32_t apply_sent(self, uint32_t first, uint32_t count, uint8_t kind, const Slice* state,
                              bint settled) except? 0xFFFFFFFF

@@ -14,7 +14,7 @@ from router.delivery.outcome cimport out_left
 from router.amqp.endpoint cimport is_detached
 from router.amqp.frames cimport TRANSFER_ROOM, write_routed_transfer
 from router.links.delivery_link cimport (
-    check_value, copy_written, frame_written, goes_now, note_settled, settle_sent, start_copy,
+    copy_written, frame_written, goes_now, note_settled, settle_sent, start_copy,
 )
 from router.links.settlement cimport settle_copies
 from router.linkroute.routed_link cimport is_answered, routed_head, store_frame, update_queued
@@ -158,7 +158,7 @@ cdef class ConsumerEnd(RoutedLink):
 
     cdef int on_flow(self, const Flow* f) except -1:
         """The receiver's view, for the sender."""
-        check_value(&f.properties)
+        self.session.check_value(&f.properties)
         if f.has_link_credit:
             self.note_credit(credit_left(f.delivery_count if f.has_delivery_count else self.delivery_count,
                                          f.link_credit, self.delivery_count))

@@ -11,7 +11,7 @@ from router.amqp.endpoint cimport is_detached
 from router.amqp.frames cimport T_RESUME
 from router.linkroute.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST, is_answered
 from router.links.settlement cimport settle_sources
-from router.links.delivery_link cimport check_continues, check_value, delivery_begins
+from router.links.delivery_link cimport check_continues, delivery_begins
 from router.message.content cimport message_awaited
 from router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
 from router.amqp.link cimport CREDIT_OCTETS
@@ -61,7 +61,7 @@ cdef class ProducerEnd(RoutedLink):
         cdef Beginning beginning
         cdef Transfer whole
         if t.state.size:
-            check_value(&t.state)
+            self.session.check_value(&t.state)
         self.slot.octets += t.payload.size
         if first:
             note_delivery(session, t)
@@ -265,7 +265,7 @@ cdef class ProducerEnd(RoutedLink):
     cdef int on_flow(self, const Flow* f) except -1:
         """The sender's view, for the receiver."""
         cdef Flow passed = f[0]
-        check_value(&f.properties)
+        self.session.check_value(&f.properties)
         passed.given_back = 0
         if f.has_delivery_count and f.delivery_count - self.delivery_count <= 0x7FFFFFFF:
             passed.given_back = f.delivery_count - self.delivery_count

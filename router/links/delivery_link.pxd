@@ -55,9 +55,6 @@ cdef class DeliveryLink(Link):
     # The producer's disposition for what has begun to leave.
     cdef int update_started(self, OutDelivery* o, const Slice* state, bint settled) except -1
 
-# An encoded value that a peer sends to another one is well formed, or this raises RemoteError.
-cdef int check_value(const Slice* value) except -1
-
 # The first frame of a delivery has come.
 cdef inline InDelivery* delivery_begins(DeliveryLink link, const Transfer* t, uint16_t flags) except NULL:
     cdef InDelivery* d

@@ -21,15 +21,7 @@ from router.delivery.delivery cimport (
 from router.message.content cimport cursor_close, cursor_read, message_release
 from router.stats.counters cimport PrivateSlot, count_finished, totals
 
-from router.amqp import codec
 from router.amqp.errors import SESSION_INVALID_FIELD, RemoteError
-
-
-cdef int check_value(const Slice* value) except -1:
-    """Check it: it is relayed in a frame of another connection."""
-    if value.size > 4 or (value.size and value.data[0]):
-        codec.decode_one(value.data[:value.size])
-    return 0
 
 
 cdef int wrong_delivery(const InDelivery* d, const Transfer* t) except -1:

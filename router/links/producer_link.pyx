@@ -26,8 +26,8 @@ from router.message.content cimport (
 )
 from router.message.sections cimport scan_needs
 from router.links.settlement cimport settle_sources
-from router.links.delivery_link cimport check_continues, check_value, delivery_begins
-from router.amqp.session cimport HOLD_OCTETS, note_delivery
+from router.links.delivery_link cimport check_continues, delivery_begins
+from router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
 from router.amqp.session_reports cimport report_settled
 from router.amqp.link cimport CREDIT_OCTETS
 from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
@@ -86,9 +86,9 @@ cdef void stored_content(InDelivery* d, Content* c) noexcept nogil:
     set_head(c)
 
 
-cdef Slice relayed_state(const Slice* state) except *:
+cdef Slice relayed_state(Session session, const Slice* state) except *:
     """What goes on of a delivery state in a transfer. Raises RemoteError when it is not well formed."""
-    check_value(state)
+    session.check_value(state)
     return state[0] if state.size <= STATE_IN_TRANSFER else plain_state(state_kind(state))
 
 
@@ -210,7 +210,7 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t) except -1:
     c.settled = t.settled
     c.format = t.message_format
     if t.state.size:
-        c.state = relayed_state(&t.state)
+        c.state = relayed_state(link.session, &t.state)
     d.flags |= IN_COMPLETE
     return route_delivery(link, d, &c)
 
@@ -328,7 +328,7 @@ cdef class ProducerLink(GrantingLink):
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1:
         """A state in one of several transfers: copies that have begun to leave are told it, others say it
         (routing-semantics.md D-4)."""
-        cdef Slice state = relayed_state(&t.state)
+        cdef Slice state = relayed_state(self.session, &t.state)
         if state.size:
             message_state(d.message, &state)
         if d.flags & IN_ROUTED:
