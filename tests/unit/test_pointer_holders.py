@@ -1,0 +1,67 @@
+"""Untyped pointers are held only where something sees to it that the object lives (principles.md, 18)."""
+
+from pathlib import Path
+from typing import Final
+
+from tests.unit.pointer_fields import pointer_fields
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("router", "workers", "pipeline")
+
+#: Within the object itself, or in something that the object frees before it ends.
+PART_OF_IT: Final = "part of the object"
+#: The object takes itself out, or sets the pointer to NULL, when its memory is freed.
+LEAVES: Final = "the object leaves when its memory is freed"
+#: Beside a number that is compared before the pointer is followed.
+GENERATION: Final = "compared with a generation first"
+#: Of a variable on the stack, while nothing ends.
+ONE_CALL: Final = "lives for one call"
+
+ALLOWED: Final = {
+    ("router/amqp/bulk_sender.pxd", "Row", "messages"): PART_OF_IT,
+    ("router/amqp/endpoint.pxd", "EntryOwner", "link"): PART_OF_IT,
+    ("router/amqp/id_map.pxd", "IdSlot", "value"): PART_OF_IT,
+    ("router/amqp/meter.pxd", "Meter", "owner"): LEAVES,
+    ("router/amqp/node_list.pxd", "ListNode", "object"): LEAVES,
+    ("router/amqp/survey.pxd", "Survey", "most"): ONE_CALL,
+    ("router/amqp/survey.pxd", "Survey", "unrouted_link"): ONE_CALL,
+    ("router/delivery/delivery.pxd", "DeliveryNode", "owner"): PART_OF_IT,
+    ("router/forwarding/forward.pxd", "Step", "link"): ONE_CALL,
+    ("router/forwarding/forward.pyx", "Best", "consumer"): ONE_CALL,
+    ("router/forwarding/forward.pyx", "Near", "consumer"): ONE_CALL,
+    ("router/forwarding/short_way.pxd", "Way", "consumer"): GENERATION,
+    ("router/interworker/link_table.pxd", "LinkPlace", "link"): LEAVES,
+    ("router/links/consumer_link.pxd", "ConsumerLink", "place"): LEAVES,
+}
+
+
+def test_untyped_pointers_are_held_where_they_are_allowed() -> None:
+    found = {
+        (str(path.relative_to(ROOT)), owner, field)
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.p[xy][dx]")
+        for owner, field in pointer_fields(path.read_text())
+    }
+    assert found - set(ALLOWED) == set(), "who sees to it that the object is alive?"
+    assert set(ALLOWED) - found == set(), "these are gone: take them off the list"
+
+
+def test_field_of_a_struct_or_type_is_found() -> None:
+    text = '''
+cdef struct Place:
+    uint32_t number
+    void* link                 # borrowed (for ever)
+    PyObject*[4] near
+
+cdef class Table:
+    cdef readonly int size
+    cdef void** places         # of links
+    cdef const void* last
+    cdef int look(self, void* link) noexcept:
+        cdef void* found = NULL
+        return 0
+
+cdef void* free_function(void* link)
+cdef void* module_variable
+'''
+    assert list(pointer_fields(text)) == [("Place", "link"), ("Place", "near"), ("Table", "places"), ("Table", "last")]
