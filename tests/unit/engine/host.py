@@ -37,7 +37,7 @@ LINKS = 256
 ADDRESSES = 256
 MS = 1_000_000  # nanoseconds
 ROUNDS = 10_000  # of one `settle`: more is a conversation without end
-FIRST_DESCRIPTOR = 1_000_000  # of connections in memory: nothing is open by such a number
+FIRST_DESCRIPTOR = 20_000  # of connections in memory: nothing is open by such a number; a loop has a table up to it
 LISTENER = "main"
 CONFIGURATION = """
 router { mode: standalone; id: QDR }
