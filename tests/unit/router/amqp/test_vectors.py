@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.fuzz.targets import TARGETS, case
+from tests.fuzz.targets import PARSERS, TARGETS, case
 from tests.unit.engine.vectors import FOLDER, RUN, names, replay
 
 #: Cases of each target in which fuzzing begins (tests/fuzz): a parser's take microseconds, a conversation's 0.05 s.
-FIRST = {name: 6 if "-" in name else 100 for name in TARGETS}
+FIRST = {name: 100 if name in PARSERS else 6 for name in TARGETS}
 
 
 @pytest.mark.parametrize("name", names())
