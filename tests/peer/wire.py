@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER, Frame, Performative, frame_octets, parse_frame
+from tests.peer.secrets import Scan
 from tests.peer.websocket import WebSocket
 
 #: Seconds to wait for something that should come at once; generous because test machines are busy.
@@ -61,6 +62,8 @@ class Wire:
         self.ended: bool | None = None
         #: called with every frame as it arrives
         self.on_frame: Callable[[Frame], None] | None = None
+        #: finds what only others may receive; None: this is one of those others
+        self.scan: Scan | None = Scan(lambda: f"received by a peer, after {self._recent()}")
 
     def __enter__(self) -> Self:
         return self
@@ -164,6 +167,8 @@ class Wire:
         if not octets:
             self.ended = False
             raise StreamEnd(f"end of stream while waiting for {what}; {self._recent()}", reset=False)
+        if self.scan is not None:
+            self.scan.take(octets)
         self._buffer += octets
 
     def _recent(self) -> str:

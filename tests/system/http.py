@@ -10,6 +10,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.peer import secrets
 from tests.system.router import Section, listener, poll
 
 #: Seconds for an answer on a busy machine.
@@ -39,10 +40,12 @@ def get(port: int, path: str, method: str = "GET", **headers: str) -> Reply:
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            return Reply(answer.status, dict(answer.headers), answer.read())
+            reply = Reply(answer.status, dict(answer.headers), answer.read())
     except urllib.error.HTTPError as error:
         with error:
-            return Reply(error.code, dict(error.headers), error.read())
+            reply = Reply(error.code, dict(error.headers), error.read())
+    secrets.look(reply.body, f"body of {path}")
+    return reply
 
 
 #: A sample: its name and the values of its labels in the order of their names.
