@@ -2,6 +2,7 @@
 
 `router` is shared by a test module; the module adds to its configuration with `SECTIONS`, to its command line with
 `OPTIONS`. Tests that need a router to themselves use `start`. `connect` opens a scripted peer to the shared router.
+In modules with `pytestmark = pytest.mark.adversarial` these routers have bystanders, checked after each test.
 
 How many workers routers have: tests/worker_counts.py.
 """
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import pytest
 
 from tests.peer.management import Management
 from tests.peer.peer import Peer
+from tests.system.bystanders.site import MEMORY_MOST, BystanderSite, with_bystanders
 from tests.system.fixtures import Connect, Fresh, Start
 from tests.system.network import Two, interior, ports
 from tests.system.router import SETTINGS, Router, Section, listener
@@ -44,34 +48,72 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             report.sections.append((f"log of the router in {router.directory.name}", router.tail(SHOWN_LINES)))
 
 
+def _adversarial(request: pytest.FixtureRequest) -> bool:
+    """Return whether the module's tests misbehave, so that its routers get bystanders."""
+    return request.node.get_closest_marker("adversarial") is not None
+
+
+def _disturbs(request: pytest.FixtureRequest) -> bool:
+    """Return whether the test harms everybody on purpose: its router has no bystanders, or new ones after it."""
+    return request.node.get_closest_marker("disturbs") is not None
+
+
 @pytest.fixture(scope="module")
 def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     sections: list[Section] = [listener(), *SETTINGS, *getattr(request.module, "SECTIONS", [])]
+    complete = partial(with_bystanders, neighbour=True) if _adversarial(request) else tuple
     options = getattr(request.module, "OPTIONS", ())
-    router = Router(tmp_path_factory.mktemp(f"router{request.param}-"), sections, request.param, options=options)
+    directory = tmp_path_factory.mktemp(f"router{request.param}-")
+    router = Router(directory, sections, request.param, options=options, complete=complete)
     router.start()
     yield router
     router.stop()
 
 
+@pytest.fixture(scope="module")
+def bystanders(
+    _shared: Router, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BystanderSite | None]:
+    """The bystanders of the shared router, in modules of adversarial tests."""
+    if not _adversarial(request):
+        yield None
+        return
+    most = getattr(request.module, "MEMORY_MOST", MEMORY_MOST)
+    site = BystanderSite(_shared, tmp_path_factory.mktemp("neighbour-"), most)
+    yield site
+    site.stop()
+
+
 @pytest.fixture
-def router(_shared: Router, request: pytest.FixtureRequest) -> Iterator[Router]:
+def router(_shared: Router, bystanders: BystanderSite | None, request: pytest.FixtureRequest) -> Iterator[Router]:
     """The router of this test module; started anew if a test before has killed it."""
     if not _shared.alive:
         _shared.kill()
         _shared.start()
+        if bystanders is not None:
+            bystanders.stop()
+    if bystanders is not None:
+        bystanders.begin()
     request.node.routers = [_shared]
     yield _shared
     assert _shared.alive, f"the router died during this test; log:\n{_shared.tail()}"
+    if bystanders is not None:
+        if _disturbs(request):
+            bystanders.stop()
+        else:
+            bystanders.check()
 
 
 @pytest.fixture
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
     """Start private routers: start(sections, workers=1, text=None, options=()).
 
-    They are stopped, with all checks, after the test.
+    They are stopped, with all checks, after the test. In adversarial tests they have bystanders, unless their
+    configuration is given as text.
     """
     routers: list[Router] = []
+    sites: list[BystanderSite] = []
+    adversarial = _adversarial(request) and not _disturbs(request)
     request.node.routers = routers
     numbers = itertools.count()
 
@@ -83,12 +125,20 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
     ) -> Router:
         directory = tmp_path / f"router{next(numbers)}"
         directory.mkdir()
-        router = Router(directory, [listener()] if sections is None else sections, workers, text, options)
+        given = [listener()] if sections is None else sections
+        watched = adversarial and text is None
+        router = Router(directory, given, workers, text, options, with_bystanders if watched else tuple)
         routers.append(router)
         router.start()
+        if watched:
+            sites.append(BystanderSite(router, directory))
         return router
 
     yield start_router
+    with ExitStack() as stack:  # all are ended, whatever the checks say
+        for site in sites:
+            stack.callback(site.stop)
+            stack.callback(site.check)
     for router in routers:
         if router.alive:
             router.stop()

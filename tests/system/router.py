@@ -93,7 +93,7 @@ class Router:
     """One router: a supervisor process with its family.
 
     The `router` section is made here (id QDR, workerThreads); one among `sections` adds to it. `text` replaces all.
-    `options`: of the command line, besides the configuration.
+    `options`: of the command line, besides the configuration. `complete` adds sections to each configuration.
     """
 
     def __init__(
@@ -103,9 +103,11 @@ class Router:
         workers: int = 1,
         text: str | None = None,
         options: Sequence[str] = (),
+        complete: Callable[[Iterable[Section]], Iterable[Section]] = tuple,
     ) -> None:
         self.workers = workers
         self.options = options
+        self.complete = complete
         self.directory = directory
         self.config = directory / "sluice.conf"
         if text is None:
@@ -123,7 +125,7 @@ class Router:
 
     def configure(self, sections: Iterable[Section]) -> None:
         """Write the configuration file; a running router reads it only on reload."""
-        given = list(sections)
+        given = list(self.complete(sections))
         own: dict[str, Any] = {"id": "QDR", "workerThreads": self.workers}
         for name, attributes in given:
             if name == "router":
@@ -310,18 +312,16 @@ class Router:
                 continue
         return sorted(pid for pid in family if pid not in parents and pid != self.pid)
 
+    def owners(self) -> dict[int, int]:
+        """Pid of the process that owns the router's end of each connection, by the other end's port."""
+        # One look at the table: it has the sockets of all tests that run beside this one, and thousands that wait.
+        family = {process.pid for process in self.family()}
+        table = psutil.net_connections("tcp4")
+        return {each.raddr.port: int(each.pid) for each in table if each.pid in family and each.raddr}
+
     def worker_of(self, local_port: int) -> int:
         """Pid of the process that owns the router's end of the connection from the test's `local_port`."""
-
-        def owner() -> int | None:
-            # One look at the table: it has the sockets of all tests that run beside this one, and thousands that wait.
-            family = {process.pid for process in self.family()}
-            for connection in psutil.net_connections("tcp4"):
-                if connection.pid in family and connection.raddr and connection.raddr.port == local_port:
-                    return int(connection.pid)
-            return None
-
-        pid: int = poll(owner, f"a process holds the connection from port {local_port}")
+        pid: int = poll(lambda: self.owners().get(local_port), f"a process holds the connection from port {local_port}")
         return pid
 
     def descriptors(self) -> int:

@@ -1,0 +1,1 @@
+"""Innocent clients beside those of adversarial tests: docs/internals/tests.md, "Bystanders"."""

@@ -1,0 +1,273 @@
+"""The connections of a router's bystanders, and the thread that serves them.
+
+On each worker a pair, and a sender to the next worker; across workers a pair of a tenant with secret messages; with a
+neighbour router a pair in each direction. All send at a steady rate. `check` fails if a message was lost, doubled,
+reordered, changed, not accepted or late, if a connection, session or link has ended, or if a secret was seen by others.
+"""
+
+from __future__ import annotations
+
+import secrets as randomness
+import selectors
+import socket
+import threading
+import time
+import traceback
+
+from tests.peer import secrets
+from tests.peer.peer import Peer
+from tests.peer.wire import PeerError, StreamEnd
+from tests.system.bystanders.pair import CREDIT, Pair
+from tests.system.network import CONVERGENCE
+from tests.system.router import Router
+
+#: Name of the listener for these clients.
+CLIENTS = "bystanders"
+#: First part of the names of containers, by which tests leave these connections out of what they count.
+CONTAINER = "bystander"
+#: Virtual hosts of the ordinary pairs, and of the tenant whose messages are secret.
+PUBLIC, TENANT = "bystanders.example", "tenant.example"
+#: Seconds between two messages of a pair.
+PERIOD = 0.1
+#: Seconds that a message, or its outcome, may take beyond TIMES what the machine itself delays: beside a pair that does
+#: not use the router, and without one. A worker that stands still for ten seconds is killed.
+LATE_BESIDE, LATE_ALONE, TIMES = 1.0, 3.0, 3
+#: Seconds for a check; the thread itself reports a message that is late.
+PATIENCE = 60.0
+
+
+class Bystanders:
+    """The bystanders of one router, from their start to `stop`.
+
+    The thread alone touches the connections after the constructor.
+    """
+
+    def __init__(self, router: Router, neighbour: Router | None = None) -> None:
+        self.router = router
+        self._token = randomness.token_hex(8)
+        self.secret = f"secret {randomness.token_hex(16)}".encode()
+        secrets.keep(self.secret)
+        self._lines = 0
+        self._peers: list[Peer] = []
+        self._pairs: list[Pair] = []
+        self._numbers = 0
+        self._changed = threading.Condition()
+        #: Written under `_changed`.
+        self._asked = False
+        self._sending = True
+        #: A pair that has nothing to do with the router: what delays it is the machine.
+        self._control: Pair | None = None
+        self._rests = False
+        self._goals: dict[Pair, int] | None = None
+        self._fault: str | None = None
+        #: Of the last check: the longest delay in s, whose it was, and the longest that was allowed.
+        self._slowest = 0.0, "", 0.0
+        self._stopping = False
+        #: Longest time in s from a write of the thread to its read of the same octet.
+        self._held_up = 0.0
+        self._sent_at = 0.0
+        self._echo_out, self._echo_in = socket.socketpair()
+        self._bell_out, self._bell_in = socket.socketpair()
+        try:
+            self._attach_pairs(neighbour)
+        except BaseException:
+            self._drop()
+            raise
+        self._thread = threading.Thread(target=self._guarded, name="bystanders", daemon=True)
+        self._thread.start()
+
+    # --- connections ------------------------------------------------------------------------------------------------
+
+    def _connect(self, router: Router, hostname: str = PUBLIC) -> Peer:
+        self._numbers += 1
+        peer = Peer.opened(router.ports[CLIENTS], container_id=f"{CONTAINER}{self._numbers}", hostname=hostname)
+        self._peers.append(peer)
+        return peer
+
+    def _spread(self, each: int, hostname: str = PUBLIC) -> list[list[Peer]]:
+        """Open connections until each worker has so many of them. A new one goes to the worker that has the fewest."""
+        wanted = each * self.router.workers
+        peers = [self._connect(self.router, hostname) for _ in range(wanted)]
+        for _ in range(wanted):
+            owners = self.router.owners()
+            by_worker: dict[int, list[Peer]] = {}
+            for peer in peers:
+                by_worker.setdefault(owners[peer.socket.getsockname()[1]], []).append(peer)
+            if len(by_worker) == self.router.workers and all(len(found) >= each for found in by_worker.values()):
+                return [found for _, found in sorted(by_worker.items())]
+            peers.append(self._connect(self.router, hostname))
+        raise AssertionError(f"bystanders have not come to all workers: {by_worker}")
+
+    def _pair(self, name: str, sending: Peer, receiving: Peer, text: bytes) -> Pair:
+        address = f"{CONTAINER}/{self._token}/{name}"
+        receiver = receiving.begin().receiver(address, CREDIT)
+        sender = sending.begin().sender(address, credit=False)
+        sender.wait_credit(timeout=CONVERGENCE)
+        pair = Pair(name, sender, receiver, text)
+        self._pairs.append(pair)
+        return pair
+
+    def _attach_pairs(self, neighbour: Router | None) -> None:
+        text = b"innocent " * 12
+        places = self._spread(2)
+        for number, place in enumerate(places):
+            self._pair(f"on worker {number}", place[0], place[1], text)
+        if len(places) > 1:
+            for number, place in enumerate(places):
+                self._pair(f"from worker {number} to the next", place[0], places[(number + 1) % len(places)][1], text)
+        tenants = self._spread(1, TENANT)
+        tenant_sends, tenant_receives = tenants[0][0], tenants[-1][0]
+        if tenant_sends is tenant_receives:
+            tenant_receives = self._connect(self.router, TENANT)
+        tenant_receives.scan = None
+        self._pair("tenant", tenant_sends, tenant_receives, self.secret * 4)
+        if neighbour is not None:
+            beyond = self._connect(neighbour)
+            self._control = self._pair("on the neighbour router", beyond, self._connect(neighbour), text)
+            self._pair("to the neighbour router", places[0][0], beyond, text)
+            self._pair("from the neighbour router", beyond, places[-1][1], text)
+        used = {link.peer for pair in self._pairs for link in (pair.sender, pair.receiver)}
+        for peer in [peer for peer in self._peers if peer not in used]:
+            peer.close()
+            self._peers.remove(peer)
+
+    def _drop(self) -> None:
+        for peer in self._peers:
+            peer.drop()
+        for end in (self._echo_out, self._echo_in, self._bell_out, self._bell_in):
+            end.close()
+        secrets.forget(self.secret)
+
+    # --- thread -----------------------------------------------------------------------------------------------------
+
+    def _guarded(self) -> None:
+        try:
+            self._serve()
+        except BaseException:
+            self._fail(f"the thread of the bystanders has failed: {traceback.format_exc()}")
+            raise
+
+    def _serve(self) -> None:
+        selector = selectors.DefaultSelector()
+        for peer in self._peers:
+            selector.register(peer.socket, selectors.EVENT_READ, peer)
+        selector.register(self._echo_in, selectors.EVENT_READ)
+        selector.register(self._bell_in, selectors.EVENT_READ)
+        due = time.monotonic()
+        while not self._stopping:
+            found = [key for key, _ in selector.select(max(0.0, due - time.monotonic()))]
+            for key in found:
+                if isinstance(key.data, Peer) and not self._read(key.data):
+                    selector.unregister(key.fileobj)
+            for pair in self._pairs:
+                pair.take(time.monotonic())
+            if any(key.fileobj is self._bell_in for key in found):
+                self._bell_in.recv(64)
+            if any(key.fileobj is self._echo_in for key in found):  # last: the time for all the others is in it
+                self._echo_in.recv(64)
+                self._held_up = max(self._held_up, time.monotonic() - self._sent_at)
+            asked = self._asked and self._goals is None
+            if asked or time.monotonic() >= due:
+                due = time.monotonic() + PERIOD
+                if self._sending and self._fault is None:  # a check after a fault begins anew
+                    self._send()
+            self._notice()
+        selector.close()
+
+    def _read(self, peer: Peer) -> bool:
+        """Read what is there; return whether the connection goes on."""
+        try:
+            peer.read_available()
+        except StreamEnd as end:
+            self._fail(f"a connection has ended: {end}")
+            return False
+        except PeerError as error:
+            self._fail(f"a connection has received octets that are no frame: {error}")
+            return False
+        ends = [frame for frame in peer.inbox if frame.name in ("detach", "end", "close")]
+        if ends:
+            self._fail(f"a link, session or connection was ended: {ends[0]}")
+        for kept in (peer.inbox, peer.frames, peer.arrivals):
+            kept.clear()
+        return True
+
+    def _send(self) -> None:
+        for pair in self._pairs:
+            try:
+                pair.send(time.monotonic())
+            except OSError as error:
+                self._fail(f"{pair.name}: cannot send: {error!r}")
+        self._sent_at = time.monotonic()
+        self._echo_out.send(b"x")
+        if self._asked and self._goals is None:
+            with self._changed:
+                self._goals = {pair: pair.due for pair in self._pairs}
+                self._sending = not self._rests
+
+    def _allowed(self, now: float) -> float:
+        """Return the seconds that a message may take: what delays this thread or the control pair is the machine."""
+        if self._control is None:
+            return LATE_ALONE + TIMES * self._held_up
+        oldest = self._control.oldest()
+        waits = now - oldest[0] if oldest else 0.0
+        return LATE_BESIDE + TIMES * max(self._held_up, self._control.worst, waits)
+
+    def _notice(self) -> None:
+        """Report faults of pairs and messages that are late; tell a check that its messages have arrived."""
+        now = time.monotonic()
+        for pair in self._pairs:
+            oldest = pair.oldest()
+            if pair.fault is None and oldest is not None and now - oldest[0] > self._allowed(now):
+                pair.report(f"{oldest[1]} after {now - oldest[0]:.1f} s")
+            if pair.fault is not None:
+                self._fail(pair.fault)
+        if self._goals is not None and all(pair.settled_up_to(goal) for pair, goal in self._goals.items()):
+            allowed = self._allowed(now)
+            slowest = max((pair.take_worst(), pair.name) for pair in self._pairs)
+            with self._changed:
+                self._slowest = *slowest, allowed
+                self._held_up = 0.0
+                self._asked, self._goals = False, None
+                self._changed.notify_all()
+
+    def _fail(self, fault: str) -> None:
+        with self._changed:
+            if self._fault is None:
+                self._fault = fault
+            self._changed.notify_all()
+
+    # --- checks -----------------------------------------------------------------------------------------------------
+
+    def check(self, rest: bool = False) -> None:
+        """Send one more message of each pair and wait for all that were sent; raise AssertionError for any fault.
+
+        rest: nothing more is sent until `go_on`.
+        """
+        with self._changed:
+            self._asked = self._sending = True
+            self._rests = rest
+            self._bell_out.send(b"x")
+            done = self._changed.wait_for(lambda: self._fault is not None or not self._asked, PATIENCE)
+            fault = self._fault if done else f"the thread of the bystanders has not answered for {PATIENCE} s"
+        worst, name, allowed = self._slowest
+        if fault is None and worst > allowed:
+            fault = f"{name}: a message or its outcome took {worst:.1f} s, of {allowed:.1f} s that it may take"
+        assert fault is None, f"a bystander was disturbed: {fault}"
+        lines = self.router.lines[self._lines :]
+        self._lines += len(lines)
+        for line in lines:
+            secrets.look(line.encode(errors="replace"), f"log: {line}")
+        leaks = secrets.take_leaks(self.secret)
+        assert not leaks, f"a tenant's message was seen by others: {leaks}"
+
+    def go_on(self) -> None:
+        """Send again after a rest."""
+        with self._changed:
+            self._sending = True
+
+    def stop(self) -> None:
+        """End all connections."""
+        self._stopping = True
+        self._bell_out.send(b"x")
+        self._thread.join(PATIENCE)
+        self._drop()
