@@ -123,7 +123,7 @@ def routed_flows(port: int, broker_port: int) -> None:
         client.send(receiver(0, f"{FLOWS}.q"))
         broker.answer(f"{FLOWS}.q")
         client.attached(1)
-        for number in range(2000):
+        for number in range(20_000):
             client.send(
                 rare("flow", next_incoming_id=0, incoming_window=1 << 30, next_outgoing_id=0, outgoing_window=1 << 30,
                      handle=0, delivery_count=0, link_credit=number, properties={Symbol("x"): "y" * 12000})
@@ -204,7 +204,7 @@ def unfinished(port: int, broker_port: int) -> None:
 
 def promises(port: int, broker_port: int) -> None:
     """Use the credit of many links of many sessions for a consumer that takes nothing."""
-    sessions, links = 8, 20
+    sessions, links = 60, 20
     with Attacker(port) as consumer, Attacker(port) as client:
         consumer.begin()
         consumer.send(receiver(0, "attack.promises"))
@@ -216,7 +216,7 @@ def promises(port: int, broker_port: int) -> None:
         numbers = [0] * sessions
         for (_, handle), credit in client.credits(links).items():
             for channel in range(sessions):
-                for _ in range(min(credit, 20)):
+                for _ in range(min(credit, 40)):
                     n = numbers[channel]
                     client.send(transfer(channel, handle, payload, False, (n, struct.pack(">I", n), False)))
                     numbers[channel] += 1
