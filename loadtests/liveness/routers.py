@@ -14,6 +14,8 @@ from typing import Any, Self
 from loadtests.liveness.neighbour import Neighbour
 from tests.peer.management import Management, ManagementError
 from tests.peer.peer import Peer
+from tests.system.bystanders.bystanders import Bystanders
+from tests.system.bystanders.site import clients_sections
 from tests.system.counters import Counters
 from tests.system.network import CONVERGENCE, interior, ports
 from tests.system.router import SETTINGS, Router, Section, listener, poll
@@ -36,6 +38,7 @@ def _listeners() -> list[Section]:
         listener("small", maxSessionFrames=SMALL_WINDOW, maxFrameSize=2048),
         listener("brokers", role="route-container"),
         listener("web", http=True),
+        *clients_sections(),
     ]
 
 
@@ -52,6 +55,7 @@ class Routers:
         self.routers: list[Router] = []
         self._agents: dict[int, tuple[Management, float]] = {}
         self._counters: list[Counters] = []
+        self._bystanders: Bystanders | None = None
 
     def __enter__(self) -> Self:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="liveness-")))
@@ -85,6 +89,7 @@ class Routers:
                 self._converge()
             elif self.hop:
                 self.neighbour = Neighbour(self.routers[0].ports["net"], "A")
+            self._bystanders = Bystanders(self.routers[0], self.routers[1] if self.kind == "two" else None)
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -98,6 +103,8 @@ class Routers:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._bystanders is not None:
+            self._bystanders.stop()
         if self.neighbour is not None:
             self.neighbour.close()
         for agent, _used in self._agents.values():
@@ -138,6 +145,22 @@ class Routers:
     def query(self, number: int, kind: str) -> list[dict[str, Any]]:
         """Rows of a type."""
         return self.agent(number).query(kind)
+
+    # --- bystanders ---------------------------------------------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Let the bystanders send."""
+        assert self._bystanders is not None
+        self._bystanders.go_on()
+
+    def rest(self) -> list[str]:
+        """Let the bystanders send no more; return how they were disturbed."""
+        assert self._bystanders is not None
+        try:
+            self._bystanders.check(rest=True)
+        except AssertionError as error:
+            return [str(error)]
+        return []
 
     # --- from inside --------------------------------------------------------------------------------------------------
 

@@ -174,6 +174,7 @@ class World:
 
     def run(self) -> list[str]:
         """Run the round; returns the faults."""
+        self.routers.go_on()
         try:
             if self._set_up():
                 self._storm()
@@ -436,6 +437,7 @@ class World:
 
     def _rest(self, when: str, links: bool = True) -> None:
         """No router holds anything."""
+        self.faults += self.routers.rest()
         end = self.loop.now + self.patience
         left = check.holding(self)
         while left and self.loop.now < end:
@@ -470,4 +472,6 @@ class World:
             connection.drop()
         if clean and not self.faults:
             self._rest("after everybody left")
+        else:
+            self.faults += self.routers.rest()
         self.loop.close()
