@@ -13,6 +13,8 @@ from tests.peer.types import Described, Map, Symbol, ULong
 from tests.system.fixtures import CAPACITY, Connect, Fresh, Start, pair, pass_one
 from tests.system.router import Section, listener
 
+pytestmark = pytest.mark.adversarial
+
 SECTIONS: list[Section] = [
     listener("open", stripAnnotations="no"),
     ("address", {"prefix": "way", "waypoint": True}),

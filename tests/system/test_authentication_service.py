@@ -16,6 +16,8 @@ from tests.peer.types import Array, Map, Symbol
 from tests.system.fixtures import Start
 from tests.system.router import Router, listener
 
+pytestmark = pytest.mark.adversarial
+
 
 class Site:
     """A router, a service, and clients that log in beside the test."""

@@ -17,6 +17,8 @@ from tests.peer.types import Map, Symbol
 from tests.system.fixtures import Start
 from tests.system.router import Router, Section, listener
 
+pytestmark = pytest.mark.adversarial
+
 Serve = Callable[[ssl.SSLContext | None], Broker]
 
 

@@ -19,6 +19,8 @@ from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import Start, bodies
 from tests.system.router import Router, Section, listener, poll
 
+pytestmark = pytest.mark.adversarial
+
 KIND = "router.config.autoLink"
 CAPACITY = 250
 #: Seconds by which a retry may be late on a busy machine.
@@ -329,6 +331,7 @@ def test_a_queue_in_shards(rig: Callable[..., Rig]) -> None:
     poll(lambda: first["out"].peer.read_available() or bodies(first["out"].deliveries)[-1] == "8", "the one that stays")
 
 
+@pytest.mark.disturbs("a worker is killed")
 def test_over_a_connector_and_after_the_death_of_a_worker(start: Start) -> None:
     broker = Broker()
     try:

@@ -10,6 +10,8 @@ from tests.peer.peer import Peer
 from tests.system.fixtures import Connect, Fresh
 from tests.system.router import Section, listener
 
+pytestmark = pytest.mark.adversarial
+
 SECTIONS: list[Section] = [listener("few", maxSessions=4, maxFrameSize=512)]
 
 

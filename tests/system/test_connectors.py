@@ -24,6 +24,8 @@ from tests.peer.types import Map, Symbol
 from tests.system.fixtures import Start
 from tests.system.router import Router, Section, listener, poll
 
+pytestmark = pytest.mark.adversarial
+
 ROUTER = "QDR"
 #: Seconds by which a retry may be late on a busy machine; brokers-and-edge.md C-8 allows one.
 LATE = 1.5
@@ -366,6 +368,7 @@ def test_create(start: Start, workers: int, broker: Broker) -> None:
     assert [row["name"] for row in own.management.query(CONNECTOR)] == ["broker"]
 
 
+@pytest.mark.disturbs("a worker is killed")
 def test_a_worker_dies(start: Start, brokers: Callable[[], Broker]) -> None:
     made = [brokers() for _ in range(6)]
     sections = [connector(broker, f"broker{number}") for number, broker in enumerate(made)]
@@ -412,6 +415,7 @@ def test_other_attributes_count_from_the_next_connection_on(start: Start, worker
     assert again.max_frame_size == 1024
 
 
+@pytest.mark.disturbs("the router is stopped")
 def test_an_orderly_end_is_no_failure(start: Start, workers: int, broker: Broker) -> None:
     router = start([connector(broker), listener()], workers)
     container = broker.serve()
@@ -421,6 +425,7 @@ def test_an_orderly_end_is_no_failure(start: Start, workers: int, broker: Broker
     assert " failed: " not in router.log
 
 
+@pytest.mark.disturbs("a router is killed")
 def test_another_router_tells_where_to_go_when_it_is_gone(start: Start) -> None:
     second = start([listener()])
     first = start([listener(failoverUrls=f"amqp://127.0.0.1:{second.port}")])

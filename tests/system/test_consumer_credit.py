@@ -1,8 +1,12 @@
 """Credit from consumers and drain (routing-semantics.md 6)."""
 
+import pytest
+
 from tests.peer import message
 from tests.peer.peer import Receiver, Sender
 from tests.system.fixtures import Connect, Fresh, bodies, pair
+
+pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
 

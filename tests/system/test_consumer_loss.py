@@ -9,6 +9,8 @@ from tests.peer.management import Management
 from tests.peer.peer import Receiver
 from tests.system.fixtures import Connect, Fresh, pair, pass_one, table_known
 
+pytestmark = pytest.mark.adversarial
+
 WORKER_COUNTS = (1, 3)
 WAYS: dict[str, Callable[[Receiver], object]] = {
     "detach": lambda receiver: receiver.detach(),

@@ -19,6 +19,8 @@ from tests.system.network import CONVERGENCE
 from tests.system.router import SETTINGS, Router, Section, poll
 from tests.system.tools import run
 
+pytestmark = pytest.mark.adversarial
+
 WORKER_COUNTS = (1, 3)
 #: Octets of a body, and of those that are sent at first: more than what is held back before a message streams.
 STREAM = 600_000

@@ -21,6 +21,8 @@ from tests.system.http import WEB, wait_page
 from tests.system.network import CONVERGENCE
 from tests.system.router import SETTINGS, Router, Section, listener, poll
 
+pytestmark = pytest.mark.adversarial
+
 #: Seconds: less than an edge router waits for an answer.
 IMMEDIATELY = 2.5
 DOWNLINK = "qd.router-edge-downlink"

@@ -9,6 +9,8 @@ from tests.peer.peer import Receiver, Sender
 from tests.system.fixtures import Connect, bodies, pass_one
 from tests.system.router import Section, listener
 
+pytestmark = pytest.mark.adversarial
+
 WORKER_COUNTS = (1, 3)
 
 

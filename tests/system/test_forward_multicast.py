@@ -1,7 +1,11 @@
 """Multicast and unavailable distribution (routing-semantics.md 8.4, 8.5)."""
 
+import pytest
+
 from tests.peer import message
 from tests.system.fixtures import Connect, Fresh, bodies
+
+pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
 

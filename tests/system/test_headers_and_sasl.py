@@ -9,6 +9,8 @@ from tests.peer.types import Array, Symbol
 from tests.system.fixtures import Connect
 from tests.system.router import Section, listener
 
+pytestmark = pytest.mark.adversarial
+
 SECTIONS: list[Section] = [
     listener("anonymous", saslMechanisms="ANONYMOUS"),
     listener("hasty", initialHandshakeTimeoutSeconds=1),

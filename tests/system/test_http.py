@@ -17,6 +17,8 @@ from tests.system.http import PATIENCE, WEB, get, scrape
 from tests.system.router import Router, listener, poll, render
 from tests.system.test_bad_starts import fails
 
+pytestmark = pytest.mark.adversarial
+
 SECTIONS = [WEB, listener("bare", http=True, metrics=False, healthz=False)]
 #: As many connections as the router keeps for HTTP.
 MOST = 64

@@ -12,6 +12,8 @@ import pytest
 from tests.system.http import PATIENCE, get
 from tests.system.router import Router, listener
 
+pytestmark = pytest.mark.adversarial
+
 SECRET = b"secret of another directory"
 
 

@@ -2,8 +2,12 @@
 
 import time
 
+import pytest
+
 from tests.system.fixtures import Connect
 from tests.system.router import Section, listener
+
+pytestmark = pytest.mark.adversarial
 
 SECTIONS: list[Section] = [listener("short", idleTimeoutSeconds=2)]
 #: Seconds of idleTimeoutSeconds of the listener `short`.

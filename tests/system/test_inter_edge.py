@@ -15,6 +15,8 @@ from tests.system.http import WEB, scrape
 from tests.system.network import CONVERGENCE
 from tests.system.router import SETTINGS, Router, Section, poll
 
+pytestmark = pytest.mark.adversarial
+
 WORKER_COUNTS = (1, 3)
 SCOPES: list[Section] = [
     *SETTINGS,

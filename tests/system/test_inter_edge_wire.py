@@ -20,6 +20,8 @@ from tests.system.network import CONVERGENCE
 from tests.system.router import SETTINGS, Router, Section, poll
 from tests.system.test_edge_wire import Interior, link_fields
 
+pytestmark = pytest.mark.adversarial
+
 WORKER_COUNTS = (1, 3)
 DOWNLINK = "qd.router-edge-downlink"
 SCOPE: Section = ("address", {"prefix": "here", "scope": "local"})

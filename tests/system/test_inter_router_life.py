@@ -21,6 +21,8 @@ from tests.system.fixtures import Start, pass_one
 from tests.system.network import View, connector, interior
 from tests.system.router import Router, free_port, poll
 
+pytestmark = pytest.mark.adversarial
+
 #: Seconds after which a silent neighbour is lost: far more than any test waits.
 LONG = 120
 #: Seconds within which the loss of a connection is to be known.
@@ -186,7 +188,10 @@ def kill_worker(met: Met, router: Router) -> None:
     os.kill(router.worker_of(met.links.peer.socket.getsockname()[1]), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("way", [drop, close, detach_ours, end_session, kill_worker])
+KILLS = pytest.mark.disturbs("a worker is killed")
+
+
+@pytest.mark.parametrize("way", [drop, close, detach_ours, end_session, pytest.param(kill_worker, marks=KILLS)])
 def test_a_neighbour_is_lost_at_once(router: Router, way: Callable[[Met, Router], None]) -> None:
     """Its HELLOs would be good for minutes."""
     met = connected(router)
@@ -221,15 +226,17 @@ def test_a_neighbour_comes_back_on_the_same_connection(router: Router) -> None:
 def test_a_data_link_that_goes_leaves_the_others(router: Router) -> None:
     met = connected(router)
     met.meet()
-    met.links.ins[5].detach()
-    met.links.outs[3].detach()
     with Peer.opened(router.port) as peer:
         management = Management(peer)
-        poll(lambda: len(management.query("router.link")) == 20 + 2, "two links are gone")
+        before = len(management.query("router.link"))
+        met.links.ins[5].detach()
+        met.links.outs[3].detach()
+        poll(lambda: len(management.query("router.link")) == before - 2, "two links are gone")
     assert neighbours(router) == ["P"]
     met.links.peer.drop()
 
 
+@KILLS
 def test_a_connector_comes_back(start: Start, workers: int, broker: Broker) -> None:
     router = start(interior("B", to=[broker.port], helloMaxAgeSeconds=LONG), workers)
     for loss in (drop, kill_worker, close, drop):

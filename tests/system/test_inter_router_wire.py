@@ -19,6 +19,8 @@ from tests.peer.types import Int, Symbol
 from tests.system.fixtures import Start
 from tests.system.router import Router, listener, poll
 
+pytestmark = pytest.mark.adversarial
+
 # inter-router.md 16.2; names are random
 BEGIN = "005311c00d044043707fffffff707fffffff"
 BEGUN = "005311c00f0460{channel}43707fffffff707fffffff"

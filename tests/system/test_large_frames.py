@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from tests.peer import message
 from tests.peer.peer import Peer, Receiver, Sender
 from tests.system.fixtures import Start
 from tests.system.router import SETTINGS, Router, listener
+
+pytestmark = pytest.mark.adversarial
 
 MOST = 16 * 1024 * 1024
 

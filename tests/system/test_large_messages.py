@@ -10,6 +10,8 @@ from tests.peer.peer import Receiver, Sender
 from tests.system.fixtures import Connect, Fresh, pair
 from tests.system.router import Section, listener
 
+pytestmark = pytest.mark.adversarial
+
 WORKER_COUNTS = (1, 3)
 SECTIONS: list[Section] = [listener("open", stripAnnotations="no")]
 #: Octets of a body that is far above what is held back before a message streams.

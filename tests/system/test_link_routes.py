@@ -23,6 +23,8 @@ from tests.peer.types import Described, Symbol, ULong
 from tests.system.fixtures import Start
 from tests.system.router import Router, Section, listener, poll
 
+pytestmark = pytest.mark.adversarial
+
 WORKER_COUNTS = (1, 3)
 KIND = "router.config.linkRoute"
 LOST = ("qd:routed-link-lost", "Connectivity to the peer container was lost")
@@ -240,6 +242,7 @@ def test_detach_drain_and_refusal(rig: Callable[..., Rig]) -> None:
         assert refused.wait_detached() == ("amqp:resource-limit-exceeded", "full")
 
 
+@pytest.mark.disturbs("a worker is killed")
 @pytest.mark.parametrize("workers", [3], indirect=False)
 def test_the_broker_is_lost_with_its_worker(rig: Callable[..., Rig], workers: int) -> None:
     rig_ = rig(*BOTH)

@@ -11,6 +11,8 @@ from tests.peer.peer import Peer
 from tests.system.fixtures import Connect, Fresh
 from tests.system.router import Router, Section, free_port, poll
 
+pytestmark = pytest.mark.adversarial
+
 SECTIONS: list[Section] = [
     ("exchange", {"name": "old", "address": "ex.old"}),
     ("binding", {"name": "old-1", "exchangeName": "old", "bindingKey": "a", "nextHopAddress": "hop.1"}),

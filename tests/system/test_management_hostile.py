@@ -13,6 +13,8 @@ from tests.system.fixtures import Connect
 from tests.system.router import Router
 from tests.unit.supervisor.management.test_any_attribute import BASE, HOSTS, KINDS, TEXTS, VALUES
 
+pytestmark = pytest.mark.adversarial
+
 SILENT = {
     "empty": b"",
     "no sections": b"\xff\xff\xff",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.peer import message
 from tests.peer.peer import Link, Peer
 from tests.system.fixtures import Connect, Fresh, Start
 from tests.system.http import WEB, scrape, wait_page
 from tests.system.router import Router, Section, listener, poll
+
+pytestmark = pytest.mark.adversarial
 
 SECTIONS: list[Section] = [listener("bounded", maxBufferedMegabytes=1)]
 #: Octets: more than the window of a session lets in.

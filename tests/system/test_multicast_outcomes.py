@@ -10,6 +10,8 @@ from tests.peer.peer import Delivery, Receiver, Sender
 from tests.peer.types import Described, ULong
 from tests.system.fixtures import Connect, Fresh
 
+pytestmark = pytest.mark.adversarial
+
 WORKER_COUNTS = (1, 3)
 STATES: dict[str, Described] = {
     "rejected": rejected("my:condition", "mine"),

@@ -1,5 +1,7 @@
 """Multi-tenancy (routing-semantics.md 12)."""
 
+import pytest
+
 from tests.peer import message
 from tests.peer.frames import target
 from tests.peer.management import Management
@@ -7,6 +9,8 @@ from tests.peer.message import annotations_of
 from tests.peer.peer import Peer
 from tests.system.fixtures import Connect, Fresh, pass_one
 from tests.system.router import Section, listener
+
+pytestmark = pytest.mark.adversarial
 
 SECTIONS: list[Section] = [
     listener("tenants", multiTenant=True),

@@ -34,6 +34,8 @@ from tests.system.test_link_routes import (
     sending,
 )
 
+pytestmark = pytest.mark.adversarial
+
 
 @pytest.fixture
 def network(start: Start, workers: int, peers: list[Peer]) -> Network:
@@ -349,6 +351,7 @@ def test_who_does_not_read_holds_up_no_other(network: Network) -> None:
         assert message.body(end.next().payload) == number
 
 
+@pytest.mark.disturbs("a worker is killed")
 @pytest.mark.parametrize("workers", [3], indirect=False)
 def test_the_way_is_lost_with_its_worker(network: Network, workers: int) -> None:
     network.chain("AB", {"A": BOTH})
@@ -372,6 +375,7 @@ def test_the_way_is_lost_with_its_worker(network: Network, workers: int) -> None
     sending(other, clients[0])
 
 
+@pytest.mark.disturbs("a router is killed")
 def test_loss_of_a_router_in_the_middle(network: Network) -> None:
     broker = three(network)
     sender, end = sending(broker, network.client("A"))

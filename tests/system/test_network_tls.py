@@ -19,6 +19,8 @@ from tests.system.fixtures import Start, pass_one
 from tests.system.network import CONVERGENCE, Flow, Two, View, ports
 from tests.system.router import Router, Section, listener, poll
 
+pytestmark = pytest.mark.adversarial
+
 WORKER_COUNTS = (1, 3)
 
 

@@ -2,11 +2,15 @@
 
 import re
 
+import pytest
+
 from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.types import Array, Int, Map, Symbol
 from tests.system.fixtures import Connect, Fresh
 from tests.system.router import Section, listener
+
+pytestmark = pytest.mark.adversarial
 
 SECTIONS: list[Section] = [
     listener("usual", idleTimeoutSeconds=None),

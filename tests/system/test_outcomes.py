@@ -10,6 +10,8 @@ from tests.peer.peer import Delivery, Receiver, Sender
 from tests.peer.types import Described, Map, Symbol, ULong
 from tests.system.fixtures import Connect, Fresh, pair
 
+pytestmark = pytest.mark.adversarial
+
 WORKER_COUNTS = (1, 3)
 TRANSACTIONAL = Described(ULong(0x34), [b"txn-1", Described(ULong(0x24), [])])
 

@@ -17,6 +17,8 @@ from tests.peer.peer import Peer
 from tests.system.fixtures import Connect, Fresh, Start, pass_one
 from tests.system.router import Router, Section, listener, poll
 
+pytestmark = pytest.mark.adversarial
+
 EVERYTHING = {
     "users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allowDynamicSource": True,
     "allowAnonymousSender": True,

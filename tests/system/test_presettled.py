@@ -10,6 +10,8 @@ from tests.peer.peer import Receiver, Sender
 from tests.system.fixtures import CAPACITY, Connect, Fresh, bodies
 from tests.system.router import Section, listener
 
+pytestmark = pytest.mark.adversarial
+
 WORKER_COUNTS = (1, 3)
 #: Seconds between two grants: below those after which the router drops what a consumer without credit does not take.
 IN_TIME = 0.7

@@ -8,6 +8,8 @@ from tests.peer.peer import Sender
 from tests.system.fixtures import CAPACITY, Connect, Fresh, bodies, pair, pass_one, table_known
 from tests.system.router import Section, listener
 
+pytestmark = pytest.mark.adversarial
+
 WORKER_COUNTS = (1, 3)
 SECTIONS: list[Section] = [
     listener("ten", linkCapacity=10),

@@ -9,6 +9,8 @@ from tests.peer.frames import state_name
 from tests.peer.peer import Sender
 from tests.system.fixtures import Connect, Fresh, bodies, pair
 
+pytestmark = pytest.mark.adversarial
+
 WORKER_COUNTS = (1, 3)
 WAYS: dict[str, Callable[[Sender], object]] = {
     "detach": lambda sender: sender.detach(),

@@ -26,6 +26,8 @@ from tests.system.http import WEB, get, scrape
 from tests.system.router import Router, Section, listener, poll
 from tests.system.tokens import Renewal, issuer, token
 
+pytestmark = pytest.mark.adversarial
+
 LIBRARY = sasldb.needed()
 SCRAM = ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1"]
 REFUSED = r"\[C\d+\] Connection from 127.0.0.1:\d+ \(to 127.0.0.1:\d+\) failed: amqp:unauthorized-access "

@@ -1,9 +1,13 @@
 """Sessions (routing-semantics.md 2)."""
 
+import pytest
+
 from tests.peer import message
 from tests.peer.peer import WIDE
 from tests.system.fixtures import Connect, Fresh, pair, pass_one
 from tests.system.router import Section, listener
+
+pytestmark = pytest.mark.adversarial
 
 SECTIONS: list[Section] = [listener("bounded", maxFrameSize=2048, maxSessionFrames=5)]
 

@@ -25,6 +25,8 @@ from tests.peer.wire import PeerError
 from tests.system.fixtures import Start
 from tests.system.router import Router, Section, listener, poll
 
+pytestmark = pytest.mark.adversarial
+
 #: initialHandshakeTimeoutSeconds of listener `hasty`.
 HASTY = 1
 #: Seconds for which a certificate is valid that expires during a test.
@@ -145,7 +147,7 @@ def test_garbage_ends_at_once(start: Start, made: Pki, octets: bytes) -> None:
     with dial(router, "mutual") as hostile:  # which has no limit of time
         hostile.sendall(octets)
         wait_end(hostile)
-    router.wait_log(r"\[C1\] Connection from \S+ .*failed: amqp:connection:framing-error SSL Failure: ")
+    router.wait_log(r"\[C\d+\] Connection from \S+ .*failed: amqp:connection:framing-error SSL Failure: ")
     serves(router, made)
 
 
@@ -293,7 +295,7 @@ def test_a_connector_looks_at_the_servers_certificate(start: Start, made: Pki, t
     reason = {"expired": "certificate has expired", "not yet valid": "certificate is not yet valid"}
     text = reason.get(when, "certificate revoked")
     client.wait_log(rf"Connection to localhost:\d+ failed: .*SSL Failure: .*certificate verify failed: {text}")
-    assert "dir=out" not in client.log
+    assert "Connection Opened: dir=out" not in client.log
 
 
 def test_certificates_are_revoked_while_it_runs(start: Start, made: Pki, tmp_path: Path) -> None:
@@ -344,6 +346,7 @@ def test_a_session_does_not_outlive_its_certificate(start: Start, made: Pki) -> 
         peer.drop()
 
 
+@pytest.mark.disturbs("a worker is killed")
 def test_a_worker_is_killed_during_a_handshake(start: Start, made: Pki) -> None:
     router = start(sections(made), 3)
     with dial(router, "mutual") as shaking:

@@ -19,6 +19,8 @@ from tests.system.http import WEB, get
 from tests.system.router import Section, listener, poll
 from tests.system.tokens import ISSUER, issuer, open_with, token
 
+pytestmark = pytest.mark.adversarial
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:

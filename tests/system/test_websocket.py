@@ -19,9 +19,12 @@ from tests.peer.peer import Peer
 from tests.peer.pki import CLIENT, Pki, pki
 from tests.peer.websocket import BINARY, CLOSE, PING, PONG, TEXT, WebSocket, closing, frame, read_head, request
 from tests.peer.wire import TIMEOUT
+from tests.system.bystanders.site import without_bystanders
 from tests.system.fixtures import Fresh, Start, pass_one
 from tests.system.http import get
 from tests.system.router import Router, Section, free_port, listener, poll
+
+pytestmark = pytest.mark.adversarial
 
 SECTIONS: list[Section] = [
     listener("web", http=True),
@@ -82,7 +85,7 @@ def test_it_is_a_connection_like_any_other(start: Start, over: Over) -> None:
     """brokers-and-edge.md H-7."""
     router = start([listener(), listener("web", http=True)])
     peer = over(router)
-    (row,) = Management(peer).query("connection")
+    (row,) = without_bystanders(Management(peer).query("connection"))
     assert (row["dir"], row["role"], row["opened"], row["isEncrypted"]) == ("in", "normal", True, False)
 
 
@@ -210,7 +213,7 @@ def test_over_tls(start: Start, made: Pki, over: Over, workers: int) -> None:
     raw = made.context(made.client).wrap_socket(dial(router, "mutual"), server_hostname="localhost")
     with Peer(WebSocket.connected(raw)) as known:
         known.open(mechanism="EXTERNAL")
-        (row,) = Management(known).query("connection")
+        (row,) = without_bystanders(Management(known).query("connection"))
         assert (row["user"], row["isEncrypted"], row["sslProto"]) == (CLIENT[1:].replace("/", ","), True, "TLSv1.3")
     for path, status in (("/healthz", b"200"), ("/metrics", b"200"), ("/none", b"404")):
         with context.wrap_socket(dial(router, "strict"), server_hostname="localhost") as raw:
@@ -260,6 +263,7 @@ def _upgrades(router: Router) -> bool:
         return everything(raw) == frame(CLOSE, closing(1000), mask=None)
 
 
+@pytest.mark.disturbs("a worker is killed")
 def test_a_worker_dies(start: Start, over: Over) -> None:
     """Its clients are gone; others, with TLS and without, come to its successor."""
     router = start([listener(), listener("web", http=True)])

@@ -15,6 +15,8 @@ from tests.peer.websocket import read_head
 from tests.system.fixtures import Start, pass_one
 from tests.system.router import Router, Section, listener, poll
 
+pytestmark = pytest.mark.adversarial
+
 #: (role of the listener, mode of the router that connects)
 ROLES = [("inter-router", "interior"), ("edge", "edge")]
 MakeProxy = Callable[..., Proxy]

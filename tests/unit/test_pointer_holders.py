@@ -47,7 +47,7 @@ def test_untyped_pointers_are_held_where_they_are_allowed() -> None:
 
 
 def test_field_of_a_struct_or_type_is_found() -> None:
-    text = '''
+    text = """
 cdef struct Place:
     uint32_t number
     void* link                 # borrowed (for ever)
@@ -63,5 +63,5 @@ cdef class Table:
 
 cdef void* free_function(void* link)
 cdef void* module_variable
-'''
+"""
     assert list(pointer_fields(text)) == [("Place", "link"), ("Place", "near"), ("Table", "places"), ("Table", "last")]
