@@ -6,6 +6,7 @@
 # make bench-instructions   instructions of a delivery, counted by callgrind
 # make bench-scale   what grows with workers, consumers and connections: counted, or on many cores under load
 # make bench   benchmarks, as tables             make fuzz          fuzz targets (SECONDS=60 for each)
+# make fuzz-workers   coverage-guided fuzzing of whole workers (SECONDS=60), by libFuzzer of clang
 # make pipeline    router, landers, a query and telemetry on this machine, to watch (PIPELINE_SECONDS=30)
 # make bench-pipeline   benchmarks of the pipeline (ARGS='landing --quick': one row, shorter)
 # make loadtest    locust's users for a minute (ARGS='--users 200 --seconds 300'; ARGS=--web: in the browser)
@@ -57,6 +58,7 @@ $(call remember,$(STAMPS)/python-files,$(PYTHON_FILES))
 $(call remember,$(STAMPS)/packages,$(PACKAGES))
 
 .PHONY: console console-shots build build-debug run hello test test-quick test-long test-unit test-debug test-system test-interop test-pipeline bench \
+    build-fuzz fuzz-workers \
     bench-instructions bench-scale bench-pipeline pipeline loadtest fuzz lint docs clean FORCE
 
 build: $(STAMPS)/release $(STAMPS)/bytecode $(STAMPS)/console
@@ -105,6 +107,26 @@ $(STAMPS)/debug: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-fi
 	SLUICE_FLAVOUR=debug SLUICE_TESTING=1 $(BIN)/python setup.py -q build --build-lib build/debug --build-temp build/temp-debug
 	@$(BIN)/python -m compileall -q build/debug
 	@touch $@
+
+# The debug flavour for libFuzzer, and libFuzzer with our mutations. What clang cannot be had for is left out.
+FUZZER := build/fuzz/libfuzzer.so
+build-fuzz: $(STAMPS)/fuzz $(FUZZER)
+	@:
+
+$(STAMPS)/clang:
+	@scripts/system-packages fuzz && touch $@
+
+$(STAMPS)/fuzz: $(STAMPS)/clang .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files $(PYTHON_FILES) \
+    $(STAMPS)/python-files
+	@mkdir -p build/fuzz; find build/fuzz -name '*.py' -delete
+	SLUICE_FLAVOUR=fuzz SLUICE_TESTING=1 $(BIN)/python setup.py -q build --build-lib build/fuzz --build-temp build/temp-fuzz
+	@$(BIN)/python -m compileall -q build/fuzz
+	@touch $@
+
+$(FUZZER): tests/fuzz/libfuzzer/slices.c $(STAMPS)/clang
+	@mkdir -p $(@D)
+	clang -shared -fPIC -O1 -Wall -Wextra -Werror -o $@ $< -Wl,--whole-archive \
+	    "$$(clang -print-file-name=libclang_rt.fuzzer_no_main-$$(uname -m).a)" -Wl,--no-whole-archive -lstdc++ -lm -lpthread
 
 $(STAMPS)/node: $(NODE_PACKAGES) $(NODE_PACKAGES:.json=-lock.json) .venv/test-dependencies
 	@for package in $(NODE_PACKAGES); do npm --prefix $$(dirname $$package) ci \
@@ -185,7 +207,7 @@ test-pipeline: build wire-tools .venv/test-dependencies
 # Each part runs alone, too: make long-debug. With a deadline (SLUICE_TESTS_UNTIL, as in .ci/run) their order rotates with
 # the commit, and what does not fit is listed.
 LONG_PARTS := long-pipeline long-system long-debug long-python
-LONG_LOADS := long-liveness long-killed long-attacks
+LONG_LOADS := long-liveness long-killed long-attacks long-fuzz-workers
 test-long: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@$(BIN)/python scripts/long_tests.py $(LONG_PARTS) $(addsuffix =$(LONG_SECONDS),$(LONG_LOADS))
 
@@ -216,10 +238,22 @@ long-killed: build .venv/test-dependencies $(STAMPS)/interop
 long-attacks: build wire-tools .venv/test-dependencies
 	@$(BIN)/python -m loadtests.attacks --seconds $$(($(LONG_SECONDS) / 2))
 	@$(BIN)/python -m loadtests.attacks --seconds $$(($(LONG_SECONDS) / 2)) --workers 3
+
+long-fuzz-workers: .venv/test-dependencies
+	@if scripts/system-packages fuzz; then $(MAKE) build-fuzz && $(call fuzz-workers-for,$(LONG_SECONDS)); \
+	    else echo "Workers are not fuzzed: clang cannot be had"; fi
 .PHONY: $(LONG_PARTS) $(LONG_LOADS)
 
 fuzz: build-debug .venv/test-dependencies
 	@$(call fuzz-targets,$(SECONDS),tests/fuzz)
+
+# New inputs stay in build/fuzz-corpus. A failing one is written to tests/fuzz/crashes.
+fuzz-workers-for = mkdir -p tests/fuzz/crashes; export SLUICE_FLAVOUR=fuzz; \
+    scripts/with-asan $(BIN)/python -m tests.fuzz.workers --unpack build/fuzz-corpus; \
+    exec scripts/with-asan $(BIN)/python -m tests.fuzz.workers -max_total_time=$(1) -timeout=60 -rss_limit_mb=4096 \
+    -print_final_stats=1 -artifact_prefix=tests/fuzz/crashes/workers- $(ARGS) build/fuzz-corpus
+fuzz-workers: build-fuzz .venv/test-dependencies
+	@$(call fuzz-workers-for,$(SECONDS))
 
 bench: build wire-tools .venv/test-dependencies
 	@$(BIN)/python -m loadtests.bench $(ARGS)

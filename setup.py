@@ -1,7 +1,8 @@
 """Compiles every .pyx below router/, workers/ and pipeline/. All other metadata is in pyproject.toml.
 
 Environment:
-    SLUICE_FLAVOUR     release (default) or debug: bounds checks, invariants, sanitizers (docs/decisions/0002-build.md)
+    SLUICE_FLAVOUR     release (default), debug: bounds checks, invariants, sanitizers (docs/decisions/0002-build.md),
+                       or fuzz: debug, compiled by clang with coverage for libFuzzer (docs/decisions/0048-libfuzzer.md)
     SLUICE_EXTENSIONS  0 leaves the extension modules out (an editable install whose modules `make` builds in place)
     SLUICE_TESTING     1 builds what only tests need, too: modules and packages with the name `testing`
 """
@@ -32,6 +33,8 @@ DEBUG_DIRECTIVES = {**DIRECTIVES, "boundscheck": True, "initializedcheck": True,
 RELEASE_CFLAGS = ["-O3", "-fno-strict-aliasing", "-g1"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 DEBUG_CFLAGS = ["-O1", "-g", "-fno-strict-aliasing", "-fno-omit-frame-pointer", "-UNDEBUG", "-DSLUICE_DEBUG=1"]
+# Counters of edges and comparisons, reported to libFuzzer. Its runtime is loaded before the interpreter.
+COVERAGE = ["-fsanitize=fuzzer-no-link"]
 
 
 def cores() -> int:
@@ -42,8 +45,10 @@ def cores() -> int:
 def flavour() -> str:
     """The flavour to build, from the environment."""
     name = os.environ.get("SLUICE_FLAVOUR", "release")
-    if name not in ("release", "debug"):
-        sys.exit(f"setup.py: SLUICE_FLAVOUR is {name!r}; it must be 'release' or 'debug'")
+    if name not in ("release", "debug", "fuzz"):
+        sys.exit(f"setup.py: SLUICE_FLAVOUR is {name!r}; it must be 'release', 'debug' or 'fuzz'")
+    if name == "fuzz":
+        os.environ.setdefault("CC", "clang")  # gcc knows nothing of libFuzzer
     return name
 
 
@@ -59,7 +64,8 @@ def needs_openssl(source: Path) -> bool:
 
 def extensions() -> list[Extension]:
     """One extension for each .pyx, named by its path."""
-    debug = flavour() == "debug"
+    name = flavour()
+    checked = SANITIZERS + (COVERAGE if name == "fuzz" else [])
     sources = sorted(path for package in COMPILED_PACKAGES for path in Path(package).rglob("*.pyx") if is_built(path))
     headers = sorted(str(path) for package in COMPILED_PACKAGES for path in Path(package).rglob("*.h"))
     return [
@@ -68,8 +74,8 @@ def extensions() -> list[Extension]:
             [str(source)],
             include_dirs=[".", str(source.parent)],
             depends=["setup.py", *headers],
-            extra_compile_args=DEBUG_CFLAGS + SANITIZERS if debug else RELEASE_CFLAGS,
-            extra_link_args=SANITIZERS if debug else [],
+            extra_compile_args=RELEASE_CFLAGS if name == "release" else DEBUG_CFLAGS + checked,
+            extra_link_args=[] if name == "release" else checked,
             libraries=["ssl", "crypto"] if needs_openssl(source) else [],
         )
         for source in sources
@@ -97,7 +103,8 @@ class BuildExtensions(build_ext):
         from Cython.Build import cythonize
         from Cython.Compiler.Errors import CompileError
 
-        name = flavour()
+        # What debug and fuzz compile is the same C.
+        name = "release" if flavour() == "release" else "debug"
         c_folder = Path("build", "cython", name)
         # Cython compares the times of sources only; new directives in this file must count as well.
         stamp = c_folder / "translated"

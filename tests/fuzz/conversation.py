@@ -3,7 +3,8 @@
 The clients ignore input: handles and delivery-ids of the router are guessed well enough by counting.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
@@ -129,8 +130,13 @@ class ClientModel:
             max_frame_size=rng.choice((None, None, 512, 600, 4096, 1 << 20)),
             channel_max=rng.choice(self.CHANNEL_MAXES),
             idle_time_out=rng.choice((None, None, 1, 1000)),
+            properties=self.open_properties(),
         )
         return octets + self.begin(0)
+
+    def open_properties(self) -> Map | None:
+        """Properties of the open."""
+        return None
 
     def begin(self, channel: int) -> bytes:
         rng = self.rng
@@ -438,15 +444,37 @@ class ClientModel:
         return b""
 
 
+@dataclass(frozen=True)
+class Others:
+    """Other routers of a conversation: the role of the router that is tested, and who connects to it."""
+
+    kind: str  # key of the case that asks for a router of that role
+    model: type[ClientModel]
+    about: Callable[[Random, int, int], list[Event]]  # what the network says of one
+
+
+def timing(rng: Random, workers: int) -> list[Event]:
+    """Turns of single workers and of the supervisor, between which input may come."""
+    choice = rng.random()
+    if choice < 0.15:
+        return [["supervise", rng.randrange(workers)]]
+    if choice < 0.25:
+        return [["wake", rng.randrange(workers)]]
+    return []
+
+
 def conversation(
-    rng: Random, workers: int, router: tuple[type[ClientModel], Callable[..., list[Event]]] | None = None
+    rng: Random, workers: int, others: Others | None = None, steps: Iterable[int] | None = None
 ) -> dict[str, Any]:
-    """A case for `tests.unit.engine.replay.play`. router: how other routers are, and what the network says of them."""
+    """A case for `tests.unit.engine.replay.play`. steps: of each event the generator has decisions of its own, and the
+    turns of workers and supervisor are decisions, too; None: the length of the case is a decision."""
     events: list[Event] = []
     clients: dict[int, ClientModel] = {}
     rudeness = rng.choice((0.0, 0.0, 0.002, 0.01, 0.05))
     most = rng.choice((1, 2, 3, 5))
-    length = rng.choice((10, 40, 150, 400))
+    single_turns = steps is not None
+    if steps is None:
+        steps = range(rng.choice((10, 40, 150, 400)))
     next_number = index = 0
     routed: list[tuple[str, bool]] = []
 
@@ -454,25 +482,26 @@ def conversation(
         if client.now_spoiled and not client.spoiled:
             client.spoiled = True
             events.append(["spoiled", client.number])
+        kind = "put" if single_turns and rng.random() < 0.5 else "feed"
         octets = client.pending + octets
         keep = rng.randrange(len(octets)) if octets and rng.random() < 0.1 else 0
         client.pending = octets[len(octets) - keep :] if keep else b""
         sent = octets[: len(octets) - keep]
         if rng.random() < 0.05 and len(sent) < 2000:
-            events.extend(["feed", client.number, sent[at : at + 7].hex()] for at in range(0, len(sent), 7))
+            events.extend([kind, client.number, sent[at : at + 7].hex()] for at in range(0, len(sent), 7))
         elif sent:
-            events.append(["feed", client.number, sent.hex()])
+            events.append([kind, client.number, sent.hex()])
 
-    for _ in range(length):
-        if router is not None and rng.random() < 0.02 and index:
+    for _ in steps:
+        if others is not None and others.kind == "network" and rng.random() < 0.02 and index:
             key = rng.choice(("M0balanced.a", "M0multicast.a", "M0closest.a"))
             events.append([rng.choice(("announce", "withdraw")), rng.randrange(1, index + 1), key])
-        if router is not None and len(clients) <= most and rng.random() < 0.3:
+        if others is not None and len(clients) <= most and rng.random() < 0.3:
             index = index % 3 + 1
-            client = clients[next_number] = router[0](rng, next_number, rudeness, routed)
+            client = clients[next_number] = others.model(rng, next_number, rudeness, routed)
             events.append(["open", next_number, rng.randrange(workers), BETWEEN])
             feed(client, client.begin_connection())
-            events.extend(router[1](rng, next_number, index))
+            events.extend(others.about(rng, next_number, index))
             next_number += 1
             continue
         if len(clients) < most and rng.random() < 0.5:
@@ -486,6 +515,8 @@ def conversation(
         if not clients:
             continue
         client = rng.choice(list(clients.values()))
+        if single_turns:
+            events.extend(timing(rng, workers))
         feed(client, client.act())
         choice = rng.random()
         if choice < 0.35:
@@ -497,4 +528,4 @@ def conversation(
         elif choice < 0.395 or not client.open:
             events.append(["lose", client.number])
             del clients[client.number]
-    return {"workers": workers, "ring": RING, "events": events} | ({"network": True} if router else {})
+    return {"workers": workers, "ring": RING, "events": events} | ({others.kind: True} if others else {})

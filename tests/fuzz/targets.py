@@ -7,13 +7,14 @@ from random import Random
 from typing import Any, Final
 
 from tests.fuzz import logins, rules, samples, websocket
-from tests.fuzz.conversation import conversation
+from tests.fuzz.conversation import Others, conversation
 from tests.fuzz.routers import RouterModel, about_routers
 from tests.unit.engine import parsers
 from tests.unit.engine.deliveries import conversation as delivery_conversation
 from tests.unit.engine.replay import play
 
 Case = dict[str, Any]
+ROUTERS: Final = Others("network", RouterModel, about_routers)
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ def _alone(rng: Random, workers: int) -> Case:
 
 
 def _with_routers(rng: Random, workers: int) -> Case:
-    return conversation(rng, workers, (RouterModel, about_routers))
+    return conversation(rng, workers, ROUTERS)
 
 
 PARSERS: Final = {

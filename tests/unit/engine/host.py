@@ -427,11 +427,13 @@ class Router:
             worker.awake = False
         return moved
 
-    def supervise(self) -> bool:
-        """The supervisor takes what workers have said, and answers. True: something was said."""
+    def supervise(self, only: int | None = None) -> bool:
+        """The supervisor takes what workers have said, and answers. True: something was said. only: of one worker."""
         moved = False
         corrupt: list[Known] = []
         for worker in self.workers:
+            if only is not None and worker.setup.worker != only:
+                continue
             known = self.core.workers[worker.setup.worker]
             events = worker.channels.events
             if worker.control.pending:  # in company, some day

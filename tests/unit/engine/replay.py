@@ -2,10 +2,13 @@
 
 An event is a list: ["open", connection, worker, listener], ["feed", connection, hex], ["lose", connection],
 ["block", connection] and ["unblock", connection] (its socket takes nothing), ["time", ms], ["settle"],
-["spoiled", connection] (from here on its octets are not what AMQP allows: what it sent is not looked at).
+["spoiled", connection] (from here on its octets are not what AMQP allows: what it sent is not looked at),
+["put", connection, hex] (as feed, but the worker does not wake for it), ["wake", worker], ["supervise", worker] (the
+supervisor takes what this worker has said, and answers; no worker wakes for it).
 
 With "network" the router is an interior one, of which other routers are told by hand: ["router", connection, index,
 cost, origins] (a neighbour, behind an inter-router connection), ["announce", index, key], ["withdraw", index, key].
+With "edge" it is an edge router, to which other edge routers connect.
 """
 
 import math
@@ -24,14 +27,17 @@ BETWEEN = "between"
 INTERIOR = configuration(
     more=f"listener {{ name: {BETWEEN}; host: 127.0.0.1; port: 9; role: inter-router; idleTimeoutSeconds: 0 }}"
 ).replace("mode: standalone", "mode: interior")
+EDGE_TO_EDGE = INTERIOR.replace("mode: interior", "mode: edge").replace("role: inter-router", "role: inter-edge")
 
 
 class Play:
     """One conversation being played."""
 
-    def __init__(self, workers: int, ring_octets: int, network: bool = False) -> None:
+    def __init__(self, workers: int, ring_octets: int, network: bool = False, edge: bool = False) -> None:
         self.before = engine.alive()
-        self.router = Router(workers, INTERIOR if network else None, ring_octets, test_hooks=True)
+        self.router = Router(
+            workers, INTERIOR if network else EDGE_TO_EDGE if edge else None, ring_octets, test_hooks=True
+        )
         if network:
             # The network is what the events say; the router's own protocol never begins.
             assert self.router.core.routers is not None
@@ -53,6 +59,10 @@ class Play:
             self.watchers[number] = Watcher(number, self.spoiled)
             if listener == BETWEEN:
                 self.answers[number] = Answers()
+        elif kind == "wake":
+            self.router.wake(self.router.workers[rest[0]])
+        elif kind == "supervise":
+            self.router.supervise(rest[0])
         elif kind in ("announce", "withdraw"):
             self.announce(kind == "announce", *rest)
         elif kind == "router":
@@ -80,6 +90,8 @@ class Play:
         peer = self.peers[number]
         if kind == "feed":
             peer.feed(bytes.fromhex(rest[0]))
+        elif kind == "put":
+            peer.put(bytes.fromhex(rest[0]))
         elif kind == "lose":
             peer.lose()
         elif kind == "block":
@@ -111,7 +123,7 @@ class Play:
 
 def play(case: dict[str, Any]) -> None:
     """Run `{"workers": n, "ring": octets, "events": [...]}`. Raises AssertionError for what must not happen."""
-    playing = Play(case["workers"], case["ring"], case.get("network", False))
+    playing = Play(case["workers"], case["ring"], case.get("network", False), case.get("edge", False))
     try:
         for event in case["events"]:
             playing.step(event)
