@@ -456,9 +456,9 @@ class Others:
 def timing(rng: Random, workers: int) -> list[Event]:
     """Turns of single workers and of the supervisor, between which input may come."""
     choice = rng.random()
-    if choice < 0.15:
-        return [["supervise", rng.randrange(workers)]]
     if choice < 0.25:
+        return [["supervise", rng.randrange(workers)]]
+    if choice < 0.35:
         return [["wake", rng.randrange(workers)]]
     return []
 
@@ -519,6 +519,8 @@ def conversation(
             events.extend(timing(rng, workers))
         feed(client, client.act())
         choice = rng.random()
+        if single_turns and choice < 0.2:
+            continue
         if choice < 0.35:
             events.append(["settle"])
         elif choice < 0.37:

@@ -1,15 +1,39 @@
 """Input of another edge router on an inter-edge connection."""
 
-from typing import Any
+from typing import Any, ClassVar
 
-from tests.fuzz.conversation import ClientModel
+from tests.fuzz.conversation import ClientModel, LinkModel, SessionModel
+from tests.peer.frames import source, target
 from tests.peer.neighbour import properties
 from tests.peer.types import Map
 
+#: Addresses that clients of the other edge router receive from.
+TAKEN = ("multicast.a", "multicast.b", "balanced.a", "closest.a")
+
 
 class EdgeModel(ClientModel):
-    """Another edge router: its receivers are for its clients, and its messages go to the router's clients."""
+    """Another edge router: its receivers are for its clients."""
+
+    CHANNEL_MAXES: ClassVar = (None, 100)
 
     def open_properties(self) -> Map:
         more: dict[str, Any] = {"sluice.edge": f"{self.number:016x}", "sluice.inter-edge": 1}
         return properties(**more)
+
+    def attach(self, channel: int, session: SessionModel) -> bytes:
+        rng = self.rng
+        if rng.random() < 0.2:
+            return super().attach(channel, session)
+        handle = rng.choice([h for h in range(8) if h not in session.links] or [0])
+        link = session.links[handle] = LinkModel(self.next_uid, receives=True)
+        self.next_uid += 1
+        return self.say(
+            "attach",
+            channel,
+            name=f"l{link.uid}",
+            handle=handle,
+            role=True,
+            snd_settle_mode=rng.choice((None, 0, 1, 2)),
+            source=source(rng.choice(TAKEN)),
+            target=target(),
+        ) + self.grant(channel, handle, link)

@@ -18,6 +18,7 @@ import router.testing.engine as engine
 from router.control.ops import RouterOp
 from tests.unit.engine.answers import Answers
 from tests.unit.engine.host import Peer, Router, configuration
+from tests.unit.engine.later import Scheduler
 from tests.unit.engine.watch import Watcher
 
 Event = list[Any]
@@ -38,6 +39,8 @@ class Play:
         self.router = Router(
             workers, INTERIOR if network else EDGE_TO_EDGE if edge else None, ring_octets, test_hooks=True
         )
+        self.scheduler = Scheduler()
+        self.router.core.waker.connect(self.scheduler, self._no_wake)  # type: ignore[arg-type] # few of its methods
         if network:
             # The network is what the events say; the router's own protocol never begins.
             assert self.router.core.routers is not None
@@ -47,12 +50,16 @@ class Play:
         self.watchers: dict[int, Watcher] = {}
         self.spoiled: set[int] = set()
 
+    def _no_wake(self) -> None:
+        """The events decide when the supervisor works."""
+
     def step(self, event: Event) -> None:
         kind, *rest = event
         if kind == "settle":
             self.settle()
         elif kind == "time":
             self.router.pass_time(rest[0])
+            self.scheduler.pass_time(rest[0] / 1000)
         elif kind == "open":
             number, worker, listener = rest
             self.peers[number] = self.router.connect(worker, listener)
