@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-DEBUG_TREE = ROOT / "build" / "debug"
 FLAVOUR = os.environ.get("SLUICE_FLAVOUR", "release")
+BUILT = ROOT if FLAVOUR == "release" else ROOT / "build" / FLAVOUR
 
 # Seconds for each fuzz target when pytest is started by hand.
 DEFAULT_FUZZ_SECONDS = 5.0
 
-# Tests import their helpers as tests.…; the debug tree has to come before the checkout.
-for folder in (ROOT, DEBUG_TREE) if FLAVOUR == "debug" else (ROOT,):
+# Tests import their helpers as tests.…; the built tree has to come before the checkout.
+for folder in (ROOT, BUILT):
     sys.path.insert(0, str(folder))
 
 from tests.time_left import from_environment  # noqa: E402 (the paths come first)
@@ -30,9 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     import router
 
     folder = Path(str(router.__file__)).parent.parent
-    expected = DEBUG_TREE if FLAVOUR == "debug" else ROOT
-    if folder != expected:
-        raise pytest.UsageError(f"{FLAVOUR} flavour: router was imported from {folder}, not from {expected}")
+    if folder != BUILT:
+        raise pytest.UsageError(f"{FLAVOUR} flavour: router was imported from {folder}, not from {BUILT}")
     if FLAVOUR == "debug" and "libasan" not in Path("/proc/self/maps").read_text("ascii"):
         raise pytest.UsageError("debug flavour: AddressSanitizer is not loaded; start pytest with scripts/with-asan")
     config.pluginmanager.register(LongTests(config), "long-tests")
@@ -51,7 +50,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_report_header() -> str:
     """Say where the engine comes from."""
-    return f"engine: {FLAVOUR} flavour, {(DEBUG_TREE if FLAVOUR == 'debug' else ROOT) / 'router'}"
+    return f"engine: {FLAVOUR} flavour, {BUILT / 'router'}"
 
 
 class LongTests:

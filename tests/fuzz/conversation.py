@@ -365,6 +365,7 @@ class ClientModel:
                 handle=handle,
                 settled=rng.random() < 0.03 or None,
                 more=bool(link.parts) or None,
+                state=self.state() if rng.random() < 0.03 else None,
                 delivery_id=link.delivery_id if rng.random() < 0.3 else None,
                 aborted=aborted or None,
             )

@@ -36,6 +36,7 @@ class Play:
 
     def __init__(self, workers: int, ring_octets: int, network: bool = False, edge: bool = False) -> None:
         self.before = engine.alive()
+        self.count = workers
         self.router = Router(
             workers, INTERIOR if network else EDGE_TO_EDGE if edge else None, ring_octets, test_hooks=True
         )
@@ -79,6 +80,8 @@ class Play:
                 self.router.core.table.change(RouterOp(index, f"N{index}", [conn], cost, origins))
         elif rest[0] in self.peers:  # a shortened conversation may lack its beginning
             self.of_peer(kind, rest[0], rest[1:])
+        lost = self.count - len(self.router.workers)
+        assert not lost, f"workers that the supervisor has ended, since a record was malformed: {lost}"
 
     def announce(self, there: bool, index: int, key: str) -> None:
         """A router has got destinations of an address, or has none any more."""
