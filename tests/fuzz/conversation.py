@@ -73,6 +73,24 @@ class SessionModel:
         self.transfers = 0
 
 
+@dataclass(frozen=True)
+class Habits:
+    """Inclinations of all clients of a case: what many of them do with one address crosses workers and fills rings."""
+
+    addresses: tuple[str, ...] = ADDRESSES[:9]  # of most links
+    routed: float = 0.3  # chance of a link to be for a link route
+    large: float = 0.04  # chance of a message to be of many frames
+    drains: float = 0.15  # chance of credit to be drained
+
+    @classmethod
+    def chosen(cls, rng: Random) -> "Habits":
+        """Return habits that are decisions."""
+        addresses = rng.choice((cls.addresses, rng.sample(cls.addresses, 2), [rng.choice(cls.addresses)]))
+        return cls(
+            tuple(addresses), rng.choice((0.05, 0.3, 0.8)), rng.choice((0.04, 0.3, 0.3)), rng.choice((0.15, 0.15, 0.6))
+        )
+
+
 class ClientModel:
     """One client: generates its next frames."""
 
@@ -84,6 +102,7 @@ class ClientModel:
         self.routed = [] if routed is None else routed
         self.broker = False
         self.number = number
+        self.habits = Habits()
         self.rudeness = rudeness  # chance of a frame to be spoiled
         self.spoiled = False
         self.sessions: dict[int, SessionModel] = {}
@@ -155,8 +174,10 @@ class ClientModel:
         receives = rng.random() < 0.5
         link = session.links[handle] = LinkModel(self.next_uid, receives)
         self.next_uid += 1
-        address: Any = rng.choice((*ADDRESSES[:9], ECHO)) if rng.random() < 0.8 else rng.choice((*ADDRESSES, None))
-        if rng.random() < 0.3:
+        address: Any = (
+            rng.choice((*self.habits.addresses, ECHO)) if rng.random() < 0.8 else rng.choice((*ADDRESSES, None))
+        )
+        if rng.random() < self.habits.routed:
             address = rng.choice(ROUTED)
             self.routed.append((f"l{link.uid}@c{self.number}", receives))
         dynamic = address is None and rng.random() < 0.5
@@ -224,7 +245,7 @@ class ClientModel:
             handle=handle,
             delivery_count=rng.choice((0, 0, None, 1, 5, 50)),
             link_credit=credit,
-            drain=rng.random() < 0.15 or None,
+            drain=rng.random() < self.habits.drains or None,
             echo=rng.random() < 0.2 or None,
         )
 
@@ -253,7 +274,7 @@ class ClientModel:
     def message(self, link: LinkModel) -> bytes:
         rng = self.rng
         size = rng.choice((0, 1, 20, 20, 100, 100, 500, 2000, 9000, 15000))
-        if rng.random() < 0.04:
+        if rng.random() < self.habits.large:
             size = rng.choice((30_000, STREAMED, 2 * STREAMED, 600_000))
         if rng.random() < 0.02:
             return b""
@@ -474,6 +495,7 @@ def conversation(
     rudeness = rng.choice((0.0, 0.0, 0.002, 0.01, 0.05))
     most = rng.choice((1, 2, 3, 5))
     single_turns = steps is not None
+    habits = Habits() if steps is None else Habits.chosen(rng)
     if steps is None:
         steps = range(rng.choice((10, 40, 150, 400)))
     next_number = index = 0
@@ -500,6 +522,7 @@ def conversation(
         if others is not None and len(clients) <= most and rng.random() < 0.3:
             index = index % 3 + 1
             client = clients[next_number] = others.model(rng, next_number, rudeness, routed)
+            client.habits = habits
             events.append(["open", next_number, rng.randrange(workers), BETWEEN])
             feed(client, client.begin_connection())
             events.extend(others.about(rng, next_number, index))
@@ -507,6 +530,7 @@ def conversation(
             continue
         if len(clients) < most and rng.random() < 0.5:
             client = clients[next_number] = ClientModel(rng, next_number, rudeness, routed)
+            client.habits = habits
             listener = rng.choice(LISTENERS)
             client.broker = listener == BROKER
             events.append(["open", next_number, rng.randrange(workers), listener])

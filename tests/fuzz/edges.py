@@ -7,9 +7,6 @@ from tests.peer.frames import source, target
 from tests.peer.neighbour import properties
 from tests.peer.types import Map
 
-#: Addresses that clients of the other edge router receive from.
-TAKEN = ("multicast.a", "multicast.b", "balanced.a", "closest.a")
-
 
 class EdgeModel(ClientModel):
     """Another edge router: its receivers are for its clients."""
@@ -34,6 +31,6 @@ class EdgeModel(ClientModel):
             handle=handle,
             role=True,
             snd_settle_mode=rng.choice((None, 0, 1, 2)),
-            source=source(rng.choice(TAKEN)),
+            source=source(rng.choice(self.habits.addresses)),
             target=target(),
         ) + self.grant(channel, handle, link)
