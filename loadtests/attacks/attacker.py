@@ -16,6 +16,7 @@ PATIENCE = 5.0  # seconds for a frame, and for the router to take what is sent
 WIDE = 0x7FFFFFFF  # a window, or credit, that never ends
 SESSION = (0, WIDE, 0, WIDE)  # the fields of a flow that concern the session
 READ_SIZE = 65536
+LAST_CHANNEL = 255  # used by no attack
 
 
 class RefusedError(Exception):
@@ -85,6 +86,11 @@ class Attacker:
             return left[0] <= 0
 
         self.until(note)
+
+    def handled(self) -> None:
+        """Wait until the router has handled what was sent: it answers a begin after it."""
+        self.begin(LAST_CHANNEL)
+        self.until(lambda channel, code, fields: code == BEGIN)
 
     def credits(self, count: int) -> dict[tuple[int, int], int]:
         """Wait until so many links have credit: by channel and the router's handle."""

@@ -64,11 +64,12 @@ def wide_dispositions(port: int, broker_port: int) -> None:
         consumer.begin()
         producer.begin()
         last = fill(consumer, producer, "attack.wide", 8) - 1
-        received = b"\x00\x53\x23\xc0\x04\x02\x43\x80" + bytes(8)
+        received = b"\x00\x53\x23\xc0\x0b\x02\x43\x80" + bytes(8)
         both = disposition(0, True, 0, last, False, received) + disposition(0, True, 0, last, False, ACCEPTED)
         for _ in range(40):
             consumer.send(both * 50)
         consumer.send(disposition(0, True, 0, last, True, ACCEPTED))
+        consumer.handled()
 
 
 def empty_ranges(port: int, broker_port: int) -> None:
@@ -80,6 +81,8 @@ def empty_ranges(port: int, broker_port: int) -> None:
         for _ in range(20):
             consumer.send(disposition(0, True, last, last + HUGE_RANGE, True, ACCEPTED) * 200)
             producer.send(disposition(0, False, last, last + HUGE_RANGE, True, ACCEPTED) * 200)
+        consumer.handled()
+        producer.handled()
 
 
 def distinct_outcomes(port: int, broker_port: int) -> None:
@@ -95,6 +98,7 @@ def distinct_outcomes(port: int, broker_port: int) -> None:
                     for n in numbers
                 )
             )
+        consumer.handled()
 
 
 def multicast(port: int, broker_port: int) -> None:
@@ -128,6 +132,7 @@ def routed_flows(port: int, broker_port: int) -> None:
                 rare("flow", next_incoming_id=0, incoming_window=1 << 30, next_outgoing_id=0, outgoing_window=1 << 30,
                      handle=0, delivery_count=0, link_credit=number, properties={Symbol("x"): "y" * 12000})
             )  # fmt: skip
+        client.handled()
 
 
 def routed_ranges(port: int, broker_port: int) -> None:
@@ -144,6 +149,7 @@ def routed_ranges(port: int, broker_port: int) -> None:
         for _ in range(20):
             client.send(disposition(0, True, count, count + HUGE_RANGE, True, ACCEPTED) * 200)
             client.send(disposition(0, True, 0, count - 1, False, RELEASED) * 5)
+        client.handled()
 
 
 def endless_annotations(port: int, broker_port: int) -> None:
@@ -162,6 +168,7 @@ def endless_annotations(port: int, broker_port: int) -> None:
             client.send(transfer(0, 0, octets[at : at + FRAME], True))
         for _ in range(100):
             client.send(transfer(0, 0, b"\x00", True) * 1000)
+        client.handled()
 
 
 def replaced_links(port: int, broker_port: int) -> None:
