@@ -207,9 +207,10 @@ test-pipeline: build wire-tools .venv/test-dependencies
 # Each part runs alone, too: make long-debug. With a deadline (SLUICE_TESTS_UNTIL, as in .ci/run) their order rotates with
 # the commit, and what does not fit is listed.
 LONG_PARTS := long-pipeline long-system long-debug long-python
-LONG_LOADS := long-liveness long-killed long-attacks long-fuzz-workers
+LONG_LOADS := long-liveness long-killed long-attacks
 test-long: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
-	@$(BIN)/python scripts/long_tests.py $(LONG_PARTS) $(addsuffix =$(LONG_SECONDS),$(LONG_LOADS))
+	@$(BIN)/python scripts/long_tests.py $(LONG_PARTS) $(addsuffix =$(LONG_SECONDS),$(LONG_LOADS)) \
+	    long-fuzz-workers=$$(($(LONG_SECONDS) + $(CLANG_SECONDS)))
 
 LONG := SLUICE_SOAK_SECONDS=$(LONG_SECONDS) SLUICE_TEST_EXEC=1
 LONG_OPTIONS := --long -o faulthandler_timeout=0
@@ -239,18 +240,20 @@ long-attacks: build wire-tools .venv/test-dependencies
 	@$(BIN)/python -m loadtests.attacks --seconds $$(($(LONG_SECONDS) / 2))
 	@$(BIN)/python -m loadtests.attacks --seconds $$(($(LONG_SECONDS) / 2)) --workers 3
 
+# Seconds that a slow machine needs to install clang and to build with it.
+CLANG_SECONDS := 900
 long-fuzz-workers: .venv/test-dependencies
 	@if scripts/system-packages fuzz; then $(MAKE) build-fuzz && $(call fuzz-workers-for,$(LONG_SECONDS)); \
 	    else echo "Workers are not fuzzed: clang cannot be had"; fi
-.PHONY: $(LONG_PARTS) $(LONG_LOADS)
+.PHONY: $(LONG_PARTS) $(LONG_LOADS) long-fuzz-workers
 
 fuzz: build-debug .venv/test-dependencies
 	@$(call fuzz-targets,$(SECONDS),tests/fuzz)
 
 # New inputs stay in build/fuzz-corpus. A failing one is written to tests/fuzz/crashes.
-fuzz-workers-for = mkdir -p tests/fuzz/crashes; export SLUICE_FLAVOUR=fuzz; \
-    scripts/with-asan $(BIN)/python -m tests.fuzz.workers --unpack build/fuzz-corpus; \
-    exec scripts/with-asan $(BIN)/python -m tests.fuzz.workers -max_total_time=$(1) -timeout=60 -rss_limit_mb=4096 \
+fuzz-workers-for = mkdir -p tests/fuzz/crashes && export SLUICE_FLAVOUR=fuzz && \
+    scripts/with-asan $(BIN)/python -m tests.fuzz.workers --unpack build/fuzz-corpus && \
+    exec scripts/with-asan $(BIN)/python -m tests.fuzz.workers -seed=1 -max_total_time=$(1) -timeout=60 -rss_limit_mb=4096 \
     -print_final_stats=1 -artifact_prefix=tests/fuzz/crashes/workers- $(ARGS) build/fuzz-corpus
 fuzz-workers: build-fuzz .venv/test-dependencies
 	@$(call fuzz-workers-for,$(SECONDS))
