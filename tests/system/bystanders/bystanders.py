@@ -32,6 +32,8 @@ PERIOD = 0.1
 #: Seconds that a message, or its outcome, may take beyond TIMES what the machine itself delays: beside a pair that does
 #: not use the router, and without one. A worker that stands still for ten seconds is killed.
 LATE_BESIDE, LATE_ALONE, TIMES = 1.0, 3.0, 3
+#: Connections that may come to a worker that has enough: the router still counts some that have just ended.
+TRIES = 40
 #: Seconds for a check; the thread itself reports a message that is late.
 PATIENCE = 60.0
 
@@ -88,7 +90,7 @@ class Bystanders:
         """Open connections until each worker has so many of them. A new one goes to the worker that has the fewest."""
         wanted = each * self.router.workers
         peers = [self._connect(self.router, hostname) for _ in range(wanted)]
-        for _ in range(wanted):
+        for _ in range(wanted + TRIES):
             owners = self.router.owners()
             by_worker: dict[int, list[Peer]] = {}
             for peer in peers:
@@ -96,7 +98,8 @@ class Bystanders:
             if len(by_worker) == self.router.workers and all(len(found) >= each for found in by_worker.values()):
                 return [found for _, found in sorted(by_worker.items())]
             peers.append(self._connect(self.router, hostname))
-        raise AssertionError(f"bystanders have not come to all workers: {by_worker}")
+        counts = {worker: len(found) for worker, found in by_worker.items()}
+        raise AssertionError(f"bystanders have not come to all workers, but by process id: {counts}")
 
     def _pair(self, name: str, sending: Peer, receiving: Peer, text: bytes) -> Pair:
         address = f"{CONTAINER}/{self._token}/{name}"
