@@ -171,9 +171,13 @@ class Desk:
         self.agent.handle(LocalMessage(1, connection, octets))
         return self._answers()
 
-    def _answers(self) -> list[Answer]:
+    def finish(self) -> None:
+        """Do all that is left for later."""
         while self.later:
             self.later.popleft()()
+
+    def _answers(self) -> list[Answer]:
+        self.finish()
         while (delta := self.core.take_delta()) is not None:
             self.published += delta[1]
             for worker in self.workers:
