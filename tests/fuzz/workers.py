@@ -67,7 +67,8 @@ def main(arguments: list[str]) -> int:
     library = ctypes.CDLL(None)  # with-asan has loaded libFuzzer
     if ctypes.c_int.in_dll(library, "slice_octets").value != SLICE:
         sys.exit("workers: libfuzzer/slices.c divides the input otherwise than decisions.py")
-    words = [b"workers", f"-max_len={SLICE * (1 + EVENTS_MOST)}".encode(), *map(os.fsencode, arguments), None]
+    again = f"{sys.executable} -m tests.fuzz.workers"  # libFuzzer runs itself again for -merge
+    words = [again.encode(), f"-max_len={SLICE * (1 + EVENTS_MOST)}".encode(), *map(os.fsencode, arguments), None]
     count = ctypes.c_int(len(words) - 1)
     row = ctypes.cast((ctypes.c_char_p * len(words))(*words), ctypes.POINTER(ctypes.c_char_p))
     target = Target(_run)
