@@ -44,7 +44,8 @@ def test_nothing_happens(beside: BystanderSite) -> None:
 def test_a_connection_is_closed(beside: BystanderSite, attended: Router) -> None:
     with Peer.opened(attended.port) as own:
         management = Management(own)
-        management.update("connection", str(rows(management, "connection")[0]["identity"]), adminStatus="deleted")
+        client = next(row for row in rows(management, "connection") if row["role"] == "normal")
+        management.update("connection", str(client["identity"]), adminStatus="deleted")
         with pytest.raises(AssertionError, match="was ended|has ended"):
             beside.check()
     beside.begin()
