@@ -103,7 +103,7 @@ class BuildExtensions(build_ext):
         from Cython.Build import cythonize
         from Cython.Compiler.Errors import CompileError
 
-        # What debug and fuzz compile is the same C.
+        # The flavours debug and fuzz compile the same C.
         name = "release" if flavour() == "release" else "debug"
         c_folder = Path("build", "cython", name)
         # Cython compares the times of sources only; new directives in this file must count as well.

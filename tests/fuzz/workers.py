@@ -38,7 +38,7 @@ def case_of(octets: bytes) -> dict[str, Any]:
 
 
 def _run(data: Any, size: int) -> int:
-    """One input of libFuzzer. Whatever a case raises ends the process: libFuzzer then writes the input to a file."""
+    """Play the case of one input. An exception aborts the process, so that libFuzzer writes the input to a file."""
     try:
         play(case_of(ctypes.string_at(data, size)))
     except BaseException:  # noqa: BLE001 - nothing may pass libFuzzer, which is C

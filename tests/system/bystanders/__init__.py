@@ -1,1 +1,1 @@
-"""Innocent clients beside those of adversarial tests: docs/internals/tests.md, "Bystanders"."""
+"""Well-behaved clients beside those of adversarial tests: docs/internals/tests.md, "Bystanders"."""

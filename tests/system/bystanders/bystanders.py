@@ -1,8 +1,10 @@
-"""The connections of a router's bystanders, and the thread that serves them.
+"""Connections of a router's bystanders, and the thread that serves them.
 
-On each worker a pair, and a sender to the next worker; across workers a pair of a tenant with secret messages; with a
-neighbour router a pair in each direction. All send at a steady rate. `check` fails if a message was lost, doubled,
-reordered, changed, not accepted or late, if a connection, session or link has ended, or if a secret was seen by others.
+Each worker has a pair and a sender to the next worker. A tenant exchanges secret messages, across workers where there
+are several. With a neighbour router there is a pair in each direction. All send at a steady rate.
+
+`check` fails if a message was lost, duplicated, reordered, changed, not accepted or late, if a connection, session or
+link was closed, or if another client received a secret.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ CONTAINER = "bystander"
 PUBLIC, TENANT = "bystanders.example", "tenant.example"
 #: Seconds between two messages of a pair.
 PERIOD = 0.1
-#: Seconds that a message, or its outcome, may take beyond TIMES what the machine itself delays: beside a pair that does
-#: not use the router, and without one. A worker that stands still for ten seconds is killed.
+#: Permitted seconds for a message or its outcome, beyond TIMES the delay that the machine itself causes: with a control
+#: pair that does not use the router, and without one. The watchdog kills a worker that stalls for ten seconds.
 LATE_BESIDE, LATE_ALONE, TIMES = 1.0, 3.0, 3
 #: Connections that may come to a worker that has enough: the router still counts some that have just ended.
 TRIES = 40
@@ -39,9 +41,9 @@ PATIENCE = 60.0
 
 
 class Bystanders:
-    """The bystanders of one router, from their start to `stop`.
+    """Bystanders of one router, from their start to `stop`.
 
-    The thread alone touches the connections after the constructor.
+    After the constructor only the thread uses the connections.
     """
 
     def __init__(self, router: Router, neighbour: Router | None = None) -> None:
@@ -57,7 +59,7 @@ class Bystanders:
         #: Written under `_changed`.
         self._asked = False
         self._sending = True
-        #: A pair that has nothing to do with the router: what delays it is the machine.
+        #: Pair that uses only the neighbour router. Its delays are those of the machine.
         self._control: Pair | None = None
         self._rests = False
         self._goals: dict[Pair, int] | None = None
@@ -208,7 +210,7 @@ class Bystanders:
                 self._sending = not self._rests
 
     def _allowed(self, now: float) -> float:
-        """Return the seconds that a message may take: what delays this thread or the control pair is the machine."""
+        """Return the permitted delay in s. Delays of this thread and of the control pair are the machine's."""
         if self._control is None:
             return LATE_ALONE + TIMES * self._held_up
         oldest = self._control.oldest()
@@ -274,3 +276,4 @@ class Bystanders:
         self._bell_out.send(b"x")
         self._thread.join(PATIENCE)
         self._drop()
+        assert not self._thread.is_alive(), "the thread of the bystanders has not ended"

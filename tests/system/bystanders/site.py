@@ -1,4 +1,4 @@
-"""A router with bystanders: its configuration, their start, checks, and a new start after a fault."""
+"""Configuration of a router with bystanders, their start, their checks, and their restart after a fault."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.system.router import Router, Section, listener
 #: Name of the listener for the neighbour router, and the id of that router.
 NEIGHBOURS, NEIGHBOUR = "bystanders-net", "bystander-neighbour"
 HOSTS = PUBLIC, TENANT
-#: Octets of memory that a worker may ever have had: what its bound permits, and the process itself.
+#: Peak memory of a worker, in octets: its configured bound and the process itself need less.
 MEMORY_MOST = 640 << 20
 
 

@@ -1,4 +1,4 @@
-"""What a pair of bystanders notices about its messages."""
+"""Faults in a pair's messages that bystanders report."""
 
 from types import SimpleNamespace
 from typing import Any
