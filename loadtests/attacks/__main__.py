@@ -112,7 +112,7 @@ def attack(router: Router, names: Sequence[str], seconds: float) -> dict[str, su
     client, broker = router.ports
     return {
         name: subprocess.Popen(
-            [sys.executable, "-m", "loadtests.attacks.play", name, str(client), str(broker), str(seconds)],
+            [sys.executable, "-m", "loadtests.attacks.play", name, *map(str, (client, broker, client, seconds))],
             cwd=ROOT, stdout=subprocess.PIPE, text=True,
         )
         for name in names

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from loadtests.liveness.frames import ATTACH, BEGIN, CLOSE, DETACH, END, FLOW, flow, rare, read
+from loadtests.liveness.frames import ATTACH, BEGIN, CLOSE, DETACH, END, FLOW, TRANSFER, flow, rare, read
 from tests.peer.frames import AMQP_HEADER, source, target
 
 HOST = "127.0.0.1"
@@ -17,6 +17,7 @@ WIDE = 0x7FFFFFFF  # a window, or credit, that never ends
 SESSION = (0, WIDE, 0, WIDE)  # the fields of a flow that concern the session
 READ_SIZE = 65536
 LAST_CHANNEL = 255  # used by no attack
+MORE = 5  # field of a transfer
 
 
 class RefusedError(Exception):
@@ -59,16 +60,31 @@ class Attacker:
                 raise RefusedError("the connection was closed")
             self._octets += octets
 
-    def next_frame(self) -> tuple[int, int, list[Any]]:
-        """Return channel, performative and fields of the next frame. Raises RefusedError, OSError."""
+    def _next(self) -> tuple[int, int, list[Any], bytes]:
         self._fill(4)
         size = int.from_bytes(self._octets[:4], "big")
         self._fill(size)
-        channel, code, fields, _ = read(bytes(self._octets[:size]))
+        octets = bytes(self._octets[:size])
+        channel, code, fields, end = read(octets)
         del self._octets[:size]
         if code in (CLOSE, END, DETACH):
             raise RefusedError(f"performative {code:#x}: {fields}")
-        return channel, code, fields
+        return channel, code, fields, octets[end:]
+
+    def next_frame(self) -> tuple[int, int, list[Any]]:
+        """Return channel, performative and fields of the next frame. Raises RefusedError, OSError."""
+        return self._next()[:3]
+
+    def message(self) -> bytes:
+        """Wait for the next message of the only link that this client receives by; return its octets."""
+        parts = []
+        more = True
+        while more:
+            _, code, fields, payload = self._next()
+            if code == TRANSFER:
+                parts.append(payload)
+                more = len(fields) > MORE and bool(fields[MORE])
+        return b"".join(parts)
 
     def until(self, done: Callable[[int, int, list[Any]], bool]) -> None:
         """Read frames until one of them, given as channel, performative and fields, is the last one wanted."""

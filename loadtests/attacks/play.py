@@ -1,4 +1,7 @@
-"""`python -m loadtests.attacks.play ATTACK PORT BROKERPORT SECONDS`: one attacker. Prints a line of JSON at the end."""
+"""`python -m loadtests.attacks.play ATTACK CLIENTS BROKERS BEYOND SECONDS`: one attacker, with ports of listeners.
+
+Prints a line of JSON at the end.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from loadtests.attacks.attacker import RefusedError
-from loadtests.attacks.plays import ATTACKS
+from loadtests.attacks.plays import ATTACKS, Ports
 
 #: The pairs' own processes come first where cores are few: what is judged is the router.
 NICE = 10
@@ -18,13 +21,14 @@ BETWEEN = 0.1
 
 
 def main(words: Sequence[str]) -> int:
-    name, port, broker_port, seconds = words
+    name, clients, brokers, beyond, seconds = words
+    ports = Ports(int(clients), int(brokers), int(beyond))
     os.nice(NICE)
     end = time.monotonic() + float(seconds)
     played, ended, last = 0, 0, ""
     while time.monotonic() < end:
         try:
-            ATTACKS[name](int(port), int(broker_port))
+            ATTACKS[name](ports)
             played += 1
         except (RefusedError, OSError) as error:
             ended += 1

@@ -1,7 +1,7 @@
 """Attacks, each played once by a call: legal frames of one anonymous client or broker that cost the router the most.
 
-Each takes the ports of the listeners for clients and for brokers, and ends by RefusedError or OSError where the router
-ends the connection, as it may. Faults: chapter E of the list of 2026-11.
+Each takes the ports of listeners, and ends by RefusedError or OSError where the router ends the connection, as it may.
+Faults: chapter E of the list of 2026-11.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Final
 
 from loadtests.attacks.attacker import SESSION, Attacker, Broker, receiver, sender
@@ -22,17 +24,32 @@ from loadtests.liveness.frames import (
     rare,
     transfer,
 )
-from tests.peer.frames import rejected
-from tests.peer.types import Symbol
+from tests.peer.codec import encode
+from tests.peer.frames import Performative, rejected
+from tests.peer.types import Described, Symbol, ULong
 
 BODY = b"\x00\x53\x77\x45"  # a section that holds an empty list
 ACCEPTED, RELEASED = STATES["accepted"], STATES["released"]
+#: States that are not outcomes: of transactions.
+OTHER_STATES = Described(ULong(0x34), [b"txn" * 5]), Described(ULong(0x33), [b"txn" * 50])
 HANDLE_MAX = 65535
 FRAME = 16000  # octets of payload in the longest frame
 HUGE_RANGE = 0x70000000  # ids
 #: Containers that links are routed to, and the first part of the addresses.
 BROKERS = FLOWS, RANGES, LINKS = "flows", "ranges", "links"
-Attack = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Ports of the router's listeners for clients and for brokers; beyond: of one for clients at another router of its
+    network, or the first again."""
+
+    clients: int
+    brokers: int
+    beyond: int
+
+
+Attack = Callable[[Ports], None]
 
 
 def parts(count: int, size: int = 100) -> Iterator[range]:
@@ -58,9 +75,9 @@ def fill(consumer: Attacker, producer: Attacker, address: str, links: int) -> in
     return number
 
 
-def wide_dispositions(port: int, broker_port: int) -> None:
+def wide_dispositions(ports: Ports) -> None:
     """Change the state of thousands of deliveries by each frame, for a producer that does not read."""
-    with Attacker(port) as consumer, Attacker(port) as producer:
+    with Attacker(ports.clients) as consumer, Attacker(ports.clients) as producer:
         consumer.begin()
         producer.begin()
         last = fill(consumer, producer, "attack.wide", 8) - 1
@@ -72,9 +89,9 @@ def wide_dispositions(port: int, broker_port: int) -> None:
         consumer.handled()
 
 
-def empty_ranges(port: int, broker_port: int) -> None:
+def empty_ranges(ports: Ports) -> None:
     """Settle two billion deliveries that do not exist, by each frame."""
-    with Attacker(port) as consumer, Attacker(port) as producer:
+    with Attacker(ports.clients) as consumer, Attacker(ports.clients) as producer:
         consumer.begin()
         producer.begin()
         last = fill(consumer, producer, "attack.empty", 8)
@@ -85,9 +102,9 @@ def empty_ranges(port: int, broker_port: int) -> None:
         producer.handled()
 
 
-def distinct_outcomes(port: int, broker_port: int) -> None:
+def distinct_outcomes(ports: Ports) -> None:
     """Reject each of thousands of deliveries with an error of its own, for a producer that does not read."""
-    with Attacker(port) as consumer, Attacker(port) as producer:
+    with Attacker(ports.clients) as consumer, Attacker(ports.clients) as producer:
         consumer.begin()
         producer.begin()
         count = fill(consumer, producer, "attack.outcomes", 16)
@@ -101,10 +118,10 @@ def distinct_outcomes(port: int, broker_port: int) -> None:
         consumer.handled()
 
 
-def multicast(port: int, broker_port: int) -> None:
+def multicast(ports: Ports) -> None:
     """Multiply tiny messages by thousands of receivers that take none."""
     receivers, senders = 2000, 4
-    with Attacker(port) as client:
+    with Attacker(ports.clients) as client:
         client.begin()
         for handles in parts(receivers):
             client.send(b"".join(receiver(handle, "multicast.attack") for handle in handles))
@@ -120,9 +137,9 @@ def multicast(port: int, broker_port: int) -> None:
         time.sleep(2)
 
 
-def routed_flows(port: int, broker_port: int) -> None:
+def routed_flows(ports: Ports) -> None:
     """Send flows with long properties over a routed link to a broker that does not read."""
-    with Broker(broker_port, FLOWS) as broker, Attacker(port) as client:
+    with Broker(ports.brokers, FLOWS) as broker, Attacker(ports.clients) as client:
         client.begin()
         client.send(receiver(0, f"{FLOWS}.q"))
         broker.answer(f"{FLOWS}.q")
@@ -135,10 +152,10 @@ def routed_flows(port: int, broker_port: int) -> None:
         client.handled()
 
 
-def routed_ranges(port: int, broker_port: int) -> None:
+def routed_ranges(ports: Ports) -> None:
     """Settle empty ranges over a routed link, while a broker waits for the outcomes of thousands of deliveries."""
     count = 2000
-    with Broker(broker_port, RANGES) as broker, Attacker(port) as client:
+    with Broker(ports.brokers, RANGES) as broker, Attacker(ports.clients) as client:
         client.begin()
         client.send(receiver(0, f"{RANGES}.q", credit=count))
         channel, handle, _ = broker.answer(f"{RANGES}.q")
@@ -152,9 +169,9 @@ def routed_ranges(port: int, broker_port: int) -> None:
         client.handled()
 
 
-def endless_annotations(port: int, broker_port: int) -> None:
+def endless_annotations(ports: Ports) -> None:
     """Send a message in frames of one octet each, within a section that does not end."""
-    with Attacker(port) as consumer, Attacker(port) as client:
+    with Attacker(ports.clients) as consumer, Attacker(ports.clients) as client:
         consumer.begin()
         consumer.send(receiver(0, "attack.endless", credit=1000))
         consumer.attached(1)
@@ -171,10 +188,10 @@ def endless_annotations(port: int, broker_port: int) -> None:
         client.handled()
 
 
-def replaced_links(port: int, broker_port: int) -> None:
+def replaced_links(ports: Ports) -> None:
     """Send flows on links that wait for a broker's answer, when the router replaces them by routed ones."""
     address = f"{LINKS}.q"
-    with Broker(broker_port, LINKS) as broker, Attacker(port) as client:
+    with Broker(ports.brokers, LINKS) as broker, Attacker(ports.clients) as client:
         client.begin()
         for handle in range(100):
             client.send(receiver(handle, address) + flow(0, SESSION, (handle, 0, 10, True, False)) * 20)
@@ -182,9 +199,9 @@ def replaced_links(port: int, broker_port: int) -> None:
             client.attached(1)
 
 
-def sparse_handles(port: int, broker_port: int) -> None:
+def sparse_handles(ports: Ports) -> None:
     """Attach and detach links with the highest handles, on sessions that come and go."""
-    with Attacker(port) as client:
+    with Attacker(ports.clients) as client:
         for turn in range(20):
             client.begin(turn)
             handles = [HANDLE_MAX - 977 * n for n in range(60)]
@@ -192,10 +209,10 @@ def sparse_handles(port: int, broker_port: int) -> None:
             client.attached(len(handles))
 
 
-def unfinished(port: int, broker_port: int) -> None:
+def unfinished(ports: Ports) -> None:
     """Begin a message on each of many links, and end none."""
     links = 300
-    with Attacker(port) as consumer, Attacker(port) as client:
+    with Attacker(ports.clients) as consumer, Attacker(ports.clients) as client:
         consumer.begin()
         consumer.send(receiver(0, "attack.unfinished", credit=1000))
         consumer.attached(1)
@@ -209,10 +226,10 @@ def unfinished(port: int, broker_port: int) -> None:
                 client.send(transfer(0, handle, bytes(FRAME), True))
 
 
-def promises(port: int, broker_port: int) -> None:
+def promises(ports: Ports) -> None:
     """Use the credit of many links of many sessions for a consumer that takes nothing."""
     sessions, links = 60, 20
-    with Attacker(port) as consumer, Attacker(port) as client:
+    with Attacker(ports.clients) as consumer, Attacker(ports.clients) as client:
         consumer.begin()
         consumer.send(receiver(0, "attack.promises"))
         consumer.attached(1)
@@ -229,9 +246,9 @@ def promises(port: int, broker_port: int) -> None:
                     numbers[channel] += 1
 
 
-def echoes(port: int, broker_port: int) -> None:
+def echoes(ports: Ports) -> None:
     """Ask for flows, and read none."""
-    with Attacker(port) as client:
+    with Attacker(ports.clients) as client:
         client.begin()
         client.send(receiver(0, "attack.echoes", credit=1))
         client.attached(1)
@@ -239,7 +256,7 @@ def echoes(port: int, broker_port: int) -> None:
             client.send(flow(0, SESSION, (0, 0, 1, False, True)) * 1000)
 
 
-def garbage(port: int, broker_port: int) -> None:
+def garbage(ports: Ports) -> None:
     """Send frames with lengths, descriptors and types that are wrong, each on a connection of its own."""
     choose = random.Random(time.monotonic_ns())
     whole = [
@@ -250,7 +267,7 @@ def garbage(port: int, broker_port: int) -> None:
         rare("end"),
     ]
     for _ in range(20):
-        with Attacker(port) as client:
+        with Attacker(ports.clients) as client:
             client.begin()
             client.send(receiver(0, "attack.garbage", credit=10))
             client.attached(1)
@@ -261,9 +278,9 @@ def garbage(port: int, broker_port: int) -> None:
             client.send(frame(choose.randbytes(choose.randint(0, 64)), choose.randrange(4), choose.randrange(3)))
 
 
-def settled_flood(port: int, broker_port: int) -> None:
+def settled_flood(ports: Ports) -> None:
     """Send settled messages to a consumer that reads nothing, whatever the credit is."""
-    with Attacker(port) as consumer, Attacker(port) as client:
+    with Attacker(ports.clients) as consumer, Attacker(ports.clients) as client:
         consumer.begin()
         consumer.send(receiver(0, "attack.settled", credit=1 << 20))
         consumer.attached(1)
@@ -279,6 +296,45 @@ def settled_flood(port: int, broker_port: int) -> None:
                 )
             )
             number += credit
+
+
+def states_in_streams(ports: Ports) -> None:
+    """Give streams for consumers of all workers, and of another router, states in later frames and by dispositions.
+
+    All is legal and taken: raises LookupError when a consumer does not get what was sent.
+    """
+    address, count, size = f"multicast.states{time.monotonic_ns()}", 4, 200_000
+    message = b"\x00\x53\x75\xb0" + struct.pack(">I", size) + b"\xff" * size
+    with ExitStack() as stack:
+        far, client, *near = (stack.enter_context(Attacker(port)) for port in (ports.beyond, *[ports.clients] * 7))
+        far.begin()
+        far.send(receiver(0, address, credit=100))
+        far.attached(1)
+        client.begin()
+        client.send(sender(0, address))
+        client.credits(1)
+        for consumer in near:
+            consumer.begin()
+            consumer.send(receiver(0, address, credit=100))
+            consumer.attached(1)
+        for number in range(count):
+            octets = []
+            for at in range(0, len(message), FRAME):
+                body = Performative(
+                    "transfer",
+                    handle=0,
+                    delivery_id=number,
+                    delivery_tag=b"t",
+                    more=at + FRAME < len(message),
+                    state=OTHER_STATES[number % 2] if at > number * 3 * FRAME else None,
+                )
+                octets.append(frame(body.encode() + message[at : at + FRAME], 0))
+                if number > 1 and at % (2 * FRAME):
+                    octets.append(disposition(0, False, number, number, False, encode(OTHER_STATES[number % 2])))
+            client.send(b"".join(octets))
+        for consumer in (far, *near):
+            if any(consumer.message() != message for _ in range(count)):
+                raise LookupError("a consumer got other octets than were sent")
 
 
 ATTACKS: Final[dict[str, Attack]] = {
@@ -298,5 +354,6 @@ ATTACKS: Final[dict[str, Attack]] = {
         echoes,
         garbage,
         settled_flood,
+        states_in_streams,
     )
 }

@@ -2,7 +2,8 @@
 
 `router` is shared by a test module; the module adds to its configuration with `SECTIONS`, to its command line with
 `OPTIONS`. Tests that need a router to themselves use `start`. `connect` opens a scripted peer to the shared router.
-In modules with `pytestmark = pytest.mark.adversarial` these routers have bystanders, checked after each test.
+In modules with `pytestmark = pytest.mark.adversarial` these routers have bystanders, checked after each test. Those of
+the shared router also use a neighbour router, by a connection of the role that the module's `NEIGHBOUR` names.
 
 How many workers routers have: tests/worker_counts.py.
 """
@@ -61,7 +62,8 @@ def _disturbs(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="module")
 def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     sections: list[Section] = [listener(), *SETTINGS, *getattr(request.module, "SECTIONS", [])]
-    complete = partial(with_bystanders, neighbour=True) if _adversarial(request) else tuple
+    role = getattr(request.module, "NEIGHBOUR", "inter-router")
+    complete = partial(with_bystanders, neighbour=role) if _adversarial(request) else tuple
     options = getattr(request.module, "OPTIONS", ())
     directory = tmp_path_factory.mktemp(f"router{request.param}-")
     router = Router(directory, sections, request.param, options=options, complete=complete)

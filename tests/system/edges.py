@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.peer.peer import Peer
+from tests.system.bystanders.site import BystanderSite
 from tests.system.network import CONVERGENCE, View, connector, interior
 from tests.system.router import Router, Section, listener, poll
 
@@ -74,10 +75,11 @@ class EdgeView(View):
 
 
 class Site:
-    """Routers by their ids, and peers at them."""
+    """Routers by their ids, peers at them, and bystanders of one of them once `attend` has been called."""
 
     def __init__(self) -> None:
         self.routers: dict[str, Router] = {}
+        self._bystanders: BystanderSite | None = None
         self._peers: list[Peer] = []
         self._numbers = 0
 
@@ -98,6 +100,24 @@ class Site:
         for peer in self._peers:
             peer.drop()
         self._peers.clear()
+
+    def attend(self, name: str, other: str) -> None:
+        """Start bystanders of one router; two of their pairs use another one. Both have `clients_sections`."""
+        router = self.routers[name]
+        self._bystanders = BystanderSite(router, router.directory, other=self.routers[other])
+
+    def check(self) -> None:
+        """Raise AssertionError if a test has disturbed the bystanders; the next test has new ones then."""
+        assert self._bystanders is not None
+        self._bystanders.begin()
+        self._bystanders.check()
+
+    def stop(self) -> None:
+        """End the bystanders and the routers."""
+        if self._bystanders is not None:
+            self._bystanders.stop()
+        for router in self.routers.values():
+            router.stop()
 
     def ready(self, *edges: str) -> None:
         """Wait until all interior routers reach these edge routers."""

@@ -22,7 +22,7 @@ WORKER_COUNTS = (1, 3)
 
 @pytest.fixture
 def attended(start: Start, workers: int) -> Router:
-    return start(with_bystanders([listener()], neighbour=True), workers)
+    return start(with_bystanders([listener()], neighbour="inter-router"), workers)
 
 
 @pytest.fixture

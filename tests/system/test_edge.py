@@ -14,6 +14,7 @@ from tests.peer.management import Management
 from tests.peer.peer import Peer
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import Symbol
+from tests.system.bystanders.site import clients_sections
 from tests.system.edges import BROKERS, Site, edge, with_edges
 from tests.system.network import CONVERGENCE
 from tests.system.router import SETTINGS, Router, Section, poll
@@ -50,15 +51,14 @@ def _four(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     try:
         a = start("A", [*with_edges("A"), *EXTRA, *ROUTE])
         b = start("B", [*with_edges("B", a.ports["net"]), *EXTRA])
-        start("E", [*edge("E", a), *EXTRA])
-        start(
-            "F", [*edge("F", b), *EXTRA, ("linkRoute", {"prefix": "elr", "direction": "in", "containerId": "broker"})]
-        )
+        start("E", [*edge("E", a), *EXTRA, *clients_sections()])
+        route: Section = "linkRoute", {"prefix": "elr", "direction": "in", "containerId": "broker"}
+        start("F", [*edge("F", b), *EXTRA, route, *clients_sections()])
         site.ready("E", "F")
+        site.attend("E", "F")
         yield site
     finally:
-        for router in site.routers.values():
-            router.stop()
+        site.stop()
 
 
 @pytest.fixture
@@ -67,6 +67,7 @@ def four(_four: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
     request.node.routers = list(_four.routers.values())
     yield _four
     _four.drop()
+    _four.check()
 
 
 PLACES = [("E", "E"), ("E", "A"), ("A", "E"), ("E", "B"), ("B", "E"), ("E", "F")]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.management import Management
+from tests.system.bystanders.site import clients_sections
 from tests.system.edges import PEERS, Site, peer_edge, with_edges
 from tests.system.fixtures import bodies
 from tests.system.http import WEB, scrape
@@ -38,17 +39,17 @@ def _mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
     try:
         a = start("A", [*with_edges("A"), *SETTINGS])
-        e = start("E", [*peer_edge("E", a), *SCOPES])
-        f = start("F", [*peer_edge("F", a, to=[e.ports[PEERS]]), *SCOPES])
+        e = start("E", [*peer_edge("E", a), *SCOPES, *clients_sections()])
+        f = start("F", [*peer_edge("F", a, to=[e.ports[PEERS]]), *SCOPES, *clients_sections()])
         start("G", [*peer_edge("G", to=[e.ports[PEERS], f.ports[PEERS]]), *SCOPES])
         for name in "EFG":
             site.view(name).wait_peers(*"EFG".replace(name, ""))
         for name in "EF":
             site.view("A").wait_consumers(f"H{name}", 1)
+        site.attend("E", "F")
         yield site
     finally:
-        for router in site.routers.values():
-            router.stop()
+        site.stop()
 
 
 @pytest.fixture
@@ -57,6 +58,7 @@ def mesh(_mesh: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
     request.node.routers = list(_mesh.routers.values())
     yield _mesh
     _mesh.drop()
+    _mesh.check()
 
 
 PAIRS = [("E", "F"), ("F", "E"), ("G", "E"), ("E", "G")]

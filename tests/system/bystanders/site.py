@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.system.bystanders.bystanders import CLIENTS, CONTAINER, PUBLIC, TENANT, Bystanders
-from tests.system.router import Router, Section, listener
+from tests.system.router import SETTINGS, Router, Section, listener
 
-#: Name of the listener for the neighbour router, and the id of that router.
-NEIGHBOURS, NEIGHBOUR = "bystanders-net", "bystander-neighbour"
+#: First part of the name of the listener for the neighbour router; its role follows. The id of that router.
+NEIGHBOURS, NEIGHBOUR = "neighbour-", "bystander-neighbour"
+#: Modes of the router and of its neighbour, by the role of the connection between them.
+MODES = {"inter-router": ("interior", "interior"), "edge": ("interior", "edge"), "inter-edge": ("edge", "edge")}
 HOSTS = PUBLIC, TENANT
 #: Peak memory of a worker, in octets: its configured bound and the process itself need less.
 MEMORY_MOST = 640 << 20
@@ -29,21 +31,25 @@ def vhost(hostname: str) -> Section:
     return "vhost", {"hostname": hostname, "groups": {"all": everything}}
 
 
-def neighbour_sections(port: int) -> list[Section]:
-    """Return the configuration of the neighbour router, which connects to a listener on `port`."""
-    place = {"name": "to-router", "role": "inter-router", "host": "127.0.0.1", "port": port}
-    return [("router", {"mode": "interior", "id": NEIGHBOUR}), *clients_sections(), ("connector", place)]
+def neighbour_sections(role: str, port: int) -> list[Section]:
+    """Return the configuration of the neighbour router, which connects to a listener of that role on `port`."""
+    place = {"name": "to-router", "role": role, "host": "127.0.0.1", "port": port}
+    router = "router", {"mode": MODES[role][1], "id": NEIGHBOUR}
+    return [router, listener(), *SETTINGS, *clients_sections(), ("connector", place)]
 
 
-def with_bystanders(sections: Iterable[Section], *, neighbour: bool = False) -> list[Section]:
-    """Return the sections of a router that takes bystanders; with `neighbour` also a neighbour router of theirs."""
+def with_bystanders(sections: Iterable[Section], *, neighbour: str | None = None) -> list[Section]:
+    """Return the sections of a router that takes bystanders.
+
+    neighbour: role of the connection to a neighbour router of theirs, for routers that have no mode yet.
+    """
     given = list(sections)
     # Other routers of a test do not hear of these addresses.
     added = clients_sections("network" if neighbour else "local")
     if any(attributes.get("enableVhostPolicy") for name, attributes in given if name == "policy"):
         added += map(vhost, HOSTS)
     if neighbour and not any(name == "router" and "mode" in attributes for name, attributes in given):
-        added += [("router", {"mode": "interior"}), listener(NEIGHBOURS, role="inter-router")]
+        added += [("router", {"mode": MODES[neighbour][0]}), listener(NEIGHBOURS + neighbour, role=neighbour)]
     return [*given, *added]
 
 
@@ -62,13 +68,17 @@ class BystanderSite:
     """The bystanders of a running router that was configured by `with_bystanders`.
 
     directory: for the files of the neighbour router, which starts where the router has a listener for it; memory_most:
-    octets that each worker may ever have had.
+    octets that each worker may ever have had; other: another router of the test's network, in place of a neighbour
+    router. It was configured by `clients_sections`.
     """
 
-    def __init__(self, router: Router, directory: Path, memory_most: int = MEMORY_MOST) -> None:
+    def __init__(
+        self, router: Router, directory: Path, memory_most: int = MEMORY_MOST, other: Router | None = None
+    ) -> None:
         self._memory_most = memory_most
         self.router = router
         self._directory = directory
+        self._other = other
         self._neighbour: Router | None = None
         self._bystanders: Bystanders | None = None
         self.begin()
@@ -77,10 +87,17 @@ class BystanderSite:
         """Start bystanders, if there are none."""
         if self._bystanders is not None:
             return
-        if NEIGHBOURS in self.router.ports:
-            self._neighbour = Router(self._directory, neighbour_sections(self.router.ports[NEIGHBOURS]))
-            self._neighbour.start()
-        self._bystanders = Bystanders(self.router, self._neighbour)
+        for role in MODES:
+            if (port := self.router.ports.get(NEIGHBOURS + role)) is not None:
+                self._neighbour = Router(self._directory, neighbour_sections(role, port))
+                self._neighbour.start()
+        self._bystanders = Bystanders(self.router, self._neighbour or self._other)
+
+    @property
+    def neighbour(self) -> Router:
+        """The neighbour router, which has a listener for other clients, too."""
+        assert self._neighbour is not None
+        return self._neighbour
 
     @property
     def secret(self) -> bytes:

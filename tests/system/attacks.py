@@ -1,0 +1,38 @@
+"""Attacks of `python -m loadtests.attacks`, each once, by processes of their own beside bystanders."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from loadtests.attacks.plays import BROKERS
+from tests.system.bystanders.site import BystanderSite
+from tests.system.router import ROOT, Router, Section, listener
+
+#: MiB that a connection may have the router hold.
+BUFFERED = 64
+#: Octets: most that a worker may need for that; the attacks that have no other bound would use more.
+MEMORY_MOST = 250 << 20
+SECTIONS: list[Section] = [
+    listener("attackers", maxBufferedMegabytes=BUFFERED),
+    listener("brokers", role="route-container", maxBufferedMegabytes=BUFFERED),
+    *(
+        ("linkRoute", {"prefix": name, "direction": direction, "containerId": name})
+        for name in BROKERS
+        for direction in ("in", "out")
+    ),
+]
+#: Seconds after which an attacker begins no further round.
+ONE_ROUND = 0.01
+PATIENCE = 100.0
+
+
+def play(router: Router, site: BystanderSite, name: str) -> None:
+    """Play one round. Raises AssertionError when the attack was not played."""
+    ports = router.ports["attackers"], router.ports["brokers"], site.neighbour.port
+    words = [sys.executable, "-m", "loadtests.attacks.play", name, *map(str, (*ports, ONE_ROUND))]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(ended.stdout)
+    assert report["played"] + report["ended"] >= 1, report

@@ -1,0 +1,22 @@
+"""Attacks at an edge router beside bystanders, two of which use another edge router."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadtests.attacks.plays import ATTACKS
+from tests.system.attacks import MEMORY_MOST, SECTIONS, play
+from tests.system.bystanders.site import BystanderSite
+from tests.system.router import Router
+
+__all__ = ["MEMORY_MOST", "SECTIONS"]
+
+pytestmark = pytest.mark.adversarial
+
+WORKER_COUNTS = (1, 3)
+NEIGHBOUR = "inter-edge"
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attack(router: Router, bystanders: BystanderSite, name: str) -> None:
+    play(router, bystanders, name)
