@@ -226,6 +226,7 @@ cdef class MemoryPoller(Poller):
     descriptors. Where it would wait it raises Asleep: the loop is run again when `awaited`.
     """
     cdef public dict memory
+    cdef public int first                  # of the events that are there at a time: which one is told first
     cdef public uint64_t time_ns
     cdef public object until               # ms: when the loop wanted to go on at the latest, None: only for an event
     cdef EpollPoller real
@@ -265,6 +266,8 @@ cdef class MemoryPoller(Poller):
                 transport.told = transport.interest == 0
                 events[count].fd, events[count].events = transport.fd, found
                 count += 1
+        if count and self.first:
+            self.turn(events, count, self.first % count)
         if timeout == 0 or count or self.due() or self.roused:
             self.roused = False
             self.until = None
@@ -275,6 +278,17 @@ cdef class MemoryPoller(Poller):
         self.waits = 0
         self.until = None if timeout < 0 else self.time_ns // 1000000 + timeout
         raise Asleep
+
+    cdef void turn(self, PollEvent* events, int count, int first) noexcept:
+        """Put those before `first` behind the others, as epoll tells them in the order in which they came."""
+        cdef PollEvent event
+        cdef int at
+        while first > 0:
+            event = events[0]
+            for at in range(1, count):
+                events[at - 1] = events[at]
+            events[count - 1] = event
+            first -= 1
 
     cdef bint due(self):
         """The time-out of a wait that raised Asleep is over."""

@@ -476,12 +476,14 @@ class Others:
 
 
 def timing(rng: Random, workers: int) -> list[Event]:
-    """Turns of single workers and of the supervisor, between which input may come."""
+    """Turns of single workers and of the supervisor, between which input may come, and the order within a wake."""
     choice = rng.random()
     if choice < 0.25:
         return [["supervise", rng.randrange(workers)]]
     if choice < 0.35:
         return [["wake", rng.randrange(workers)]]
+    if choice < 0.4:
+        return [["order", rng.randrange(workers), rng.randrange(4)]]
     return []
 
 

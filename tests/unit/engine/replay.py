@@ -4,7 +4,8 @@ An event is a list: ["open", connection, worker, listener], ["feed", connection,
 ["block", connection] and ["unblock", connection] (its socket takes nothing), ["time", ms], ["settle"],
 ["spoiled", connection] (from here on its octets are not what AMQP allows: what it sent is not looked at),
 ["put", connection, hex] (as feed, but the worker does not wake for it), ["wake", worker], ["supervise", worker] (the
-supervisor takes what this worker has said, and answers; no worker wakes for it).
+supervisor takes what this worker has said, and answers; no worker wakes for it), ["order", worker, number] (of the
+events that a wake of this worker finds, the one it handles first).
 
 With "network" the router is an interior one, of which other routers are told by hand: ["router", connection, index,
 cost, origins] (a neighbour, behind an inter-router connection), ["announce", index, key], ["withdraw", index, key].
@@ -69,6 +70,8 @@ class Play:
                 self.answers[number] = Answers()
         elif kind == "wake":
             self.router.wake(self.router.workers[rest[0]])
+        elif kind == "order":
+            self.router.workers[rest[0]].poller.first = rest[1]
         elif kind == "supervise":
             self.router.supervise(rest[0])
         elif kind in ("announce", "withdraw"):

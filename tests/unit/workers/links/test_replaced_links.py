@@ -41,8 +41,11 @@ def advance(router: Router, client: Peer, octets: bytes) -> None:
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("said", FLOWS.values(), ids=FLOWS.keys())
-def test_flows_during_a_routed_attach_leave_no_link_behind(routers, workers: int, said: bytes) -> None:
+@pytest.mark.parametrize("first", [0, 1], ids=["orders-first", "client-first"])
+def test_flows_during_a_routed_attach_leave_no_link_behind(routers, workers: int, said: bytes, first: int) -> None:
     router = routers(workers)
+    for worker in router.workers:
+        worker.poller.first = first
     broker = router.connect(workers - 1, "broker")
     broker.feed(start())
     router.settle()
