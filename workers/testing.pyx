@@ -162,6 +162,11 @@ cdef class MemoryTransport(Transport):
         del self.poller.memory[self.fd]
         return 0
 
+    @property
+    def left(self):
+        """Octets of the peer that the router has not read yet."""
+        return self.unread()
+
     def readable_now(self):
         """Octets of the peer are there, and the loop wants them."""
         return self.fd >= 0 and self.unread() > 0 and self.interest & READABLE != 0

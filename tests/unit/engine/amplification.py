@@ -1,0 +1,92 @@
+"""`PYTHONMALLOC=malloc python -m tests.unit.engine.amplification`: what one octet of each frame type can cause.
+
+Prints a line of JSON: for each row of `dear_frames` the frame type, the octets sent, the octets of memory that the
+router holds after them while nobody reads, the octets that it writes to all peers while they do, and the number of
+deliveries or copies that the frames make or release.
+"""
+
+import ctypes
+import gc
+import json
+import sys
+from dataclasses import asdict, dataclass
+
+from tests.unit.engine.dear_frames import ROWS, Row
+from tests.unit.engine.host import Peer, Router
+
+
+class _Mallinfo(ctypes.Structure):
+    """struct mallinfo2 of glibc."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+@dataclass
+class Caused:
+    """frame: its type; deliveries: a number; the others: octets."""
+
+    frame: str
+    sent: int
+    memory: int
+    output: int
+    deliveries: int
+
+
+def allocated() -> int:
+    """Return the octets that this process has allocated; with PYTHONMALLOC=malloc objects of Python are among them."""
+    gc.collect()
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = _Mallinfo
+    found = mallinfo()
+    return int(found.uordblks + found.hblkhd)
+
+
+def _prepared(row: Row) -> tuple[Router, Peer]:
+    router = Router(1, row.text)
+    return router, row.prepare(router)
+
+
+def _finish(router: Router) -> None:
+    for peer in list(router.peers):
+        peer.blocked = False
+        peer.lose()
+    router.settle_with_faults()
+    router.close()
+
+
+def measure(row: Row) -> Caused:
+    """Play a row twice: with peers that read, and with peers that do not."""
+    router, peer = _prepared(row)
+    peers = list(router.peers)
+    peer.feed(row.octets)
+    router.settle()
+    output = sum(len(each.take()) for each in peers)
+    _finish(router)
+    del peer, peers, router
+
+    router, peer = _prepared(row)
+    peers = list(router.peers)
+    for each in peers:
+        each.blocked = True
+    router.settle()
+    before = allocated()
+    peer.put(row.octets)
+    router.settle()
+    held = allocated() - before
+    sent = len(row.octets) - peer.transport.left
+    _finish(router)
+    return Caused(row.frame, sent, held, output, row.deliveries)
+
+
+def main() -> int:
+    print(json.dumps({name: asdict(measure(row)) for name, row in ROWS.items()}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,410 @@
+"""Rows of frames with expensive legal arguments: the router they are for, what prepares it, and their octets."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.peer.codec import encode
+from tests.peer.frames import ACCEPTED, AMQP_HEADER, SASL_HEADER, frame_octets, received, rejected, source, target
+from tests.peer.neighbour import CONTROL, DATA, properties
+from tests.peer.types import Described, Symbol, ULong
+from tests.unit.engine.host import LISTENER, Peer, Router, configuration
+from tests.unit.engine.replay import BETWEEN, EDGE_TO_EDGE, INTERIOR
+from tests.unit.engine.talk import (
+    MANY,
+    begin,
+    consumer,
+    flow,
+    frames,
+    message,
+    of,
+    producer,
+    say,
+    settle,
+    start,
+    transfer,
+)
+
+MOST: Final = 0xFFFFFFFF
+FRAMES: Final = 2000
+COPIES: Final = 197  # of a multicast message
+#: Handles of the links that rows of clients start with.
+SENDING, RECEIVING, CROWD = 0, 1, 2
+#: Text that makes a long frame, and states that are dear to keep or to decode.
+LONG: Final = rejected("amqp:internal-error", "x" * 8000)
+MAP: Final = rejected("amqp:internal-error", "x", {str(number): number for number in range(700)})
+SECTION: Final = b"\x00\x53\x72\xd1\x00\xff\xff\xff\x00\x00\x00\x02"  # annotations that claim 16 MB
+OPEN: Final = AMQP_HEADER + say("open", container_id="test")
+LINKS: Final = (
+    start() + producer(SENDING, "balanced.cost") + consumer(RECEIVING, "balanced.cost") + producer(CROWD, "multicast")
+)
+CREDIT: Final = "linkCapacity: 4000; maxSessionFrames: 8000"
+Prepare = Callable[[Router], Peer]
+
+
+@dataclass(frozen=True)
+class Row:
+    """frame: type of the frames in `octets`. prepare: connects the peer that sends them. text: the router's
+    configuration. deliveries: that the frames make, copies included, or whose messages or outcomes they release."""
+
+    frame: str
+    prepare: Prepare
+    octets: bytes
+    text: str = configuration(CREDIT)
+    deliveries: int = 0
+
+    def router(self, routers: Callable[..., Router]) -> Router:
+        """Return a new router of one worker."""
+        return routers(1, self.text)
+
+
+# -- who sends ---------------------------------------------------------------------------------------------------------
+
+
+def connected(router: Router, listener: str, octets: bytes) -> Peer:
+    peer = router.connect(0, listener)
+    if octets:
+        peer.feed(octets)
+    router.settle()
+    peer.take()
+    return peer
+
+
+def connected_to(listener: str, before: bytes = b"") -> Prepare:
+    """A peer of a listener, which has sent `before`."""
+    return lambda router: connected(router, listener, before)
+
+
+def terminus(kind: Any, capability: str) -> Any:
+    return kind(None, capabilities=Symbol(capability))
+
+
+def between(handle: int, capability: str, *, receives: bool) -> bytes:
+    """Attach a link between routers, on the first session."""
+    attach = say(
+        "attach",
+        name=f"b{handle}",
+        handle=handle,
+        role=receives,
+        snd_settle_mode=2,
+        rcv_settle_mode=0,
+        source=terminus(source, capability),
+        target=terminus(target, capability),
+        initial_delivery_count=None if receives else 0,
+    )
+    return attach + (flow(handle, MANY) if receives else b"")
+
+
+def neighbour(before: bytes = b"", others: bytes = b"") -> Prepare:
+    """Another interior router, which sends by handle SENDING and has sent `before`; a client has sent `others`."""
+    opened = start(properties=properties())
+    links = between(8, CONTROL, receives=True) + between(9, CONTROL, receives=False)
+    links += between(SENDING, DATA, receives=False) + between(RECEIVING, DATA, receives=True)
+
+    def prepare(router: Router) -> Peer:
+        connected(router, LISTENER, start() + others)
+        return connected(router, BETWEEN, opened + links + before)
+
+    return prepare
+
+
+def other_edge(before: bytes = b"", others: bytes = b"") -> Prepare:
+    """Another edge router, which has sent `before`; a client has sent `others`."""
+    known: dict[str, Any] = {"sluice.edge": f"{1:016x}", "sluice.inter-edge": 1}
+    opened = start(properties=properties(**known))
+
+    def prepare(router: Router) -> Peer:
+        connected(router, LISTENER, start() + others)
+        return connected(router, BETWEEN, opened + before)
+
+    return prepare
+
+
+def routed(after: bytes = b"", *, broker_sends: bytes = b"", receives: bool = True) -> Prepare:
+    """A client with a routed link of handle SENDING or RECEIVING that has sent `after`; its broker: `broker_sends`."""
+
+    def prepare(router: Router) -> Peer:
+        broker = connected(router, "broker", start())
+        attach = consumer(RECEIVING, "routed.a") if receives else producer(SENDING, "routed.a")
+        peer = connected(router, LISTENER, start() + attach)
+        heard = frames(broker)
+        (begun,) = [frame for frame in of(heard, "begin") if frame.fields.get("remote_channel") is None]
+        (attached,) = of(heard, "attach")
+        answer = say(
+            "attach", channel=1, name=attached.fields["name"], handle=0, role=not receives, source=attached.source,
+            target=attached.target, initial_delivery_count=0 if receives else None,
+        )  # fmt: skip
+        session = say(
+            "begin", channel=1, remote_channel=begun.channel, next_outgoing_id=0, incoming_window=MANY,
+            outgoing_window=MANY,
+        )  # fmt: skip
+        grant = b"" if receives else flow(0, MANY, channel=1)
+        broker.feed(session + answer + grant + broker_sends)
+        router.settle()
+        if after:
+            peer.feed(after)
+            router.settle()
+        for each in (broker, peer):
+            each.take()
+        return peer
+
+    return prepare
+
+
+# -- what is sent ------------------------------------------------------------------------------------------------------
+
+
+def send(count: int, handle: int = SENDING, payload: bytes | None = None, **fields: Any) -> bytes:
+    """Deliveries of small messages."""
+    octets = message(b"x") if payload is None else payload
+    return b"".join(transfer(handle, number, octets, **fields) for number in range(count))
+
+
+def for_router(to: str, trace: int = 1) -> bytes:
+    """A message with the annotations of routers."""
+    passed = [f"0/N{number}" for number in range(trace)]
+    pairs = (("to", to), ("ingress", "0/N0"), ("trace", passed))
+    octets: bytes = message(b"x", annotations=[(Symbol(f"x-opt-qd.{name}"), value) for name, value in pairs])
+    return octets
+
+
+def crowd(count: int, address: str = "multicast", credit: int = 0) -> bytes:
+    """Consumers, by handles from 3 on."""
+    return b"".join(consumer(handle, address, credit) for handle in range(3, 3 + count))
+
+
+def sasl(performative: int, *values: Any) -> bytes:
+    return frame_octets(encode(Described(ULong(performative), list(values))), kind=1)
+
+
+MECHANISMS, INIT, RESPONSE = 0x40, 0x41, 0x43
+ANONYMOUS: Final = SASL_HEADER + sasl(INIT, Symbol("ANONYMOUS"), b"")
+
+
+def rows_of_clients(listener: str) -> dict[str, Row]:
+    """Rows of clients, or of route containers, without routed links."""
+
+    def client(before: bytes = LINKS) -> Prepare:
+        return connected_to(listener, before)
+
+    return {
+        "protocol header": Row("header", client(b""), AMQP_HEADER),
+        "open with many capabilities": Row(
+            "open", client(AMQP_HEADER), say("open", container_id="x" * 200, desired_capabilities=["y"] * 700)
+        ),
+        "empty frames": Row("empty", client(OPEN), frame_octets(b"") * FRAMES),
+        "begin and end": Row("begin", client(OPEN), (begin(1) + say("end", channel=1)) * FRAMES),
+        "begin of the highest channel": Row("begin", client(OPEN), begin(100)),
+        "sessions": Row("begin", client(OPEN), b"".join(map(begin, range(200)))),
+        "attach and detach": Row(
+            "attach", client(), (consumer(9, "balanced.new", 0) + say("detach", handle=9, closed=True)) * 200
+        ),
+        "consumers": Row("attach", client(start()), b"".join(consumer(h, "balanced.new", 0) for h in range(200))),
+        "producers": Row("attach", client(start()), b"".join(producer(h, "balanced.new") for h in range(200))),
+        "links of as many addresses": Row(
+            "attach", client(start()), b"".join(producer(h, f"balanced.{h}") for h in range(200))
+        ),
+        "detach with deliveries": Row(
+            "detach",
+            client(LINKS + flow(RECEIVING, 0) + send(200)),
+            say("detach", handle=RECEIVING, closed=True),
+            deliveries=200,
+        ),
+        "end with many links": Row("end", client(LINKS + crowd(97, credit=MOST)), say("end")),
+        "end with deliveries": Row("end", client(LINKS + send(200)), say("end"), deliveries=200),
+        "close with many links": Row("close", client(LINKS + crowd(97, credit=MOST)), say("close")),
+        "close with deliveries": Row("close", client(LINKS + send(200)), say("close"), deliveries=200),
+        "session flows with echo": Row("flow", client(), flow(None, echo=True, window=MOST) * FRAMES),
+        "link flows with echo": Row("flow", client(), flow(RECEIVING, MOST, echo=True) * FRAMES),
+        "link flows with drain": Row("flow", client(), flow(RECEIVING, MOST, drain=True) * FRAMES),
+        "flows of a producer": Row("flow", client(), flow(SENDING, MOST, available=MOST, echo=True) * FRAMES),
+        "credit for what waits": Row(
+            "flow",
+            client(start() + producer(SENDING, "balanced.cost") + consumer(RECEIVING, "balanced.cost", 0) + send(200)),
+            flow(RECEIVING, MOST),
+            deliveries=200,
+        ),
+        "small transfers": Row("transfer", client(), send(FRAMES, settled=True), deliveries=FRAMES),
+        "transfers that wait": Row(
+            "transfer",
+            client(start() + producer(SENDING, "balanced.cost") + consumer(RECEIVING, "balanced.cost", 0)),
+            send(FRAMES),
+            deliveries=FRAMES,
+        ),
+        "unsettled transfers": Row("transfer", client(), send(FRAMES), deliveries=FRAMES),
+        "batchable transfers": Row("transfer", client(), send(200, batchable=True), deliveries=200),
+        "aborted transfers": Row("transfer", client(), send(200, aborted=True), deliveries=200),
+        "resumed transfers": Row("transfer", client(), send(200, resume=True), deliveries=200),
+        "multicast transfers": Row(
+            "transfer", client(LINKS + crowd(COPIES)), send(200, CROWD, settled=True), deliveries=200 * COPIES
+        ),
+        "multicast transfers for all": Row(
+            "transfer", client(LINKS + crowd(COPIES, credit=MOST)), send(200, CROWD), deliveries=200 * COPIES
+        ),
+        "message of one-octet frames": Row(
+            "transfer", client(), transfer(SENDING, 0, message(bytes(4000)), part=1), deliveries=1
+        ),
+        "section that does not end": Row(
+            "transfer", client(), transfer(SENDING, 0, SECTION + bytes(60_000), part=64), deliveries=1
+        ),
+        "message of many sections": Row(
+            "transfer", client(), transfer(SENDING, 0, message(b"") * 10_000), deliveries=1
+        ),
+        "transfers with maps": Row("transfer", client(), send(200, state=MAP), deliveries=200),
+        "dispositions of nothing": Row("disposition", client(), settle(0, 1 << 30, ACCEPTED) * FRAMES),
+        "dispositions of all with long states": Row(
+            "disposition", client(LINKS + send(200)), settle(0, 1 << 30, LONG, settled=False) * 200, deliveries=200
+        ),
+        "dispositions with maps": Row(
+            "disposition", client(LINKS + send(200)), settle(0, 199, MAP, settled=False) * 200, deliveries=200
+        ),
+        "dispositions with received": Row(
+            "disposition",
+            client(LINKS + send(200)),
+            settle(0, 199, received(MOST, MOST), settled=False) * FRAMES,
+            deliveries=200,
+        ),
+        "dispositions of a producer": Row(
+            "disposition",
+            client(LINKS + send(200)),
+            settle(0, 199, ACCEPTED, role=False, settled=False) * FRAMES,
+            deliveries=200,
+        ),
+        "outcomes for as many producers": Row(
+            "disposition",
+            client(
+                start()
+                + consumer(RECEIVING, "balanced.cost")
+                + b"".join(
+                    producer(handle, "balanced.cost") + transfer(handle, handle - 2, message(b"x"))
+                    for handle in range(2, 202)
+                )
+            ),
+            settle(0, 199, ACCEPTED),
+            deliveries=200,
+        ),
+        "outcomes of all": Row("disposition", client(LINKS + send(200)), settle(0, 199, ACCEPTED), deliveries=200),
+    }
+
+
+#: Of clients that log in; the second row's mechanism is none that the router offers.
+LOGINS: Final = {
+    "SASL header": Row("sasl", connected_to(LISTENER), SASL_HEADER),
+    "SASL init": Row(
+        "sasl", connected_to(LISTENER, SASL_HEADER), sasl(INIT, Symbol("ANONYMOUS"), b"x" * 400, "h" * 60)
+    ),
+    "SASL init of another mechanism": Row(
+        "sasl", connected_to(LISTENER, SASL_HEADER), sasl(INIT, Symbol("m" * 250), b"x" * 200)
+    ),
+    "SASL response": Row("sasl", connected_to(LISTENER, SASL_HEADER), sasl(RESPONSE, b"x" * 480)),
+    "header after SASL": Row("header", connected_to(LISTENER, ANONYMOUS), AMQP_HEADER),
+}
+
+#: Of a client with a routed link.
+ROUTED: Final = {
+    "routed flows with properties": Row(
+        "flow", routed(), flow(RECEIVING, 1, properties={Symbol("x"): "y" * 12_000}) * 200
+    ),
+    "routed flows with echo": Row("flow", routed(), flow(RECEIVING, MOST, echo=True) * FRAMES),
+    "routed transfers": Row("transfer", routed(receives=False), send(FRAMES), deliveries=FRAMES),
+    "routed transfers with states": Row(
+        "transfer", routed(receives=False), send(200, state=received(MOST, MOST)), deliveries=200
+    ),
+    "routed dispositions of nothing": Row("disposition", routed(), settle(0, 1 << 30, ACCEPTED) * FRAMES),
+    "routed dispositions with long states": Row(
+        "disposition",
+        routed(broker_sends=send(200, handle=0, channel=1)),
+        settle(0, 199, LONG, settled=False) * 200,
+        deliveries=200,
+    ),
+    "routed dispositions": Row(
+        "disposition",
+        routed(broker_sends=send(200, handle=0, channel=1)),
+        settle(0, 199, received(MOST, MOST), settled=False) * FRAMES,
+        deliveries=200,
+    ),
+    "routed detach": Row(
+        "detach",
+        routed(broker_sends=send(200, handle=0, channel=1)),
+        say("detach", handle=RECEIVING, error=LONG.value[0], closed=True),
+        deliveries=200,
+    ),
+}
+
+NEAR = consumer(RECEIVING, "balanced.cost")
+NEAR_CROWD = crowd(COPIES)
+
+#: Of another interior router.
+ROUTERS: Final = {
+    "transfers of a router": Row(
+        "transfer",
+        neighbour(others=NEAR),
+        send(FRAMES, payload=for_router("balanced.cost")),
+        INTERIOR,
+        deliveries=FRAMES,
+    ),
+    "transfers with a long trace": Row(
+        "transfer", neighbour(others=NEAR), send(200, payload=for_router("balanced.cost", 10)), INTERIOR, deliveries=200
+    ),
+    "transfers of a router for nobody": Row(
+        "transfer", neighbour(), send(FRAMES, payload=for_router("balanced.cost")), INTERIOR, deliveries=FRAMES
+    ),
+    "multicast transfers of a router": Row(
+        "transfer",
+        neighbour(others=NEAR_CROWD),
+        send(200, payload=for_router("multicast")),
+        INTERIOR,
+        deliveries=200 * COPIES,
+    ),
+    "control messages": Row(
+        "transfer", neighbour(), send(20, 9, payload=for_router("_local/qdhello", 1)), INTERIOR, deliveries=20
+    ),
+    "dispositions of a router": Row(
+        "disposition",
+        neighbour(send(200, payload=for_router("balanced.cost")), NEAR),
+        settle(0, 199, ACCEPTED, role=False, settled=False) * FRAMES,
+        INTERIOR,
+        deliveries=200,
+    ),
+    "flows of a router with echo": Row("flow", neighbour(), flow(RECEIVING, MOST, echo=True) * FRAMES, INTERIOR),
+    "data links of a router": Row(
+        "attach", neighbour(), b"".join(between(h, DATA, receives=True) for h in range(10, 40)), INTERIOR
+    ),
+}
+
+#: Of another edge router, whose receivers are for its clients.
+EDGES: Final = {
+    "consumers of an edge router": Row(
+        "attach", other_edge(), b"".join(consumer(h, f"balanced.{h}", MOST) for h in range(200)), EDGE_TO_EDGE
+    ),
+    "flows of an edge router with echo": Row(
+        "flow",
+        other_edge(consumer(RECEIVING, "balanced.cost")),
+        flow(RECEIVING, MOST, echo=True) * FRAMES,
+        EDGE_TO_EDGE,
+    ),
+    "transfers of an edge router": Row(
+        "transfer",
+        other_edge(producer(SENDING, None), NEAR),
+        send(200, payload=message(b"x", to="balanced.cost", annotations=[(Symbol("x-opt-qd.ingress"), "0/N1")])),
+        EDGE_TO_EDGE,
+        deliveries=200,
+    ),
+    "multicast transfers of an edge router": Row(
+        "transfer",
+        other_edge(producer(SENDING, None), NEAR_CROWD),
+        send(200, payload=message(b"x", to="multicast")),
+        EDGE_TO_EDGE,
+        deliveries=200 * COPIES,
+    ),
+}
+
+#: All rows by name.
+ROWS: Final[dict[str, Row]] = {
+    **rows_of_clients(LISTENER),
+    **LOGINS,
+    **ROUTED,
+    **ROUTERS,
+    **EDGES,
+    **{f"{name}, route container": row for name, row in rows_of_clients("broker").items()},
+}

@@ -1,0 +1,92 @@
+"""What an octet of each frame type can cause: no more than docs/internals/threat-model.md states, nor half of it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.unit.engine.amplification import Caused
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs/internals/threat-model.md"
+HEADING = "### What an octet can cause"
+PATIENCE = 300.0
+#: Octets of memory that a measurement may be wrong by: tables that double, kept memory of freed objects.
+SLACK = 20_000
+#: Octets of output that any row may have: flows of a session, answers to headers.
+ANSWER = 64
+
+
+@dataclass(frozen=True)
+class Stated:
+    """Octets of memory and output: for each octet of frames, and more for each delivery or copy."""
+
+    memory: int
+    output: int
+    memory_of_delivery: int
+    output_of_delivery: int
+
+
+def _rows() -> Iterator[tuple[str, Stated]]:
+    text = PAGE.read_text()
+    section = text[text.index(HEADING) :]
+    for name, *numbers in re.findall(r"^\| `([a-z]+)` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", section, re.MULTILINE):
+        yield name, Stated(*map(int, numbers))
+
+
+STATED = dict(_rows())
+
+
+@pytest.fixture(scope="module")
+def caused() -> dict[str, Caused]:
+    """What each row causes, measured in a process of its own: its objects of Python are allocated one by one."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.unit.engine.amplification"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONMALLOC": "malloc"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return {name: Caused(**values) for name, values in json.loads(ended.stdout).items()}
+
+
+def test_every_frame_type_is_stated(caused: dict[str, Caused]) -> None:
+    assert {one.frame for one in caused.values()} == set(STATED)
+
+
+def test_no_row_causes_more_than_is_stated(caused: dict[str, Caused]) -> None:
+    wrong = []
+    for name, one in caused.items():
+        stated = STATED[one.frame]
+        memory = stated.memory * one.sent + stated.memory_of_delivery * one.deliveries + SLACK
+        output = stated.output * one.sent + stated.output_of_delivery * one.deliveries + ANSWER
+        if one.memory > memory or one.output > output:
+            wrong.append(f"{name}: {one.memory} octets of memory of {memory}, {one.output} of output of {output}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("frame", STATED)
+def test_what_is_stated_is_nearly_reached(caused: dict[str, Caused], frame: str) -> None:
+    """By the dearest row, at half; single octets are not divided."""
+    stated = STATED[frame]
+    rows = [one for one in caused.values() if one.frame == frame]
+
+    def nearly(number: int, most: float) -> bool:
+        return number <= max(1.0, 2 * most)
+
+    assert nearly(stated.memory, max(one.memory / one.sent for one in rows))
+    assert nearly(stated.output, max(one.output / one.sent for one in rows))
+    touching = [one for one in rows if one.deliveries]
+    kept = max(((one.memory - stated.memory * one.sent) / one.deliveries for one in touching), default=0)
+    written = max(((one.output - stated.output * one.sent) / one.deliveries for one in touching), default=0)
+    assert nearly(stated.memory_of_delivery, kept)
+    assert nearly(stated.output_of_delivery, written)
