@@ -123,15 +123,12 @@ class Worker:
                 self.loop.scheduler,
                 self.loop.port_work,
             )
-            if peer != setup.worker
-            else None
             for peer in range(setup.workers)
         ]
         self.routed = RoutedEnds(self)
         for port in self.ports:
-            if port is not None:
-                port.routed = self.routed.by_slot
-                port.on_closed = self._port_closed
+            port.routed = self.routed.by_slot
+            port.on_closed = self._port_closed
         self.in_process = InProcess(self)
         router, accept = setup.router, self.in_process.accept
         self.table = Table(self.region, setup.worker, router.id, self.ports, self.links, accept, router.mode)
@@ -293,7 +290,7 @@ class Worker:
         self.credentials.clear()
         ops = message.ops
         up = {op.worker: op.generation for op in ops if isinstance(op, WorkerOp) and op.state == "up"}
-        gone = [port for port in self.ports if port is not None and port.alive and up.get(port.peer) != port.generation]
+        gone = [port for port in self.ports if port.alive and up.get(port.peer) != port.generation]
         for client in self.clients.values():
             self.tracing.trace(client, None)
         self._apply(message.epoch, ops, self.table.replace)
@@ -339,9 +336,7 @@ class Worker:
         change(epoch, ops)
         for op in ops:
             if isinstance(op, WorkerOp) and op.state == "down":
-                port = self.ports[op.worker]
-                if port is not None:
-                    port.down()
+                self.ports[op.worker].down()
         self.in_process.table_changed()
         self.routed.table_changed()
 
@@ -362,7 +357,7 @@ class Worker:
                     self.tracing.trace(client, op.on)
             case WorkerOp():
                 port = self.ports[op.worker]
-                if op.state == "up" and port is not None and not port.alive:
+                if op.state == "up" and not port.alive:
                     port.up(op.generation)
             case LaterOp():
                 pass

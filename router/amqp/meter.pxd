@@ -12,6 +12,11 @@ cdef struct Meter:
     size_t held                # octets
     Meter* parent              # counts the same octets among others; a reference, or NULL
 
+# A reference to a meter, for whoever keeps objects.
+cdef class MeterHold:
+    cdef Meter* meter
+
+cdef MeterHold meter_hold(Meter* meter)
 cdef Meter* meter_new(void* owner, MeterFreed freed, Meter* parent=*) except NULL
 cdef void meter_release(Meter* m) noexcept
 

@@ -25,3 +25,17 @@ cdef void meter_release(Meter* m) noexcept:
         parent = m.parent
         free(m)
         m = parent
+
+
+cdef class MeterHold:
+    def __dealloc__(self):
+        if self.meter is not NULL:
+            meter_release(self.meter)
+
+
+cdef MeterHold meter_hold(Meter* meter):
+    """Return one more reference."""
+    cdef MeterHold hold = MeterHold.__new__(MeterHold)
+    hold.meter = meter
+    meter.refs += 1
+    return hold

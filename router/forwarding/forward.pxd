@@ -15,6 +15,9 @@ cdef enum:
     # all have as many deliveries as they should, so many others beside them.
     FEW_CONSUMERS = 16
 
+# From so many consumers on multicast copies are spread over turns; 0: the usual number. For tests.
+cdef void use_spread(Py_ssize_t least) noexcept
+
 # The same as `forward` for an exchange: to its address, the next hops of its bindings, or its alternate address.
 cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1
 # The same for those who stand in for consumers of the address, which has a fallback.

@@ -15,6 +15,7 @@ from router.delivery.delivery cimport IN_MULTI
 from router.forwarding.network cimport (
     DEFAULT_PRIORITY, HERE, Network, Path, RemoteDestination, draw, nearest_of,
 )
+from router.interworker.port cimport WorkerPort
 from router.interworker.port_out cimport PortOut
 from router.links.consumer_link cimport ConsumerLink
 from router.forwarding.table cimport BALANCED, MULTICAST, UNAVAILABLE, Exchange
@@ -23,11 +24,15 @@ cdef enum:
     # An unfinished stream occupies its link: others are preferred as if the queue were longer by this.
     BUSY_SCORE = 1 << 24
     GONE = 0xFFFFFFFF          # of a consumer whose link has ended
-    # Targets of one record: a record must fit into a quarter of a ring.
-    TARGETS_A_RECORD = 4096
+    # Targets of one record: they are one piece of work for the worker that reads it.
+    TARGETS_A_RECORD = 2048
+    # Consumers of an address from which on those here get multicast copies as those of other workers do, by records,
+    # which are read in turns: one delivery for all of them may be the work of many slices.
+    SPREAD_LEAST = 2048
     FALLBACK_PHASE = 22        # 'F' - '0': how Dispatch marks what it redirected
     FULL = 3                   # added to a rank
     COPY_UNITS = 3             # of work for one copy of a multicast delivery (router/amqp/scheduler.pxd)
+    TARGETS_A_UNIT = 4         # consumers that are named in a record
 
 # The best consumer so far of those that were looked at.
 cdef struct Best:
@@ -40,6 +45,14 @@ cdef struct Near:
     PyObject* consumer
     uint32_t value
     int rank                   # of where it is: 0 near, 1 the uplink, 2 as far as that; FULL more above its capacity
+
+
+cdef Py_ssize_t spread_least = SPREAD_LEAST
+
+
+cdef void use_spread(Py_ssize_t least) noexcept:
+    global spread_least
+    spread_least = least if least > 0 else SPREAD_LEAST
 
 
 cdef inline uint32_t score(Consumer c) noexcept:
@@ -481,7 +494,25 @@ cdef int forward_multicast(Address address, InDelivery* d, Content* c, int* remo
                          *uplink_of(address)]:
             if consumer.port is not None:
                 consumer.port.outgoing.target_count = 0     # targets of this delivery are none of the next one
+        if address.spreads:
+            address.network.own_port.outgoing.target_count = 0
         raise
+
+
+cdef PortOut spreading(Address address):
+    """The port to this worker, when copies for consumers here go through its ring; None: they get them at once.
+
+    When there are fewer consumers again, copies in the ring reach them before others do.
+    """
+    cdef WorkerPort port
+    cdef bint many = items_in(<void*>address.consumers) >= spread_least
+    if not many and not address.spreads:
+        return None
+    port = address.network.own_port
+    if port is None or not port.alive:
+        return None
+    address.spreads = many or port.outgoing.waiting() or port.unread()
+    return port.outgoing if address.spreads else None
 
 
 cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) except -1:
@@ -489,6 +520,7 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
     cdef PortOut port
     cdef list ports = None
     cdef list links = None
+    cdef PortOut own = spreading(address)
     cdef void* here = NULL                 # a ConsumerLink of this worker
     cdef int copies = 0
     cdef bint up = False                   # a copy leaves an edge router by its uplink
@@ -502,13 +534,17 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
             continue
         copies += 1
         up |= consumer.edge != 0 and consumer.peer is None
-        if consumer.link is not None:
+        if consumer.link is None:
+            ports = add_target(address, consumer, consumer.port.outgoing, d, c, ports)
+        elif own is None:
             consumer.link.offer(d, c, overflow_of(address, c))
             here = <void*>consumer.link
         else:
-            ports = add_target(address, consumer, d, c, ports)
+            ports = add_target(address, consumer, own, d, c, ports)
     if here is not NULL:
         charge((<ConsumerLink>here).session.connection.scheduler, COPY_UNITS * copies)
+    elif own is not None:
+        charge(address.network.own_port.scheduler, copies // TARGETS_A_UNIT)
     if c.anonymous and not up:
         # Nobody has asked the interior for consumers of this address: it gets a copy in any case.
         for consumer in uplink_of(address):
@@ -516,14 +552,14 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
             if consumer.link is not None:
                 consumer.link.offer(d, c, overflow_of(address, c))
             else:
-                ports = add_target(address, consumer, d, c, ports)
+                ports = add_target(address, consumer, consumer.port.outgoing, d, c, ports)
     if remote is not NULL:
         links = multicast_links(address, c)
         for consumer in links:
             if consumer.link is not None:
                 consumer.link.offer(d, c, overflow_of(address, c))
             else:
-                ports = add_target(address, consumer, d, c, ports)
+                ports = add_target(address, consumer, consumer.port.outgoing, d, c, ports)
         remote[0] = <int>len(links)
         address.slot.transit += remote[0]
         totals.transit += remote[0]
@@ -544,9 +580,8 @@ cdef list uplink_of(Address address):
     return [] if uplink is None or uplink is address or address.confined else uplink.consumers
 
 
-cdef list add_target(Address address, Consumer consumer, InDelivery* d, Content* c, list ports):
+cdef list add_target(Address address, Consumer consumer, PortOut port, InDelivery* d, Content* c, list ports):
     """One more consumer for the record that goes to its worker; the list of ports that have one is returned."""
-    cdef PortOut port = consumer.port.outgoing
     consumer.sent += 1
     port.add_target(consumer.slot_index, consumer.generation)
     if port.target_count == 1:

@@ -6,6 +6,7 @@ from router.amqp.items cimport item_at, items_in
 from router.stats.counters cimport Tally
 from router.message.content cimport Content
 from router.interworker.layout cimport RemoteSlot
+from router.interworker.port cimport WorkerPort
 from router.interworker.region cimport Region
 from router.forwarding.consumer cimport Consumer
 
@@ -88,6 +89,7 @@ cdef class Network:
     cdef bint nodes_stale
     cdef uint64_t chance                   # of `draw`
     cdef object uplink                     # of an edge router: the Address of what is beyond, None: it has none
+    cdef WorkerPort own_port               # to this worker itself; None: it has none
     cdef dict edges                        # of an edge router: Addresses of others that it is connected to, by id
     cdef int find_nodes(self) except -1
     # Index of the router that an encoded node id names; HERE when there is none.

@@ -36,6 +36,7 @@ cdef class Address:
     cdef public Address fallback
     cdef public Exchange exchange
     cdef list consumers                    # Consumer, in the order of their arrival
+    cdef bint spreads                      # copies for consumers here take the ring of this worker to itself
     cdef int start                         # where the (rotating) list of consumers begins
     cdef list by_edge                      # those of them that are on an edge connection: few
     cdef bytes served                      # at an edge router: marks of peers among them, encoded; None: there is none

@@ -114,8 +114,8 @@ cdef class Table:
 
     def __cinit__(self, Region region not None, int worker, str router_id not None, ports, dict links not None,
                   on_local, str mode="standalone"):
-        """ports: WorkerPort by worker, None for our own. links: slot index -> ConsumerLink, kept by the worker. mode:
-        of the router."""
+        """ports: WorkerPort by worker; None for our own: multicast copies are not spread. links: slot index ->
+        ConsumerLink, kept by the worker. mode: of the router."""
         self.mode = mode
         self.region = region
         self.worker = worker
@@ -124,6 +124,7 @@ cdef class Table:
         self.links = links
         self.on_local = on_local
         self.network = Network(worker)
+        self.network.own_port = self.ports[worker] if worker < len(self.ports) else None
         self.recent = Recent()
         self.clear()
 

@@ -1,4 +1,4 @@
-"""A port to another worker: the two rings between us, and what crosses by them."""
+"""A port to another worker, or to this one: the two rings between us, and what crosses by them."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.scheduler cimport Scheduler
@@ -11,8 +11,10 @@ from router.interworker.ring cimport Ring
 from router.linkroute.routed_link cimport OtherEnd
 
 cdef enum:
-    # Records taken from one ring before the loop looks at sockets again.
+    # Records taken from one ring before the loop looks at sockets again; consumers of a multicast record that are as
+    # much work as a record.
     RECORDS_A_TURN = 512
+    TARGETS_AS_A_RECORD = 4
 
 # What one wake of the worker does with ports, by way of its loop. Owner: the worker.
 cdef class WorkerPort:

@@ -1,4 +1,4 @@
-"""A port to another worker: the two rings between us, and what crosses by them.
+"""A port to another worker, or to this one: the two rings between us, and what crosses by them.
 
 What happens to deliveries that cross is what happens between links of one worker, only that it travels as records
 (records.pxd): `outgoing` is where copies for the peer's consumers go, `incoming` where deliveries of its producers come
@@ -11,7 +11,7 @@ from router.interworker.link_table cimport LinkTable
 from router.interworker.outbox cimport Outbox, mark
 from router.interworker.port_work cimport PortWork, bit_of
 from router.interworker.records cimport (
-    R_CONTINUE, R_LINK, R_LINK_TOLD, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, DeliveryRecord, LinkHead,
+    Head, R_CONTINUE, R_LINK, R_LINK_TOLD, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, DeliveryRecord, LinkHead,
     LinkRecord, decode_delivery, decode_link,
 )
 from router.interworker.ring cimport (
@@ -32,7 +32,7 @@ cdef class WorkerPort:
 
     def __cinit__(self, Region region not None, int worker, int peer, int peer_eventfd, LinkTable links not None,
                   Scheduler scheduler not None, PortWork work not None):
-        """work: of all ports of this worker."""
+        """work: of all ports of this worker. peer: perhaps this worker."""
         self.region = region
         self.worker = worker
         self.peer = peer
@@ -42,6 +42,8 @@ cdef class WorkerPort:
         self.outbox = Outbox(work, region, worker, peer, peer_eventfd)
         self.outgoing = PortOut(self.outbox)
         self.incoming = PortIn(self.outbox, peer, links, scheduler)
+        if peer == worker:
+            self.outgoing.meters = self.incoming.meters = {}
         self.waiting = []
         self.routed = {}
         self.leaving = {}
@@ -154,6 +156,7 @@ cdef class WorkerPort:
                 return self.refuse_length(size)
             if p[0] == R_TRANSFER:
                 self.incoming.on_transfer(p, size)
+                taken[0] += (<const Head*>p).count // TARGETS_AS_A_RECORD
             else:
                 self.on_record(p, size)
             self.outgoing.progress = self.incoming.progress = 0

@@ -30,6 +30,7 @@ cdef class PortIn(ReportingNode):
     cdef LinkTable links                   # keeps …
     cdef const LinkPlaces* places          # … the links by their slots
     cdef Scheduler scheduler
+    cdef dict meters                       # of PortOut, where the peer is this worker; else None
     cdef dict inflows                      # key -> Inflow: streams being received
     cdef list windows                      # Inflows that have something to report
     # of the record that is being taken

@@ -9,7 +9,7 @@ from libc.string cimport memset
 from router.amqp.codec cimport Slice
 from router.amqp.endpoint cimport is_detached
 from router.amqp.id_map cimport map_free, map_get, map_put_reserved, map_reserve, map_take
-from router.amqp.meter cimport meter_new, meter_release
+from router.amqp.meter cimport MeterHold, meter_new, meter_release
 from router.amqp.link cimport Link
 from router.amqp.spec cimport D_MODIFIED, D_RELEASED
 from router.amqp.states cimport plain_state
@@ -112,6 +112,7 @@ cdef class PortIn(ReportingNode):
         cdef const Head* head = r.head
         cdef Content* c = &self.content
         cdef InDelivery* d
+        cdef MeterHold hold = None if self.meters is None else self.meters.pop(head.key, None)
         if head.flags & F_ABORTED:
             # Its producer gave up before it could leave: the peer's scores only learn that it is through.
             self.take(r.targets, head.count)
@@ -122,6 +123,8 @@ cdef class PortIn(ReportingNode):
             d = self.read_transfer(r, c)
         self.spread(d, c, r.targets, head.count, head.kind & K_OVERFLOW)
         if c.stored is not NULL:
+            if hold is not None and not head.flags & F_MORE:
+                message_meter(c.stored, hold.meter)
             message_routed(c.stored)
             if not head.flags & F_MORE:
                 message_release(c.stored)
@@ -132,7 +135,7 @@ cdef class PortIn(ReportingNode):
                 return self.returned(d)
             return 0
         if d.flags & IN_MULTI:
-            in_charge_sent(d, NULL)
+            in_charge_sent(d, NULL if hold is None else hold.meter)
         return in_routed(d)
 
     cdef int take_one(self, const TransferRecord* r) except -1:

@@ -22,6 +22,8 @@ cdef class PortOut(NodeOwner):
     cdef Outbox outbox
     cdef uint64_t next_key                 # of the next delivery we send
     cdef IdMap sent                        # key -> OutDelivery*: given to the peer, not settled
+    # The peer is this worker: key -> MeterHold of the producer, of records that were not read; else None.
+    cdef dict meters
     # Deliveries in the queue, of which the first record is not written, and those that cannot go on: they wait for
     # octets or for their window, and nobody looks at them until there are some.
     cdef uint32_t unbegun
@@ -39,6 +41,7 @@ cdef class PortOut(NodeOwner):
     cdef int offer_one(self, uint32_t slot_index, uint32_t generation, InDelivery* d, Content* c,
                        int overflow) except -1
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
+    cdef int keep_meter(self, const InDelivery* d) except -1
     cdef void fill_record(self, TransferRecord* r, Head* head, const InDelivery* d, const Content* c, uint32_t count,
                           int overflow) noexcept
     cdef Message* stored_part(self, OutDelivery* o, Content* c, uint8_t* head, bint dropped) except NULL

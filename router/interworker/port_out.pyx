@@ -9,6 +9,7 @@ from libc.string cimport memcpy, memset
 from router.amqp.buffer cimport buffer_used
 from router.amqp.id_map cimport map_free, map_get, map_put, map_reserve, map_take
 from router.amqp.link cimport Link
+from router.amqp.meter cimport meter_hold
 from router.amqp.spec cimport D_MODIFIED
 from router.amqp.states cimport plain_state, state_kind
 from router.delivery.delivery cimport (
@@ -95,6 +96,8 @@ cdef class PortOut(NodeOwner):
         o.charge = charge
         o.tag_octets = self.next_key
         map_put(&self.sent, self.next_key, o)
+        if self.meters is not None:
+            self.keep_meter(d)
         if c.whole and c.size <= RECORD_OCTETS and self.node.queue_first is NULL \
                 and not buffer_used(&self.outbox.backlog) and not dropped:
             w = self.outbox.reserve(<uint32_t>(size + c.size))
@@ -119,6 +122,12 @@ cdef class PortOut(NodeOwner):
         self.next_key += 1
         return self.queue_first_part(
             o, self.stored_part(o, c, w, dropped), w, size, 0 if dropped else <uint32_t>c.sections.end)
+
+    cdef int keep_meter(self, const InDelivery* d) except -1:
+        """Keep the meter of the link that the delivery came by: it counts the copies that are made of the record."""
+        if d.upstream is not NULL and isinstance(<object>d.upstream.owner, Link):
+            self.meters[self.next_key] = meter_hold((<Link>d.upstream.owner).whole_meter())
+        return 0
 
     cdef Message* stored_part(self, OutDelivery* o, Content* c, uint8_t* head, bint dropped) except NULL:
         """The message of a copy whose record has to wait, or an empty one; without memory the copy is no more."""
@@ -338,6 +347,8 @@ cdef class PortOut(NodeOwner):
 
     cdef int forget(self, OutDelivery* o) except -1:
         map_take(&self.sent, o.tag_octets)
+        if self.meters and not o.flags & OUT_STARTED:
+            self.meters.pop(o.tag_octets, None)
         if o.flags & OUT_QUEUED:
             self.unqueue(o)
         out_free(o)

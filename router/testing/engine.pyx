@@ -13,6 +13,7 @@ from router.delivery.delivery cimport (
     OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, live_in, live_out, pools_drop,
 )
 from router.links.producer_link cimport DeliveryHandler, ProducerLink
+from router.forwarding.forward cimport use_spread as set_spread
 from router.forwarding.producer_handler cimport use_short_way
 from router.links.settlement cimport use_runs
 from router.message.content cimport Content, chunks_drop, linearised_octets, stored_octets
@@ -87,6 +88,11 @@ def use_short_ways(on):
     use_short_way(on)
     use_short_copies(on)
     use_short_records(on)
+
+
+def use_spread(int least=0):
+    """From so many consumers on multicast copies are spread over turns; 0: the usual number."""
+    set_spread(least)
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------

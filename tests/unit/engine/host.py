@@ -198,7 +198,7 @@ class InProcessWorker(Worker):
     @property
     def peers(self) -> list[Any]:
         """Ports to the other workers."""
-        return [port for port in self.ports if port is not None]
+        return [port for port in self.ports if port.peer != self.setup.worker]
 
     def report_fault(self, what: str, fault: BaseException) -> None:
         super().report_fault(what, fault)
@@ -498,7 +498,7 @@ class Router:
                 gauges = self.region.link_counters(number, index)
                 assert gauges is None, f"worker {number} keeps link slot {index}: {gauges}"
             assert worker.in_process.held() == (0, 0, 0, 0), f"worker {number} keeps messages of the router itself"
-            for port in worker.peers:
+            for port in worker.ports:
                 assert port.counts() == (0, 0, 0), f"port {number} to {port.peer} holds {port.counts()}"
                 assert engine.streams(port) == 0, f"port {number} from {port.peer} holds {engine.streams(port)} streams"
         used = {key: value for key, value in self.workers[0].table.describe().items() if value}
@@ -515,5 +515,5 @@ class Router:
                         engine.check_outgoing(record.link)
                     else:
                         engine.check_incoming(record.link)
-            for port in worker.peers:
+            for port in worker.ports:
                 engine.check_port(port)

@@ -9,7 +9,8 @@ events that a wake of this worker finds, the one it handles first).
 
 With "network" the router is an interior one, of which other routers are told by hand: ["router", connection, index,
 cost, origins] (a neighbour, behind an inter-router connection), ["announce", index, key], ["withdraw", index, key].
-With "edge" it is an edge router, to which other edge routers connect.
+With "edge" it is an edge router, to which other edge routers connect. "spread": from so many consumers on multicast
+copies are spread over turns.
 """
 
 import math
@@ -136,10 +137,12 @@ class Play:
 
 def play(case: dict[str, Any]) -> None:
     """Run `{"workers": n, "ring": octets, "events": [...]}`. Raises AssertionError for what must not happen."""
+    engine.use_spread(case.get("spread", 0))
     playing = Play(case["workers"], case["ring"], case.get("network", False), case.get("edge", False))
     try:
         for event in case["events"]:
             playing.step(event)
         playing.end()
     finally:
+        engine.use_spread()
         playing.router.close()

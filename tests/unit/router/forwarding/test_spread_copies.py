@@ -1,0 +1,158 @@
+"""Multicast copies for very many consumers of one worker: made in turns, by records from the worker to itself."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from router.amqp.scheduler import Work
+
+import router.testing.engine as engine
+from router.testing.output import octets_held
+from tests.peer.frames import ACCEPTED
+from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.talk import (
+    MANY,
+    consumer,
+    flow,
+    frames,
+    message,
+    messages,
+    of,
+    producer,
+    say,
+    settle,
+    start,
+    transfer,
+)
+
+ADDRESS = "multicast.crowd"
+CROWD = 10_000
+#: Consumers from which on copies are spread; copies of one turn, at most.
+LEAST = 2048
+#: Units of a wake: a copy is charged at least one where it is made at once.
+UNITS_A_WAKE = 2 * 2 * Work.WORK_A_SLICE
+
+
+@pytest.fixture
+def few() -> Iterator[None]:
+    """Copies are spread from three consumers on."""
+    engine.use_spread(3)
+    yield
+    engine.use_spread()
+
+
+def connected(router: Router, octets: bytes, worker: int = 0) -> Peer:
+    peer = router.connect(worker)
+    peer.feed(start() + octets)
+    router.settle()
+    frames(peer)
+    return peer
+
+
+def receivers(count: int, credit: int = MANY) -> bytes:
+    return b"".join(consumer(handle, ADDRESS, credit) for handle in range(count))
+
+
+def test_a_delivery_for_ten_thousand_consumers_is_the_work_of_many_wakes(routers: Any) -> None:
+    router = routers(1, links=2 * CROWD)
+    crowd = connected(router, receivers(CROWD))
+    innocent = connected(router, consumer(0, "balanced.quiet"))
+    quiet = connected(router, producer(0, "balanced.quiet"))
+    sending = connected(router, producer(0, ADDRESS))
+    scheduler = router.workers[0].loop.scheduler
+    sending.put(transfer(0, 0, message(b"x"), settled=True))
+    number = copies = wakes = 0
+    while copies < CROWD:
+        units = scheduler.charged + scheduler.work
+        quiet.put(transfer(0, number, message(b"%d" % number)))
+        router.wake(router.workers[0])
+        assert scheduler.charged + scheduler.work - units <= UNITS_A_WAKE
+        assert messages(frames(innocent)) == [message(b"%d" % number)]
+        came = len(of(frames(crowd), "transfer"))
+        assert came <= 2 * LEAST
+        copies += came
+        number += 1
+        wakes += copies > 0
+    assert copies == CROWD
+    assert wakes >= CROWD // LEAST
+    router.settle()
+    assert not of(frames(crowd), "transfer")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "unsettled"])
+def test_every_consumer_gets_each_message_once_and_in_order(
+    routers: Any, few: None, workers: int, settled: bool
+) -> None:
+    router = routers(workers)
+    crowds = [connected(router, receivers(20), worker) for worker in range(workers)]
+    sending = connected(router, producer(0, ADDRESS))
+    sending.put(b"".join(transfer(0, number, message(b"%d" % number), settled=settled) for number in range(50)))
+    router.settle()
+    for crowd in crowds:
+        by_handle: dict[int, list[bytes]] = {}
+        for sent in of(frames(crowd), "transfer"):
+            by_handle.setdefault(sent.handle, []).append(sent.payload)
+        assert sorted(by_handle) == list(range(20))
+        assert all(got == [message(b"%d" % number) for number in range(50)] for got in by_handle.values())
+        crowd.feed(settle(0, 999, ACCEPTED))
+    router.settle()
+    if not settled:
+        told = of(frames(sending), "disposition")
+        assert sum((one.first if one.last is None else one.last) - one.first + 1 for one in told) == 50
+        assert {str(one.state) for one in told} == {str(ACCEPTED)}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_order_holds_when_consumers_become_fewer(routers: Any, few: None, seed: int) -> None:
+    """What is in the ring comes before what is given at once."""
+    choose = Random(seed)
+    router = routers(1)
+    staying = connected(router, consumer(0, ADDRESS))
+    leaving = connected(router, receivers(3))
+    sending = connected(router, producer(0, ADDRESS))
+    number = 0
+    for turn in range(20):
+        for _ in range(choose.randrange(4)):
+            sending.put(transfer(0, number, message(b"%d" % number), settled=True))
+            number += 1
+        if turn == 10:
+            leaving.put(b"".join(say("detach", handle=handle, closed=True) for handle in range(3)))
+        for _ in range(choose.randrange(3)):
+            router.wake(router.workers[0])
+        if choose.random() < 0.3:
+            router.supervise()
+    router.settle()
+    assert messages(frames(staying)) == [message(b"%d" % each) for each in range(number)]
+
+
+@pytest.mark.parametrize("who", ["producer", "crowd"])
+@pytest.mark.parametrize("octets", [10, 40_000, 300_000])
+def test_nothing_is_left_of_what_is_cut_off(routers: Any, few: None, who: str, octets: int) -> None:
+    router = routers(1)
+    crowd = connected(router, receivers(20, 2))
+    sending = connected(router, producer(0, ADDRESS))
+    whole = b"".join(transfer(0, number, message(bytes(octets))) for number in range(4))
+    sending.put(whole[: len(whole) * 7 // 8])
+    router.wake(router.workers[0])
+    (sending if who == "producer" else crowd).lose()
+    router.settle()
+    for peer in (sending, crowd):
+        peer.lose()
+    router.settle()
+    router.check_empty()
+
+
+def test_copies_that_wait_count_for_the_producer(routers: Any, few: None) -> None:
+    router = routers(1)
+    crowd = connected(router, receivers(20, 0))
+    sending = connected(router, producer(0, ADDRESS))
+    sending.feed(b"".join(transfer(0, number, message(b"x")) for number in range(50)))
+    router.settle()
+    assert octets_held(sending.connection) >= 50 * 20 * 256
+    crowd.feed(b"".join(flow(handle, 100) for handle in range(20)) + settle(0, 999, ACCEPTED))
+    router.settle()
+    crowd.feed(settle(0, 999, ACCEPTED))
+    router.settle()
+    assert octets_held(sending.connection) == 0
