@@ -81,13 +81,20 @@ class Habits:
     routed: float = 0.3  # chance of a link to be for a link route
     large: float = 0.04  # chance of a message to be of many frames
     drains: float = 0.15  # chance of credit to be drained
+    states: float = 0.03  # chance of a transfer to have a state
+    spread: int = 0  # consumers from which on multicast copies are spread over turns; 0: as usual
 
     @classmethod
     def chosen(cls, rng: Random) -> "Habits":
         """Return habits that are decisions."""
         addresses = rng.choice((cls.addresses, rng.sample(cls.addresses, 2), [rng.choice(cls.addresses)]))
         return cls(
-            tuple(addresses), rng.choice((0.05, 0.3, 0.8)), rng.choice((0.04, 0.3, 0.3)), rng.choice((0.15, 0.15, 0.6))
+            tuple(addresses),
+            rng.choice((0.05, 0.3, 0.8)),
+            rng.choice((0.04, 0.3, 0.3)),
+            rng.choice((0.15, 0.15, 0.6)),
+            rng.choice((0.03, 0.03, 0.4)),
+            rng.choice((0, 0, 1, 2)),
         )
 
 
@@ -106,6 +113,7 @@ class ClientModel:
         self.rudeness = rudeness  # chance of a frame to be spoiled
         self.spoiled = False
         self.sessions: dict[int, SessionModel] = {}
+        self.undecided: list[tuple[int, int]] = []  # channel and handle of links that a route may still be sought for
         self.next_uid = 0
         self.pending = b""
         self.open = True
@@ -180,6 +188,7 @@ class ClientModel:
         if rng.random() < self.habits.routed:
             address = rng.choice(ROUTED)
             self.routed.append((f"l{link.uid}@c{self.number}", receives))
+            self.undecided.append((channel, handle))
         dynamic = address is None and rng.random() < 0.5
         capabilities = rng.choice((None,) * 8 + (["qd.fallback"], "qd.waypoint_2", ["qd.router"]))
         ours = (source if receives else target)(address, dynamic=dynamic or None, capabilities=capabilities)
@@ -365,7 +374,7 @@ class ClientModel:
             settled=rng.random() < 0.3 or None,
             more=len(parts) > 1 or None,
             aborted=rng.random() < 0.01 or None,
-            state=self.state() if rng.random() < 0.03 else None,
+            state=self.state() if rng.random() < self.habits.states else None,
         )
 
     def next_part(self, channel: int, session: SessionModel, handle: int, link: LinkModel) -> bytes:
@@ -386,7 +395,7 @@ class ClientModel:
                 handle=handle,
                 settled=rng.random() < 0.03 or None,
                 more=bool(link.parts) or None,
-                state=self.state() if rng.random() < 0.03 else None,
+                state=self.state() if rng.random() < self.habits.states else None,
                 delivery_id=link.delivery_id if rng.random() < 0.3 else None,
                 aborted=aborted or None,
             )
@@ -434,6 +443,12 @@ class ClientModel:
         rng = self.rng
         if self.broker and rng.random() < (0.4 if self.routed else 0.02):
             return self.answer()
+        if self.undecided and rng.random() < 0.4:
+            channel, handle = self.undecided[-1]
+            if rng.random() < 0.3:
+                self.undecided.pop()
+            if channel in self.sessions and handle in self.sessions[channel].links:
+                return self.grant(channel, handle, self.sessions[channel].links[handle])
         channel = rng.choice(list(self.sessions) or [0])
         session = self.sessions.get(channel)
         if session is None or rng.random() < 0.01:
@@ -477,14 +492,16 @@ class Others:
 
 def timing(rng: Random, workers: int) -> list[Event]:
     """Turns of single workers and of the supervisor, between which input may come, and the order within a wake."""
-    choice = rng.random()
-    if choice < 0.25:
-        return [["supervise", rng.randrange(workers)]]
-    if choice < 0.35:
-        return [["wake", rng.randrange(workers)]]
-    if choice < 0.4:
-        return [["order", rng.randrange(workers), rng.randrange(4)]]
-    return []
+    events: list[Event] = []
+    for _ in range(rng.choice((0, 0, 0, 1, 1, 4))):
+        choice = rng.random()
+        if choice < 0.55:
+            events.append(["supervise", rng.randrange(workers)])
+        elif choice < 0.9:
+            events.append(["wake", rng.randrange(workers)])
+        else:
+            events.append(["order", rng.randrange(workers), rng.randrange(4)])
+    return events
 
 
 def conversation(
@@ -500,6 +517,8 @@ def conversation(
     habits = Habits() if steps is None else Habits.chosen(rng)
     if steps is None:
         steps = range(rng.choice((10, 40, 150, 400)))
+    if single_turns:
+        events += [["order", worker, rng.randrange(3)] for worker in range(workers)]
     next_number = index = 0
     routed: list[tuple[str, bool]] = []
 
@@ -557,4 +576,5 @@ def conversation(
         elif choice < 0.395 or not client.open:
             events.append(["lose", client.number])
             del clients[client.number]
-    return {"workers": workers, "ring": RING, "events": events} | ({others.kind: True} if others else {})
+    case = {"workers": workers, "ring": RING, "spread": habits.spread, "events": events}
+    return case | ({others.kind: True} if others else {})
