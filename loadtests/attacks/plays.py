@@ -119,8 +119,8 @@ def distinct_outcomes(ports: Ports) -> None:
 
 
 def multicast(ports: Ports) -> None:
-    """Multiply tiny messages by thousands of receivers that take none."""
-    receivers, senders = 2000, 4
+    """Multiply tiny messages by ten thousand receivers that take none."""
+    receivers, senders = 10_000, 4
     with Attacker(ports.clients) as client:
         client.begin()
         for handles in parts(receivers):

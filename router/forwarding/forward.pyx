@@ -10,7 +10,7 @@ from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
 from router.amqp.items cimport item_at, items_in
-from router.amqp.scheduler cimport charge
+from router.amqp.scheduler cimport charge, slice_used
 from router.delivery.delivery cimport IN_MULTI
 from router.forwarding.network cimport (
     DEFAULT_PRIORITY, HERE, Network, Path, RemoteDestination, draw, nearest_of,
@@ -502,14 +502,15 @@ cdef int forward_multicast(Address address, InDelivery* d, Content* c, int* remo
 cdef PortOut spreading(Address address):
     """The port to this worker, when copies for consumers here go through its ring; None: they get them at once.
 
-    When there are fewer consumers again, copies in the ring reach them before others do.
+    They do when there are very many, or when the frame at hand has made a slice's worth of copies for other addresses
+    of its exchange. When there are fewer consumers again, copies in the ring reach them before others do.
     """
-    cdef WorkerPort port
-    cdef bint many = items_in(<void*>address.consumers) >= spread_least
-    if not many and not address.spreads:
-        return None
-    port = address.network.own_port
+    cdef WorkerPort port = address.network.own_port
+    cdef bint many
     if port is None or not port.alive:
+        return None
+    many = items_in(<void*>address.consumers) >= spread_least or slice_used(port.scheduler)
+    if not many and not address.spreads:
         return None
     address.spreads = many or port.outgoing.waiting() or port.unread()
     return port.outgoing if address.spreads else None

@@ -10,7 +10,7 @@ from router.amqp.scheduler import Work
 import router.testing.engine as engine
 from router.testing.output import octets_held
 from tests.peer.frames import ACCEPTED
-from tests.unit.engine.host import Peer, Router
+from tests.unit.engine.host import Peer, Router, configuration
 from tests.unit.engine.talk import (
     MANY,
     consumer,
@@ -78,6 +78,33 @@ def test_a_delivery_for_ten_thousand_consumers_is_the_work_of_many_wakes(routers
     assert wakes >= CROWD // LEAST
     router.settle()
     assert not of(frames(crowd), "transfer")
+
+
+def test_copies_for_many_addresses_of_an_exchange_are_the_work_of_many_wakes(routers: Any) -> None:
+    """Each of them has few consumers."""
+    hops, each = 30, 1000
+    bindings = "".join(
+        f"binding {{ name: h{hop}; exchangeName: ex; bindingKey: many; nextHopAddress: multicast.{hop} }}\n"
+        for hop in range(hops)
+    )
+    router = routers(1, configuration(more=bindings), links=hops * each + 100)
+    crowds = [
+        connected(router, b"".join(consumer(handle, f"multicast.{hop}") for handle in range(each)))
+        for hop in range(hops)
+    ]
+    sending = connected(router, producer(0, "exchange"))
+    scheduler = router.workers[0].loop.scheduler
+    sending.put(b"".join(transfer(0, number, message(b"x", subject="many")) for number in range(3)))
+    copies = wakes = 0
+    while copies < 3 * hops * each:
+        units = scheduler.charged + scheduler.work
+        router.wake(router.workers[0])
+        assert scheduler.charged + scheduler.work - units <= UNITS_A_WAKE
+        copies += sum(len(of(frames(crowd), "transfer")) for crowd in crowds)
+        wakes += 1
+    assert copies == 3 * hops * each
+    assert wakes >= copies // (2 * LEAST)
+    router.settle()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
