@@ -57,6 +57,9 @@ cdef class Endpoint:
     cdef int last_resort(self, size_t held) except -1:
         raise NotImplementedError
 
+    cdef bint shed(self) except *:
+        return True
+
     cdef int lost(self, uint8_t event) except -1:
         raise NotImplementedError
 

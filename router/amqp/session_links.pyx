@@ -138,6 +138,9 @@ cdef class SessionLinks(Channel):
         if is_pending(link):
             self.connection.pause(PAUSE_ATTACH)
             return FRAME_WAITS
+        if not link.shed():
+            self.connection.end_slice()
+            return FRAME_WAITS
         self.by_remote_handle.remove(handle)
         link.answer_closed = closed
         link.detach_error = error
@@ -272,6 +275,8 @@ cdef class SessionLinks(Channel):
             link = self.losing[len(self.losing) - 1]
             if not is_over(link):
                 if ended[0] == most or (ended[0] and not self.connection.scheduler.has_time()):
+                    return False
+                if not link.shed():
                     return False
                 ended[0] += 1
                 try:

@@ -68,7 +68,7 @@ cdef class ConsumerLink(DeliveryLink):
     cdef int drop_queued(self, OutDelivery* o, int reason) except -1
     cdef int show_first(self, OutDelivery* o) except -1
     cdef int finish_drain(self) except -1
-    cdef int lose_all(self) except -1
+    cdef int lose_some(self, uint32_t most) except -1
     cdef int release_queued(self, OutDelivery* o) except -1
     cdef int release_waiting(self) except -1
 

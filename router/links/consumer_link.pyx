@@ -15,7 +15,7 @@ from router.amqp.connection cimport Connection
 from router.amqp.survey cimport Survey
 from router.amqp.endpoint cimport LINK_QUANTUM, is_detached, is_pending
 from router.amqp.memory cimport ProcessMemory, is_exceeded
-from router.amqp.scheduler cimport Scheduler
+from router.amqp.scheduler cimport Scheduler, charge
 from router.stats.counters cimport (
     count_drop, count_finished, count_outcome, note_presettled, totals, unblock,
 )
@@ -48,6 +48,9 @@ cdef enum:
     DEFAULT_CAPACITY = 250     # deliveries, of Dispatch
     # Capacities that wait for one consumer of what comes from routers that cannot slow its producers.
     REMOTE_QUEUE = 10
+    # Deliveries that a consumer gives back in one piece of work when it is lost, and units of work for each.
+    SHED_MOST = 2048
+    SHED_UNITS = 2
     # Parts of the bounds of memory that copies from other routers may take in queues of consumers: of that of the
     # consumer's connection, where their producers cannot be slowed and where they can, and of that of the process.
     REMOTE_SHARE = 32
@@ -626,25 +629,35 @@ cdef class ConsumerLink(DeliveryLink):
             return 0
         self.live(event)
         self.forget_ready()
-        self.lose_all()
+        self.lose_some(0xFFFFFFFF)
+        self.slot.busy = 0
         return self.session.link_gone(self)
 
-    cdef int lose_all(self) except -1:
+    cdef bint shed(self) except *:
+        if self.slot.unsettled + self.slot.undelivered <= SHED_MOST:
+            return True
+        self.credit = 0                    # nothing more begins
+        self.lose_some(SHED_MOST)
+        charge(self.session.connection.scheduler, SHED_MOST * SHED_UNITS)
+        return self.slot.unsettled + self.slot.undelivered <= SHED_MOST
+
+    cdef int lose_some(self, uint32_t most) except -1:
         cdef OutDelivery* o
         cdef Slice modified = plain_state(D_MODIFIED)
-        while self.node.sent_first is not NULL:
+        while self.node.sent_first is not NULL and most:
+            most -= 1
             o = self.node.sent_first
             map_take(&self.session.sent, o.id)
             self.count_settled(D_MODIFIED)
             sample_settled(self.slot, o, D_MODIFIED, self.session.connection.scheduler.now_ns)
             out_update(o, D_MODIFIED, &modified, True)
             settle_sent(self, o)
-        while self.node.queue_first is not NULL:
+        while self.node.queue_first is not NULL and most:
+            most -= 1
             o = self.node.queue_first
             if o.flags & OUT_STARTED:
                 map_take(&self.session.sent, o.id)
             self.release_queued(o)
-        self.slot.busy = 0
         return 0
 
     cdef int release_queued(self, OutDelivery* o) except -1:

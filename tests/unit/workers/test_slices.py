@@ -7,8 +7,10 @@ from router.amqp.scheduler import Work
 
 from router.testing.output import octets_held
 from tests.peer.frames import ACCEPTED, RELEASED
+from tests.peer.types import Described, ULong
 from tests.unit.engine.host import Peer, Router, configuration
 from tests.unit.engine.talk import (
+    MANY,
     consumer,
     flow,
     frames,
@@ -16,6 +18,7 @@ from tests.unit.engine.talk import (
     messages,
     of,
     producer,
+    say,
     settle,
     start,
     transfer,
@@ -31,11 +34,11 @@ SLICES_A_WAKE = 2
 class Pair:
     """A producer and a consumer on one worker, by one connection each."""
 
-    def __init__(self, router: Router, address: str) -> None:
+    def __init__(self, router: Router, address: str, credit: int = MANY) -> None:
         self.router = router
         self.receiving = router.connect(0)
         self.sending = router.connect(0)
-        self.receiving.feed(start() + consumer(0, address))
+        self.receiving.feed(start() + consumer(0, address, credit))
         router.settle()
         self.sending.feed(start() + producer(0, address))
         router.settle()
@@ -123,6 +126,42 @@ def test_wide_disposition_of_a_producer_is_applied_in_slices(routers, settled: b
         assert units <= SLICES_A_WAKE * 2 * Work.WORK_A_SLICE
         count += 1
     assert count > 1
+    router.settle()
+
+
+ENDS = {
+    "detach": lambda peer: peer.put(say("detach", handle=0, closed=True)),
+    "end": lambda peer: peer.put(say("end")),
+    "close": lambda peer: peer.put(say("close")),
+    "loss": lambda peer: peer.transport.lose(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+@pytest.mark.parametrize("credit", [0, MANY], ids=["queued", "sent"])
+def test_consumer_with_very_many_deliveries_is_lost_in_pieces(
+    routers, end: Callable[[Peer], object], credit: int
+) -> None:
+    router = routers(1, configuration(LISTENER))
+    attacker = Pair(router, "balanced.attacked", credit)
+    bystander = Pair(router, "balanced.quiet")
+    attacker.send(DELIVERIES)
+    end(attacker.receiving)
+    told: list[range] = []
+    number = 0
+    for units in wakes(router, lambda: sum(map(len, told)) == DELIVERIES):
+        assert units <= SLICES_A_WAKE * 2 * Work.WORK_A_SLICE
+        router.decide()
+        bystander.sending.put(transfer(0, number, message(b"%d" % number)))
+        number += 1
+        router.wake(router.workers[0])
+        assert messages(frames(bystander.receiving)) == [message(b"%d" % (number - 1))]
+        for report in of(frames(attacker.sending), "disposition"):
+            assert report.settled
+            assert report.state == (Described(ULong(0x27), [True, False]) if credit else RELEASED)
+            told.append(range(report.first, (report.first if report.last is None else report.last) + 1))
+    assert number > 1
+    assert sorted(each for one in told for each in one) == list(range(DELIVERIES))
     router.settle()
 
 
