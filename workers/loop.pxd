@@ -55,4 +55,5 @@ cdef class Loop(TransportHost):
     cdef int entrance(self) noexcept
     cdef bint bell_rung(self) noexcept
     cdef int answer_bells(self) except -1
+    cdef int read_rings(self) except -1
     cdef int run_timers(self) except -1

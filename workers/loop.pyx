@@ -36,6 +36,7 @@ cdef extern from "malloc.h" nogil:
 cdef enum:
     ROOM_OCTETS = 98304        # read at once from one socket: the bound of one connection in a wake
     EVENTS_A_WAKE = 256
+    TURNS_BEFORE_ORDERS = 16   # of each ring, that are read before what the supervisor says
     MALLOC_THRESHOLD = 1048576  # a block this large goes back to the system when it is freed
     TRIM_THRESHOLD = 8388608   # free memory that the heap keeps: growing and shrinking it costs page faults
     QUIET_MS = 5000            # after the last use of much memory, until free memory is returned to the system
@@ -347,6 +348,15 @@ cdef class Loop(TransportHost):
             port.answer_bell()
         return 0
 
+    cdef int read_rings(self) except -1:
+        """Take what other workers have said, before what the supervisor says: it may have heard of it. A consumer's
+        outcomes come before the end of the link that they are reported by."""
+        cdef int turns = TURNS_BEFORE_ORDERS
+        while turns and self.bell_rung():
+            self.answer_bells()
+            turns -= 1
+        return 0
+
     cdef int wait(self, PollEvent* events, int timeout, uint64_t owed) except -2:
         """Events, within `timeout` ms (-1: whenever they come), or earlier, when another worker is to be woken: in
         `owed` ns (0: none is)."""
@@ -422,6 +432,7 @@ cdef class Loop(TransportHost):
         cdef Transport transport
         if not isinstance(what, Transport):
             begun = self.scheduler.now_ns
+            self.read_rings()
             what()
             self.charge(begun)
             return 0
@@ -484,11 +495,12 @@ cdef class Loop(TransportHost):
         if self.scheduler.losing:
             self.pieces.begin_piece()
             self.scheduler.lose_links()
-        if self.control is not None and self.control.dirty:
-            # Events to the supervisor first: management must know what clients have been answered.
-            self.control.send()
         if self.port_work.dirty:
-            self.flush_ports()             # others begin with it while this worker writes
+            # Others begin with it while this worker writes. Before what the supervisor is told, see `read_rings`.
+            self.flush_ports()
+        if self.control is not None and self.control.dirty:
+            # Before clients hear of it: management must know what they have been answered.
+            self.control.send()
         self.flush_connections()
         self.flush_ports()
         if self.steps_kept:

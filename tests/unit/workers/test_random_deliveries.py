@@ -10,6 +10,40 @@ import pytest
 from tests.unit.engine.deliveries.conversation import TARGETS, run
 
 
+#: Outcomes of a consumer that detaches at once went over a ring, and its end over the supervisor, which was faster.
+SETTLED_AND_GONE = {
+    "place": "edge",
+    "workers": 3,
+    "consumers": [
+        {"router": 1, "worker": 1, "mode": 1, "sessions": [{"window": 2048, "first": 4294967291, "credits": [4000]}]},
+        {"router": 1, "worker": 1, "mode": 0, "sessions": [{"window": 2048, "first": 4294967291, "credits": [200]}]},
+    ],
+    "producers": [
+        {
+            "router": 0,
+            "worker": 1,
+            "mode": 1,
+            "sessions": [
+                {"window": 20, "first": 4294967291, "credits": [200]},
+                {"window": 2048, "first": 4294966996, "credits": [4000, 200]},
+            ],
+        }
+    ],
+    "events": [
+        ["send", 2, 1500, 10, False, None],
+        ["credit", 6, 10],
+        ["report", 0, True, 0, 3, "0053ff42", True, False],
+        ["lose", 11],
+        ["report", 9, True, 7, 3, "00532445", True, True],
+        ["detach", 8],
+    ],
+}
+
+
+def test_outcomes_before_a_detach_are_reported() -> None:
+    run(SETTLED_AND_GONE)
+
+
 @pytest.mark.parametrize(("name", "rounds"), [("settlement", 6), ("states", 15)])
 def test_random_conversation_reports_what_each_end_said(name: str, rounds: int) -> None:
     for seed in range(rounds):

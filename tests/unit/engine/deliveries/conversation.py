@@ -18,7 +18,7 @@ Case = dict[str, Any]
 Event = list[Any]
 
 PLACES: Final = ("router", "router", "hop", "edge", "routed")
-PUMPS: Final = 2000  # of one rest; more is a conversation without end
+PUMPS: Final = 10_000  # of one rest; more is a conversation without end, whatever the windows
 #: Octets of states that one event causes: less than those of which a session keeps the kinds alone.
 STATE_OCTETS: Final = 200_000
 FIRST_IDS: Final = (0, 1000, SERIAL - 1, SERIAL - 5, SERIAL - 300, SERIAL // 2 - 10)

@@ -23,6 +23,7 @@ class Reports:
     at: int = -1  # index of the last one that was received
     settled: bool = False  # the settlement was received
     needless: bool = False  # nobody is left to receive the rest
+    carried: bytes | None = None  # state in the transfer
 
     @property
     def state(self) -> bytes | None:
@@ -43,7 +44,8 @@ class Reports:
         last = len(self.said) - 1
         if self.needless or self.at == last:
             return
-        known = self.at >= 0 and self.said[self.at] == self.said[last] and not self.said[last][1]
+        before = self.said[self.at] if self.at >= 0 else (self.carried, False)
+        known = before == self.said[last] and not self.said[last][1]
         assert known, f"{where}: nothing received of {self.expected()}"
 
 
@@ -102,9 +104,12 @@ class Delivery:
         known = state in self.first_states or self.left_out
         assert known, f"{self.where}: {shown((state, False))} in its transfer, sent {self.first_states}"
         if state is not None:
-            # The transfer reports what the producer said until then.
-            said = self.to_consumer.said
-            self.to_consumer.at = max((at for at, (one, _settled) in enumerate(said) if one == state), default=-1)
+            # The transfer reports what the producer said until then, and no settlement. Whether a state that it was sent
+            # with is one that was said again, nobody knows.
+            reports = self.to_consumer
+            reports.carried = state
+            if state != self.first_states[0]:
+                reports.at = max((at for at, one in enumerate(reports.said) if one == (state, False)), default=-1)
 
     def begin_late(self) -> None:
         """The first frame of the message has come on a link that the consumer has detached."""
