@@ -9,7 +9,6 @@ import pytest
 
 from tests.unit.engine.deliveries.conversation import TARGETS, run
 
-
 #: Outcomes of a consumer that detaches at once went over a ring, and its end over the supervisor, which was faster.
 SETTLED_AND_GONE = {
     "place": "edge",

@@ -104,8 +104,8 @@ class Delivery:
         known = state in self.first_states or self.left_out
         assert known, f"{self.where}: {shown((state, False))} in its transfer, sent {self.first_states}"
         if state is not None:
-            # The transfer reports what the producer said until then, and no settlement. Whether a state that it was sent
-            # with is one that was said again, nobody knows.
+            # The transfer reports what the producer said until then, and no settlement. It may have been sent with a
+            # state that was said again: nobody knows.
             reports = self.to_consumer
             reports.carried = state
             if state != self.first_states[0]:
