@@ -240,7 +240,7 @@ cdef class ConsumerLink(DeliveryLink):
         cdef bint hold = False
         cdef bint checkpoint = c.checkpoint and not c.checking and not c.settled
         cdef size_t composed
-        cdef uint32_t charge = 0
+        cdef uint32_t counted = 0
         # A router as the consumer has its own bounds: credit, and the next router's.
         cdef bint routed = overflow >= OVERFLOW_REMOTE and self.plain and (c.settled or checkpoint)
         # A tracked delivery is unsettled where it came from: it is queued in any case, and its producer is slowed.
@@ -249,8 +249,8 @@ cdef class ConsumerLink(DeliveryLink):
             count_drop(self.slot, DROP_OVERFLOW)
             return 0
         if d.flags & IN_OWN:
-            charge = own_charge(&self.node, c, OWN_FLOWING if self.credit else OWN_QUEUED)
-            if charge == 0:
+            counted = own_charge(&self.node, c, OWN_FLOWING if self.credit else OWN_QUEUED)
+            if counted == 0:
                 note_presettled(self.slot, self.session.connection.scheduler.second)
                 count_drop(self.slot, DROP_OVERFLOW)
                 return 0
@@ -260,7 +260,7 @@ cdef class ConsumerLink(DeliveryLink):
         if self.annotations or c.sections.rewrite:
             scratch_room(compose_room(c))
         o = out_new(&self.node, d, c, not c.settled or not c.complete or hold)
-        o.charge = charge
+        o.charge = counted
         if (self.settles or checkpoint) and not c.settled:
             o.flags |= OUT_SETTLED | OUT_REPORT
         if checkpoint:
