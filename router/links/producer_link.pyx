@@ -553,6 +553,11 @@ cdef class ProducerLink(GrantingLink):
         """The producer's disposition."""
         cdef InDelivery* d = <InDelivery*>entry
         cdef Slice known
+        if not d.flags & IN_ROUTED and d.message is not NULL and state.size:
+            # It has no copies yet: they begin with the state.
+            known = relayed_state(self.session, state)
+            if known.size:
+                message_state(d.message, &known)
         if settled and kind == 0 and d.kind:
             known.data = d.state
             known.size = d.state_size

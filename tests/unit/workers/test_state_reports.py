@@ -40,6 +40,16 @@ def send(router: Router, sending: Peer, count: int) -> None:
         router.settle()
 
 
+def split(octets: bytes) -> list[bytes]:
+    """Return the frames in these octets, one by one."""
+    found = []
+    while octets:
+        size = int.from_bytes(octets[:4], "big")
+        found.append(octets[:size])
+        octets = octets[size:]
+    return found
+
+
 def reported(peer: Peer, *, settled: bool = False) -> dict[int, Any]:
     """Return the last state that the peer has received of each delivery."""
     found = {}
@@ -120,6 +130,19 @@ def test_disposition_without_state_or_settlement_keeps_the_state_that_waits(rout
     sending.feed(settle(0, 9, settled=False, role=False))
     router.settle()
     assert of(frames(receiving), "disposition") == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("address", ["balanced.a", "multicast.a"])
+def test_state_of_a_message_that_is_still_coming_in_goes_with_it(routers, workers: int, address: str) -> None:
+    """Nobody has a copy of it yet."""
+    router = routers(workers)
+    receiving, sending = pair(router, workers - 1, address)
+    first, second = split(transfer(0, 0, message(bytes(20_000))))
+    sending.feed(first + settle(0, 0, PRIVATE, settled=False, role=False) + second)
+    router.settle()
+    came = of(frames(receiving), "transfer")
+    assert [each.state for each in came] == [PRIVATE]
 
 
 def test_outcome_behind_an_unsettled_state_is_the_last_report(routers) -> None:
