@@ -11,6 +11,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 
+import router.testing.engine as engine
 from tests.unit.engine.dear_frames import ROWS, Row
 from tests.unit.engine.host import Peer, Router
 
@@ -68,6 +69,7 @@ def measure(row: Row) -> Caused:
     output = sum(len(each.take()) for each in peers)
     _finish(router)
     del peer, peers, router
+    engine.drop_pools()
 
     router, peer = _prepared(row)
     peers = list(router.peers)
