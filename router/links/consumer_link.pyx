@@ -634,12 +634,14 @@ cdef class ConsumerLink(DeliveryLink):
         return self.session.link_gone(self)
 
     cdef bint shed(self) except *:
-        if self.slot.unsettled + self.slot.undelivered <= SHED_MOST:
+        # Its slot may be another link's once it has ended.
+        if is_detached(self) or self.slot.unsettled + self.slot.undelivered <= SHED_MOST:
             return True
         self.credit = 0                    # nothing more begins
         self.lose_some(SHED_MOST)
         charge(self.session.connection.scheduler, SHED_MOST * SHED_UNITS)
-        return self.slot.unsettled + self.slot.undelivered <= SHED_MOST
+        return self.node.sent_first is NULL and self.node.queue_first is NULL \
+            or self.slot.unsettled + self.slot.undelivered <= SHED_MOST
 
     cdef int lose_some(self, uint32_t most) except -1:
         cdef OutDelivery* o

@@ -165,6 +165,23 @@ def test_consumer_with_very_many_deliveries_is_lost_in_pieces(
     router.settle()
 
 
+def test_detach_of_an_ended_link_does_not_ask_who_has_its_slot(routers) -> None:
+    router = routers(1, configuration(LISTENER), links=2)
+    worker = router.workers[0]
+    leaving = router.connect(0)
+    leaving.feed(start() + consumer(0, "balanced.left"))
+    router.settle()
+    ((slot, link),) = worker.links.items()
+    link.close_with("a:b", "it is over")
+    router.settle()
+    pair = Pair(router, "balanced.attacked")
+    assert slot in worker.links
+    pair.send(DELIVERIES)
+    leaving.feed(say("detach", handle=0, closed=True))
+    assert not unread(leaving)
+    router.settle()
+
+
 RECEIVERS = 200  # links of one connection
 MESSAGES = 240  # within the credit of one producer
 COPY_OCTETS = 256  # what a queued copy counts (router/message/content.pxd)
