@@ -517,8 +517,9 @@ def conversation(
     habits = Habits() if steps is None else Habits.chosen(rng)
     if steps is None:
         steps = range(rng.choice((10, 40, 150, 400)))
+    orders: list[Event] = []
     if single_turns:
-        events += [["order", worker, rng.randrange(3)] for worker in range(workers)]
+        orders = [["order", worker, rng.randrange(3)] for worker in range(workers)]
     next_number = index = 0
     routed: list[tuple[str, bool]] = []
 
@@ -537,6 +538,8 @@ def conversation(
             events.append([kind, client.number, sent.hex()])
 
     for _ in steps:
+        events += orders
+        orders = []
         if others is not None and others.kind == "network" and rng.random() < 0.02 and index:
             key = rng.choice(("M0balanced.a", "M0multicast.a", "M0closest.a"))
             events.append([rng.choice(("announce", "withdraw")), rng.randrange(1, index + 1), key])
