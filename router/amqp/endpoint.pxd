@@ -80,7 +80,7 @@ cdef class Endpoint:
     cdef bint has_deliveries(self) noexcept
     cdef int grant(self) except -1         # write the flow that want_flow asked for
     cdef int forget_ready(self) except -1
-    # It is about to be lost: it gives back some of its deliveries. True: those that are left are one piece of work.
+    # Give back some deliveries of a link that is about to be lost. True: those that are left are one piece of work.
     cdef bint shed(self) except *
     # End it because of an event: ON_DETACH, ON_PEER_DETACH or ON_SESSION_LOST.
     cdef int lost(self, uint8_t event) except -1

@@ -554,7 +554,7 @@ cdef class ProducerLink(GrantingLink):
         cdef InDelivery* d = <InDelivery*>entry
         cdef Slice known
         if not d.flags & IN_ROUTED and d.message is not NULL and state.size:
-            # It has no copies yet: they begin with the state.
+            # The message keeps the state: its copies, which are to come, begin with it.
             known = relayed_state(self.session, state)
             if known.size:
                 message_state(d.message, &known)

@@ -1,4 +1,4 @@
-"""What an octet of each frame type can cause: no more than docs/internals/threat-model.md states, nor half of it."""
+"""Memory and output caused by an octet of each frame type: what docs/internals/threat-model.md states, and not half."""
 
 import json
 import os
@@ -45,7 +45,7 @@ STATED = dict(_rows())
 
 @pytest.fixture(scope="module")
 def caused() -> dict[str, Caused]:
-    """What each row causes, measured in a process of its own: its objects of Python are allocated one by one."""
+    """Measure all rows in a process of their own, where objects of Python are allocated one by one."""
     ended = subprocess.run(
         [sys.executable, "-m", "tests.unit.engine.amplification"],
         cwd=ROOT,

@@ -133,7 +133,7 @@ def test_every_consumer_gets_each_message_once_and_in_order(
 
 @pytest.mark.parametrize("seed", range(10))
 def test_order_holds_when_consumers_become_fewer(routers: Any, few: None, seed: int) -> None:
-    """What is in the ring comes before what is given at once."""
+    """Copies in the ring arrive before those that are given at once."""
     choose = Random(seed)
     router = routers(1)
     staying = connected(router, consumer(0, ADDRESS))
