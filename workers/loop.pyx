@@ -135,7 +135,7 @@ cdef class Loop(TransportHost):
         malloc_trim(0)
 
     def use_ports(self, ports):
-        """The ports to other workers, by number; None for our own."""
+        """Use these ports to workers, by number; one leads to this worker itself."""
         self.ports = list(ports)
 
     cdef void count_here(self) noexcept:
