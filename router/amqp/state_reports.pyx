@@ -32,7 +32,8 @@ cdef inline Slice bounded_state(const StateReports* r, const Slice* state) noexc
 
 
 cdef inline bint has_state(const StateReport* report, const uint8_t* octets, size_t size) noexcept nogil:
-    return report.size == size and memcmp(&report.octets[0], octets, size) == 0
+    # An outcome may have no state: `octets` is NULL then, which memcmp does not take.
+    return report.size == size and (size == 0 or memcmp(&report.octets[0], octets, size) == 0)
 
 
 cdef StateReport* append_report(StateReports* r, uint32_t first, uint32_t count, const Slice* state,

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tests.fuzz import logins, rules
 from tests.unit.engine import parsers
+from tests.unit.engine.deliveries import conversation
 from tests.unit.engine.replay import play
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "vectors"
@@ -24,6 +25,7 @@ RUN: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
     "users": logins.run_users_file,
     "policy": parsers.policy,
     "rules": rules.run_rules,
+    "states": conversation.run,
 }
 
 
