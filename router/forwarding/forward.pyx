@@ -523,8 +523,8 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
     cdef list links = None
     cdef PortOut own = spreading(address)
     cdef void* here = NULL                 # a ConsumerLink of this worker
+    cdef int overflow = overflow_of(address, c)
     cdef int copies = 0
-    cdef bint up = False                   # a copy leaves an edge router by its uplink
     d.flags |= IN_MULTI
     if address.served is not None and c.came_by == 0:
         # The copy that goes up says which edge routers have theirs from here: they drop it.
@@ -534,11 +534,10 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
         if goes_back(consumer, c):
             continue
         copies += 1
-        up |= consumer.edge != 0 and consumer.peer is None
         if consumer.link is None:
             ports = add_target(address, consumer, consumer.port.outgoing, d, c, ports)
         elif own is None:
-            consumer.link.offer(d, c, overflow_of(address, c))
+            consumer.link.offer(d, c, overflow)
             here = <void*>consumer.link
         else:
             ports = add_target(address, consumer, own, d, c, ports)
@@ -546,19 +545,19 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
         charge((<ConsumerLink>here).session.connection.scheduler, COPY_UNITS * copies)
     elif own is not None:
         charge(address.network.own_port.scheduler, copies // TARGETS_A_UNIT)
-    if c.anonymous and not up:
+    if c.anonymous and not goes_up(address, c):
         # Nobody has asked the interior for consumers of this address: it gets a copy in any case.
         for consumer in uplink_of(address):
             copies += 1
             if consumer.link is not None:
-                consumer.link.offer(d, c, overflow_of(address, c))
+                consumer.link.offer(d, c, overflow)
             else:
                 ports = add_target(address, consumer, consumer.port.outgoing, d, c, ports)
     if remote is not NULL:
         links = multicast_links(address, c)
         for consumer in links:
             if consumer.link is not None:
-                consumer.link.offer(d, c, overflow_of(address, c))
+                consumer.link.offer(d, c, overflow)
             else:
                 ports = add_target(address, consumer, consumer.port.outgoing, d, c, ports)
         remote[0] = <int>len(links)
@@ -566,13 +565,22 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
         totals.transit += remote[0]
     if ports is not None:
         for port in ports:
-            port.offer(d, c, overflow_of(address, c))
+            port.offer(d, c, overflow)
     if c.served.data is not NULL:
         c.served.data = NULL               # its next forwarding has other ones
         c.served.size = 0
     if not copies and not links:
         d.flags &= ~IN_MULTI
     return copies
+
+
+cdef bint goes_up(Address address, const Content* c) except *:
+    """True if a consumer that gets a copy is behind the uplink of this edge router."""
+    cdef Consumer consumer
+    for consumer in address.consumers:
+        if consumer.edge != 0 and consumer.peer is None and not goes_back(consumer, c):
+            return True
+    return False
 
 
 cdef list uplink_of(Address address):

@@ -12,8 +12,10 @@ from libc.stdint cimport uint64_t
 
 from router.amqp.id_map cimport home_of, map_get, map_take, map_take_known
 from router.amqp.prefetch cimport prefetch
+from router.amqp.runs cimport runs_add
 from router.amqp.session cimport Session
 from router.amqp.spec cimport D_ACCEPTED
+from router.amqp.states cimport is_plain_outcome
 from router.delivery.delivery cimport (
     IN_CREDITED, OUT_STARTED, DeliveryNode, InDelivery, ins_recycle, out_free, outs_recycle, sent_remove,
 )
@@ -153,13 +155,15 @@ cdef inline int report_sources(Session session, OutDelivery** run, uint32_t n, u
                                const Slice* state) except -1:
     cdef uint32_t i = 0
     cdef uint32_t begin, first
+    cdef bint plain = is_plain_outcome(kind, state)
     while i < n:
         begin = i
         first = <uint32_t>run[i].source.key
         i += 1
         while i < n and <uint32_t>run[i].source.key == <uint32_t>(first + (i - begin)):
             i += 1
-        session.report_run(first, i - begin, kind, state)
+        if not plain or not runs_add(&session.settlements, first, i - begin, kind):
+            session.report_run(first, i - begin, kind, state)
     return 0
 
 
