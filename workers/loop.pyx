@@ -13,7 +13,7 @@ from router.amqp.block cimport blocks_grew
 from router.amqp.buffer cimport buffer_used, buffers_drop
 from router.stats.counters cimport totals, use_worker_slot
 from router.stats.samples cimport use_samples
-from router.delivery.delivery cimport pools_drop, pools_grew
+from router.delivery.delivery cimport delivery_octets, pools_drop, pools_grew
 from router.message.content cimport chunks_drop, stored_octets
 from router.interworker.region cimport Region
 from router.interworker.wakeup cimport any_bell, clear_sleeping, set_sleeping, take_bells
@@ -520,7 +520,7 @@ cdef class Loop(TransportHost):
             if stored_octets() >= MUCH_OCTETS or self.slot.buffered >= MUCH_OCTETS:
                 self.used_memory()
             self.slot.buffered = stored_octets()
-            self.scheduler.memory.note_content(self.slot.buffered)
+        self.scheduler.memory.note_content(self.slot.buffered, delivery_octets())
         if self.scheduler.memory.untold:
             self.scheduler.memory.withdraw_some()
         if pools_grew() or blocks_grew():

@@ -99,13 +99,14 @@ cdef class Connection(ConnectionChannels):
     """One AMQP connection. Owner: the worker."""
 
     def __cinit__(self, Scheduler scheduler not None, handler, *, max_frame=16384, channel_max=CHANNEL_MAX_LIMIT,
-                  idle_ms=0, initiator=False, content_limit=CONNECTION_CONTENT):
+                  idle_ms=0, initiator=False, content_limit=CONNECTION_CONTENT, relays=False):
         self.scheduler = scheduler
         self.process = scheduler.memory
         self.handler = handler
         self.initiator = initiator
         self.state = HEADER
         self.content_limit = content_limit
+        self.relays = relays
         self.local_max_frame = max(max_frame, MIN_MAX_FRAME_SIZE)
         self.local_channel_max = min(channel_max, CHANNEL_MAX_LIMIT)
         self.remote_max_frame = MIN_MAX_FRAME_SIZE
@@ -442,6 +443,12 @@ cdef class Connection(ConnectionChannels):
         self.close_sent = True
         self.send_close(codec.encode_error(condition, description) if condition else None)
         self.finish((condition, description) if condition else None)
+
+    cdef int close_for_awaited(self, size_t octets) except -1:
+        self.process.given_up += 1
+        self.handler.on_awaited(self, octets)
+        self.close(RESOURCE_LIMIT, "deliveries were not settled, and others wait for the memory that they take")
+        return 0
 
     cdef int send_close(self, bytes error) except -1:
         """A close, after what has to come before it. error: encoded, or None."""

@@ -61,6 +61,9 @@ cdef class Endpoint:
     cdef int begin_life(self) except -1            # it joined its session
     cdef size_t octets_held(self) noexcept        # octets of both
     cdef size_t octets_unrouted(self) noexcept    # of these, of a message that is coming in and not routed yet
+    # Octets of the deliveries that came by it and count for its connection, or that wait for its peer's outcome. None
+    # of a link whose peer is a router: they are of many.
+    cdef size_t octets_awaited(self) noexcept
     cdef bint holds(self) noexcept                # messages wait that came by it, or that are to leave by it
     cdef uint32_t progress(self) noexcept         # changes when some of what it holds is taken
     # Octets of the messages that the survey looks for and that are to leave by it.

@@ -85,6 +85,9 @@ cdef class Endpoint:
     cdef size_t octets_unrouted(self) noexcept:
         return 0
 
+    cdef size_t octets_awaited(self) noexcept:
+        return 0
+
     cdef bint holds(self) noexcept:
         return self.octets_held() > 0
 

@@ -1,5 +1,5 @@
 """The bound of memory: octets of messages that a connection, and the process, may hold."""
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.channel cimport Channel
 from router.amqp.clock cimport Clock
@@ -22,42 +22,48 @@ cdef enum:
 cdef extern from "stdint.h":
     uint64_t NO_BOUND "UINT64_MAX"
 
-# Links that a look at the bound has ended.
+# What a look at the bound has ended.
 cdef enum LastResort:
     ENDED_NOTHING = 0
     ENDED_STUCK = 1            # of which nothing was taken
     ENDED_UNROUTED = 2         # with an unfinished message that was not routed
+    ENDED_AWAITED = 3          # a connection, with all deliveries that its peer had not settled
 
 # Owner: the scheduler.
 cdef class ProcessMemory:
     cdef Clock clock
     cdef public uint64_t content_limit    # octets of messages that the process may hold
-    cdef uint64_t content                 # … and holds
+    cdef uint64_t content                 # … and holds, with what deliveries count
+    cdef uint64_t deliveries              # octets that these count
     cdef readonly bint crowded        # it holds them: nobody gets credit or window for what is held up
     cdef bint watched                 # … and `starved` looks whether somebody waits for that
     cdef set withheld                 # Connections of which something goes on when it is not crowded any more
     cdef set connections              # … that are open
     cdef uint64_t walked              # ms: when a connection had the links of all looked at
+    cdef uint64_t look_at             # ms: when it looks at all links next, while it is crowded
     cdef public uint64_t windows_shut  # sessions whose window stays shut until something is taken
     # Windows are promises of memory: see `window_octets`.
     cdef uint64_t withdraw_at         # octets of messages held at which windows are shortened
     cdef readonly list untold         # Connections whose windows are still to be shortened
     # Links whose messages were given up at the bound of memory; whoever counts them takes them from here.
     cdef public uint64_t given_up
-    cdef int note_content(self, uint64_t held) except -1
+    cdef int note_content(self, uint64_t stored, uint64_t deliveries) except -1
     cdef uint64_t least_octets(self) noexcept
     cdef uint64_t window_octets(self) noexcept
     cdef void withdraw_some(self) noexcept
     cdef void survey(self, Survey* found) noexcept
-    cdef void survey_consumers(self, Survey* found, const Meter* connection) noexcept
+    # copies: how many messages in queues are looked at.
+    cdef void survey_consumers(self, Survey* found, const Meter* connection, uint32_t copies) noexcept
     cdef LastResort end_most(self, Survey* found, size_t total) except *
+    cdef LastResort end_awaited(self, Survey* consumers) except *
 
 # Base of a connection. Owner: the transport.
 cdef class ConnectionMemory:
     cdef ProcessMemory process
     cdef ObjectTable local_channels         # its sessions
-    cdef Meter* content                     # octets held of messages that came by it, NULL before the first
+    cdef Meter* content                     # octets held of messages and deliveries that came by it, or NULL
     cdef readonly uint64_t content_limit    # … and how many may be
+    cdef readonly bint relays               # its peer is a router: what comes and leaves by it is of many
     cdef list withheld                      # links that get no credit while it holds too much; None: none
     cdef set shut                           # sessions whose window is shut because it, or the process, does; None: none
     cdef bint watched                       # … and `Scheduler.starved` looks whether that lasts
@@ -70,12 +76,15 @@ cdef class ConnectionMemory:
     cdef void withdraw_windows(self) noexcept
     cdef void shorten_windows(self) noexcept
     cdef void wait_for_room(self, Channel channel) noexcept
+    cdef void note_waiting(self) noexcept   # its meter tells it when less is held
     cdef void room_again(self) noexcept
     cdef bint stands_still(self) noexcept
     cdef void survey(self, Survey* found) noexcept
     cdef void withhold(self, Endpoint link) noexcept
     cdef void grant_withheld(self) noexcept
     cdef void let_go(self) noexcept
+    # The last resort for deliveries of so many octets that its peer has not settled: it is closed.
+    cdef int close_for_awaited(self, size_t octets) except -1
 
 
 cdef inline bint is_short(uint64_t held, uint64_t limit) noexcept:

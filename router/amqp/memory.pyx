@@ -21,11 +21,13 @@ cdef class ProcessMemory:
         self.content_limit = PROCESS_CONTENT
         self.untold = []
 
-    cdef int note_content(self, uint64_t held) except -1:
-        """The process holds so many octets of messages. Between both marks nothing changes, so that it does not turn
-        on and off with each message."""
+    cdef int note_content(self, uint64_t stored, uint64_t deliveries) except -1:
+        """The process holds so many octets of messages, and of deliveries. Between both marks nothing changes, so that
+        it does not turn on and off with each message."""
         cdef ConnectionMemory connection
+        cdef uint64_t held = stored + deliveries
         self.content = held
+        self.deliveries = deliveries
         if is_short(held, self.content_limit):
             if held >= self.withdraw_at:
                 self.withdraw_at = next_withdrawal(held, self.content_limit)
@@ -77,6 +79,12 @@ cdef class ProcessMemory:
         if not self.crowded:
             self.watched = False
             return 0
+        if self.clock.now < self.look_at:
+            if is_exceeded(self.content, self.content_limit):
+                # No window holds back what other workers and routers send.
+                self.survey_consumers(&queued, NULL, 0)
+                self.end_awaited(&queued)
+            return self.clock.now + WALK_MS
         for connection in self.withheld:
             if not connection.content_full():
                 waited = connection.stands_still() or waited
@@ -84,15 +92,17 @@ cdef class ProcessMemory:
         self.survey(&held)
         if waited or is_exceeded(self.content, self.content_limit):
             # What came from other workers no window of ours holds back. Or the links are gone by which it came.
-            self.survey_consumers(&queued, NULL)
-            total = held.stuck + held.moving + held.unrouted + queued.stuck + queued.moving
-            if queued.stuck >= held.stuck:
+            self.survey_consumers(&queued, NULL, COPIES_A_LOOK)
+            total = held.stuck + held.moving + held.unrouted + queued.stuck + queued.moving + self.deliveries
+            ended = self.end_awaited(&queued)
+            if ended == ENDED_NOTHING and queued.stuck >= held.stuck:
                 ended = self.end_most(&queued, total)
             if waited and ended == ENDED_NOTHING:
                 ended = self.end_most(&held, total)
         # Thousands of links may have little of unrouted messages each. Meanwhile nobody can take any of it, so there is
-        # no progress to wait for.
-        return self.clock.now + (WALK_MS if ended == ENDED_UNROUTED else STANDSTILL_MS)
+        # no progress to wait for. And many connections may have deliveries that they do not settle.
+        self.look_at = self.clock.now + (WALK_MS if ended >= ENDED_UNROUTED else STANDSTILL_MS)
+        return self.clock.now + WALK_MS
 
     cdef void survey(self, Survey* found) noexcept:
         """Add what links of all connections hold. The link to end for unrouted messages is one of the connection that
@@ -101,10 +111,11 @@ cdef class ProcessMemory:
         cdef void* link = NULL
         cdef size_t held = 0
         cdef size_t most = 0
-        cdef size_t before
+        cdef size_t before, awaited
         found.now = self.clock.now
         for connection in self.connections:
             before = found.unrouted
+            awaited = found.awaited
             found.unrouted_link = NULL
             found.unrouted_held = 0
             connection.survey(found)
@@ -112,14 +123,17 @@ cdef class ProcessMemory:
                 most = found.unrouted - before
                 link = found.unrouted_link
                 held = found.unrouted_held
+            if found.awaited - awaited > found.awaited_most:
+                found.awaited_most = found.awaited - awaited
+                found.awaited_by = <void*>connection
         found.unrouted_link = link
         found.unrouted_held = held
 
-    cdef void survey_consumers(self, Survey* found, const Meter* connection) noexcept:
+    cdef void survey_consumers(self, Survey* found, const Meter* connection, uint32_t copies) noexcept:
         memset(found, 0, sizeof(Survey))
         found.consumers = True
         found.connection = connection
-        found.budget = COPIES_A_LOOK
+        found.budget = copies
         self.survey(found)
 
     cdef LastResort end_most(self, Survey* found, size_t total) except *:
@@ -144,6 +158,17 @@ cdef class ProcessMemory:
             most.end_by(fault)
         return ended
 
+    cdef LastResort end_awaited(self, Survey* consumers) except *:
+        """Close the connection whose peer has most deliveries that it has not settled, if such deliveries of all
+        clients and brokers are a quarter of all that the process holds."""
+        cdef ConnectionMemory connection
+        if consumers.awaited_by is NULL or consumers.awaited < self.content // 4 \
+                or consumers.awaited_most < self.least_octets():
+            return ENDED_NOTHING
+        connection = <ConnectionMemory>consumers.awaited_by
+        connection.close_for_awaited(consumers.awaited_most)
+        return ENDED_AWAITED
+
     def end_by(self, fault):
         """No connection is to blame for it."""
         raise fault
@@ -158,6 +183,7 @@ cdef class ConnectionMemory:
     cdef Meter* content_meter(self) except NULL:
         if self.content is NULL:
             self.content = meter_new(<void*>self, connection_freed)
+            self.content.awaited = True
         return self.content
 
     cdef bint content_full(self) noexcept:
@@ -203,11 +229,16 @@ cdef class ConnectionMemory:
         if self.shut is None:
             self.shut = set()
         self.shut.add(channel)
+        self.note_waiting()
         if self.process.crowded:
             self.process.withheld.add(self)
         if not self.watched:
             self.watched = True
             self.process.clock.starved.append(self)
+
+    cdef void note_waiting(self) noexcept:
+        if self.content is not NULL:
+            self.content.awaited = True
 
     cdef void room_again(self) noexcept:
         """It is not full any more."""
@@ -225,6 +256,7 @@ cdef class ConnectionMemory:
         cdef Survey held, queued
         cdef ProcessMemory process = self.process
         cdef bint waited
+        cdef size_t awaited
         if not self.shut:
             self.watched = False
             return 0
@@ -236,15 +268,17 @@ cdef class ConnectionMemory:
         memset(&held, 0, sizeof(Survey))
         held.now = process.clock.now
         self.survey(&held)
-        if self.content.held > 2 * held.stuck + held.moving + held.unrouted:
+        # Deliveries count, but no link ends for them here: their producer waits until the consumers settle them.
+        awaited = held.awaited
+        if self.content.held > 2 * held.stuck + held.moving + held.unrouted + awaited:
             if process.clock.now - process.walked < WALK_MS:
                 return process.clock.now + WALK_MS
             process.walked = process.clock.now
-            process.survey_consumers(&queued, self.content)
+            process.survey_consumers(&queued, self.content, COPIES_A_LOOK)
             if queued.stuck + queued.moving > held.stuck:
                 held = queued
         if waited:
-            process.end_most(&held, held.stuck + held.unrouted)
+            process.end_most(&held, held.stuck + held.unrouted + awaited)
         return process.clock.now + STANDSTILL_MS
 
     cdef bint stands_still(self) noexcept:
@@ -268,6 +302,7 @@ cdef class ConnectionMemory:
         if self.withheld is None:
             self.withheld = []
         self.withheld.append(link)
+        self.note_waiting()
         if self.process.crowded:
             self.process.withheld.add(self)
 
@@ -278,6 +313,9 @@ cdef class ConnectionMemory:
         if withheld is not None:
             for link in withheld:
                 link.grant_again()
+
+    cdef int close_for_awaited(self, size_t octets) except -1:
+        raise NotImplementedError
 
     cdef void let_go(self) noexcept:
         """Its sessions have ended: nothing of it waits for room any more."""
@@ -290,6 +328,7 @@ cdef class ConnectionMemory:
 cdef void connection_freed(void* owner) noexcept:
     cdef ConnectionMemory connection = <ConnectionMemory>owner
     if not connection.withheld and not connection.shut:
+        connection.content.awaited = False
         return
     if connection.process.crowded:
         connection.process.withheld.add(connection)

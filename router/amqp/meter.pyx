@@ -10,6 +10,7 @@ cdef Meter* meter_new(void* owner, MeterFreed freed, Meter* parent=NULL) except 
     m.owner = owner
     m.freed = freed
     m.held = 0
+    m.awaited = False
     m.parent = parent
     if parent is not NULL:
         parent.refs += 1

@@ -67,6 +67,7 @@ cdef class Session(SessionReports):
     cdef int send_whole_flow(self, Flow* flow) except -1
     cdef int window_left(self) noexcept
     cdef uint32_t window_now(self) noexcept
+    cdef size_t awaited(self) noexcept
     cdef size_t little(self) noexcept
     cdef uint32_t window_most(self) noexcept
     cdef void open_window(self, uint32_t frames) noexcept

@@ -29,7 +29,7 @@ from router.amqp.frames cimport (
     FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, usual_transfer, write_flow,
 )
 from router.amqp.id_map cimport IdMap, map_free, map_get, map_keys_within
-from router.amqp.meter cimport meter_new, meter_release
+from router.amqp.meter cimport DELIVERY_OCTETS, meter_new, meter_release
 from router.amqp.node_list cimport ListNode, list_append, list_clear, list_prepend, list_remove
 from router.amqp.object_table cimport number_at
 from router.amqp.performatives cimport WINDOW_OPEN, begin_body, begin_values
@@ -264,7 +264,7 @@ cdef class Session(SessionReports):
         """Frames of the window that the peer may have now, 0: it is to stay shut (credit.md, "Windows")."""
         cdef size_t held = self.streams.held if self.streams is not NULL else 0
         cdef size_t whole = self.whole.held if self.whole is not NULL else 0
-        if held < HOLD_OCTETS and (not self.connection.full() or held + whole < self.little()):
+        if held < HOLD_OCTETS and (not self.connection.full() or held + whole + self.awaited() < self.little()):
             if held == 0:
                 self.pressed = False
             return min(self.held_window if self.pressed else self.incoming_window, self.window_most())
@@ -273,6 +273,10 @@ cdef class Session(SessionReports):
         if self.connection.full() or not self.any_goes_on():
             return 0
         return min(self.held_window, self.window_most())
+
+    cdef size_t awaited(self) noexcept:
+        """Octets that deliveries count which came by it and are not settled."""
+        return 0 if self.connection.relays else DELIVERY_OCTETS * <size_t>self.received.used
 
     cdef size_t little(self) noexcept:
         """Octets that the session may hold at a bound of memory, and go on."""

@@ -208,7 +208,11 @@ cdef class SessionLinks(Channel):
         cdef size_t held, unrouted
         cdef uint32_t progress
         for link in self.by_handle.values():
-            if is_detached(link) or not link.holds():
+            if is_detached(link):
+                continue
+            if link.incoming != found.consumers:
+                found.awaited += link.octets_awaited()
+            if not link.holds():
                 continue
             progress = link.progress()
             if progress != link.looked_at or not link.stood_since:

@@ -15,6 +15,10 @@ cdef struct Survey:
     size_t stuck               # octets of links of which nobody has taken any for STANDSTILL_MS
     size_t moving              # … of those of which somebody has
     void* most                 # the link that holds most of `stuck`, or NULL
+    # Octets of deliveries whose outcome is awaited: by the peers of the links that are looked at, or from them.
+    size_t awaited
+    void* awaited_by           # of consumers: the connection that has most of them, or NULL
+    size_t awaited_most        # octets of its
     size_t most_held           # octets that it holds
     # Messages that are coming in and are not routed yet, apart: their links may wait for a window that is shut. A link
     # ends for them where they are what fills the memory.

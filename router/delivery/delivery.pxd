@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from router.amqp.codec cimport Slice
-from router.amqp.meter cimport Meter
+from router.amqp.meter cimport DELIVERY_OCTETS, Meter, meter_give_back
 from router.amqp.prefetch cimport prefetch
 from router.amqp.zero cimport zero
 from router.message.content cimport Content, Cursor, Message, cursor_close, message_release
@@ -132,6 +132,7 @@ cdef struct DeliveryNode:
     OutDelivery* sent_last
     uint64_t own_octets        # in the queue, of the router's own messages
     uint32_t in_count
+    Meter* meter               # counts DELIVERY_OCTETS for each delivery that came from here (held); NULL: nobody does
 
 # Base of what is a delivery node and no link.
 cdef class NodeOwner:
@@ -207,6 +208,8 @@ cdef void queue_remove(DeliveryNode* s, OutDelivery* o) noexcept
 
 cdef uint64_t live_in() noexcept
 cdef uint64_t live_out() noexcept
+# What all of them count in the bound of memory of the process.
+cdef uint64_t delivery_octets() noexcept
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Begin and end of each delivery and copy: inline in every module that has one.
@@ -233,6 +236,8 @@ cdef inline InDelivery* in_new(DeliveryNode* upstream, uint64_t key, uint64_t no
         upstream.in_first = d
     upstream.in_last = d
     upstream.in_count += 1
+    if upstream.meter is not NULL:
+        upstream.meter.held += DELIVERY_OCTETS
     return d
 
 
@@ -258,6 +263,8 @@ cdef inline void in_unlink(InDelivery* d) noexcept:
     upstream.in_count -= 1
     if d.flags & IN_STUCK:
         upstream.calls.unstuck(upstream.owner)
+    if upstream.meter is not NULL:
+        meter_give_back(upstream.meter, DELIVERY_OCTETS)
 
 
 cdef inline void in_free(InDelivery* d) noexcept:
@@ -400,7 +407,7 @@ cdef inline void sent_remove(DeliveryNode* s, OutDelivery* o) noexcept:
 # refer to them.
 
 cdef inline void ins_recycle(InDelivery* first, InDelivery* last, uint32_t n) noexcept:
-    """The upstream is done with them."""
+    """The upstream is done with them; what they count in its meter is for the caller to give back."""
     cdef DeliveryNode* upstream = first.upstream
     cdef InDelivery* d
     if first.previous is not NULL:

@@ -8,7 +8,7 @@ side.
 """
 from libc.stdlib cimport free, malloc
 
-from router.amqp.meter cimport meter_add, meter_release, meter_subtract
+from router.amqp.meter cimport IN_OCTETS, OUT_OCTETS, meter_add, meter_drop, meter_subtract_quietly
 from router.message.content cimport COPY_OCTETS, counts_copies, uncharged
 
 
@@ -18,6 +18,10 @@ cdef uint64_t live_in() noexcept:
 
 cdef uint64_t live_out() noexcept:
     return pools.outs_alive
+
+
+cdef uint64_t delivery_octets() noexcept:
+    return pools.ins_alive * <uint64_t>IN_OCTETS + pools.outs_alive * <uint64_t>OUT_OCTETS
 
 
 cdef InDelivery* in_allocate() except NULL:
@@ -137,8 +141,8 @@ cdef void in_uncharge(InDelivery* d) noexcept:
     if meter is NULL:
         uncharged -= octets
     else:
-        meter_subtract(meter, octets)
-        meter_release(meter)
+        meter_subtract_quietly(meter, octets)
+        meter_drop(meter)
 
 
 cdef bint in_waits(const InDelivery* d) noexcept nogil:

@@ -11,6 +11,7 @@ from router.amqp.connection cimport Connection
 from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW, is_detached, is_open
 from router.amqp.frames cimport TRANSFER_ROOM, Flow
 from router.amqp.id_map cimport map_take
+from router.amqp.meter cimport DELIVERY_OCTETS, meter_release
 from router.amqp.session cimport Session
 from router.amqp.spec cimport D_MODIFIED
 from router.amqp.state_reports cimport reports_forget
@@ -44,6 +45,10 @@ cdef class DeliveryLink(Link):
         self.slot_owner = private
         self.node.owner = <void*>self
         self.node.calls = &NODE_CALLS
+
+    def __dealloc__(self):
+        if self.node.meter is not NULL:
+            meter_release(self.node.meter)
 
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         raise NotImplementedError
@@ -80,6 +85,13 @@ cdef class DeliveryLink(Link):
 
     cdef uint32_t mark_stuck(self, uint64_t before) noexcept:
         return 0
+
+    cdef size_t octets_awaited(self) noexcept:
+        if self.session.connection.relays:
+            return 0
+        if self.incoming:
+            return DELIVERY_OCTETS * <size_t>self.node.in_count if self.node.meter is not NULL else 0
+        return DELIVERY_OCTETS * <size_t>self.slot.unsettled
 
     cdef bint has_deliveries(self) noexcept:
         return self.node.in_first is not NULL or self.node.queue_first is not NULL or self.node.sent_first is not NULL

@@ -64,7 +64,7 @@ cdef class GrantingLink(DeliveryLink):
         """Credit for more would only fill memory: it comes when what is held has been taken."""
         if self.credit_held:
             return True
-        if not self.session.connection.full() or self.octets_held() < HOLD_OCTETS:
+        if not self.session.connection.full() or self.octets_held() + self.octets_awaited() < HOLD_OCTETS:
             return False
         if not self.credit_withheld:
             self.credit_withheld = True

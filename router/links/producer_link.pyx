@@ -5,6 +5,7 @@ routing-semantics.md 5, 11.6, 11.7. Its credit: granting_link.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
+from router.amqp.connection cimport Connection
 from router.amqp.endpoint cimport is_detached, is_open
 from router.amqp.link_life cimport ON_DECIDED
 from router.amqp.zero cimport zero
@@ -255,6 +256,10 @@ cdef class ProducerLink(GrantingLink):
 
     def decided(self):
         """The attach was answered: the peer's frames for the link are taken from now on."""
+        cdef Connection connection = self.session.connection
+        if not connection.relays and self.node.meter is NULL:
+            self.node.meter = connection.content_meter()
+            self.node.meter.refs += 1
         self.live(ON_DECIDED)
 
     cdef bint goes_on(self) noexcept:
@@ -264,7 +269,7 @@ cdef class ProducerLink(GrantingLink):
         if d is not NULL and (not d.flags & IN_ROUTED or d.flags & IN_DISCARD or message_awaited(d.message)):
             return True
         if self.session.connection.full():
-            return self.octets_held() < HOLD_OCTETS
+            return self.octets_held() + self.octets_awaited() < HOLD_OCTETS
         return self.streams is NULL or self.streams.held < HOLD_OCTETS
 
     cdef size_t octets_unrouted(self) noexcept:

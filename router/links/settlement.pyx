@@ -11,6 +11,7 @@ the error, settles the copies as lost.
 from libc.stdint cimport uint64_t
 
 from router.amqp.id_map cimport home_of, map_get, map_take, map_take_known
+from router.amqp.meter cimport DELIVERY_OCTETS, Meter, meter_give_back
 from router.amqp.prefetch cimport prefetch
 from router.amqp.runs cimport runs_add
 from router.amqp.session cimport Session
@@ -186,6 +187,7 @@ cdef inline void count_sources(DeliveryLink link, InDelivery** sources, uint32_t
 
 
 cdef uint32_t free_sources(IdMap* received, InDelivery** sources, uint32_t n) noexcept:
+    cdef Meter* meter = sources[0].upstream.meter
     cdef InDelivery* last
     cdef uint64_t key
     cdef uint32_t i = 0
@@ -203,4 +205,6 @@ cdef uint32_t free_sources(IdMap* received, InDelivery** sources, uint32_t n) no
             last = sources[i]
         map_take_known(received, key, i - begin)
         ins_recycle(sources[begin], last, i - begin)
+    if meter is not NULL:
+        meter_give_back(meter, <size_t>DELIVERY_OCTETS * n)
     return n - credited // IN_CREDITED

@@ -70,7 +70,11 @@ WORKERS: Final = (
     _gauge("sluice_worker_buffered_bytes", "Octets of messages that the worker holds.", "worker"),
     _gauge("sluice_worker_buffered_limit_bytes", "Octets of messages that the worker may hold.", "worker"),
     _gauge("sluice_worker_windows_shut", "Sessions whose senders wait for slow receivers.", "worker"),
-    _counter("sluice_worker_given_up_total", "Links whose messages were dropped at the limit of memory.", "worker"),
+    _counter(
+        "sluice_worker_given_up_total",
+        "Links whose messages were dropped at the limit of memory, and connections closed there for not settling.",
+        "worker",
+    ),
     _counter("sluice_worker_wakes_total", "How often the worker's event loop had something to do.", "worker"),
     _counter("sluice_worker_signals_total", "How often the worker woke another one that slept.", "worker"),
     _counter(

@@ -23,6 +23,7 @@ ALLOWED: Final = {
     ("router/amqp/id_map.pxd", "IdSlot", "value"): PART_OF_IT,
     ("router/amqp/meter.pxd", "Meter", "owner"): LEAVES,
     ("router/amqp/node_list.pxd", "ListNode", "object"): LEAVES,
+    ("router/amqp/survey.pxd", "Survey", "awaited_by"): ONE_CALL,
     ("router/amqp/survey.pxd", "Survey", "most"): ONE_CALL,
     ("router/amqp/survey.pxd", "Survey", "unrouted_link"): ONE_CALL,
     ("router/delivery/delivery.pxd", "DeliveryNode", "owner"): PART_OF_IT,

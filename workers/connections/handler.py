@@ -133,6 +133,7 @@ class ConnectionHandler:
             idle_ms=profile.idle_timeout_seconds * 1000,
             initiator=initiate is not None,
             content_limit=profile.max_buffered_megabytes << 20,
+            relays=self.relays,
         )
         handshake = profile.initial_handshake_timeout_seconds
         if handshake:
@@ -234,6 +235,15 @@ class ConnectionHandler:
             "ROUTER_CORE",
             f"[C{self.number}] At the limit of memory, link {link.name} held {held} octets of messages that no receiver"
             f" took: {what}",
+        )
+
+    def on_awaited(self, connection: Connection, octets: int) -> None:
+        """At the limit of memory, receivers of the peer had not settled deliveries that count so many octets."""
+        self.worker.send_log(
+            "warning",
+            "ROUTER_CORE",
+            f"[C{self.number}] At the limit of memory, deliveries of {octets} octets were not settled: the connection"
+            " was closed",
         )
 
     def on_message(self, link: Any, octets: bytes) -> None:

@@ -349,6 +349,7 @@ class Actor:
         self.attached: Callable[[ReceivingLink], None] = lambda link: None  # … of which somebody may be told
         self.closed: Any = None
         self.stopped = False  # neither reads nor writes
+        self.may_close = False  # the router may close the connection
 
     def session(self, window: int = 2048) -> ActorSession:
         channel = len(self.sessions)
@@ -398,7 +399,7 @@ class Actor:
             self.on_begin(frame)
         elif frame.name == "close":
             self.closed = frame.performative
-            raise AssertionError(f"{self.name}: the router closes: {frame.error}")
+            assert self.may_close, f"{self.name}: the router closes: {frame.error}"
         elif frame.name == "end":
             raise AssertionError(f"{self.name}: the router ends a session: {frame.error}")
         elif frame.channel in self.by_theirs:

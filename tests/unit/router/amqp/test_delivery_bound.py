@@ -1,0 +1,217 @@
+"""Deliveries that wait for an outcome count in the bounds of memory (docs/internals/credit.md, "Octets"). A producer is
+slowed at the bound of its connection; at that of the process the receivers that do not settle lose their connection.
+"""
+
+import pytest
+
+import router.testing.engine as engine
+from tests.unit.engine.actor import Actor, ReceivingLink, SendingLink, run
+from tests.unit.engine.flows import MEGABYTE, check_served, pass_time, send
+from tests.unit.engine.host import Router, configuration
+
+DELIVERY = 512  # octets that one with one copy counts
+LEAST = 1 << 20  # octets that a connection may hold, whatever others hold
+CAPACITY = 250
+EXCEEDED = "amqp:resource-limit-exceeded"
+
+
+def late(actor: Actor, address: str, credit: int = 1_000_000) -> ReceivingLink:
+    """A receiver that settles nothing."""
+    link = actor.session(1_000_000).receiver(address, credit)
+    link.late = True
+    return link
+
+
+def in_flight() -> int:
+    """Octets that the live deliveries of this process count."""
+    incoming, outgoing = engine.alive()[:2]
+    return (incoming + outgoing) * DELIVERY // 2
+
+
+class Pair:
+    """An innocent producer and its consumer."""
+
+    def __init__(self, router: Router) -> None:
+        self.producer, self.consumer = Actor(router, "p"), Actor(router, "g")
+        self.actors = [self.producer, self.consumer]
+        self.receiver = self.consumer.session().receiver("balanced.good")
+        run(router, self.actors)
+        self.sender = self.producer.session().sender("balanced.good")
+        run(router, self.actors)
+
+    def send(self, messages: int = 100) -> None:
+        send(self.sender, [10] * messages, first=self.sender.count)
+
+    def check(self) -> None:
+        check_served(self.sender, [self.receiver])
+        assert not any(actor.peer.gone for actor in self.actors)
+
+
+def many_senders(actor: Actor, address: str, count: int) -> list[SendingLink]:
+    """`count` links in ten sessions."""
+    sessions = [actor.session() for _ in range(10)]
+    return [sessions[number % 10].sender(address) for number in range(count)]
+
+
+def test_a_producer_is_slowed_at_the_bound_of_its_connection(routers):
+    """Its receivers settle late: nothing ends, and all arrives."""
+    router = routers(text=configuration(listener="maxBufferedMegabytes: 1"))
+    pair = Pair(router)
+    worker, gateway = Actor(router, "worker"), Actor(router, "gateway")
+    receiver = late(worker, "balanced.jobs")
+    run(router, [worker])
+    senders = many_senders(gateway, "balanced.jobs", 40)
+    run(router, [gateway])
+    for sender in senders:
+        send(sender, [10] * CAPACITY)
+    everybody = [worker, gateway, *pair.actors]
+    pair.send()
+    run(router, everybody, rounds=2000)
+    assert MEGABYTE * 9 // 10 <= in_flight() <= MEGABYTE * 5 // 4 + LEAST // 8
+    assert not all(sender.idle for sender in senders)
+    pass_time(router, everybody)
+    pair.check()
+    assert [sender.ended for sender in senders] == [None] * len(senders)
+    receiver.late = False
+    run(router, everybody, rounds=5000)
+    assert len(receiver.got) == 40 * CAPACITY
+    assert all(sender.idle for sender in senders)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_receivers_that_settle_nothing_lose_their_connection_at_the_bound_of_the_process(routers, workers):
+    """Their producers come again and again: no credit of theirs bounds what such a receiver holds."""
+    limit = 4 * MEGABYTE
+    router = routers(workers=workers, text=configuration(), content_limit=limit)
+    pair = Pair(router)
+    hoarder, gateway = Actor(router, "hoarder"), Actor(router, "gateway", workers - 1)
+    hoarder.may_close = True
+    receiver = late(hoarder, "balanced.hoard")
+    run(router, [hoarder, gateway])
+    session = gateway.session()
+    most = 0
+    for _ in range(100):
+        sender = session.sender("balanced.hoard")
+        run(router, [gateway])
+        send(sender, [10] * CAPACITY)
+        pair.send(10)
+        run(router, [hoarder, gateway, *pair.actors])
+        sender.detach()
+        run(router, [hoarder, gateway])
+        most = max(most, in_flight())
+        if hoarder.peer.gone:
+            break
+        router.pass_time(100)
+    assert hoarder.closed is not None
+    assert hoarder.closed.error.value[0] == EXCEEDED
+    assert most <= limit * 3 // 2  # of both workers: they share a process here
+    assert len(receiver.got) * DELIVERY // 2 > limit // (2 * workers)  # not sooner than memory demands it
+    run(router, [gateway, *pair.actors])
+    pair.check()
+    assert not gateway.peer.gone
+    assert in_flight() < DELIVERY * CAPACITY
+    assert router.region.worker_counters(0)["given_up"] == 1
+
+
+def test_little_is_taken_from_nobody(routers):
+    """Messages fill the process, and a receiver has some deliveries that it has not settled: it stays."""
+    limit = 4 * MEGABYTE
+    router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=limit)
+    pair = Pair(router)
+    worker, filler = Actor(router, "worker"), Actor(router, "filler")
+    receiver = late(worker, "balanced.jobs")
+    full = worker.session(2).receiver("balanced.full")
+    full.session.shut = True
+    run(router, [worker, filler])
+    jobs, filling = filler.session().sender("balanced.jobs"), filler.session().sender("balanced.full")
+    run(router, [worker, filler])
+    send(jobs, [10] * 200)
+    run(router, [worker, filler])
+    send(filling, [60_000] * 100)
+    pair.send()
+    everybody = [worker, filler, *pair.actors]
+    run(router, everybody, rounds=2000)
+    pass_time(router, everybody)
+    pair.check()
+    assert not worker.peer.gone
+    assert len(receiver.got) == 200
+    assert jobs.ended is None
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_receiver_of_a_routed_link_loses_its_connection_not_the_broker(routers, workers):
+    """Its credit alone bounds what a broker sends: other clients of the broker go on. Where the broker's worker is
+    another one, which is full first, the broker has no window for that receiver."""
+    limit = 4 * MEGABYTE
+    router = routers(workers=workers, text=configuration(), content_limit=limit)
+    broker = Actor(router, "broker", workers - 1, "broker")
+    run(router, [broker])
+    hoarder, client = Actor(router, "hoarder"), Actor(router, "client")
+    hoarder.may_close = True
+    late(hoarder, "routed.hoard")
+    run(router, [hoarder, broker])
+    (filling,) = broker.senders
+    receiver = client.session().receiver("routed.good")
+    run(router, [client, broker])
+    served = next(link for link in broker.senders if link is not filling)
+    most = 0
+    for _ in range(100):
+        send(filling, [10] * CAPACITY)
+        send(served, [10] * 10, first=served.count)
+        run(router, [hoarder, client, broker], rounds=2000)
+        most = max(most, in_flight())
+        if hoarder.peer.gone:
+            break
+        router.pass_time(100)
+    assert most <= limit * 3 // 2
+    run(router, [client, broker])
+    check_served(served, [receiver])
+    assert not broker.peer.gone
+    if workers == 1:
+        assert hoarder.closed is not None
+        assert hoarder.closed.error.value[0] == EXCEEDED
+        assert in_flight() < DELIVERY * CAPACITY
+
+
+def test_a_receiver_at_another_router_loses_its_connection_there(networks):
+    """The link between the routers, and who else uses it, go on."""
+    network = networks("AB", 1)
+    network.join("A", "B", workers=(0, 0))
+    network.converge()
+    near, far = network["A"], network["B"]
+    hoarder, good = Actor(far, "hoarder"), Actor(far, "good")
+    hoarder.may_close = True
+    late(hoarder, "balanced.hoard")
+    receiver = good.session().receiver("balanced.good")
+    run(far, [hoarder, good])
+    for address in ("balanced.hoard", "balanced.good"):
+        network.known(f"M0{address}", "B")
+    far.workers[0].loop.scheduler.memory.content_limit = 4 * MEGABYTE
+    gateway, client = Actor(near, "gateway"), Actor(near, "client")
+    session, served = gateway.session(), client.session().sender("balanced.good")
+    run(near, [gateway, client])
+
+    def everywhere(rounds: int = 10) -> None:
+        for _ in range(rounds):
+            run(near, [gateway, client])
+            network.settle()
+            run(far, [hoarder, good])
+            network.settle()
+
+    for _ in range(100):
+        sender = session.sender("balanced.hoard")
+        run(near, [gateway])
+        send(sender, [10] * CAPACITY)
+        send(served, [10] * 10, first=served.count)
+        everywhere(4)
+        sender.detach()
+        everywhere(1)
+        if hoarder.peer.gone:
+            break
+        far.pass_time(100)
+    assert hoarder.closed is not None
+    assert hoarder.closed.error.value[0] == EXCEEDED
+    everywhere()
+    check_served(served, [receiver])
+    assert not gateway.peer.gone
+    assert network.joints[0].ends[0].blocked is False
