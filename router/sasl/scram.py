@@ -70,9 +70,13 @@ def _decode(octets: bytes) -> str:
 
 def _base64(text: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
+        octets = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise ScramError("an attribute is no base64") from None
+    if base64.b64encode(octets).decode() != text:
+        # Bits that are left over in the last digit are 0 (RFC 4648, 3.5), or there would be several texts of one proof.
+        raise ScramError("an attribute is base64 with bits left over")
+    return octets
 
 
 class ScramServer:
