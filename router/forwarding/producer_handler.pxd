@@ -24,6 +24,7 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef MessageRules rules                # of its connection; None: messages may say anything
     cdef readonly uint32_t edge            # number of the edge connection that it is on, 0: it is on none
     cdef bytes mark                        # on an uplink: this edge router's in x-opt-sluice.served, encoded; else None
+    cdef bint checks                       # the peer tracks settled messages, as this router does (decision 0013)
     cdef list beginnings                   # Beginning, of the last messages that had annotations, or None
     cdef uint32_t others                   # messages with annotations that began like none of these
     cdef Answer plain                      # what is to be done with messages that come without any, by the short way
@@ -37,6 +38,7 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef bint deliver_edge(self, InDelivery* d, Content* c) except -1
     cdef Address edge_of(self, const Content* c)
     cdef bint has_come(self, ProducerLink link, InDelivery* d, const Content* c) except -1
+    cdef void note_edge(self, InDelivery* d, Content* c) noexcept
     cdef int no_destination(self, ProducerLink link, InDelivery* d, Address address, bint targeted) except -1
 
 cdef class TargetedHandler(ProducerHandler):
@@ -58,7 +60,6 @@ cdef class AnonymousHandler(ProducerHandler):
 cdef class RouterHandler(ProducerHandler):
     cdef readonly uint32_t conn
     cdef bint streaming
-    cdef bint checks
     cdef bint finds(self, ProducerLink link, const Said* said, void* beginning) noexcept
     cdef int scan_subject(self, ProducerLink link, InDelivery* d, Content* c) except -1
     cdef Address lookup(self, const Slice* text, int phase)

@@ -11,7 +11,7 @@ from libc.string cimport memcmp, memset
 from router.amqp.codec cimport Slice, open_list, open_variable, skip_value
 from router.amqp.frames cimport Transfer
 from router.stats.counters cimport totals
-from router.delivery.delivery cimport IN_ACCEPT, IN_DISCARD
+from router.delivery.delivery cimport IN_ACCEPT, IN_DISCARD, IN_TRACKED
 from router.links.producer_link cimport COLLECT_MOST, ROUTED, WANTS_MORE
 from router.message.sections cimport (
     SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description, scan_user,
@@ -157,6 +157,16 @@ cdef class ProducerHandler(DeliveryHandler):
             p = skip_value(p, stop)
         return False
 
+    cdef void note_edge(self, InDelivery* d, Content* c) noexcept:
+        """A message came by an edge connection."""
+        if not self.checks:
+            c.unbounded = c.settled
+            return
+        # The router where it entered chooses those that are tracked.
+        c.checkpoint = c.sections.settled
+        if c.checkpoint and not c.settled:
+            d.flags |= IN_TRACKED
+
     cdef int no_destination(self, ProducerLink link, InDelivery* d, Address address, bint targeted) except -1:
         if targeted and not link.keeps_credit and not address.reachable(not (<TargetedHandler>self).from_fallback):
             link.unreachable(d)
@@ -270,9 +280,9 @@ cdef class TargetedHandler(ProducerHandler):
     """A link with a target: its deliveries go to the address that was bound at attach."""
 
     def __cinit__(self, Table table not None, Address address not None, *, to=None, phase=0, honour=False, tenant=None,
-                  from_fallback=False, container=False, MessageRules rules=None, edge=0, mark=None):
+                  from_fallback=False, container=False, MessageRules rules=None, edge=0, mark=None, checks=False):
         """to: text for x-opt-qd.to. container: the producer is a route container. rules: of its connection. edge:
-        number of its edge connection. mark: on an uplink, of this router."""
+        number of its edge connection. mark: on an uplink, of this router. checks: see RouterHandler."""
         self.table = table
         self.address = address
         self.to_owner = codec.encode_string(to) if to is not None else None
@@ -287,6 +297,7 @@ cdef class TargetedHandler(ProducerHandler):
         self.rules = rules
         self.edge = edge
         self.mark = mark
+        self.checks = checks
 
     def rebind(self, Address address not None, ProducerLink link not None):
         """The same address in a new table."""
@@ -328,7 +339,8 @@ cdef class TargetedHandler(ProducerHandler):
                 return False
             says_what(&(<Beginning>beginning).last, &said)
             answer = &(<Beginning>beginning).answer
-            if said.sections.served.data is not NULL and self.mark is not None:
+            if (said.sections.served.data is not NULL and self.mark is not None) \
+                    or (self.checks and said.sections.settled):
                 return False
         version = self.table.recent.version
         if not is_known(answer, version, &said) and not find_answer(
@@ -359,7 +371,8 @@ cdef class TargetedHandler(ProducerHandler):
             return ROUTED
         c.honour = self.honour
         c.came_by = self.edge
-        c.unbounded = c.settled and self.edge != 0
+        if self.edge:
+            self.note_edge(d, c)
         c.to = self.to
         c.phase = self.phase
         return deliver(self, link, d, c, self.address, True)
@@ -369,7 +382,7 @@ cdef class AnonymousHandler(ProducerHandler):
     """A link without a target: each message names its address."""
 
     def __cinit__(self, Table table not None, *, honour=False, tenant=None, container=False, MessageRules rules=None,
-                  edge=0, mark=None):
+                  edge=0, mark=None, checks=False):
         self.table = table
         self.honour = honour
         self.tenant = tenant
@@ -377,6 +390,7 @@ cdef class AnonymousHandler(ProducerHandler):
         self.rules = rules
         self.edge = edge
         self.mark = mark
+        self.checks = checks
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
@@ -394,7 +408,8 @@ cdef class AnonymousHandler(ProducerHandler):
             return ROUTED
         c.honour = self.honour
         c.came_by = self.edge
-        c.unbounded = c.settled and self.edge != 0
+        if self.edge:
+            self.note_edge(d, c)
         c.anonymous = not self.edge
         text = c.sections.to
         if c.sections.to_override.data is not NULL:

@@ -17,7 +17,7 @@ from router.amqp.id_map cimport map_take
 from router.amqp.states cimport plain_state, state_kind
 from router.delivery.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_MULTI, IN_PRESETTLED,
-    IN_ROUTED, IN_STUCK, OutDelivery, in_abandon, in_charge_sent, in_free, in_more, in_waits,
+    IN_ROUTED, IN_STUCK, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more, in_waits,
 )
 from router.delivery.outcome cimport in_keep_state, in_lost, in_routed, in_settled_late, in_update
 from router.amqp.meter cimport Meter, meter_new
@@ -159,7 +159,7 @@ cdef inline int route_content(ProducerLink link, InDelivery* d, Content* c) exce
         message_release(d.message)
         d.message = NULL
     if d.flags & IN_MULTI:
-        in_charge_sent(d, link.whole_meter())
+        in_charge_sent(d, link.whole if link.whole is not NULL else link.whole_meter())
     in_routed(d)
     return 0
 
@@ -527,7 +527,12 @@ cdef class ProducerLink(GrantingLink):
     cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
         if not settled:
             return self.session.report(<uint32_t>d.key, kind, state, False)
+        if d.flags & (IN_COMPLETE | IN_TRACKED) == IN_COMPLETE:
+            return finish(self, d, kind, state)
         if d.flags & IN_COMPLETE:
+            if d.since:
+                count_presettled(self)
+            d.since = 0
             return finish(self, d, kind, state)
         # Settled before its last octet came: the outcome now, settlement with the last octet; the rest goes nowhere.
         if state.data is not d.state:

@@ -15,6 +15,8 @@ class EdgeModel(ClientModel):
 
     def open_properties(self) -> Map:
         more: dict[str, Any] = {"sluice.edge": f"{self.number:016x}", "sluice.inter-edge": 1}
+        if self.number % 2:
+            more["sluice.edge-checks"] = 1
         return properties(**more)
 
     def attach(self, channel: int, session: SessionModel) -> bytes:

@@ -22,7 +22,13 @@ from router.control.handover import MOST_READ_BEFORE, Begun, Initiate, Moved
 from router.control.ops import Profile
 from router.policy.messages import MessageRules
 from workers.connections import logins
-from workers.connections.open_properties import EDGE_PROPERTY, open_properties, plain
+from workers.connections.open_properties import (
+    EDGE_CHECKS,
+    EDGE_CHECKS_VERSION,
+    EDGE_PROPERTY,
+    open_properties,
+    plain,
+)
 from workers.connections.router import RouterLinks, announced
 from workers.connections.sessions import RoutedSessions
 from workers.links.answers import Answers, Decision
@@ -51,6 +57,7 @@ class ConnectionHandler:
     __slots__ = (
         "_routed_sessions",
         "answers",
+        "checks",
         "components",
         "connection",
         "container",
@@ -116,6 +123,7 @@ class ConnectionHandler:
         self.edge = number if profile.role in (EDGE, INTER_EDGE) else 0
         self.mark = "" if initiate is None else initiate.mark  # of this edge router, for others
         self.to_ours = False  # an edge connection whose peer is Sluice, too
+        self.checks = False  # … and tracks settled messages
         self.edge_streams: EdgeStreams | None = None  # of an edge connection whose peer takes streams apart
         self.container = ""  # the peer's container id
         self.had_consumers = False  # at the end of the connection; other workers may still send to them
@@ -174,6 +182,8 @@ class ConnectionHandler:
             return kind(capacity=capacity, settles=settles, annotations=not self.profile.strip_annotations_out)
         link = RouterOut(capacity=capacity, settles=settles)
         link.pool = self.edge_streams.pool
+        if self.checks:
+            link.use_checks()
         return link
 
     @property
@@ -257,7 +267,9 @@ class ConnectionHandler:
         properties = plain(remote["properties"])
         if self.edge and STREAMING in remote["offered"]:
             self.edge_streams = EdgeStreams(self)
-        self.to_ours = bool(self.edge) and isinstance(properties, dict) and EDGE_PROPERTY in properties
+        said = properties if self.edge and isinstance(properties, dict) else {}
+        self.to_ours = EDGE_PROPERTY in said
+        self.checks = said.get(EDGE_CHECKS) == EDGE_CHECKS_VERSION
         connection.pause(Pause.PAUSE_OPEN)
         if self.sasl is not None:
             self.mechanism = self.sasl.mechanism

@@ -21,6 +21,8 @@ EDGE_VERSION: Final = 3
 EDGE_UPLINKS: Final = "sluice.uplinks"  # of an edge router with several uplinks at work
 BETWEEN_EDGES: Final = "sluice.inter-edge"  # of an edge router to another one
 BETWEEN_EDGES_VERSION: Final = 1
+EDGE_CHECKS: Final = "sluice.edge-checks"  # on edge connections: settled messages are tracked (decision 0013)
+EDGE_CHECKS_VERSION: Final = 1
 DEFAULT_PORT: Final = "5672"
 
 
@@ -43,6 +45,7 @@ def open_properties(handler: "ConnectionHandler") -> list[bytes]:
         to_edge = handler.profile.role == INTER_EDGE
         mark = EDGE_VERSION if handler.initiate is None and not to_edge else handler.mark
         items += [encode_symbol(EDGE_PROPERTY), encode_value(mark)]
+        items += [encode_symbol(EDGE_CHECKS), encode_int(EDGE_CHECKS_VERSION)]
         if to_edge:
             items += [encode_symbol(BETWEEN_EDGES), encode_int(BETWEEN_EDGES_VERSION)]
         if handler.initiate is not None and handler.initiate.uplinks:

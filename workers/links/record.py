@@ -172,6 +172,7 @@ class LinkRecord:
             rules=self._rules(),
             edge=client.edge,
             mark=client.served_as,
+            checks=client.checks,
         )
 
     def _flow(self, route: AnonymousHandler | OwnHandler) -> None:
@@ -199,6 +200,7 @@ class LinkRecord:
                 rules=self._rules(),
                 edge=client.edge,
                 mark=client.served_as,
+                checks=client.checks,
             )
         )
         link.decided()

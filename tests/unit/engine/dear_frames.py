@@ -110,7 +110,7 @@ def neighbour(before: bytes = b"", others: bytes = b"") -> Prepare:
 
 def other_edge(before: bytes = b"", others: bytes = b"") -> Prepare:
     """Another edge router, which has sent `before`; a client has sent `others`."""
-    known: dict[str, Any] = {"sluice.edge": f"{1:016x}", "sluice.inter-edge": 1}
+    known: dict[str, Any] = {"sluice.edge": f"{1:016x}", "sluice.inter-edge": 1, "sluice.edge-checks": 1}
     opened = start(properties=properties(**known))
 
     def prepare(router: Router) -> Peer:

@@ -66,12 +66,20 @@ def made(patch: pytest.MonkeyPatch, workers: int) -> Network:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize(("place", "steps_over"), [("E", False), ("A", False), ("A", True)])
+@pytest.mark.parametrize(
+    ("place", "steps_over", "old"),
+    [("E", False, True), ("E", False, False), ("E", True, False), ("A", False, False), ("A", True, False)],
+)
 @pytest.mark.parametrize("octets", [OCTETS, 1000])
-def test_slow_consumer_of_settled_messages_leaves_the_uplink_to_others(place, steps_over, octets, workers) -> None:
+def test_slow_consumer_of_settled_messages_leaves_the_uplink_to_others(
+    place, steps_over, old, octets, workers
+) -> None:  # fmt: skip
+    """old: the edge router and the interior one do not know that they may track."""
     # Chunks have room for up to twice their octets; what the uplink's own queues hold comes on top.
-    bound = 2 * (EDGE_BOUND if place == "E" else LIMIT // 4 + PRODUCERS * OCTETS)
+    bound = 2 * (EDGE_BOUND if old else LIMIT // 4 + PRODUCERS * OCTETS)
     with pytest.MonkeyPatch.context() as patch:
+        if old:
+            patch.setattr("workers.connections.open_properties.EDGE_CHECKS", "nothing")
         network = made(patch, workers)
         try:
             receiving = client(network, "B", consumer(0, "slow", 1))
@@ -95,7 +103,41 @@ def test_slow_consumer_of_settled_messages_leaves_the_uplink_to_others(place, st
                 network.settle()
                 assert engine.alive()[2] - before <= bound
             assert all(sender.sent >= CAPACITY for sender in senders)
-            if place == "E":
+            if old:
                 assert sum(sender.sent for sender in senders) > 10 * EDGE_BOUND / OCTETS
+        finally:
+            network.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("sends", "receives", "old"),
+    [
+        *[("E", "B", False), ("E", "A", False), ("B", "E", False), ("A", "E", False)],
+        *[("E", "B", True), ("B", "E", True), ("A", "E", True)],
+    ],
+)
+def test_consumer_that_grants_credit_loses_no_settled_message(sends, receives, old, workers) -> None:
+    """The producer waits for it over an edge connection, too, but not where its ends do not know of that (old)."""
+    total = 4000
+    with pytest.MonkeyPatch.context() as patch:
+        if old:
+            patch.setattr("workers.connections.open_properties.EDGE_CHECKS", "nothing")
+        network = made(patch, workers)
+        try:
+            receiving = client(network, receives, consumer(0, "slow", 1))
+            network.pass_seconds(WAIT_SECONDS)
+            sender = Sender(network[sends], steps_over=False)
+            network.pass_seconds(WAIT_SECONDS)
+            came: list[bytes] = []
+            for _ in range(800):
+                sender.send(min(200, total - sender.sent), 1000)
+                network.settle()
+                came += messages(frames(receiving))
+                receiving.feed(flow(0, 10, delivery_count=len(came)))
+                network.settle()
+            came += messages(frames(receiving))
+            assert sender.sent == total
+            assert (len(came) == total) != old
         finally:
             network.close()
