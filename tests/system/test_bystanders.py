@@ -46,6 +46,11 @@ def test_a_connection_is_closed(beside: BystanderSite, attended: Router) -> None
         management = Management(own)
         client = next(row for row in rows(management, "connection") if row["role"] == "normal")
         management.update("connection", str(client["identity"]), adminStatus="deleted")
+
+        def there() -> set[object]:
+            return {row["identity"] for row in rows(management, "connection")}
+
+        poll(lambda: client["identity"] not in there(), "the connection is gone")
         with pytest.raises(AssertionError, match="was ended|has ended"):
             beside.check()
     beside.begin()
