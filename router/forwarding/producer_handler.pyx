@@ -433,7 +433,7 @@ cdef class AnonymousHandler(ProducerHandler):
             if why == NOWHERE_UNAVAILABLE:
                 link.refuse(d, D_REJECTED, IS_UNAVAILABLE, True)
             elif self.table.network.uplink is not None and why != NOWHERE_CONFINED:
-                return self.deliver_uplink(link, d, c)
+                return self.deliver_beyond(link, d, c, &text)
             else:
                 link.refuse(d, D_RELEASED, None, True)
             return ROUTED
@@ -443,6 +443,23 @@ cdef class AnonymousHandler(ProducerHandler):
         if c.phase == 0:
             c.phase = address.phase
         return deliver(self, link, d, c, address, False)
+
+    cdef int deliver_beyond(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1:
+        """Send a message for an address that this edge router does not know to the interior.
+
+        The interior knows no tenants of this router: the message bears the whole address.
+        """
+        cdef tuple whole = None
+        if self.tenant is not None:
+            raw = PyBytes_FromStringAndSize(<const char*>text.data, text.size)
+            whole = self.table.whole_address(raw, self.tenant)
+        if whole is None:
+            return self.deliver_uplink(link, d, c)
+        name = <bytes>whole[0]
+        c.to.data = name
+        c.to.size = len(name)
+        c.phase = whole[1]
+        return self.deliver_uplink(link, d, c)
 
     cdef bint repeats(self, const Slice* text) noexcept:
         """Whether the last message that was looked up had the same address."""

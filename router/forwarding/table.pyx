@@ -186,17 +186,38 @@ cdef class Table:
         phase: as a to-override says, or -1: the ingress phase of the address.
         """
         key = (text, tenant, phase)
-        if len(text) + (0 if tenant is None else len(tenant)) > TEXT_KEPT:
-            found = self.look_up(text, tenant, phase)
-        elif key in self.lookups:
+        if key in self.lookups:
             found = self.lookups[key]
         else:
             found = self.look_up(text, tenant, phase)
+            self.keep(key, len(text) + (0 if tenant is None else len(tenant)), found)
+        why[0] = NOWHERE_UNAVAILABLE if found is False else NOWHERE_CONFINED if found is True else NOWHERE_UNKNOWN
+        return found if found is not False and found is not True else None
+
+    cdef tuple whole_address(self, bytes text, str tenant):
+        """Name the address of a tenant's message as routers beyond know it: encoded string, phase.
+
+        None: the address is not mobile, and has no prefix.
+        """
+        key = (text, tenant)
+        found = self.lookups.get(key)
+        if found is None:
+            cls, name = addresses.classify(
+                addresses.normalise(text.decode("utf-8", "replace")), self.router_id, self.mode)
+            if cls != "M":
+                return None
+            name = tenant + name
+            found = codec.encode_string(name), self.settings.lookup(name).ingress_phase
+            self.keep(key, len(text) + len(tenant), found)
+        return found
+
+    cdef int keep(self, tuple key, size_t octets, object found) except -1:
+        """Remember the result of a look-up, whose key has so many octets of text."""
+        if octets <= TEXT_KEPT:
             if len(self.lookups) >= LOOKUPS_KEPT:
                 self.lookups.clear()
             self.lookups[key] = found
-        why[0] = NOWHERE_UNAVAILABLE if found is False else NOWHERE_CONFINED if found is True else NOWHERE_UNKNOWN
-        return found if found is not False and found is not True else None
+        return 0
 
     cdef object look_up(self, bytes text, str tenant, int phase):
         """Address, None (unknown), False (unavailable) or True (unknown, and to be known nowhere else)."""
