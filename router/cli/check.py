@@ -24,7 +24,7 @@ def _check(path: str) -> int:
     try:
         configuration = load(path)
         errors, remarks = _look_at_profiles(configuration)
-        warnings = [*configuration.warnings, *remarks]
+        warnings = [*configuration.warnings, *remarks, *_look_at_tenants(configuration)]
     except ConfigError as error:
         errors, warnings = error.errors, error.warnings
     for each in errors:
@@ -60,6 +60,20 @@ def _look_at_profiles(configuration: Configuration) -> tuple[tuple[ConfigError, 
             text = f"{endpoint.type} '{endpoint.name}': there is no sslProfile '{endpoint.ssl_profile}'"
             errors.append(ConfigError(configuration.path, endpoint.line, text))
     return tuple(sorted(errors, key=lambda error: error.line or 0)), warnings
+
+
+def _look_at_tenants(configuration: Configuration) -> list[tuple[str, str]]:
+    """Warn of listeners that separate tenants by what clients say, and of vhosts that no tenant can have."""
+    tenants = [listener for listener in configuration.listeners if listener.multi_tenant]
+    if not tenants:
+        return []
+    path = configuration.path
+    if not configuration.policy.vhosts_enabled:
+        text = "multiTenant without vhost policy protects no tenant: each client chooses the hostname of its open"
+        return [("POLICY", f"listener '{each.name}': {text} ({each.file or path}:{each.line})") for each in tenants]
+    text = "no client of a multiTenant listener gets it, for its name has a slash"
+    named = [each for each in configuration.vhosts if "/" in each.hostname]
+    return [("POLICY", f"vhost '{each.hostname}': {text} ({each.file or path}:{each.line})") for each in named]
 
 
 def _count(number: int, what: str) -> str:

@@ -352,12 +352,13 @@ class Permit(Message, kw_only=True):
 
 class Admitted(Message):
     """The answer to an open: the connection may go on. edge: number of the bundle of an edge connection. mark: the text
-    by which other routers know this one."""
+    by which other routers know this one. tenant: the prefix of the client's mobile addresses."""
 
     conn: int
     limits: Limits | None = None
     edge: int = 0
     mark: str = ""
+    tenant: str | None = None
 
 
 class Move(Message):

@@ -45,7 +45,6 @@ class Profile(Struct, rename="camel", kw_only=True, gc=False, frozen=True):
     link_capacity: int
     bundle_capacity: int  # of links between two Sluice routers
     max_buffered_megabytes: int
-    multi_tenant: bool
     open_properties: dict[str, Any]
     message_logging_components: str
     initial_handshake_timeout_seconds: int

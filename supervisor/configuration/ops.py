@@ -53,7 +53,6 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
         link_capacity=endpoint.link_capacity,
         bundle_capacity=endpoint.link_capacity if endpoint.values.get("linkCapacity") else BUNDLE_CAPACITY,
         max_buffered_megabytes=endpoint.buffered_megabytes,
-        multi_tenant=endpoint.multi_tenant,
         open_properties=dict(endpoint.open_properties),
         message_logging_components=endpoint.message_components,
         initial_handshake_timeout_seconds=handshake,

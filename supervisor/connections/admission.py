@@ -11,9 +11,10 @@ from supervisor.connections.connections import Connection
 
 
 class Admit(NamedTuple):
-    """Yes. limits: None where the listener's apply."""
+    """Yes. limits: None where the listener's apply. vhost: the name of the vhost that the rules are of."""
 
     limits: Limits | None = None
+    vhost: str | None = None
 
 
 class Deny(NamedTuple):

@@ -5,7 +5,6 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from router.config.entities import EndpointConfig
-from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
 from router.control.handover import Begun, Initiate
 from router.control.messages import ErrorText, Tls
 from router.log import INFO, Log
@@ -104,6 +103,7 @@ class Connection:
         "profile",
         "properties",
         "read_before",
+        "tenant",
         "tls",
         "trace",
         "user",
@@ -136,6 +136,7 @@ class Connection:
         self.last_delivery = 0  # CLOCK_MONOTONIC ns, of links that are gone; of the others see their slots. 0: none
         self.container: str | None = None
         self.hostname: str | None = None
+        self.tenant: str | None = None  # prefix of its mobile addresses, see tenants.py
         self.user: str | None = None
         # Addresses to send to and to receive from that an authentication service names; None: it names none.
         self.groups: tuple[str, ...] = ()  # in the token of its user
@@ -148,13 +149,6 @@ class Connection:
     def edge(self) -> int:
         """The number of its bundle, if it is to or from an edge router."""
         return self.way.edge
-
-    @property
-    def tenant(self) -> str | None:
-        """The prefix of its addresses, on a multi-tenant listener."""
-        client = self.origin.role not in (INTER_ROUTER, EDGE, INTER_EDGE)
-        prefixed = self.origin.multi_tenant and self.hostname is not None and client
-        return f"{self.hostname}/" if prefixed else None
 
 
 def log_accepted(log: Log, connection: Connection) -> None:

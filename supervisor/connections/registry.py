@@ -14,7 +14,7 @@ from router.control.messages import Admitted, Close, Closed, CloseLink, Denied, 
 from router.control.ops import Op, TraceOp
 from router.log import Log
 from supervisor.addresses.table import Table
-from supervisor.connections.admission import Admission, Decision, Deny
+from supervisor.connections.admission import Admission, Admit, Decision, Deny
 from supervisor.connections.connections import (
     Connection,
     Ending,
@@ -24,6 +24,7 @@ from supervisor.connections.connections import (
     log_opened,
     report_ended,
 )
+from supervisor.connections.tenants import tenant_of
 from supervisor.edge.bundles import Bundles
 from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.profiles import ListenerProfiles
@@ -233,11 +234,19 @@ class Connections(Subsystem):
         message = self._asked.pop(connection.number, None)
         if message is None:
             return
+        if isinstance(decision, Admit):
+            tenant = tenant_of(connection, decision.vhost)
+            if isinstance(tenant, Deny):
+                self._log.warning("ROUTER_CORE", f"[C{connection.number}] {tenant.description}")
+                decision = tenant
+            else:
+                connection.tenant = tenant
         if isinstance(decision, Deny):
             self.send(connection, Denied(connection.number, decision.condition, decision.description, self.mark))
             return
         connection.way = self._bundles.opened(connection)
-        self.send(connection, Admitted(connection.number, decision.limits, connection.edge, self.mark))
+        admitted = Admitted(connection.number, decision.limits, connection.edge, self.mark, connection.tenant)
+        self.send(connection, admitted)
         connection.opened = True
         connection.opened_at = time.monotonic()
         self.opened[connection.number] = connection

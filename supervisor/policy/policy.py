@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from router.amqp.errors import CONNECTION_FORCED
 from router.config.entities import MIN_FRAME_SIZE, Configuration, EndpointConfig, ListenerConfig, VhostConfig
 from router.config.roles import NORMAL, ROUTE_CONTAINER
 from router.config.vhosts import host_fault
@@ -52,6 +53,7 @@ from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.connections.admission import Admit, Decision, Deny
 from supervisor.connections.connections import Connection, Link
+from supervisor.connections.tenants import tenant_of
 from supervisor.policy.denials import MODULE, NO_VHOST, Denials, Kind
 from supervisor.policy.stats import VhostStats
 from supervisor.processes.worker import Worker
@@ -63,6 +65,8 @@ MAX_RESOLVERS: Final = 8  # threads
 CLIENT_ROLES: Final = (NORMAL, ROUTE_CONTAINER, "edge")  # of listeners that vhosts are for
 CONNECTOR_ROLES: Final = (NORMAL, ROUTE_CONTAINER)
 MAX_FRAME_SIZE: Final = 2**32 - 1
+#: Its links are at addresses of the vhost that the client had.
+OTHER_VHOST: Final = Deny(CONNECTION_FORCED, "The vhost of the connection is another one now")
 DENIED: Final = Deny(RESOURCE_LIMIT, CONNECTION_TEXT)
 
 _Found = Mapping[str, str | HostError]  # addresses by name, or why there is none
@@ -186,7 +190,7 @@ class Policy(Subsystem):
         stats.connections_approved += 1
         stats.enter(facts.number, facts.user, facts.host, facts.peer)
         self._grant(facts, decision, stats)
-        return Admit(limits(decision.group, endpoint))
+        return Admit(limits(decision.group, endpoint), decision.vhost.name)
 
     def open_connector(self, facts: OpenFacts) -> Decision:
         """Decide about a connection that the router has opened, when the peer's open is there."""
@@ -202,7 +206,7 @@ class Policy(Subsystem):
             self._log.error(MODULE, f"[C{facts.number}] Failed to find policyVhost settings for {where}")
             return DENIED
         self._grant(facts, decision, self._stats[decision.vhost.name])
-        return Admit(Limits(message=decision.group.links.max_message_size))
+        return Admit(Limits(message=decision.group.links.max_message_size), decision.vhost.name)
 
     def _grant(self, facts: OpenFacts, allowed: OpenAllowed, stats: VhostStats) -> None:
         rules = allowed.group.links
@@ -469,6 +473,9 @@ class Policy(Subsystem):
                 closer.close(connection, *DENIED)
                 return
         if not isinstance(decision, OpenAllowed):
+            return
+        if connection.tenant is not None and tenant_of(connection, decision.vhost.name) != connection.tenant:
+            closer.close(connection, *OTHER_VHOST)
             return
         self._leave(grant)
         stats = self._stats[decision.vhost.name]

@@ -107,7 +107,7 @@ class ConnectionHandler:
         self.login: logins.Login | None = None  # while the supervisor is asked who the client is
         self.user: str | None = None
         self.mechanism: str | None = None  # of SASL; None: without, or not through
-        self.tenant: str | None = None
+        self.tenant: str | None = None  # prefix of the client's mobile addresses; the supervisor decides
         self.links: dict[int, LinkRecord | RoutedEnd] = {}
         self.leaving: dict[int, LinkRecord] = {}  # detached, not confirmed by the supervisor
         self.answers = Answers(worker.count_questions)
@@ -262,8 +262,6 @@ class ConnectionHandler:
     def on_open(self, connection: Connection, remote: dict[str, Any]) -> None:
         hostname = remote["hostname"]
         self.container = remote["container"]
-        if self.profile.multi_tenant and hostname is not None and not self.relays:
-            self.tenant = hostname + "/"
         properties = plain(remote["properties"])
         if self.edge and STREAMING in remote["offered"]:
             self.edge_streams = EdgeStreams(self)
@@ -298,6 +296,7 @@ class ConnectionHandler:
             self._deny(message.condition, message.description)
             return
         self.edge = message.edge
+        self.tenant = message.tenant
         if message.limits is not None:
             self._limit(message.limits)
         if self.initiate is None:

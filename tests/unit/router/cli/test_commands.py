@@ -308,6 +308,28 @@ def test_sluice_check_tells_the_warnings_of_a_bad_file_too(shell):
     assert warning == "warning: Attribute 'debugDumpFile' of entity 'router' has no effect in this version (bad.json:2)"
 
 
+TENANTS = """listener {
+    name: tenants
+    port: 5672
+    multiTenant: yes
+}
+vhost {
+    hostname: red/inner
+}
+"""
+
+
+def test_sluice_check_warns_of_tenants_that_policy_does_not_protect(shell):
+    (shell.folder / "tenants.conf").write_text(TENANTS)
+    done = shell("sluice", "check", "tenants.conf")
+    text = "multiTenant without vhost policy protects no tenant: each client chooses the hostname of its open"
+    assert done.stderr == f"warning: listener 'tenants': {text} (tenants.conf:1)\n"
+    (shell.folder / "tenants.conf").write_text(TENANTS + "policy {\n    enableVhostPolicy: yes\n}\n")
+    done = shell("sluice", "check", "tenants.conf")
+    text = "no client of a multiTenant listener gets it, for its name has a slash"
+    assert done.stderr == f"warning: vhost 'red/inner': {text} (tenants.conf:6)\n"
+
+
 def test_sluice_check_of_the_example(shell):
     done = shell("sluice", "check", str(ROOT / "conf" / "standalone.conf"))
     assert (done.returncode, done.stderr) == (0, "")

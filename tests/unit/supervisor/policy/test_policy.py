@@ -184,7 +184,7 @@ def test_facts_and_numbers_without_a_connection():
     world = World(vhost({"g": {**OPEN, "maxFrameSize": 1000, "maxSessions": 3}}, maxMessageSize=99))
     facts = OpenFacts(7, "u", "v", "[::1]:99", world.desk.configuration.listeners[0])
     assert facts.host == "::1"
-    assert world.policy.open(facts) == Admit(messages.Limits(max_frame=1000, sessions=3, message=99))
+    assert world.policy.open(facts) == Admit(messages.Limits(max_frame=1000, sessions=3, message=99), "v")
     assert world.policy.open(facts._replace(number=8, hostname="w")) == DENIED
     assert world.stats()["connectionsCurrent"] == 1
     world.policy.closed(7)

@@ -1,0 +1,31 @@
+"""The address space of a client on a listener with `multiTenant: yes` (docs/spec/brokers-and-edge.md L-10, L-11)."""
+
+from typing import Final
+
+from router.amqp.errors import INVALID_FIELD
+from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
+from supervisor.connections.admission import Deny
+from supervisor.connections.connections import Connection
+
+SEPARATOR: Final = "/"
+_ROUTERS: Final = (INTER_ROUTER, EDGE, INTER_EDGE)
+
+
+def tenant_of(connection: Connection, vhost: str | None) -> str | Deny | None:
+    """Return the prefix of all mobile addresses of a client: the name of its address space and a slash.
+
+    vhost: the name of the vhost whose rules the connection has; None without vhost policy. Then the space is the
+    hostname that the client itself names, which separates only clients that want to be separate.
+
+    None: the addresses have no prefix. Deny: the name of the space has a slash, so that some of its addresses would be
+    those of another space, as address b of tenant t/a and address a/b of tenant t.
+    """
+    if not connection.origin.multi_tenant or connection.origin.role in _ROUTERS:
+        return None
+    space = connection.hostname if vhost is None else vhost
+    if space is None:
+        return None
+    if SEPARATOR in space:
+        name = "hostname" if vhost is None else "vhost"
+        return Deny(INVALID_FIELD, f"The name of a tenant has no slash: {name} '{space}'")
+    return space + SEPARATOR
