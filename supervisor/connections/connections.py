@@ -8,7 +8,6 @@ from router.config.entities import EndpointConfig
 from router.control.handover import Begun, Initiate
 from router.control.messages import ErrorText, Tls
 from router.log import INFO, Log
-from router.policy.decisions import LinkFacts
 from supervisor.addresses.record import HERE, Record, Way
 
 # The error of a connection that the router opened that ends without one.
@@ -42,7 +41,7 @@ class Link:
     """A link of a connection. Owner: its connection."""
 
     __slots__ = (
-        "closed", "connection", "consumer", "facts", "generation", "identity", "kind", "name", "number", "other",
+        "closed", "connection", "consumer", "generation", "identity", "kind", "name", "number", "other",
         "owner", "priority", "record", "routed_to", "slot", "up", "waits", "worker",
     )  # fmt: skip
 
@@ -71,7 +70,6 @@ class Link:
         self.kind = ENDPOINT  # as management calls it
         self.priority = PRIORITY
         self.owner: str | None = None  # key of the address of a link without record, as management shows it
-        self.facts: LinkFacts | None = None  # what its attach said, where there are rules for it
         self.up = False  # the attach has been answered
         self.closed = False  # an answer that still waits must not be sent
 

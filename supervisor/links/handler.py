@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from router.control import messages as control
 from router.control.handlers import Handlers
-from router.policy.decisions import LINK_TEXT
+from router.policy.decisions import LINK_TEXT, UNAUTHORIZED
 from supervisor.addresses.record import Record
 from supervisor.addresses.table import Table
 from supervisor.connections.connections import Connection, Link
@@ -78,11 +78,9 @@ class LinkHandler(Subsystem):
         connection = worker.connections.get(message.conn)
         if connection is None:
             return
-        number = message.link
         denied = self._policy.attach(connection, message)
         if denied is not None:
-            answer = control.Refused(connection.number, number, denied.condition, LINK_TEXT, termini=True)
-            worker.outbox.append(answer)
+            worker.outbox.append(_forbidden(message, denied.condition))
             return
         if self._uplink is None or not self._uplink.lookups.ask(
             worker, connection, message, self._decide, self._attaching.sends_to
@@ -94,6 +92,9 @@ class LinkHandler(Subsystem):
         connection = worker.connections.get(message.conn)
         if connection is None:
             return
+        if not self._policy.permits(connection, message):
+            worker.outbox.append(_forbidden(message, UNAUTHORIZED))
+            return
         number = message.link
         decision: Accepted | Refused | Routed
         if beyond is not None:
@@ -101,6 +102,7 @@ class LinkHandler(Subsystem):
         else:
             decision = self._attaching.decide(message, connection.origin.role, self._usable(connection))
         if isinstance(decision, Refused):
+            self._policy.detached(connection.number, number)
             worker.outbox.append(control.Refused(connection.number, number, decision.condition, decision.description))
             return
         link = Link(
@@ -113,7 +115,6 @@ class LinkHandler(Subsystem):
             worker.index,
         )
         self._links.add(connection, number, link, message.text)
-        self._policy.attached(connection, link, message)
         if isinstance(decision, Routed):
             self._pairs.begin(worker, link, message, decision)
             return
@@ -213,8 +214,15 @@ class LinkHandler(Subsystem):
             connection.last_delivery = max(connection.last_delivery, message.last)
             self._events.link_dropped(worker, link)
             self._initiated_links.ended(connection, link.identity, None if message.error is None else message.error[1])
-        elif self._uplink is not None:
-            self._uplink.lookups.forget(message.conn, message.link)
+        else:
+            self._policy.detached(message.conn, message.link)
+            if self._uplink is not None:
+                self._uplink.lookups.forget(message.conn, message.link)
         if message.confirm:
             answer = control.Detached(message.conn, message.link)
             self._epochs.call_when_all(self._table.pending_epoch, lambda: worker.outbox.append(answer))
+
+
+def _forbidden(message: control.Attach, condition: str) -> control.Refused:
+    """The answer to an attach that policy does not allow."""
+    return control.Refused(message.conn, message.link, condition, LINK_TEXT, termini=True)

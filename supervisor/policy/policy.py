@@ -104,7 +104,8 @@ class Grant:
     """What one connection may do, from its open to its end. Owner: the policy."""
 
     __slots__ = (
-        "announced", "connection", "facts", "group", "links", "receivers", "senders", "stats", "vhost", "who",
+        "announced", "attaches", "connection", "facts", "group", "links", "receivers", "senders", "stats", "vhost",
+        "who",
     )  # fmt: skip
 
     def __init__(self, facts: OpenFacts, links: LinkRules) -> None:
@@ -116,8 +117,34 @@ class Grant:
         self.group: GroupRules | None = None
         self.stats: VhostStats | None = None
         self.announced: tuple[int, int] | None = None  # worker, and the number that it knows the rules by
-        self.senders = 0
+        self.attaches: dict[int, LinkFacts] = {}  # that were allowed, by the worker's number for the link
+        self.senders = 0  # among these
         self.receivers = 0
+
+    def reserve(self, number: int, facts: LinkFacts) -> LinkDenied | None:
+        """Count a link if the rules allow it: nothing can come between the check and the count."""
+        denied = decide_link(self.links, facts, self.who, self.receivers if facts.consumer else self.senders)
+        if denied is None:
+            self.count(number, facts)
+        return denied
+
+    def count(self, number: int, facts: LinkFacts) -> None:
+        """Count a link until `release`."""
+        self.attaches[number] = facts
+        if facts.consumer:
+            self.receivers += 1
+        else:
+            self.senders += 1
+
+    def release(self, number: int) -> None:
+        """A link is gone, or has never come to be; nothing where it does not count."""
+        facts = self.attaches.pop(number, None)
+        if facts is None:
+            return
+        if facts.consumer:
+            self.receivers -= 1
+        else:
+            self.senders -= 1
 
     def kind(self, reason: str) -> Kind:
         """What a refusal is counted by."""
@@ -270,22 +297,26 @@ class Policy(Subsystem):
     # Links
 
     def attach(self, connection: Connection, message: Attach) -> LinkDenied | None:
-        """Decide about an attach of a peer; None: no rule forbids it. `attached` follows when the link is there."""
+        """Decide about an attach of a peer; None: no rule forbids it, and the link counts until `detached`."""
         grant = self._grants.get(connection.number)
         if grant is None:
             return None
         facts = _facts(message)
-        denied = decide_link(grant.links, facts, grant.who, grant.receivers if facts.consumer else grant.senders)
+        denied = grant.reserve(message.link, facts)
         if denied is not None:
             self._deny_link(grant, facts, denied)
         return denied
 
-    def attached(self, connection: Connection, link: Link, message: Attach) -> None:
-        """A link is there that `attach` has allowed: it counts."""
-        grant = self._grants.get(connection.number)
+    def detached(self, connection: int, link: int) -> None:
+        """A link that `attach` has allowed is not there, whatever the reason: refused, given up, or gone."""
+        grant = self._grants.get(connection)
         if grant is not None:
-            link.facts = _facts(message)
-            self._count(grant, link, 1)
+            grant.release(link)
+
+    def permits(self, connection: Connection, message: Attach) -> bool:
+        """Whether an attach that `attach` has allowed is still allowed: rules may change while it waits."""
+        grant = self._grants.get(connection.number)
+        return grant is None or message.link in grant.attaches
 
     def _deny_link(self, grant: Grant, facts: LinkFacts, denied: LinkDenied) -> None:
         self.links_denied += 1
@@ -296,13 +327,6 @@ class Policy(Subsystem):
             else:
                 grant.stats.sender_denied += 1
         self.denials.add(grant.kind(denied.reason), f"[C{grant.facts.number}] DENY AMQP Attach {denied.text}")
-
-    @staticmethod
-    def _count(grant: Grant, link: Link, more: int) -> None:
-        if link.consumer:
-            grant.receivers += more
-        else:
-            grant.senders += more
 
     # What workers deny
 
@@ -380,9 +404,7 @@ class Policy(Subsystem):
         self.closed(connection.number)
 
     def link_dropped(self, worker: Worker, link: Link) -> None:
-        grant = self._grants.get(link.connection.number)
-        if link.facts is not None and grant is not None:
-            self._count(grant, link, -1)
+        self.detached(link.connection.number, link.number)
 
     def step(self) -> None:
         self.denials.flush()
@@ -486,16 +508,15 @@ class Policy(Subsystem):
         if facts.service is not None:
             grant.links = with_service(grant.links, *facts.service)
         self._announce(grant, connection)
+        attaches, grant.attaches = grant.attaches, {}
         grant.senders = grant.receivers = 0
-        for number, link in list(connection.links.items()):
-            if link.facts is None:
-                continue
-            count = grant.receivers if link.consumer else grant.senders
-            denied = decide_link(grant.links, link.facts, grant.who, count)
+        for number, attached in attaches.items():
+            denied = grant.reserve(number, attached)
             if denied is not None:
-                self._deny_link(grant, link.facts, denied)
-                closer.close_link(connection, number, denied.condition, LINK_TEXT)
-            self._count(grant, link, 1)  # until it is gone
+                self._deny_link(grant, attached, denied)
+                if number in connection.links:  # else its attach still waits, and will be refused
+                    closer.close_link(connection, number, denied.condition, LINK_TEXT)
+                    grant.count(number, attached)  # until it is gone
 
 
 def limits(group: GroupRules, endpoint: EndpointConfig) -> Limits:

@@ -457,20 +457,25 @@ class Peer(Wire):
 
     def open(self, sasl: bool = True, *, mechanism: str = "ANONYMOUS", **fields: Any) -> Frame:
         """Headers, SASL in one go, open; gives the router's open. max_frame_size defaults to 65536."""
-        hello = Performative("open", **{"container_id": "peer", "max_frame_size": 65536, **fields}).encode()
+        self.send_open(sasl, mechanism=mechanism, **fields)
         if sasl:
-            init = Performative("sasl-init", mechanism=mechanism, initial_response=b"").encode()
-            self.raw(SASL_HEADER + frame_octets(init, kind=1) + AMQP_HEADER + frame_octets(hello))
             self._expect_header(SASL_HEADER)
             self.expect("sasl-mechanisms")
             outcome = self.expect("sasl-outcome")
             if outcome.code != 0:
                 raise PeerError(f"SASL failed: {outcome}")
-        else:
-            self.raw(AMQP_HEADER + frame_octets(hello))
         self._expect_header(AMQP_HEADER)
         self.remote_open = self.expect("open")
         return self.remote_open
+
+    def send_open(self, sasl: bool = True, *, mechanism: str = "ANONYMOUS", **fields: Any) -> None:
+        """Send all that `open` sends, and wait for nothing."""
+        hello = Performative("open", **{"container_id": "peer", "max_frame_size": 65536, **fields}).encode()
+        if sasl:
+            init = Performative("sasl-init", mechanism=mechanism, initial_response=b"").encode()
+            self.raw(SASL_HEADER + frame_octets(init, kind=1) + AMQP_HEADER + frame_octets(hello))
+        else:
+            self.raw(AMQP_HEADER + frame_octets(hello))
 
     def _expect_header(self, wanted: bytes) -> None:
         header = self.read_octets(8)

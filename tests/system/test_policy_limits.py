@@ -1,0 +1,126 @@
+"""Limits of policy against peers that ask for everything at once, at interior and edge routers (security.md 6).
+
+Each check counts in the same step: answers that wait, as at an edge router for its interior, let nobody pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tests.peer.management import Management
+from tests.peer.peer import Link, Peer
+from tests.system.fixtures import Start
+from tests.system.network import CONVERGENCE, connector, interior, ports
+from tests.system.router import Router, Section, listener, poll
+
+pytestmark = pytest.mark.adversarial
+
+AT_ONCE = 40
+GROUP = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allowDynamicSource": True}
+LIMITS = {"maxReceivers": 1, "maxSenders": 2, "maxSessions": 3}
+TOO_MANY = ("amqp:resource-limit-exceeded", "link disallowed by local policy")
+
+
+def vhost(hostname: str, group: dict[str, Any], **attributes: Any) -> Section:
+    return "vhost", {"hostname": hostname, **attributes, "groups": {"all": {**GROUP, **group}}}
+
+
+POLICY: list[Section] = [
+    ("policy", {"enableVhostPolicy": True}),
+    vhost("$default", {}),
+    vhost("small", LIMITS),
+    vhost("narrow", LIMITS, onChange="close"),
+    vhost("full", {}, maxConnections=4),
+    vhost("each", {}, maxConnectionsPerUser=3),
+    vhost("place", {}, maxConnectionsPerHost=2),
+]
+
+
+@pytest.fixture(params=["interior", "edge"])
+def limited(request: pytest.FixtureRequest, start: Start) -> Iterator[Router]:
+    """A router with policy; an edge router has an interior."""
+    if request.param == "interior":
+        yield start([("router", {"mode": "interior"}), listener(), *POLICY], 3)
+        return
+    (port,) = ports(1)
+    place: Section = "listener", {"name": "net", "role": "edge", "host": "127.0.0.1", "port": port}
+    start([*interior("A")[:2], place])
+    to: Section = "connector", {**connector(port)[1], "role": "edge"}
+    edge = start([("router", {"mode": "edge", "id": "B"}), listener(), to, *POLICY])
+    edge.wait_log(r"Edge connection .* established", CONVERGENCE)
+    yield edge
+
+
+def _attach_all(peer: Peer, receivers: bool) -> list[Link]:
+    session = peer.session
+    if receivers:
+        return [session.receiver(f"x{number}", wait=False) for number in range(AT_ONCE)]
+    return [session.sender(f"x{number}", wait=False, credit=False) for number in range(AT_ONCE)]
+
+
+@pytest.mark.parametrize("receivers", [True, False], ids=["receivers", "senders"])
+def test_links_at_once(limited: Router, receivers: bool) -> None:
+    most = LIMITS["maxReceivers" if receivers else "maxSenders"]
+    with Peer.opened(limited.port, hostname="small") as peer:
+        for _ in range(2):  # links that are gone, and those refused, count no more
+            links = _attach_all(peer, receivers)
+            for link in links:
+                link.wait_attached()
+            peer.barrier()
+            gone = [link for link in links if link.detached is not None]
+            assert len(gone) == AT_ONCE - most
+            assert {link.wait_detached() for link in gone} == {TOO_MANY}
+            for link in links:
+                if link.detached is not None:
+                    link.send_detach()
+                else:
+                    link.detach()
+
+
+def test_links_that_leave_before_their_answer_count_no_more(limited: Router) -> None:
+    with Peer.opened(limited.port, hostname="small") as peer:
+        for _ in range(AT_ONCE):
+            session = peer.begin(channel=1)
+            session.receiver("left", wait=False)
+            session.end()
+        peer.begin(channel=1).receiver("stays")
+
+
+@pytest.mark.parametrize(("name", "most"), [("full", 4), ("each", 3), ("place", 2)])
+def test_connections_at_once(limited: Router, name: str, most: int) -> None:
+    with Peer.opened(limited.port) as own, ExitStack() as stack:
+        management = Management(own)
+        peers = [stack.enter_context(Peer(limited.port)) for _ in range(AT_ONCE)]
+        for peer in peers:
+            peer.send_open(hostname=name)
+
+        def judged() -> dict[str, Any] | None:
+            row = management.one("vhostStats", hostname=name)
+            return row if row["connectionsApproved"] + row["connectionsDenied"] == AT_ONCE else None
+
+        row = poll(judged, "all are judged")
+        assert (row["connectionsCurrent"], row["connectionsDenied"]) == (most, AT_ONCE - most)
+
+
+def test_sessions_at_once(limited: Router) -> None:
+    with Peer.opened(limited.port, hostname="small") as peer:
+        for channel in range(AT_ONCE):
+            peer.frame("begin", channel=channel, next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+        error = peer.expect_close()
+        assert error is not None
+        assert "above negotiated channel_max 2" in str(error[1])
+
+
+def test_links_that_wait_are_judged_by_changed_rules(limited: Router) -> None:
+    """Those that were allowed before the change, too, whether their answers were sent or not."""
+    with Peer.opened(limited.port, hostname="narrow") as peer, Peer.opened(limited.port) as own:
+        links = _attach_all(peer, receivers=False)
+        nobody = {"all": {**GROUP, "targets": ""}}
+        Management(own).update("vhost", "vhost/narrow", groups=nobody)
+        for link in links:
+            assert link.wait_detached() in (TOO_MANY, ("amqp:unauthorized-access", "link disallowed by local policy"))
+        peer.barrier()
