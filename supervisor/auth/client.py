@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import supervisor
 from router.log import LEVELS, MODULES, Log
@@ -40,6 +40,7 @@ from supervisor.auth.messages import (
     encode,
 )
 from supervisor.runtime.deadline import Deadline
+from supervisor.runtime.remote_hosts import HostShares
 
 MODULE: Final = "supervisor.auth.process"
 ANSWER_SECONDS: Final = 60.0  # for one answer: longer than the process waits for any provider
@@ -47,10 +48,18 @@ FIRST_PAUSE: Final = 0.1  # seconds before another process is started; doubled e
 MOST_PAUSE: Final = 5.0
 OLD: Final = 30.0  # seconds that a process has to live for the next pause to be the first one again
 MOST_EXCHANGES: Final = 10_000
+MOST_OF_HOST: Final = 1_000
 MOST_WAITING: Final = 16 << 20  # octets that the process has not read: it hangs, or has too much to do
 READ_SIZE: Final = 1 << 18
 
 OnReply = Callable[[Reply], object]
+
+
+class _Exchange(NamedTuple):
+    """Of a client that logs in. host: its address."""
+
+    on_reply: OnReply
+    host: str
 
 
 class AuthenticationProcess:
@@ -74,7 +83,8 @@ class AuthenticationProcess:
         self._on_configured: Final = on_configured
         self._command: Final = command or self._usual_command
         self._configuration: Configure | None = None
-        self._exchanges: dict[int, OnReply] = {}
+        self._exchanges: dict[int, _Exchange] = {}
+        self._shares: Final = HostShares(MOST_EXCHANGES, MOST_OF_HOST)
         self._asked: dict[int, float] = {}  # since when an answer is awaited, by number: the oldest first
         self._watched: tuple[int, float] | None = None  # the oldest of them when the deadline began
         self._deadline: Deadline | None = None
@@ -132,11 +142,11 @@ class AuthenticationProcess:
 
         Returns the number of the exchange, which ends with Accepted or Refused, or by `cancel`.
         """
-        return self._begin(lambda number: Begin(number, context), on_reply)
+        return self._begin(context, lambda number: Begin(number, context), on_reply)
 
     def check(self, context: Context, token: str, on_reply: OnReply) -> int:
         """Whose a token is, by the issuers of the context."""
-        return self._begin(lambda number: Check(number, context, token), on_reply)
+        return self._begin(context, lambda number: Check(number, context, token), on_reply)
 
     def init(self, number: int, mechanism: str, response: bytes, hostname: str | None = None) -> None:
         """It has chosen a mechanism."""
@@ -148,21 +158,29 @@ class AuthenticationProcess:
 
     def cancel(self, number: int) -> None:
         """It is gone."""
-        if self._exchanges.pop(number, None) is not None:
-            self._asked.pop(number, None)
+        if self._end(number) is not None:
             self._send(Cancel(number))
 
-    def _begin(self, make: Callable[[int], Request], on_reply: OnReply) -> int:
+    def _begin(self, context: Context, make: Callable[[int], Request], on_reply: OnReply) -> int:
         number, self._next = self._next, self._next + 1
-        if self._configuration is None or len(self._exchanges) >= MOST_EXCHANGES:
+        if self._configuration is None or not self._shares.take(context.host):
             text = "nobody can authenticate here" if self._configuration is None else "too many clients log in at once"
             self._loop.call_soon(on_reply, Refused(number, text))
             return number
-        self._exchanges[number] = on_reply
+        self._exchanges[number] = _Exchange(on_reply, context.host)
         if self._process is None and self._restart is None:
             self._start()
         self._ask(number, make(number))
         return number
+
+    def _end(self, number: int) -> OnReply | None:
+        """An exchange is over; return who waits for its answer, None where it was over already."""
+        self._asked.pop(number, None)
+        exchange = self._exchanges.pop(number, None)
+        if exchange is None:
+            return None
+        self._shares.give_back(exchange.host)
+        return exchange.on_reply
 
     def _ask(self, number: int, message: Request) -> None:
         if number not in self._exchanges:
@@ -262,13 +280,13 @@ class AuthenticationProcess:
         self.states = ()
 
     def _refuse_all(self, text: str) -> None:
-        exchanges, self._exchanges = self._exchanges, {}
-        self._asked.clear()
+        waiting = [(number, self._end(number)) for number in list(self._exchanges)]
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        for number, on_reply in exchanges.items():
-            on_reply(Refused(number, text))
+        for number, on_reply in waiting:
+            if on_reply is not None:
+                on_reply(Refused(number, text))
 
     # The socket
 
@@ -287,9 +305,8 @@ class AuthenticationProcess:
 
     def _refuse_soon(self, message: Begin | Init | Respond | Check) -> None:
         """There is no process at the moment: refuse, after the caller has its number."""
-        on_reply = self._exchanges.pop(message.exchange, None)
+        on_reply = self._end(message.exchange)
         if on_reply is not None:
-            self._asked.pop(message.exchange, None)
             refusal = Refused(message.exchange, "the authentication process is not there")
             self._loop.call_soon(on_reply, refusal)
 
@@ -353,12 +370,11 @@ class AuthenticationProcess:
                     self._log.write(level, module, report.text)
             case Offer() | Challenge():
                 self._asked.pop(report.exchange, None)
-                on_reply = self._exchanges.get(report.exchange)
-                if on_reply is not None:
-                    on_reply(report)
+                exchange = self._exchanges.get(report.exchange)
+                if exchange is not None:
+                    exchange.on_reply(report)
             case _:
-                self._asked.pop(report.exchange, None)
-                on_reply = self._exchanges.pop(report.exchange, None)
+                on_reply = self._end(report.exchange)
                 if on_reply is not None:
                     on_reply(report)
 

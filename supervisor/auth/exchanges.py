@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from router.amqp.errors import AmqpError
 from router.amqp.sasl import NOT_OFFERED
 from router.sasl.bearer import OAuthBearerServer, XOAuth2Server
+from router.sasl.claimed import claimed_user
 from router.sasl.mechanism import Answer, Challenge, Failure, ServerExchange, Success, refused
 from router.sasl.scram import ScramServer
 from router.sasl.simple import AnonymousServer, ExternalServer, PlainServer
@@ -125,7 +126,7 @@ class _Running(Struct):
     context: Context
     offered: list[str] = field(default_factory=list)
     mechanism: _Mechanism | None = None
-    name: str = "none"
+    claim: str = ""  # mechanism, and the user that the client says it is
     library: LibraryExchange | None = None
     service: ServiceExchange | None = None
     task: "asyncio.Task[None] | None" = None
@@ -332,10 +333,12 @@ class Exchanges:
 
     async def _choose(self, running: _Running, message: Init) -> Answer:
         name = message.mechanism
-        running.name = name
+        running.claim = f"{name} {claimed_user(name, message.response)}"
         if name not in running.offered:
             return Failure(NOT_OFFERED)
         running.mechanism = self._mechanism(running, name, message.hostname)
+        if name in HASHES and isinstance(running.mechanism, _Local):
+            return await running.mechanism.step(message.response)  # the proof comes with the next response
         return await self._step(running, message.response)
 
     def _mechanism(self, running: _Running, name: str, hostname: str | None) -> _Mechanism:
@@ -367,17 +370,18 @@ class Exchanges:
     async def _step(self, running: _Running, response: bytes) -> Answer:
         assert running.mechanism is not None
         mechanism, host = running.mechanism, running.context.host
-        async with self._attempts.turn(host):
+        delay = 0.0
+        async with self._attempts.turn(host, running.claim):
             if running.service is not None:
                 answer: Answer = await self._from_service(partial(mechanism.step, response))
             else:
                 answer = await mechanism.step(response)
             if isinstance(answer, Failure) and answer.credentials:
-                # Inside: the next attempt of a host that guesses has its turn after this delay.
                 delay = self._attempts.failed(host)
                 if self._attempts.guesses(host):
-                    self._log("warning", "AUTHSERVICE", f"Many failed attempts from {host}: looked at one by one now")
-                await asyncio.sleep(delay)
+                    self._log("warning", "AUTHSERVICE", f"Many failed attempts from {host}: they are slowed down now")
+        if delay:
+            await asyncio.sleep(delay)
         if isinstance(answer, Success) and running.service is not None:
             self._log("info", "AUTHSERVICE", f"authenticated as {answer.user}")
         elif isinstance(answer, Failure) and running.service is not None and answer.text:

@@ -28,13 +28,30 @@ def test_delays_grow_up_to_a_bound_and_fade():
 
 
 def test_who_begins_to_guess():
-    table = Attempts(Clock())
+    clock = Clock()
+    table = Attempts(clock)
     seen = []
     for _ in range(12):
         table.failed("a")
         seen.append(table.guesses("a"))
     assert seen == [False] * 7 + [True] + [False] * 4
     assert not table.guesses("b")
+    clock.now += attempts.WARN_SECONDS - 1
+    for _ in range(attempts.AT_ONCE):
+        table.failed("a")
+    assert not table.guesses("a")
+    clock.now += 1
+    table.failed("a")
+    assert table.guesses("a")
+
+
+def test_failures_that_count_have_a_ceiling():
+    clock = Clock()
+    table = Attempts(clock)
+    for _ in range(525):
+        table.failed("a")
+    clock.now += attempts.FADE_SECONDS * attempts.MOST_FAILURES
+    assert table.failures("a") == 0
 
 
 def test_the_table_is_bounded():
@@ -47,29 +64,97 @@ def test_the_table_is_bounded():
     assert [table.failures(host) > 0 for host in "adefg"] == [False, True, False, True, True]
 
 
-def test_a_host_that_guesses_has_one_attempt_at_a_time():
+class Guesses:
+    """Attempts of one host, of which the guesses fail; `looked_at` has what was looked at, in order."""
+
+    def __init__(self, table):
+        self.table = table
+        self.looked_at = []
+        self.tasks = []
+
+    def begin(self, claim, count=1, host="a", good=False):
+        for _ in range(count):
+            self.tasks.append(asyncio.create_task(self._attempt(claim, host, good)))
+        return self.tasks[-1]
+
+    async def _attempt(self, claim, host, good):
+        async with self.table.turn(host, claim):
+            self.looked_at.append(claim)
+            await asyncio.sleep(0)
+            if not good:
+                self.table.failed(host)
+
+    async def rest(self):
+        """Until nothing goes on but timers."""
+        for _ in range(1000):
+            await asyncio.sleep(0)
+
+    def end(self):
+        for task in self.tasks:
+            task.cancel()
+
+
+def test_guesses_in_parallel_are_no_faster():
     async def run():
-        table = Attempts(Clock())
-        inside = most = 0
+        clock = Clock()
+        table = Attempts(clock)
+        guesses = Guesses(table)
+        guesses.begin("alice", 50)
+        await guesses.rest()
+        assert len(guesses.looked_at) == attempts.AT_ONCE
+        for seconds in range(1, 6):
+            clock.now += attempts.PACE_SECONDS
+            guesses.begin("alice")
+            await guesses.rest()
+            assert len(guesses.looked_at) == attempts.AT_ONCE + seconds
+        other = guesses.begin("alice", host="b")
+        await other
+        guesses.end()
 
-        async def attempt(host):
-            nonlocal inside, most
-            async with table.turn(host):
-                inside += 1
-                most = max(most, inside)
-                await asyncio.sleep(0)
-                inside -= 1
+    asyncio.run(run())
 
-        await asyncio.gather(*(attempt("a") for _ in range(10)))
-        free, most = most, 0
-        for _ in range(attempts.ONE_BY_ONE_FROM):
-            table.failed("a")
-        await asyncio.gather(*(attempt("a") for _ in range(10)))
-        guessing, most = most, 0
-        await asyncio.gather(*(attempt("b") for _ in range(10)))
-        return free, guessing, most
 
-    assert asyncio.run(run()) == (10, 1, 10)
+def test_attempts_that_do_not_fail_do_not_wait():
+    async def run():
+        guesses = Guesses(Attempts(Clock()))
+        guesses.begin("alice", attempts.MOST_QUEUED, good=True)
+        await asyncio.gather(*guesses.tasks)
+        assert len(guesses.table) == 0
+
+    asyncio.run(run())
+
+
+def test_those_that_wait_take_turns_by_what_they_claim():
+    async def run():
+        clock = Clock()
+        table = Attempts(clock)
+        guesses = Guesses(table)
+        guesses.begin("mallory", attempts.AT_ONCE + attempts.MOST_QUEUED)
+        await guesses.rest()
+        owner = guesses.begin("alice", good=True)  # the queue is full: one of those who guess makes room
+        await guesses.rest()
+        refused = [task for task in guesses.tasks if task.done() and task.exception() is not None]
+        assert [type(task.exception()) for task in refused] == [TooManyAttempts]
+        for _ in range(2):
+            clock.now += attempts.PACE_SECONDS
+            guesses.begin("mallory")
+            await guesses.rest()
+        assert owner.done()
+        guesses.end()
+
+    asyncio.run(run())
+
+
+def test_time_passes_for_those_that_wait(monkeypatch):
+    monkeypatch.setattr(attempts, "PACE_SECONDS", 0.01)
+
+    async def run():
+        guesses = Guesses(Attempts())
+        guesses.begin("alice", attempts.AT_ONCE + 20)
+        await asyncio.wait_for(asyncio.gather(*guesses.tasks), 10)
+        assert len(guesses.looked_at) == attempts.AT_ONCE + 20
+
+    asyncio.run(run())
 
 
 def test_so_many_attempts_of_a_host_may_wait():
@@ -77,21 +162,36 @@ def test_so_many_attempts_of_a_host_may_wait():
         table = Attempts(Clock())
         for _ in range(20):
             table.failed("a")
-        end = asyncio.Event()
-
-        async def attempt():
-            async with table.turn("a"):
-                await end.wait()
-
-        waiting = [asyncio.create_task(attempt()) for _ in range(attempts.MOST_QUEUED)]
-        await asyncio.sleep(0)
+        guesses = Guesses(table)
+        guesses.begin("alice", attempts.MOST_QUEUED)
+        await guesses.rest()
         with pytest.raises(TooManyAttempts):
-            async with table.turn("a"):
+            async with table.turn("a", "alice"):
                 pass
-        end.set()
-        await asyncio.gather(*waiting)
-        async with table.turn("a"):
-            pass
+        guesses.tasks[0].cancel()  # a client that is gone makes room
+        await guesses.rest()
+        guesses.begin("alice")
+        await guesses.rest()
+        assert not guesses.tasks[-1].done()
+        guesses.end()
+
+    asyncio.run(run())
+
+
+def test_a_turn_of_a_client_that_is_gone_goes_to_another(monkeypatch):
+    async def run():
+        clock = Clock()
+        table = Attempts(clock)
+        for _ in range(attempts.AT_ONCE):
+            table.failed("a")
+        guesses = Guesses(table)
+        first, second = guesses.begin("alice", good=True), guesses.begin("alice", good=True)
+        await guesses.rest()
+        clock.now += attempts.PACE_SECONDS
+        table._next(table._hosts["a"])
+        first.cancel()  # its turn has come, and it has not run yet
+        await guesses.rest()
+        assert second.done()
 
     asyncio.run(run())
 

@@ -12,7 +12,7 @@ from router.sasl.scram import ScramClient
 from router.sasl.users import Users
 from router.sasl.verifiers import make
 from supervisor.auth import exchanges as module
-from supervisor.auth.attempts import ONE_BY_ONE_FROM, Attempts
+from supervisor.auth.attempts import AT_ONCE, Attempts
 from supervisor.auth.exchanges import Exchanges, Providers
 from supervisor.auth.messages import (
     Accepted,
@@ -192,7 +192,7 @@ def test_those_who_guess_do_not_delay_others(monkeypatch):
 
     async def run():
         each = World()
-        for _ in range(ONE_BY_ONE_FROM + 1):
+        for _ in range(AT_ONCE + 1):
             each.attempts.failed("10.0.0.1")
         guessing = []
         for _ in range(3):

@@ -1,0 +1,37 @@
+"""Shares of hosts."""
+
+import pytest
+
+from supervisor.runtime.remote_hosts import HostShares, remote_host
+
+
+def test_a_host_has_its_share_and_no_more():
+    shares = HostShares(5, 2)
+    assert [shares.take("10.0.0.1") for _ in range(3)] == [True, True, False]
+    assert [shares.take(f"10.0.0.{number}") for number in range(2, 6)] == [True, True, True, False]
+    shares.give_back("10.0.0.1")
+    assert shares.total == 4
+    assert shares.take("10.0.0.1")
+    with pytest.raises(KeyError):
+        shares.give_back("10.0.0.9")
+
+
+def test_a_host_that_has_nothing_is_not_remembered():
+    shares = HostShares(5, 2)
+    for number in range(100):
+        shares.take(f"10.0.0.{number}")
+        shares.give_back(f"10.0.0.{number}")
+    assert not shares._hosts
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("2001:db8::7", "2001:db8::/64"),
+        ("[2001:db8::7]", "2001:db8::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+def test_a_network_of_ipv6_is_one_host(address, host):
+    assert remote_host(address) == host
