@@ -1,6 +1,7 @@
 """The worker: its table, ports, link slots and connections, and the execution of orders."""
 
 import gc
+import socket
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -36,6 +37,7 @@ from router.control.setup import WorkerSetup
 from router.interworker.region import Region
 from router.log import CRITICAL, ERROR, LEVELS, WARNING, Log, LogError, LogSettings, place
 from router.policy.names import NameRules, compile_names
+from router.websocket.site import Site
 from workers.background import Background
 from workers.connections.admissions import Admissions
 from workers.connections.handler import ConnectionHandler
@@ -417,10 +419,23 @@ class Worker:
         if not profile.websockets:
             return below
         if initiate is None:
-            side = ServerSide(encrypted, partial(self._ask_page, client.number) if encrypted else None)
+            side = ServerSide(
+                self._site(profile, descriptor),
+                encrypted,
+                partial(self._ask_page, client.number) if encrypted else None,
+            )
         else:
             side = ClientSide(initiate.host, initiate.port, profile.websocket_path, encrypted)
         return WebSocketTransport(self.loop, descriptor, connection, below, side)
+
+    @staticmethod
+    def _site(profile: Profile, descriptor: int) -> Site:
+        """Where a request for WebSocket has come."""
+        opened = socket.socket(fileno=descriptor)
+        try:
+            return Site(profile.host, tuple(profile.allowed_origins), str(opened.getsockname()[0]))
+        finally:
+            opened.detach()
 
     def _secured(self, client: ConnectionHandler, descriptor: int) -> TlsTransport:
         """A transport over TLS. Raises TlsError."""

@@ -33,6 +33,7 @@ from router.config.ports import PORTS, port_number
 from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
 from router.config.validate import Entity
 from router.log import DEFAULT, Clock, ModuleSettings, parse_enable
+from router.websocket.site import origin_fault
 
 MAX_ROUTER_ID = 127  # characters; Dispatch's limit, which other routers rely on
 GENERATED_ID = 15  # random characters of a generated router id
@@ -180,6 +181,7 @@ def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
         metrics=entity.flag("metrics"),
         websockets=entity.flag("websockets"),
         http_root=root,
+        allowed_origins=_allowed_origins(entity, problems),
     )
 
 
@@ -197,6 +199,16 @@ def build_connector(entity: Entity, problems: Problems) -> ConnectorConfig:
         proxy=_proxy(entity, problems),
         parallel_connections=(entity.number("parallelConnections") if entity.text("role") in (EDGE, INTER_EDGE) else 1),
     )
+
+
+def _allowed_origins(entity: Entity, problems: Problems) -> tuple[str, ...]:
+    """Return the origins of web pages that may use a listener."""
+    origins = words(entity.optional_text("allowedOrigins"))
+    for origin in origins:
+        fault = origin_fault(origin)
+        if fault is not None:
+            problems.error(entity.line_of("allowedOrigins"), f"{entity.type.long_name}: allowedOrigins: {fault}")
+    return tuple(origin.lower() for origin in origins)
 
 
 def _websocket_path(entity: Entity, problems: Problems) -> str:

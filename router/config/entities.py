@@ -193,6 +193,7 @@ class ListenerConfig(EndpointConfig, frozen=True, kw_only=True):
     metrics: bool  # with `http`: serves metrics
     websockets: bool  # with `http`: AMQP over WebSocket
     http_root: str | None  # with `http`: the directory whose files it serves
+    allowed_origins: tuple[str, ...]  # with `http`: in lower case, of web pages that may use it, beside its own
 
     @property
     def speaks_amqp(self) -> bool:

@@ -56,6 +56,7 @@ class Profile(Struct, rename="camel", kw_only=True, gc=False, frozen=True):
     verify_hostname: bool = True  # of a connector
     websockets: bool = False  # AMQP over WebSocket, and nothing else
     websocket_path: str = "/"  # of a connector
+    allowed_origins: list[str] = []  # of web pages that may use a listener, beside its own
 
 
 class ProfileOp(OpBase, tag="profile"):

@@ -3,14 +3,13 @@
 import binascii
 import hashlib
 import os
-import re
 from base64 import b64decode, b64encode
 from typing import Final
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from router.websocket.http import Head, HeadError, host_header, parse, parse_answer, parse_request
+from router.websocket.site import Site
 
 VERSION: Final = "13"
 PROTOCOLS: Final = ("amqp", "binary")  # both mean AMQP; the first that the client names is taken
@@ -18,7 +17,6 @@ SERVER_NAME: Final = "sluice-router"
 
 _MAGIC: Final = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_OCTETS: Final = 16
-_LOOPBACK: Final = re.compile(r"127(?:\.[0-9]{1,3}){3}")
 # Close frames that follow the answer at once: code and reason.
 _CANNOT_UPGRADE: Final = b"\x88\x10\x03\xf3cannot-upgrade"  # 1011
 _NO_PROTOCOL: Final = b"\x88\x11\x03\xeano sub-protocol"  # 1002
@@ -40,24 +38,25 @@ def asks(octets: bytes) -> bool:
         return False
 
 
-def answer(octets: bytes, *, enabled: bool = True) -> Upgrade:
+def answer(octets: bytes, site: Site, *, enabled: bool = True) -> Upgrade:
     """The answer to a head for which `asks` is true. enabled: `websockets` of the listener."""
     try:
         method, _, minor, head = parse_request(octets)
-        return _answer(method, minor, head, enabled)
+        return _answer(method, minor, head, site, enabled)
     except HeadError as error:
         return _refused("400 Bad Request", str(error))
 
 
-def _answer(method: str, minor: int, head: Head, enabled: bool) -> Upgrade:
+def _answer(method: str, minor: int, head: Head, site: Site, enabled: bool) -> Upgrade:
     """Raises HeadError."""
     if method != "GET" or minor == 0:
         raise HeadError("an upgrade needs GET and HTTP/1.1")
     host, origin = head.one("host"), head.one("origin")
     if host is None:
         raise HeadError("there is no Host")
-    if origin is not None and _is_local(f"//{host}") and not _is_local(origin):
-        return _refused("403 Forbidden", "a page of another site may not use a listener of this machine")
+    refusal = site.refusal(host, origin)
+    if refusal is not None:
+        return _refused("403 Forbidden", refusal)
     if "transfer-encoding" in head.headers or head.one("content-length") not in (None, "0"):
         raise HeadError("an upgrade has no body")
     if not head.has("connection", "upgrade"):
@@ -82,15 +81,6 @@ def _answer(method: str, minor: int, head: Head, enabled: bool) -> Upgrade:
     if protocol is None:
         return Upgrade(octets + _NO_PROTOCOL, accepted=False, refusal="the client names no sub-protocol")
     return Upgrade(octets, accepted=True)
-
-
-def _is_local(url: str) -> bool:
-    """Whether a URL leads to the machine that asks. `null`, which pages without an origin have, does not."""
-    try:
-        name = urlsplit(url).hostname or ""
-    except ValueError:
-        return False
-    return name in ("localhost", "::1") or name.endswith(".localhost") or _LOOPBACK.fullmatch(name) is not None
 
 
 def _refused(status: str, reason: str, header: str = "") -> Upgrade:

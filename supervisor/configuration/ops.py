@@ -25,11 +25,13 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
     handshake, servers = CONNECTOR_HANDSHAKE, []
     authenticate_peer = require_encryption = verifies_peer = False
     verify_hostname, path = True, "/"
+    origins: tuple[str, ...] = ()
     if isinstance(endpoint, ListenerConfig):
         authenticate_peer, require_encryption = endpoint.authenticate_peer, endpoint.require_encryption
         verifies_peer = endpoint.verifies_peer
         handshake = endpoint.initial_handshake_timeout_seconds
         websockets = endpoint.http
+        origins = endpoint.allowed_origins
         servers = [FailoverServer(server.scheme, server.host, server.port) for server in endpoint.failover_servers]
     else:
         verify_hostname = endpoint.verify_hostname
@@ -63,6 +65,7 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
         verify_hostname=verify_hostname,
         websockets=websockets,
         websocket_path=path,
+        allowed_origins=list(origins),
     )
     return ProfileOp(profile_key, profile)
 

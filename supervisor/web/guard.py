@@ -12,6 +12,7 @@ from typing import Final
 from router.config.entities import ListenerConfig
 from router.websocket.handshake import answer, asks
 from router.websocket.http import END, HeadError, parse_request
+from router.websocket.site import Site
 from supervisor.runtime.deadline import Deadline
 
 MAX_CONNECTIONS: Final = 64  # of all HTTP listeners together
@@ -100,6 +101,13 @@ class Guard(asyncio.Protocol):
         self._start_timer(ANSWER_TIME)
 
     @property
+    def site(self) -> Site:
+        """Where the request has come."""
+        place = None if self._transport is None else self._transport.get_extra_info("sockname")
+        address = place[0] if isinstance(place, tuple) else ""  # a worker that reads for us has the socket
+        return Site(self.listener.host, self.listener.allowed_origins, address)
+
+    @property
     def unread(self) -> bool:
         """Whether a part of the answer waits for the client."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
@@ -152,7 +160,7 @@ class Guard(asyncio.Protocol):
         elif not asks(head):
             self._pass_on(head, octets)
         elif not self.listener.websockets:
-            self._refuse(answer(head, enabled=False).octets)
+            self._refuse(answer(head, self.site, enabled=False).octets)
         elif not self._upgrade(self._transport, octets):
             self._refuse(_FULL)
 

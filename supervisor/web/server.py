@@ -259,7 +259,11 @@ class HttpService:
         if not isinstance(guard, Guard):
             raise ConnectionResetError("the client has gone")
         guard.asked()
-        answer = await self._pages.answer(guard.listener, request.method, request.path, request.headers)
+        refusal = guard.site.refusal(request.headers.get("Host"), request.headers.get("Origin"))
+        if refusal is not None:
+            answer = Answer(403, f"{refusal}\n".encode())
+        else:
+            answer = await self._pages.answer(guard.listener, request.method, request.path, request.headers)
         self._requests[answer.page, answer.status] += 1
         if self._log.enabled("HTTP", DEBUG):
             self._log.debug("HTTP", f"{request.remote} {request.method} {request.path[:80]!r}: {answer.status}")

@@ -8,6 +8,7 @@ from typing import Any
 from router.testing.websocket import Reader, frame
 from router.websocket.handshake import Upgrade, answer, asks, check
 from router.websocket.http import HeadError
+from router.websocket.site import Site
 from tests.fuzz.mutate import spoil
 from tests.peer import websocket as peer
 from tests.unit.router.websocket.naive import Naive
@@ -65,7 +66,7 @@ ANSWER = (
 def run_head(case: Case) -> None:
     octets = bytes.fromhex(case["octets"])
     assert isinstance(asks(octets), bool)
-    found = answer(octets)
+    found = answer(octets, Site("localhost", ("https://app.example",), "127.0.0.1"))
     assert isinstance(found, Upgrade)
     assert found.accepted == (found.octets.startswith(b"HTTP/1.1 101 ") and found.octets.endswith(b"\r\n\r\n"))
     try:

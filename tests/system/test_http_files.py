@@ -90,7 +90,7 @@ def test_files(web: Router) -> None:
     ],
 )  # fmt: skip
 def test_ways_out_lead_nowhere(web: Router, path: str) -> None:
-    found = ask(web, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    found = ask(web, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     assert found.split(b" ")[1] in (b"404", b"400")
     assert SECRET not in found
     if found.split(b" ")[1] == b"404":
@@ -104,7 +104,7 @@ def test_ways_out_lead_nowhere(web: Router, path: str) -> None:
         pytest.param(b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", id="two lengths"),
         pytest.param(b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde", id="length twice"),
         pytest.param(b"Content-Length: +4\r\n\r\nabcd", id="sign"),
-        pytest.param(b"Host: y\r\n\r\n", id="host twice"),
+        pytest.param(b"Host: 127.0.0.1\r\n\r\n", id="host twice"),
         pytest.param(b"X: a\r\n b\r\n\r\n", id="folded"),
         pytest.param(b"X : a\r\n\r\n", id="blank before the colon"),
         pytest.param(b"X: a\nY: b\r\n\r\n", id="bare line feed"),
@@ -112,6 +112,9 @@ def test_ways_out_lead_nowhere(web: Router, path: str) -> None:
     ],
 )
 def test_shapes_of_smuggling(web: Router, octets: bytes) -> None:
-    found = ask(web, b"GET /app.js HTTP/1.1\r\nHost: x\r\n" + octets + b"GET /app.js HTTP/1.1\r\nHost: x\r\n\r\n")
+    found = ask(
+        web,
+        b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n" + octets + b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    )
     assert found.startswith(b"HTTP/1.1 400 ")
     assert found.count(b"HTTP/1.1 ") == 1

@@ -217,7 +217,7 @@ def test_over_tls(start: Start, made: Pki, over: Over, workers: int) -> None:
         assert (row["user"], row["isEncrypted"], row["sslProto"]) == (CLIENT[1:].replace("/", ","), True, "TLSv1.3")
     for path, status in (("/healthz", b"200"), ("/metrics", b"200"), ("/none", b"404")):
         with context.wrap_socket(dial(router, "strict"), server_hostname="localhost") as raw:
-            raw.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            raw.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert everything(raw).split(b" ")[1] == status
     with context.wrap_socket(dial(router, "strict"), server_hostname="localhost") as raw:
         raw.sendall(request(Sec_WebSocket_Version="7"))
@@ -297,7 +297,7 @@ def test_slow_requests_over_tls_end(start: Start, made: Pki) -> None:
 
 def get_secure(router: Router, made: Pki) -> bytes:
     with made.context().wrap_socket(dial(router), server_hostname="localhost") as raw:
-        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         return everything(raw).split(b" ")[1]
 
 

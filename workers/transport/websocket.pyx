@@ -64,10 +64,12 @@ cdef int draw_mask(uint8_t* mask) except -1:
 
 
 class ServerSide:
-    """A client asks us. encrypted: it has to speak TLS. pages(octets): of a request for a page, octets of its client;
-    returns a descriptor that the answer comes from. None: it has been found out already what the client asks for."""
+    """A client asks us. site: the listener. encrypted: it has to speak TLS. pages(octets): of a request for a page,
+    octets of its client; returns a descriptor that the answer comes from. None: it has been found out already what the
+    client asks for."""
 
-    def __init__(self, encrypted=False, pages=None):
+    def __init__(self, site, encrypted=False, pages=None):
+        self.site = site
         self.encrypted = encrypted
         self.pages = pages
 
@@ -179,7 +181,7 @@ cdef class WebSocketTransport(Transport):
             self.page_due = self.loop.scheduler.now + PAGE_MS
             self.loop.add(self.page, self.page_ready)
             return HANDSHAKE_GOES_ON
-        answered = answer(head)
+        answered = answer(head, side.site)
         octets = answered.octets
         if not answered.accepted:
             self.refused = True

@@ -196,6 +196,7 @@ def test_attributes_in_reporting_order():
         ("listener", "saslUsers"),
         ("listener", "tokenIssuers"),
         ("listener", "maxBufferedMegabytes"),
+        ("listener", "allowedOrigins"),
         ("connector", "maxBufferedMegabytes"),
         ("connector", "parallelConnections"),
         ("connector", "websockets"),

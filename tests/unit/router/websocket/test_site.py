@@ -1,0 +1,103 @@
+"""Which web pages may use a listener, by its host, its allowedOrigins and the address of the connection."""
+
+import pytest
+
+from router.websocket.site import Site, is_local, origin_fault
+
+LOOPBACK = Site("localhost", (), "127.0.0.1")
+EVERYWHERE = Site("0.0.0.0", (), "127.0.0.1")
+OUTSIDE = Site("", (), "192.0.2.7")
+EVIL = "https://evil.example"
+
+
+@pytest.mark.parametrize("site", [LOOPBACK, EVERYWHERE, OUTSIDE, Site("router.example", (), "192.0.2.7")])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost:5673", "127.0.0.1:5673", "[::1]:5673", "0.0.0.0:5673", "localhost.:5673", "[::]:5673",
+        "[::ffff:7f00:1]:5673", "127.0.0.1.:5673", "LOCALHOST:5673", "127.1:5673", "router.example",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "origin",
+    [
+        EVIL, "http://evil.localhost", "http://localhost:3000", "null", "", "http://[", "http://localhost:5673/x",
+        "http://localhost:5673.evil.example", "http://localhost@evil.example", "localhost:5673", "file://",
+    ],
+)  # fmt: skip
+def test_a_page_of_another_site_gets_nothing(site, host, origin):
+    assert "another site" in (site.refusal(host, origin) or "")
+
+
+@pytest.mark.parametrize(
+    ("site", "host", "origin"),
+    [
+        (LOOPBACK, "localhost:5673", "http://localhost:5673"),
+        (LOOPBACK, "127.0.0.1:5673", "http://127.0.0.1:5673"),
+        (LOOPBACK, "LocalHost:5673", "http://localhost:5673"),
+        (LOOPBACK, "[::1]:5673", "http://[::1]:5673"),
+        (LOOPBACK, "localhost", "https://localhost"),
+        (Site("::1", (), "::1"), "[::1]:5673", "http://[::1]:5673"),
+        (EVERYWHERE, "localhost:5673", "http://localhost:5673"),
+        (OUTSIDE, "router.example:8080", "http://router.example:8080"),
+        (OUTSIDE, "router.example", "https://router.example"),
+        (OUTSIDE, "192.0.2.7:8080", "http://192.0.2.7:8080"),
+    ],
+)
+def test_a_listener_s_own_pages(site, host, origin):
+    assert site.refusal(host, origin) is None
+    assert site.refusal(host, None) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example:5673", "0.0.0.0:5673", "localhost.:5673", "[::]:5673", "[::ffff:7f00:1]:5673", "127.0.0.1.:5673",
+        "localhost.evil.example", "localhost@evil.example", "", "a b", "[::1", "10.0.0.1:5673",
+    ],
+)  # fmt: skip
+def test_a_listener_of_this_machine_has_no_other_names(host):
+    """A name of the page's own site, pointed at this machine, makes Origin and Host equal."""
+    assert "no such name" in (LOOPBACK.refusal(host, None) or "")
+    assert LOOPBACK.refusal(host, f"http://{host}") is not None
+    assert Site("127.0.0.2", (), "").refusal(host, None) is not None
+    assert Site("", (), "::ffff:127.0.0.1").refusal(host, f"http://{host}") is not None
+
+
+def test_programs_name_a_wildcard_listener_as_they_like():
+    assert EVERYWHERE.refusal("this-machine:8080", None) is None
+    assert OUTSIDE.refusal("router.example:8080", None) is None
+    assert LOOPBACK.refusal(None, None) is None  # HTTP/1.0
+
+
+def test_the_name_of_a_listener_s_section_is_its_own():
+    site = Site("router.internal", (), "127.0.0.1")
+    assert site.refusal("router.internal:5673", "http://router.internal:5673") is None
+    assert site.refusal("evil.example:5673", "http://evil.example:5673") is not None
+
+
+def test_allowed_origins():
+    site = Site("localhost", ("https://app.example", "http://localhost:3000"), "127.0.0.1")
+    assert site.refusal("localhost:5673", "http://localhost:3000") is None
+    assert site.refusal("localhost:5673", "https://app.example") is None
+    assert site.refusal("app.example", "https://app.example") is None  # a proxy that passes Host on
+    assert site.refusal("localhost:5673", "https://app.example:8443") is not None
+    assert site.refusal("localhost:5673", "http://app.example") is not None
+    assert Site("", ("*",), "127.0.0.1").refusal("whatever", EVIL) is None
+
+
+@pytest.mark.parametrize(
+    ("origin", "good"),
+    [
+        ("*", True), ("https://app.example", True), ("http://localhost:3000", True), ("http://[::1]:3000", True),
+        ("app.example", False), ("https://app.example/", False), ("https://*.example", False), ("null", False),
+        ("https://", False), ("https://a:b:c", False),
+    ],
+)  # fmt: skip
+def test_items_of_allowed_origins(origin, good):
+    assert (origin_fault(origin) is None) is good
+
+
+def test_local_names():
+    assert all(map(is_local, ("localhost", "LOCALHOST", "a.localhost", "127.0.0.1", "127.9.9.9", "::1")))
+    assert not any(map(is_local, ("localhost.", "localhost.example", "128.0.0.1", "127.0.0.1.example", "0.0.0.0", "")))
