@@ -259,7 +259,7 @@ cdef class TlsContext:
         finally:
             BIO_free(bio)
         if lists:
-            X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK)
+            X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL)
         return 0
 
     cdef int use_tickets(self, bytes key, bytes context) except -1:

@@ -185,7 +185,7 @@ def tls_context(tls: ServiceTls) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=tls.ca_file)
         _limit_versions(context, tls.protocols.split() if tls.protocols else [])
         if context.cert_store_stats()["crl"]:
-            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
         if tls.cert_file is not None:
             context.load_cert_chain(tls.cert_file, tls.key_file, lambda: tls.password or "")
         if tls.ciphers:

@@ -156,7 +156,7 @@ def _trust(context: ssl.SSLContext, text: str) -> None:
     with _file(text) as path:
         context.load_verify_locations(path)
     if context.cert_store_stats()["crl"]:
-        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
 
 
 @contextmanager

@@ -24,9 +24,13 @@ class Issued(NamedTuple):
 class Pki:
     """An authority with its certificates, made when they are asked for."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, above: "Pki | None" = None) -> None:
+        """above: what issues the certificate of this authority; None: the authority itself."""
         self._directory = directory
-        self.authority = self._own("authority")
+        if above is None:
+            self.authority = self._own("authority")
+        else:
+            self.authority = above.issue(directory.name, f"/CN={directory.name}", authority=True)
         self.server = self.issue("server", "/CN=localhost", names="DNS:localhost,IP:127.0.0.1")
         self.client = self.issue("client", CLIENT)
 
@@ -45,14 +49,16 @@ class Pki:
         rsa: bool = False,
         later: bool = False,
         until: datetime | None = None,
+        authority: bool = False,
     ) -> Issued:
         """A certificate of the authority; `names`: its subjectAltName.
 
         With `days` -1 it has expired. rsa: its key. later: it is not valid before tomorrow. until: when it expires.
+        authority: of another one.
         """
         made = self._paths(name)
         request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
-        extensions.write_text("" if names is None else f"subjectAltName={names}\n")
+        extensions.write_text(_AUTHORITY if authority else "" if names is None else f"subjectAltName={names}\n")
         new_key = _NEW_RSA_KEY if rsa else _NEW_KEY
         _openssl("req", *new_key, "-keyout", made.key, "-out", request, "-subj", subject)
         signer = ("-CA", self.authority.certificate, "-CAkey", self.authority.key, "-CAcreateserial", "-days", days)
@@ -64,6 +70,12 @@ class Pki:
         else:
             _openssl("x509", "-req", "-in", request, *signer, "-extfile", extensions, "-out", made.certificate)
         return made
+
+    def below(self, name: str) -> "Pki":
+        """Another authority, whose certificate is of this one."""
+        directory = self._directory / name
+        directory.mkdir()
+        return Pki(directory, self)
 
     def revocations(self, *revoked: Issued) -> bytes:
         """A list (PEM) of the authority with these certificates."""
@@ -149,6 +161,7 @@ class Swapped:
         os.replace(link, self._directory / "data")
 
 
+_AUTHORITY = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\n"
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 _NEW_RSA_KEY = ("-newkey", "rsa:2048", "-nodes")
 

@@ -326,6 +326,33 @@ def test_certificates_are_revoked_while_it_runs(start: Start, made: Pki, tmp_pat
     before.drop()
 
 
+def test_an_authority_is_revoked(start: Start, made: Pki, tmp_path: Path) -> None:
+    """Lists count for the whole chain, and there must be one of each authority in it."""
+    below = made.below("intermediate")
+    chain = tmp_path / "chain.pem"
+    chain.write_bytes(below.client.certificate.read_bytes() + below.trusted.read_bytes())
+    client = Issued(chain, below.client.key)
+    trusted, new = tmp_path / "trusted.pem", tmp_path / "new"
+    own = below.revocations()
+
+    def trust(*lists: bytes) -> None:
+        new.write_bytes(b"".join([made.trusted.read_bytes(), *lists]))
+        os.replace(new, trusted)
+
+    trust(made.revocations(), own)
+    router = start(sections(made, caCertFile=trusted))
+    opened(router, made, "mutual", client).drop()
+    assert https(router, made, client).startswith(b"HTTP/1.1 ")
+    for count, lists in enumerate(([own], [made.revocations(below.authority), own]), start=1):
+        trust(*lists)
+        text = "sslProfile 'p': new credentials are in use"
+        poll(lambda: router.log.count(text) == count, "the lists are in use")  # noqa: B023 - called before the next turn
+        with pytest.raises(REFUSED):
+            opened(router, made, "mutual", client)
+        with pytest.raises(REFUSED):
+            https(router, made, client)
+
+
 def test_a_session_does_not_outlive_its_certificate(start: Start, made: Pki) -> None:
     """A client whose certificate has expired resumes nothing that it had begun before."""
     router = start(sections(made))
