@@ -320,12 +320,10 @@ class Log:
             text = cut(text)
         name = LEVEL_NAMES[level.bit_length() - 1]
         file, number = _caller()
-        shown = text
-        if not text.isprintable():
-            text = text.encode("utf-8", "backslashreplace").decode()  # what is kept is told, and shown, as UTF-8
-            shown = safe(text)
+        if not text.isprintable():  # tools show what is kept as it is, too
+            text = safe(text, lines=level == CRITICAL)  # only faults of the router have traces
         self._kept.append(Entry(source.module, name, text, file, number, now // 1_000_000_000))
-        line = f"{source.module} ({name}) {shown}"
+        line = f"{source.module} ({name}) {text}"
         if source.timestamp:
             line = f"{self._clock.stamp(now)} {line}"
         if source.show_source and file is not None:

@@ -1,12 +1,11 @@
 """The text of log lines: cut to a length, and harmless. It may come from peers."""
 
-import re
 from typing import Final
 
 MAX_TEXT: Final = 2047  # octets of a line's text; the rest is cut, as 1.19 does
 
-# What a peer could forge lines or steer terminals with: control characters, and lines that are not indented.
-_UNSAFE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\n(?! )")
+CONTINUED: Final = "\n    | "  # before each further line of a trace
+_SHORT: Final = {"\n": "\\n", "\r": "\\r"}
 
 
 def cut(text: str) -> str:
@@ -15,9 +14,22 @@ def cut(text: str) -> str:
     return text if len(octets) <= MAX_TEXT else octets[:MAX_TEXT].decode("utf-8", "ignore")
 
 
-def safe(text: str) -> str:
-    """Return `text` with control characters written as escapes, and further lines indented."""
-    return _UNSAFE.sub(lambda match: "\n " if match.group() == "\n" else f"\\x{ord(match.group()):02x}", text)
+def safe(text: str, *, lines: bool = False) -> str:
+    """Return `text` with all that is not printable written as escapes: ends of lines, control characters, and what
+    changes the direction of text, by which a peer could forge lines or steer terminals.
+
+    lines: it is a trace of the router's own, whose further lines are marked.
+    """
+    if lines:
+        return CONTINUED.join(safe(line) for line in text.split("\n"))
+    return "".join(each if each.isprintable() or each == "\t" else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    number = ord(character)
+    if character in _SHORT:
+        return _SHORT[character]
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def place(fault: BaseException) -> str:

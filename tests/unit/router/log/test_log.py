@@ -184,11 +184,17 @@ def test_text_that_is_not_unicode(make_log):
 
 def test_text_cannot_forge_lines(make_log):
     log, lines = make_log()
-    text = "a\nSERVER (info) forged\r\x1b[2J\x9b\0\tb\n  already indented"
-    log.info("SERVER", text)
-    expected = ["SERVER (info) a", " SERVER (info) forged\\x0d\\x1b[2J\\x9b\\x00\tb", "  already indented"]
-    assert lines() == expected
+    log.info("SERVER", "a\n SERVER (info) forged\r\x1b[2J\x9b\0\tb\u2028\u202e\U000e0001")
+    text = "a\\n SERVER (info) forged\\r\\x1b[2J\\x9b\\x00\tb\\u2028\\u202e\\U000e0001"
+    assert lines() == [f"SERVER (info) {text}"]
     assert log.recent()[-1].text == text
+
+
+def test_further_lines_of_a_trace_are_marked(make_log):
+    log, lines = make_log()
+    log.critical("SERVER", "Internal error\n  File x\nValueError: a\u2028b\nSERVER (info) forged")
+    marked = ["    |   File x", "    | ValueError: a\\u2028b", "    | SERVER (info) forged"]
+    assert lines() == ["SERVER (critical) Internal error", *marked]
 
 
 @pytest.mark.starts
@@ -533,7 +539,7 @@ def test_what_comes_again_and_again_is_counted(make_log, monkeypatch):
     for number in range(5):
         log.repeated(ERROR, "SERVER", "a", f"a {number}")
     log.repeated(CRITICAL, "SERVER", "b", "b\n Traceback")
-    assert lines() == ["SERVER (error) a 0", "SERVER (critical) b", " Traceback"]
+    assert lines() == ["SERVER (error) a 0", "SERVER (critical) b", "    |  Traceback"]
     run()
     run()
     assert lines()[3:] == ["SERVER (error) 4 more of this kind in 10 seconds, the last: a 4"]
