@@ -54,6 +54,7 @@ cdef class Connection(ConnectionChannels):
     cdef int read_open(self, list items) except -1
     cdef int peer_closed(self, list items) except -1
     cdef int begin_amqp(self) except -1
+    cdef bint refused(self, bint sasl) except -1
     cdef int answered_header(self, bytes text) except -1
     cdef bint takes_turn(self) except *
     cdef int end_slice(self) except -1

@@ -12,7 +12,9 @@ Bytes go in by `receive`, come out of `out` after `prepare`; cold events go to a
     authenticator() -> SaslServer | None                        a peer wants the SASL layer; None: not allowed
                                                                 (as initiator: SaslClient, for `start`). Its answers may
                                                                 come later, by `connection.answer_sasl(octets)`
-    refusal(connection) -> (condition, description) | None      a peer begins the AMQP layer, behind SASL or without
+    refusal(connection, sasl) -> (condition, description) | None
+                                                                a peer begins the SASL layer (sasl) or the AMQP layer,
+                                                                which may be without SASL
     on_authenticated(connection, user)                          SASL is through (as initiator: send the open now)
     on_fault(connection, exception)                             we erred: to be logged; the connection is closed
     on_frame(connection, received, octets, size)                while `traced`: a frame (its first TRACE_OCTETS octets)
@@ -302,6 +304,8 @@ cdef class Connection(ConnectionChannels):
                 raise bad_header(text)
             self.begin_amqp()
         elif text == SASL_HEADER:
+            if self.refused(True):
+                return 0
             self.sasl = self.handler.authenticator()
             if self.sasl is None:
                 return self.drop()
@@ -317,13 +321,20 @@ cdef class Connection(ConnectionChannels):
         return 0
 
     cdef int begin_amqp(self) except -1:
-        refused = self.handler.refusal(self)
-        if refused is not None:
-            self.silent = True
-            return self.finish(refused)
+        if self.refused(False):
+            return 0
         self.write(AMQP_HEADER)
         self.state = OPENING
         return 0
+
+    cdef bint refused(self, bint sasl) except -1:
+        """Whether the peer may not begin this layer: the connection is closed then, and nothing is said."""
+        refusal = self.handler.refusal(self, sasl)
+        if refusal is None:
+            return False
+        self.silent = True
+        self.finish(refusal)
+        return True
 
     cdef int answered_header(self, bytes text) except -1:
         """The header of a peer that we connected to."""

@@ -131,7 +131,8 @@ def test_no_way_in_without_tls(start: Start, made: Pki) -> None:
     a = start(member("A", certificate(made, "A"), made.trusted))
     place = {"host": "127.0.0.1", "port": a.ports["net"], "role": "inter-router", "saslMechanisms": "ANONYMOUS"}
     b = start([("router", {"mode": "interior", "id": "B"}), listener(), ("connector", place)])
-    b.wait_log(r"Connection to 127.0.0.1:\d+ failed: amqp:unauthorized-access SASL\(-4\): no mechanism available")
+    a.wait_log(r"failed: amqp:connection:policy-error Client connection unencrypted - forbidden")
+    b.wait_log(r"Connection to 127.0.0.1:\d+ failed: ")
     assert set(View(a).nodes()) == {"A"}
 
 

@@ -17,10 +17,11 @@ import pytest
 from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
+from tests.peer.frames import SASL_HEADER
 from tests.peer.management import Management, ManagementError
 from tests.peer.peer import Peer
 from tests.peer.pki import CLIENT, Issued, Pki, Swapped, pki
-from tests.peer.wire import PeerError
+from tests.peer.wire import PeerError, StreamEnd
 from tests.system.bystanders.site import without_bystanders
 from tests.system.fixtures import Start, pass_one
 from tests.system.router import Router, Section, listener
@@ -112,6 +113,11 @@ def test_who_gets_in(start: Start, tls: Tls, made: Pki, peers: list[Peer], tmp_p
         peers.append(refused)
         with pytest.raises((PeerError, OSError)):
             refused.open(sasl=False)
+        asking = Peer(router.ports[name])
+        peers.append(asking)
+        asking.raw(SASL_HEADER)
+        with pytest.raises(StreamEnd):  # no mechanisms: nobody is asked for a password in clear
+            asking.read_octets(1)
         assert router.wait_log("Client connection unencrypted - forbidden")
     others = pki(tmp_path_factory.getbasetemp(), "others")
     with pytest.raises(ssl.SSLCertVerificationError):

@@ -208,13 +208,13 @@ class ConnectionHandler:
             self.sasl = logins.local_server(self.profile, self.transport.tls)
         return self.sasl
 
-    def refusal(self, connection: Connection) -> tuple[str, str] | None:
-        """What the listener demands of a client before it speaks AMQP (security.md S-5, T-8, T-9)."""
+    def refusal(self, connection: Connection, sasl: bool) -> tuple[str, str] | None:
+        """What the listener demands of a client before it begins a layer (security.md S-5, T-8, T-9)."""
         if self.initiate is not None:
             return None
         if self.profile.require_encryption and self.transport.tls is None:
             return POLICY_ERROR, "Client connection unencrypted - forbidden"
-        if self.profile.authenticate_peer and self.sasl is None:
+        if not sasl and self.profile.authenticate_peer and self.sasl is None:
             return POLICY_ERROR, "Client skipped authentication - forbidden"
         return None
 

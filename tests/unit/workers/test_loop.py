@@ -36,7 +36,7 @@ class Handler:
     def __init__(self):
         self.closed = False
 
-    def refusal(self, connection):
+    def refusal(self, connection, sasl):
         return None
 
     def on_open(self, connection, remote):

@@ -51,7 +51,7 @@ class Stub:
             return sasl.SaslClient([anonymous_client("here")], "there")
         return sasl.SaslServer({"ANONYMOUS": sasl.Anonymous})
 
-    def refusal(self, connection: Connection) -> None:
+    def refusal(self, connection: Connection, sasl: bool) -> None:
         return None
 
     def on_authenticated(self, connection: Connection, user: str) -> None:
