@@ -21,7 +21,8 @@ from router.stats.sums import AddressCounters
 from router.version import VERSION
 from supervisor.composition import RouterCore
 from supervisor.processes import zygote
-from supervisor.processes.channels import Keys, make_endpoint, make_keys
+from supervisor.processes.channels import Keys, make_keys
+from supervisor.processes.private_directory import PrivateDirectory
 from supervisor.processes.privileges import PrivilegeError, find_identity
 from supervisor.service import EXIT_FAILED, Supervisor, log_identity
 
@@ -70,28 +71,46 @@ def run(
     _raise_descriptor_limit()
     workers = configuration.router.workers
     addresses = ADDRESSES_OF_A_NETWORK if configuration.router.mode == INTERIOR_MODE else ADDRESSES
+    directory = None
     try:
         identity = find_identity(*become)
-        keys, endpoint = make_keys(), make_endpoint()
+        keys = make_keys()
         region = Region.create(workers, LINKS_PER_WORKER, addresses, RING_OCTETS)
         eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
         counters = AddressCounters(region)
         name = os.path.basename(program)
         core = RouterCore(configuration, log, addresses, counters.reset, test_hooks=test_hooks, program=name)
+        directory = PrivateDirectory()
+        endpoint = f"ipc://{directory.path}/deltas"
         setup = _setup(configuration, log, region.fd, eventfds, endpoint, keys, test_hooks)
         parent = zygote.start(setup, _cores(workers), worker_module, name, identity)
     except (OSError, RuntimeError, PrivilegeError) as error:
         log.critical("SERVER", f"The router cannot start: {error}")
+        if directory is not None:
+            directory.remove()
         return EXIT_FAILED
     loop = asyncio.new_event_loop()
     try:
         supervisor = Supervisor(
-            loop, configuration, log, core, parent, region, endpoint, keys, VERSION, counters, eventfds, identity
+            loop,
+            configuration,
+            log,
+            core,
+            parent,
+            region,
+            endpoint,
+            keys,
+            VERSION,
+            counters,
+            eventfds,
+            identity,
+            directory.give,
         )
         result = loop.run_until_complete(supervisor.run())
     finally:
         parent.close()
         loop.close()
+        directory.remove()
     for descriptor in eventfds:
         os.close(descriptor)
     region.close()

@@ -72,11 +72,14 @@ class Supervisor:
         counters: AddressCounters,
         eventfds: list[int],
         become: Identity | None = None,
+        give: Callable[[int, int], None] = lambda user, group: None,
     ) -> None:
-        """become: who the process is once the ports are open."""
+        """become: who the process is once the ports are open. give(user, group): the socket of the workers is theirs
+        then."""
         self._configuration = configuration
         self._zygote = zygote
         self._become = become
+        self._give = give
         self._loop = loop
         loop.set_exception_handler(self._internal_error)
         log.later = loop.call_later
@@ -173,6 +176,7 @@ class Supervisor:
             )
             if self._bind_http(answers):
                 if self._become is not None:
+                    self._give(*self._become.numbers)
                     self._become.drop()
                 forbid_new_rights()
                 self._start_workers()

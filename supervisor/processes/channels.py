@@ -53,12 +53,6 @@ def make_keys() -> Keys:
     return Keys(*zmq.curve_keypair(), *zmq.curve_keypair())
 
 
-def make_endpoint() -> str:
-    """A new name for the socket of deltas, unknown to other processes: an abstract unix socket, which ends with this
-    process."""
-    return f"ipc://@sluice-{secrets.token_hex(8)}-pub"
-
-
 class _Line:
     """The control channel of one worker. Owner: the channels."""
 

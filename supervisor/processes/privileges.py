@@ -22,6 +22,11 @@ class Identity(NamedTuple):
     group: int | None
     groups: tuple[int, ...]
 
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """User and group, as chown takes them: -1 stays as it is."""
+        return -1 if self.user is None else self.user, -1 if self.group is None else self.group
+
     def drop(self) -> None:
         """Become that, for good. Raises OSError."""
         if self.group is not None:

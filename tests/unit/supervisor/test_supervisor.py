@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 from random import Random
 
 import psutil
@@ -429,10 +430,28 @@ def test_out_of_descriptors_new_connections_are_refused_and_then_taken_again(sta
     first.receive("attached")
 
 
-def test_no_socket_file_and_no_stranger(start):
+def test_only_its_user_reaches_the_socket_of_the_workers(start):
+    """No other user, and no other container of a pod: no abstract socket, and no directory that others can enter."""
     supervisor = start()
     supervisor.port()
+    pids = [supervisor.process.pid, *(child.pid for child in children(supervisor))]
+    inodes = {
+        link.partition("[")[2].rstrip("]")
+        for pid in pids
+        for each in Path(f"/proc/{pid}/fd").iterdir()
+        if (link := _link(each)).startswith("socket:")
+    }
     with open("/proc/net/unix") as listing:
-        names = [line.split()[-1] for line in listing if "@sluice-" in line]
-    assert names
-    assert all(name.startswith("@") for name in names)
+        rows = [line.split() for line in listing]
+    names = {row[7] for row in rows if len(row) > 7 and row[6] in inodes}
+    (name,) = names
+    assert Path(name).parent.stat().st_mode & 0o777 == 0o700
+    assert supervisor.end(signal.SIGTERM) == 0
+    assert not Path(name).parent.exists()
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except FileNotFoundError:  # it was closed meanwhile
+        return ""

@@ -1,6 +1,7 @@
 """The worker's end of the channels to the supervisor: connections that are handed over, and turns of what it says."""
 
 import os
+import secrets
 import socket
 from typing import Any
 
@@ -15,7 +16,7 @@ from router.control.messages import MESSAGES_A_PART, Ack, Closed, Forwarded, Gon
 from router.control.messages import Control as Order
 from router.control.ops import AddressGone
 from router.control.setup import WorkerSetup
-from supervisor.processes.channels import make_endpoint, make_keys
+from supervisor.processes.channels import make_keys
 from tests.unit.engine.host import facts
 from tests.unit.engine.talk import frames, producer, start
 from tests.unit.workers.loops import LoopRouter, SocketPeer
@@ -47,7 +48,7 @@ class Setup:
 
     def __init__(self):
         self.near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        keys, endpoint = make_keys(), make_endpoint()
+        keys, endpoint = make_keys(), f"ipc://@test-{secrets.token_hex(8)}"
         self.channel, control = socket.socketpair()
         setup = worker_setup(far, control, keys, endpoint)
         self.adopted: list[tuple[Any, int]] = []
@@ -158,7 +159,7 @@ class Supervising:
     """A control, and the other ends of its sockets."""
 
     def __init__(self):
-        keys, endpoint = make_keys(), make_endpoint()
+        keys, endpoint = make_keys(), f"ipc://@test-{secrets.token_hex(8)}"
         self.context = zmq.Context()
         self.deltas = self.bind(zmq.XPUB, endpoint, keys)
         self.channel, control = socket.socketpair()

@@ -10,7 +10,8 @@ import pytest
 from router.control.codec import decode_orders, encode
 from router.control.framing import Frames, pack
 from router.control.messages import Ack, Gone, Order
-from supervisor.processes.channels import MESSAGES_A_WAKE, Channels, make_endpoint, make_keys
+from supervisor.processes.channels import MESSAGES_A_WAKE, Channels, make_keys
+from supervisor.processes.private_directory import PrivateDirectory
 from tests.unit.supervisor.harness import PATIENCE
 from tests.unit.supervisor.listeners.test_acceptor import until
 
@@ -24,8 +25,9 @@ class Setup:
         self.wakes: list[list[tuple[bytes, int]]] = [[]]  # what came in each: identity, epoch of an acknowledgement
         self.refused: list[tuple[bytes, str]] = []
         self.to_send: list[tuple[bytes, int]] = []
+        self.directory = PrivateDirectory()
         self.channels = Channels(
-            asyncio.get_running_loop(), make_endpoint(), make_keys(), receive=self.receive,
+            asyncio.get_running_loop(), f"ipc://{self.directory.path}/deltas", make_keys(), receive=self.receive,
             subscribed=lambda topic: None, refuse=lambda *refused: self.refused.append(refused), flush=self.flush,
         )  # fmt: skip
 
@@ -62,6 +64,7 @@ def run() -> Callable[[Scenario], None]:
                     await scenario(setup)
             finally:
                 setup.channels.close()
+                setup.directory.remove()
 
         asyncio.run(body())
 

@@ -1,0 +1,62 @@
+"""A directory of the router's user: where it is, who can enter, and what becomes of it."""
+
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from supervisor.processes.private_directory import LOCK, PrivateDirectory, usual_bases
+
+
+def test_only_the_user_can_enter_it_and_it_goes(tmp_path):
+    made = PrivateDirectory([str(tmp_path)])
+    assert stat.S_IMODE(made.path.stat().st_mode) == 0o700
+    (made.path / "deltas").touch()
+    made.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_base_that_can_be_is_taken(tmp_path):
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    made = PrivateDirectory([str(tmp_path / "none"), str(long), str(tmp_path)])
+    assert made.path.parent == tmp_path
+    assert list(long.iterdir()) == []
+    made.remove()
+    with pytest.raises(OSError, match=r"none: No such file or directory; .*: its path is too long"):
+        PrivateDirectory([str(tmp_path / "none"), str(long)])
+
+
+@pytest.mark.starts
+def test_what_a_killed_router_has_left_is_removed_and_nothing_else(tmp_path):
+    lives = PrivateDirectory([str(tmp_path)])
+    (tmp_path / "sluice-of-somebody").mkdir()
+    (tmp_path / "sluice-link").symlink_to(tmp_path / "sluice-of-somebody")
+    program = (
+        "import sys, os\n"
+        "from supervisor.processes.private_directory import PrivateDirectory\n"
+        "made = PrivateDirectory([sys.argv[1]])\n"
+        "(made.path / 'deltas').touch()\n"
+        "print(made.path, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False, env=os.environ
+    )
+    left = killed.stdout.strip()
+    assert os.path.exists(left), killed.stderr
+    other = PrivateDirectory([str(tmp_path)])
+    assert not os.path.exists(left)
+    assert lives.path.exists()
+    assert (lives.path / LOCK).exists()
+    assert (tmp_path / "sluice-of-somebody").exists()
+    for made in (lives, other):
+        made.remove()
+
+
+def test_usual_bases(monkeypatch):
+    monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/sluice:/run/other")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1")
+    assert list(usual_bases())[:3] == ["/run/sluice", "/run/user/1", "/dev/shm"]
