@@ -168,7 +168,8 @@ class Reloads:
         self._log.notice("AGENT", f"Configuration reloaded from {plan.new.path}: {changes}")
         if self._log.enabled("AGENT", DEBUG):
             for change in plan.changes[:CHANGES_LOGGED]:
-                self._log.debug("AGENT", "\n".join(change.render()))
+                for line in change.render():
+                    self._log.debug("AGENT", line)
         for change in plan.changes:
             for name, (_, _, effect) in change.attributes.items():
                 if change.kind == "update" and effect == "restart":

@@ -304,7 +304,7 @@ class Agent:
                 response = Response(BAD_REQUEST, description=text)
         if self._log.enabled("AGENT", DEBUG):
             shown = f"Message(status={response.status} {response.text!r}, body={response.body[:_SHOWN]!r})"
-            self._log.debug("AGENT", f"Agent response:\n  {shown}\n  Responding to: \n  {request}")
+            self._log.debug("AGENT", f"Agent response: {shown} Responding to: {request}")
         else:
             self._log.count("AGENT", DEBUG)
         self.answer(request, response)

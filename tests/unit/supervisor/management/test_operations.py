@@ -121,7 +121,7 @@ def test_requests_are_logged():
     assert any(
         row[1] == "debug" and row[2].startswith("Agent request Message(") and "Get-Types" in row[2] for row in rows
     )
-    assert any(row[1] == "debug" and row[2].startswith("Agent response:\n  Message(") for row in rows)
+    assert any(row[1] == "debug" and row[2].startswith("Agent response: Message(") for row in rows)
     assert ["error", "Error performing READ: No entity with name=nope"] in [row[1:3] for row in rows]
 
 
