@@ -606,9 +606,9 @@ cdef class Connection(ConnectionChannels):
             self.handshake_deadline = went_on + self.handshake_ms
 
     def limit_handshake(self, uint32_t ms):
-        """The peer has so much time until its open."""
+        """The peer has so much time until its open. 0: any time."""
         self.handshake_ms = ms
-        self.handshake_deadline = self.scheduler.now + ms
+        self.handshake_deadline = self.scheduler.now + ms if ms else 0
 
     def tick(self, uint64_t now):
         """Heartbeats and time-copies that are due. Returns when to call again (ms), 0: never."""

@@ -25,6 +25,7 @@ from supervisor.connections.connections import (
     report_ended,
 )
 from supervisor.connections.tenants import tenant_of
+from supervisor.connections.unopened import Unopened
 from supervisor.edge.bundles import Bundles
 from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.profiles import ListenerProfiles
@@ -72,6 +73,8 @@ class Connections(Subsystem):
         self._bundles = Bundles(self.mark)
         self._next = 1
         self._initiated: set[int] = set()  # numbers of connections that the router opened and a worker has
+        self._unopened = Unopened()
+        self._given_up: set[int] = set()  # numbers of those of them that make room for others
         self._leaving: deque[tuple[Worker, Closed]] = deque()  # `closed`, of connections with links to be dropped
         self._drops_left = DROPS_A_WAKE
         self._ending = False  # the router stops: workers close their connections and end
@@ -79,7 +82,8 @@ class Connections(Subsystem):
     @property
     def count(self) -> int:
         """Number of accepted connections that are there, those not yet opened by AMQP included."""
-        return sum(len(worker.connections) for worker in self._workers.values()) - len(self._initiated)
+        there = sum(len(worker.connections) for worker in self._workers.values())
+        return there - len(self._initiated) - len(self._given_up)
 
     def take_number(self) -> int:
         """A number for a connection, or for an attempt to open one; never given twice."""
@@ -124,11 +128,14 @@ class Connections(Subsystem):
         connection.epoch = self._epochs.acknowledged(worker.index)
         if connection.initiator is not None:
             self._initiated.add(connection.number)
+        elif connection.begun is None:
+            self._unopened.add(connection)
 
     def take_back(self, connection: Connection, worker: Worker) -> None:
         """Take a connection back from a worker that has not got it."""
         del worker.connections[connection.number]
         self._initiated.discard(connection.number)
+        self._unopened.remove(connection)
 
     def left(self, worker: Worker, connection: Connection, message: Moved) -> Worker | None:
         """A worker has handed a connection over, for another one, which is returned."""
@@ -142,6 +149,19 @@ class Connections(Subsystem):
         self._log.error("SERVER", f"[C{connection.number}] Connection of {connection.peer} dropped: {reason}")
         if connection.initiator is not None:
             report_ended(self._log, connection, Ending.FAILED, ("amqp:internal-error", reason))
+
+    def make_room(self, peer: str) -> bool:
+        """Drop a connection that its client has not opened, for another one of `peer`. False: no host has more of them
+        than that one."""
+        connection = self._unopened.to_give_up(peer)
+        if connection is None:
+            return False
+        self._unopened.remove(connection)
+        self._given_up.add(connection.number)
+        self.send(connection, Close(connection.number, silent=True))
+        text = f"[C{connection.number}] Connection of {connection.peer} was not opened, and makes room for another host"
+        self._log.info("SERVER", text)
+        return True
 
     # Orders
 
@@ -244,6 +264,8 @@ class Connections(Subsystem):
         if isinstance(decision, Deny):
             self.send(connection, Denied(connection.number, decision.condition, decision.description, self.mark))
             return
+        self._unopened.remove(connection)
+        self._given_up.discard(connection.number)  # its open came before the worker could drop it
         connection.way = self._bundles.opened(connection)
         admitted = Admitted(connection.number, decision.limits, connection.edge, self.mark, connection.tenant)
         self.send(connection, admitted)
@@ -313,6 +335,8 @@ class Connections(Subsystem):
         self._bundles.closed(connection)
         self._profiles.leave(connection.profile)
         self._initiated.discard(connection.number)
+        self._unopened.remove(connection)
+        self._given_up.discard(connection.number)
         if worker is not None:
             for link in connection.links.values():
                 self._events.link_dropped(worker, link)

@@ -342,7 +342,7 @@ class Acceptor(Subsystem):
 
     def _denied(self, accepted: socket.socket, peer: str) -> bool:
         """Close a connection when there are too many."""
-        if self._connections.count < self.limit:
+        if self._connections.count < self.limit or self._connections.make_room(peer):
             return False
         accepted.close()
         self._connections.denied += 1

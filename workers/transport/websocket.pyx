@@ -179,6 +179,7 @@ cdef class WebSocketTransport(Transport):
             if self.page < 0:
                 return HANDSHAKE_FAILED
             self.page_due = self.loop.scheduler.now + PAGE_MS
+            self.connection.limit_handshake(0)    # it never opens, and has the time of a page
             self.loop.add(self.page, self.page_ready)
             return HANDSHAKE_GOES_ON
         answered = answer(head, side.site)

@@ -12,7 +12,7 @@ def test_listener_defaults():
     assert (found.host, found.hosts, found.port, found.port_text) == ("", ("0.0.0.0", "::"), 5672, "amqp")
     assert (found.role, found.cost, found.sasl_mechanisms) == ("normal", 1, None)
     assert (found.max_frame_size, found.max_sessions, found.max_session_frames) == (16384, 32768, None)
-    assert (found.idle_timeout_seconds, found.initial_handshake_timeout_seconds, found.link_capacity) == (16, 0, 250)
+    assert (found.idle_timeout_seconds, found.initial_handshake_timeout_seconds, found.link_capacity) == (16, 30, 250)
     assert (found.strip_annotations_in, found.strip_annotations_out, found.multi_tenant) == (True, True, False)
     assert (found.failover_servers, found.open_properties) == ((), {})
     assert (found.name, found.identity, found.named) == ("listener/:amqp", "listener/:amqp", False)

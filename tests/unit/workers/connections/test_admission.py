@@ -163,7 +163,9 @@ def test_who_logs_in_does_not_wait_for_ever(routers, monkeypatch, offered):
         monkeypatch.setattr(Authentication, name, lambda _, worker, message: heard.append((worker, message.conn)))
     router = routers()
     profiles = router.workers[0].profiles
-    profiles["main"] = msgspec.structs.replace(profiles["main"], asks_for_sasl=True)
+    profiles["main"] = msgspec.structs.replace(
+        profiles["main"], asks_for_sasl=True, initial_handshake_timeout_seconds=0
+    )
     late = router.connect()
     late.feed(SASL_HEADER)
     router.settle()
