@@ -151,6 +151,7 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
         protocols=tuple((entity.optional_text("protocols") or "").split()),
         uid_format=entity.optional_text("uidFormat"),
         uid_mapping_file=entity.optional_text("uidNameMappingFile"),
+        user_prefix=entity.text("userPrefix"),
         retires_old=entity.text("oldConnections") == "retire",
         retired_per_second=entity.number("oldConnectionsPerSecond"),
         lines=entity.lines,

@@ -27,7 +27,7 @@ def words(text: str | None) -> tuple[str, ...]:
 
 def build_sasl_users(entity: Entity) -> SaslUsersConfig:
     """Return a file of users; whether it can be read shows when it is."""
-    return SaslUsersConfig(**_common(entity), users_file=entity.text("file"))
+    return SaslUsersConfig(**_common(entity), users_file=entity.text("file"), user_prefix=entity.text("userPrefix"))
 
 
 def check_users_file(entity: Entity, problems: Problems) -> None:
@@ -71,6 +71,7 @@ def build_token_issuer(entity: Entity, problems: Problems) -> TokenIssuerConfig:
         leeway_seconds=entity.number("leewaySeconds"),
         user_claim=entity.text("userClaim"),
         group_claim=entity.optional_text("groupClaim"),
+        user_prefix=entity.text("userPrefix"),
     )
 
 

@@ -101,6 +101,7 @@ class SslProfileConfig(EntityConfig, frozen=True, kw_only=True):
     protocols: tuple[str, ...]
     uid_format: str | None
     uid_mapping_file: str | None
+    user_prefix: str
     retires_old: bool  # connections that were made with credentials before
     retired_per_second: int
     lines: Mapping[str, int] = field(default_factory=dict)
@@ -330,6 +331,7 @@ class SaslUsersConfig(EntityConfig, frozen=True, kw_only=True):
     type: ClassVar[str] = "saslUsers"
 
     users_file: str
+    user_prefix: str
 
 
 class TokenIssuerConfig(EntityConfig, frozen=True, kw_only=True):
@@ -347,6 +349,7 @@ class TokenIssuerConfig(EntityConfig, frozen=True, kw_only=True):
     leeway_seconds: int
     user_claim: str
     group_claim: str | None
+    user_prefix: str
 
 
 class TelemetryConfig(EntityConfig, frozen=True, kw_only=True):

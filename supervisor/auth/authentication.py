@@ -266,7 +266,7 @@ class Authentication(Subsystem):
             return
         if not isinstance(reply, Accepted):
             then("the token is refused")
-        elif reply.user != connection.user:
+        elif not self._is_renewal(connection, reply):
             then("the token is for another user")
         else:
             self._facts[connection.number] = reply.facts
@@ -276,6 +276,12 @@ class Authentication(Subsystem):
             connection.groups = tuple(reply.facts.groups)
             self._policy.regroup(connection)
         self._waker.wake()
+
+    def _is_renewal(self, connection: Connection, reply: Accepted) -> bool:
+        """Whether a token is of the same issuer and for the same user as the one that the client has logged in with."""
+        facts = self._facts.get(connection.number)
+        known = None if facts is None else facts.token
+        return known is not None and reply.facts.token == known and reply.user == connection.user
 
     def _expire_at(self, connection: Connection, seconds: float) -> None:
         """seconds: since the epoch."""

@@ -76,6 +76,7 @@ class Providers(Struct):
     """What there is to authenticate by, by names of entities. Owner: the process."""
 
     users: Mapping[str, Callable[[], Users | None]] = field(default_factory=dict)  # None: never read
+    prefixes: Mapping[str, str] = field(default_factory=dict)  # of the names of users, by name of the file
     check_token: CheckTokenOf = _no_issuers
     services: Mapping[str, Service] = field(default_factory=dict)
     library: Library | None = None
@@ -88,16 +89,21 @@ class _Mechanism(Protocol):
 
 
 class _Local:
-    """A mechanism of our own; `pool` where it takes long."""
+    """A mechanism of our own; `pool` where it takes long. prefix: of the users that it finds."""
 
-    def __init__(self, exchange: ServerExchange, pool: Pool | None = None) -> None:
+    def __init__(self, exchange: ServerExchange, pool: Pool | None = None, prefix: str = "") -> None:
         self._exchange: Final = exchange
         self._pool: Final = pool
+        self._prefix: Final = prefix
 
     async def step(self, response: bytes) -> Answer:
         if self._pool is None:
-            return self._exchange.step(response)
-        return await self._pool.run(partial(self._exchange.step, response))
+            answer = self._exchange.step(response)
+        else:
+            answer = await self._pool.run(partial(self._exchange.step, response))
+        if self._prefix and isinstance(answer, Success):
+            return Success(self._prefix + answer.user, answer.additional, answer.facts)
+        return answer
 
 
 class _OfLibrary:
@@ -354,9 +360,10 @@ class Exchanges:
         if name in BEARERS:
             return _Local(BEARERS[name](self._token_check(context)), self._pools.tokens)
         users = self._users(context) or Users({})
+        prefix = self.providers.prefixes.get(context.users or "", "")
         if name in HASHES:
-            return _Local(ScramServer(name, users))
-        return _Local(PlainServer(users), self._pools.passwords)
+            return _Local(ScramServer(name, users), prefix=prefix)
+        return _Local(PlainServer(users), self._pools.passwords, prefix)
 
     def _token_check(self, context: Context) -> Callable[[str, str], Success | Failure]:
         providers = self.providers

@@ -26,6 +26,7 @@ class UsersFile(Struct, frozen=True, tag=True):
 
     name: str
     path: str
+    prefix: str = ""  # of the names of its users
 
 
 class TokenIssuer(Struct, frozen=True, tag=True, kw_only=True):
@@ -42,6 +43,7 @@ class TokenIssuer(Struct, frozen=True, tag=True, kw_only=True):
     leeway_seconds: int = 30
     user_claim: str = "sub"
     group_claim: str | None = None
+    user_prefix: str = ""
 
 
 class ServiceTls(Struct, frozen=True, kw_only=True):
@@ -186,6 +188,7 @@ class Facts(Struct, kw_only=True):
     """What is known of a user beside its name."""
 
     groups: list[str] = []  # by a claim of its token, for policy
+    token: tuple[str, str] | None = None  # its issuer, and whom it calls the user
     expires: float | None = None  # seconds since the epoch: its token
     # Addresses that an authentication service allows: sources and targets; None: it says nothing of them.
     sources: list[str] | None = None

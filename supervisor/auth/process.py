@@ -167,6 +167,7 @@ class Process(asyncio.Protocol):
         self._watcher.watch(files)
         self._exchanges.providers = Providers(
             users={each.name: found.get for each, found in kept.items()},
+            prefixes={each.name: each.prefix for each in kept},
             services={each.name: each for each in message.services},
             library=self._library,
         )

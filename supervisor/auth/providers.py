@@ -71,7 +71,7 @@ def providers(configuration: Configuration, serial: int, find_password: FindPass
     profiles = {each.name: each for each in configuration.of_type("sslProfile")}
     return Configure(
         serial=serial,
-        users=[UsersFile(each.name, each.users_file) for each in _of(configuration, SaslUsersConfig)],
+        users=[UsersFile(each.name, each.users_file, each.user_prefix) for each in _of(configuration, SaslUsersConfig)],
         issuers=[_issuer(each) for each in _of(configuration, TokenIssuerConfig)],
         services=[
             _service(each, profiles.get(each.ssl_profile or ""), find_password)
@@ -98,6 +98,7 @@ def _issuer(config: TokenIssuerConfig) -> TokenIssuer:
         leeway_seconds=config.leeway_seconds,
         user_claim=config.user_claim,
         group_claim=config.group_claim,
+        user_prefix=config.user_prefix,
     )
 
 

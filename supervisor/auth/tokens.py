@@ -291,7 +291,8 @@ class Issuer:
             found = _claim(claims, self.config.group_claim)
             listed = found if isinstance(found, list) else [found]
             groups = [each for each in listed if isinstance(each, str) and each][:MAX_GROUPS]
-        return Success(user, facts={"facts": Facts(groups=groups, expires=float(claims["exp"]))})
+        facts = Facts(groups=groups, expires=float(claims["exp"]), token=(self.config.issuer, user))
+        return Success(self.config.user_prefix + user, facts={"facts": facts})
 
 
 def check_token(issuers: Iterable[Issuer], token: str) -> Success | Failure:

@@ -13,6 +13,7 @@ from router.control.handover import Initiate, Moved
 from router.control.messages import Admitted, Close, Closed, CloseLink, Denied, Gone, Move, Opened, Order, Unmoved
 from router.control.ops import Op, TraceOp
 from router.log import Log
+from router.policy.decisions import UNAUTHORIZED
 from supervisor.addresses.table import Table
 from supervisor.connections.admission import Admission, Admit, Decision, Deny
 from supervisor.connections.connections import (
@@ -37,6 +38,8 @@ from supervisor.subsystem import Events, Subsystem
 DROPS_A_WAKE: Final = 256
 DROPS_A_TURN: Final = 64
 MARK_OCTETS: Final = 8  # of the text by which other routers know the connections of an edge router
+EXTERNAL: Final = "EXTERNAL"
+NAMELESS: Final = Deny(UNAUTHORIZED, "the certificate names no user")
 DROPS_AHEAD: Final = 2  # epochs that workers may be behind: other changes wait for no more of them
 
 
@@ -240,6 +243,9 @@ class Connections(Subsystem):
 
     def _decide(self, connection: Connection, message: Opened) -> None:
         """Whether a connection may open, on the worker where it stays."""
+        if connection.initiator is None and message.mechanism == EXTERNAL and not connection.user:
+            self.decided(connection, NAMELESS)
+            return
         unfit = self._bundles.unfit(connection)
         if unfit is not None:
             self._log.warning("ROUTER_CORE", f"[C{connection.number}] {unfit.description} Its end is closed")

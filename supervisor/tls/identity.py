@@ -16,22 +16,24 @@ Subject = Sequence[tuple[str, str]]
 
 
 def user_of(
-    mechanism: str | None, user: str | None, tls: Tls | None, uid_format: str | None, names: Mapping[str, str] | None
+    mechanism: str | None,
+    user: str | None,
+    tls: Tls | None,
+    uid_format: str | None,
+    names: Mapping[str, str] | None,
+    prefix: str = "",
 ) -> str | None:
     """The user of a client's connection. user: the one that SASL tells, if it does.
 
-    uid_format, names: of the listener's sslProfile.
+    uid_format, names, prefix: of the listener's sslProfile. None: nobody is known.
     """
-    if tls is None:
+    if tls is None or (mechanism is not None and (mechanism != EXTERNAL or tls.subject is None)):
         return user
-    if mechanism is None:
-        return None if tls.subject is None else distinguished_name(tls.subject)
-    if mechanism != EXTERNAL or tls.subject is None:
-        return user
-    uid = None if uid_format is None or unknown_letter(uid_format) else formatted(uid_format, tls)
-    if uid is None:
-        return distinguished_name(tls.subject)
-    return (names or {}).get(uid) or uid
+    found = None if tls.subject is None else distinguished_name(tls.subject)
+    if mechanism is not None and uid_format is not None and not unknown_letter(uid_format):
+        uid = formatted(uid_format, tls)
+        found = found if uid is None else (names or {}).get(uid) or uid
+    return None if found is None else prefix + found
 
 
 def formatted(uid_format: str, tls: Tls) -> str | None:

@@ -368,7 +368,8 @@ class TlsProfiles(Subsystem):
         if message.mechanism == EXTERNAL and uid_format and (letter := unknown_letter(uid_format)):
             self._log.critical("SERVER", f"[C{connection.number}] Unrecognized component '{letter}' in uidFormat ")
         names = None if held is None else held.material.names
-        return user_of(message.mechanism, message.user, message.tls, uid_format, names)
+        prefix = "" if held is None or held.config is None else held.config.user_prefix
+        return user_of(message.mechanism, message.user, message.tls, uid_format, names, prefix)
 
     # Workers
 

@@ -24,13 +24,17 @@ from tests.peer.peer import Peer
 from tests.system.fixtures import Start
 from tests.system.http import WEB, get, scrape
 from tests.system.router import Router, Section, listener, poll
-from tests.system.tokens import Renewal, issuer, token
+from tests.system.tokens import ISSUER, Renewal, issuer, token
 
 pytestmark = pytest.mark.adversarial
 
 LIBRARY = sasldb.needed()
 SCRAM = ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1"]
 REFUSED = r"\[C\d+\] Connection from 127.0.0.1:\d+ \(to 127.0.0.1:\d+\) failed: amqp:unauthorized-access "
+
+
+#: Issuers with the same keys: one whose users have a prefix, and one whose users are called as those of the first.
+OTHER, SAME = "https://other.example", "https://same.example"
 
 
 def write_users(path: Path, **passwords: str) -> None:
@@ -48,7 +52,9 @@ def sections(folder: Path) -> list[Section]:
         listener(),
         listener("people", saslUsers="people-file", authenticatePeer=True),
         listener("filtered", saslUsers="people-file", saslMechanisms="PLAIN ANONYMOUS NONSENSE"),
-        listener("tokens", tokenIssuers="id", authenticatePeer=True),
+        issuer(folder, name="other", issuer=OTHER, userPrefix="other:"),
+        issuer(folder, name="same", issuer=SAME),
+        listener("tokens", tokenIssuers="id, other, same", authenticatePeer=True),
         WEB,
         listener("strict", authenticatePeer=True, saslMechanisms="EXTERNAL"),
     ]  # fmt: skip
@@ -242,6 +248,22 @@ def test_a_token_is_renewed(dial_in: Any) -> None:
     peer.barrier()
 
 
+def test_users_of_issuers_are_apart(site: Router, dial_in: Any) -> None:
+    """By a prefix, for policy; and whoever has logged in by one issuer renews by that one only."""
+    shown = {ISSUER: "alice", OTHER: "other:alice", SAME: "alice"}
+    with Peer.opened(site.port) as own:
+        management = Management(own)
+        for issuer_, user in shown.items():
+            good = token(iss=issuer_)
+            peer = open_by(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {good}\x01\x01".encode())
+            place = "{}:{}".format(*peer.socket.getsockname())
+            assert management.one("connection", host=place)["user"] == user
+            put = Renewal(peer).put
+            for other in shown:
+                answer = (202, "Accepted") if other == issuer_ else (401, "the token is for another user")
+                assert put(token(iss=other)) == answer
+
+
 def test_one_client_does_not_keep_all_others_from_logging_in(site: Router, dial_in: Any) -> None:
     """However many tokens it sends: few are looked at, the others are refused at once."""
     peer = open_by(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {token()}\x01\x01".encode())
@@ -293,7 +315,7 @@ def test_passwords_are_in_no_list_of_entities(site: Router) -> None:
         management = Management(peer)
         (row,) = management.query("saslUsers")
         assert (row["name"], Path(row["file"]).name) == ("people-file", "users")
-        (issuer,) = management.query("tokenIssuer")
+        issuer = management.one("tokenIssuer", name="id")
         assert issuer["algorithms"] is None
         assert issuer["userClaim"] == "sub"
 

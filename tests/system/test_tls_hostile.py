@@ -326,6 +326,17 @@ def test_certificates_are_revoked_while_it_runs(start: Start, made: Pki, tmp_pat
     before.drop()
 
 
+def test_a_certificate_that_names_nobody(start: Start, made: Pki) -> None:
+    """It has names for hosts only: who has it is nobody for policy."""
+    nameless = made.issue("nameless", "/", names="DNS:somebody.example")
+    router = start(sections(made))
+    with opened(router, made, "mutual", nameless) as peer:
+        assert peer.expect_close() == ("amqp:unauthorized-access", "the certificate names no user")
+    fingerprint = start(sections(made, uidFormat="2"))
+    with opened(fingerprint, made, "mutual", nameless) as peer:
+        peer.barrier()
+
+
 def test_an_authority_is_revoked(start: Start, made: Pki, tmp_path: Path) -> None:
     """Lists count for the whole chain, and there must be one of each authority in it."""
     below = made.below("intermediate")

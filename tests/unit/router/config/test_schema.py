@@ -190,6 +190,7 @@ def test_attributes_in_reporting_order():
         ("router", "rememberedContainers"),
         ("router", "connectionsMoved"),
         ("router", "deliveriesIngressEdge"),
+        ("sslProfile", "userPrefix"),
         ("sslProfile", "oldConnections"),
         ("sslProfile", "oldConnectionsPerSecond"),
         ("sslProfile", "expiresInDays"),

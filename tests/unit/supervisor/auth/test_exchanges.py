@@ -125,6 +125,18 @@ def test_logins():
     asyncio.run(run())
 
 
+def test_users_of_a_file_have_its_prefix():
+    async def run():
+        users = {"u": lambda: USERS}
+        each = World(Providers(users=users, prefixes={"u": "file:", "v": "other:"}, check_token=check_token))
+        number, answer = await each.log_in("PLAIN", b"\0guest\0secret")
+        assert answer == Accepted(number, "file:guest", Facts())
+        number, answer = await each.log_in("XOAUTH2", b"user=me\x01auth=Bearer good\x01\x01", issuers=["i"])
+        assert answer == Accepted(number, "alice", Facts(groups=["i"]))
+
+    asyncio.run(run())
+
+
 def test_refusals():
     async def run():
         each = World()

@@ -92,6 +92,13 @@ def test_a_good_token(key, algorithm, kid):
     assert answer.facts["facts"].expires > time.time()
 
 
+def test_users_of_issuers_are_kept_apart():
+    answer = check(token(), issuer(user_prefix="idp:"))
+    assert isinstance(answer, Success)
+    assert answer.user == "idp:alice"
+    assert answer.facts["facts"].token == (issuer().config.issuer, "alice")
+
+
 def test_claims_are_mapped():
     made = issuer(user_claim="email", group_claim="realm.roles")
     answer = check(token(email="a@b", realm={"roles": ["admins", 7, "users", ""]}), made)

@@ -64,6 +64,14 @@ def test_a_value_cannot_look_like_another_field():
     assert distinguished_name([("CN", "x,O=evil"), ("O", "y")]) == "CN=x\\,O\\=evil,O=y"
 
 
+def test_a_prefix_is_for_users_by_certificate():
+    assert user_of("EXTERNAL", "x", tls(), "n", None, "tls:") == "tls:" + external("n")
+    assert user_of("EXTERNAL", "x", tls(), "n", {external("n"): "alice"}, "tls:") == "tls:alice"
+    assert user_of(None, "x", tls(), "n", None, "tls:") == "tls:" + DN
+    assert user_of("PLAIN", "bob", tls(), "n", None, "tls:") == "bob"
+    assert user_of("EXTERNAL", "", tls([]), None, None, "tls:") is None, "a certificate that names nobody"
+
+
 def test_users_without_external():
     assert user_of("PLAIN", "bob", tls(), "n", None) == "bob"
     assert user_of(None, "anonymous", tls(), "n", None) == DN, "uidFormat is for EXTERNAL only"
