@@ -3,6 +3,7 @@
 `build_core` builds addresses, exchanges and bindings.
 """
 
+import ipaddress
 import os
 import re
 import secrets
@@ -182,6 +183,7 @@ def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
         metrics=entity.flag("metrics"),
         websockets=entity.flag("websockets"),
         http_root=root,
+        proxy_networks=_proxy_networks(entity, problems),
         allowed_origins=_allowed_origins(entity, problems),
     )
 
@@ -200,6 +202,18 @@ def build_connector(entity: Entity, problems: Problems) -> ConnectorConfig:
         proxy=_proxy(entity, problems),
         parallel_connections=(entity.number("parallelConnections") if entity.text("role") in (EDGE, INTER_EDGE) else 1),
     )
+
+
+def _proxy_networks(entity: Entity, problems: Problems) -> tuple[str, ...]:
+    """Return the networks of the proxies of a listener."""
+    networks = words(entity.optional_text("proxyNetworks"))
+    for network in networks:
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            text = f"proxyNetworks: '{network}' is no address and no network, such as 10.0.0.0/8"
+            problems.error(entity.line_of("proxyNetworks"), f"{entity.type.long_name}: {text}")
+    return networks
 
 
 def _allowed_origins(entity: Entity, problems: Problems) -> tuple[str, ...]:

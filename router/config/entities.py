@@ -194,6 +194,7 @@ class ListenerConfig(EndpointConfig, frozen=True, kw_only=True):
     metrics: bool  # with `http`: serves metrics
     websockets: bool  # with `http`: AMQP over WebSocket
     http_root: str | None  # with `http`: the directory whose files it serves
+    proxy_networks: tuple[str, ...]  # of proxies, which say whom they forward by the PROXY protocol
     allowed_origins: tuple[str, ...]  # with `http`: in lower case, of web pages that may use it, beside its own
 
     @property

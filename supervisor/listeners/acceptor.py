@@ -10,6 +10,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from io import FileIO
 from typing import Final
 
@@ -23,6 +24,8 @@ from supervisor.connections.connections import Connection
 from supervisor.connections.registry import Connections
 from supervisor.listeners.pace import Pace, waiting
 from supervisor.listeners.placement import Placements
+from supervisor.listeners.proxies import Proxies, is_proxy, refused_proxy
+from supervisor.listeners.proxy_header import ProxyError
 from supervisor.network.neighbour_connections import Neighbours
 from supervisor.processes.worker import Worker
 from supervisor.runtime.host_names import Answers, Found, at_once, place
@@ -161,6 +164,7 @@ class Acceptor(Subsystem):
         self._paused = False
         self._reserve: FileIO | None = _open_reserve()
         self._waiting: deque[tuple[Connection, socket.socket]] = deque()  # of workers that died before they took them
+        self._proxies = Proxies(loop)
 
     def commit(self, change: ConfigurationChange) -> None:
         self.limit = change.new.policy.max_connections
@@ -300,8 +304,25 @@ class Acceptor(Subsystem):
                     return
                 continue
             accepted.setblocking(False)
+            if is_proxy(address[0], listener.config.proxy_networks):
+                self._proxies.wait(accepted, address[:2], partial(self._proxied, listener, accepted, address[0]))
+                continue
             placed = self._placed(listener.config, address[0])
             self._adopt(listener, worker if placed is None else placed, accepted, f"{address[0]}:{address[1]}")
+
+    def _proxied(
+        self, listener: Listener, accepted: socket.socket, proxy: str, client: tuple[str, int] | ProxyError
+    ) -> None:
+        """A proxy has said whom a connection is of, or has not."""
+        if isinstance(client, ProxyError):
+            self._log.repeated(WARNING, "SERVER", "proxy", refused_proxy(proxy, listener.text, client))
+            accepted.close()
+        elif listener not in self._listeners or listener.accepts_as is None:  # it was closed meanwhile
+            accepted.close()
+        elif not self._denied(accepted, f"{client[0]}:{client[1]}"):
+            config, profile = listener.accepts_as
+            connection = self._connections.adopt(None, config, listener.text, f"{client[0]}:{client[1]}", profile)
+            self.give(connection, accepted, self._placed(listener.config, client[0]))
 
     def _placed(self, config: ListenerConfig, host: str) -> Worker | None:
         """The worker that a placement names, if it takes connections."""

@@ -21,6 +21,8 @@ from router.log import DEBUG, WARNING, Log, place
 from router.stats.sums import AddressCounters
 from supervisor.composition import RouterCore
 from supervisor.listeners.acceptor import Acceptor, Listener, ListenError
+from supervisor.listeners.proxies import Proxies, is_proxy, refused_proxy
+from supervisor.listeners.proxy_header import ProxyError
 from supervisor.processes.worker import Worker
 from supervisor.runtime.host_names import Found
 from supervisor.telemetry.collect import Collector
@@ -66,6 +68,7 @@ class HttpService:
         self._tls = tls
         self._acceptor = acceptor
         self._gate = Gate(loop)
+        self._proxies = Proxies(loop)
         self._requests: Counter[tuple[str, int]] = Counter()
         self._bound: dict[str, Listener] = {}  # by name
         self._open: dict[str, Listener] = {}
@@ -177,11 +180,10 @@ class HttpService:
             self._log.debug("HTTP", f"Request to listener {config.name} failed: {error.strerror or error}")
             opened.close()
 
-    def _give(self, listener: Listener, transport: asyncio.Transport, octets: bytes) -> bool:
-        """Hand a connection over to a worker. False: it cannot have it."""
+    def _give(self, listener: Listener, address: tuple[str, int], transport: asyncio.Transport, octets: bytes) -> bool:
+        """Hand the connection of a client at `address` over to a worker. False: it cannot have it."""
         if listener.accepts_as is None or transport.get_extra_info("ssl_object") is not None:
             return False
-        address = transport.get_extra_info("peername")
         try:
             given = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
         except OSError as error:
@@ -194,16 +196,21 @@ class HttpService:
     async def _connect(self, listener: Listener, accepted: socket.socket, address: tuple[str, int]) -> None:
         config = listener.config
         try:
+            if is_proxy(address[0], config.proxy_networks):
+                address = await self._proxies.client(accepted, address[:2])
             context = await self._secure(config, accepted)
             if context is not None and config.websockets and self._acceptor.take_encrypted(listener, accepted, address):
                 return
             await self._loop.connect_accepted_socket(
-                lambda: Guard(self._gate, config, self._server, partial(self._give, listener)),
+                lambda: Guard(self._gate, config, self._server, partial(self._give, listener, address)),
                 accepted,
                 ssl=context,
                 ssl_handshake_timeout=None if context is None else REQUEST_TIME,
                 ssl_shutdown_timeout=None if context is None else SHUTDOWN_TIME,
             )
+        except ProxyError as error:
+            self._log.repeated(WARNING, "HTTP", "proxy", refused_proxy(address[0], listener.text, error))
+            accepted.close()
         except _NotServedError as error:
             self._log.repeated(WARNING, "HTTP", "tls", f"Connection to listener {config.name} refused: {error}")
             accepted.close()

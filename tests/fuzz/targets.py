@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from tests.fuzz import logins, rules, samples, websocket
+from tests.fuzz import logins, proxy, rules, samples, websocket
 from tests.fuzz.conversation import Others, conversation
 from tests.fuzz.routers import RouterModel, about_routers
 from tests.unit.engine import parsers
@@ -49,6 +49,7 @@ PARSERS: Final = {
     "rules": Target(rules.rules, rules.run_rules),
     "websocket": Target(websocket.stream, websocket.run_stream),
     "handshake": Target(websocket.head, websocket.run_head),
+    "proxy": Target(proxy.header, proxy.run_header),
 }
 #: Conversations with a router of so many workers, and such in which there are other routers.
 ENGINE: Final = {f"engine-{count}": Target(partial(_alone, workers=count), play) for count in (1, 2, 3)}

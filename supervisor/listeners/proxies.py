@@ -1,0 +1,98 @@
+"""Connections of proxies: waits for the header that says whom a connection is of."""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from supervisor.listeners.proxy_header import MOST_OCTETS, ProxyError, parse
+
+HEADER_SECONDS: Final = 5.0
+MOST_WAITING: Final = 1024  # connections whose header has not come
+
+Address = tuple[str, int]
+# The client that a connection is of, or why there is none.
+Then = Callable[[Address | ProxyError], None]
+
+
+class Proxies:
+    """All connections whose header has not come. Owner: the event loop of the supervisor."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Final = loop
+        self._waiting: set[_Waiting] = set()
+
+    def wait(self, opened: socket.socket, address: Address, then: Then) -> None:
+        """Take the header off a connection of a proxy at `address`; `then` is called once, perhaps now."""
+        if len(self._waiting) >= MOST_WAITING:
+            then(ProxyError("too many headers are awaited"))
+            return
+        self._waiting.add(_Waiting(self._loop, opened, address, then, self._waiting.discard))
+
+    async def client(self, opened: socket.socket, address: Address) -> Address:
+        """As `wait`. Raises ProxyError."""
+        found: asyncio.Future[Address | ProxyError] = self._loop.create_future()
+        self.wait(opened, address, lambda result: None if found.done() else found.set_result(result))
+        result = await found
+        if isinstance(result, ProxyError):
+            raise result
+        return result
+
+
+class _Waiting:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        opened: socket.socket,
+        address: Address,
+        then: Then,
+        over: Callable[["_Waiting"], None],
+    ) -> None:
+        self._loop: Final = loop
+        self._opened: Final = opened
+        self._address: Final = address
+        self._then: Final = then
+        self._over: Final = over
+        self._octets = b""
+        self._timer: Final = loop.call_later(HEADER_SECONDS, self._end, ProxyError("the header has not come in time"))
+        loop.add_reader(opened, self._read)
+
+    def _read(self) -> None:
+        """What is behind the header stays in the socket."""
+        try:
+            seen = self._opened.recv(MOST_OCTETS - len(self._octets), socket.MSG_PEEK)
+            if not seen:
+                raise ProxyError("the connection has ended before its header")
+            header = parse(self._octets + seen)
+            taken = len(seen) if header is None else header.octets - len(self._octets)
+            self._octets += self._opened.recv(taken)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._end(ProxyError(error.strerror or str(error)))
+            return
+        except ProxyError as error:
+            self._end(error)
+            return
+        if header is not None:
+            self._end(header.source or self._address)
+
+    def _end(self, result: Address | ProxyError) -> None:
+        self._timer.cancel()
+        self._loop.remove_reader(self._opened)
+        self._over(self)
+        self._then(result)
+
+
+def refused_proxy(proxy: str, listener: str, error: ProxyError) -> str:
+    """The text for the log about a connection without a good header."""
+    return f"Connection from proxy {proxy} (to {listener}) closed: PROXY protocol: {error}"
+
+
+def is_proxy(host: str, networks: Sequence[str]) -> bool:
+    """Whether connections from this address begin with a header."""
+    if not networks:
+        return False
+    address = ipaddress.ip_address(host.partition("%")[0])
+    return any(address in ipaddress.ip_network(network, strict=False) for network in networks)
