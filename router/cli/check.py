@@ -1,9 +1,10 @@
-"""`sluice check FILE...`: reports all errors of configuration files, and runs nothing."""
+"""`sluice check FILE...`: reports all errors of configuration files, and what is dangerous; runs nothing."""
 
 import sys
 import time
 from collections.abc import Iterable
 
+from router.config.dangers import Danger, dangers
 from router.config.entities import AuthServiceConfig, Configuration, ConnectorConfig, ListenerConfig
 from router.config.errors import ConfigError
 from router.config.load import load
@@ -13,27 +14,31 @@ DAY = 86400  # seconds
 WARN_DAYS = 30  # until certificates expire
 
 
-def check(paths: Iterable[str]) -> int:
-    """Check each file; return 0 if all can be used, 1 if one cannot."""
-    return max([_check(path) for path in paths], default=0)
+def check(paths: Iterable[str], *, strict: bool = False) -> int:
+    """Check each file; return 0 if all can be used, 1 if one cannot. strict: nor may anything be dangerous."""
+    return max([_check(path, strict) for path in paths], default=0)
 
 
-def _check(path: str) -> int:
-    """Print the errors and warnings of one file to stderr, and the result to stdout."""
+def _check(path: str, strict: bool) -> int:
+    """Print the errors, warnings and dangers of one file to stderr, and the result to stdout."""
     errors: tuple[ConfigError, ...] = ()
+    found: list[Danger] = []
     try:
         configuration = load(path)
         errors, remarks = _look_at_profiles(configuration)
-        warnings = [*configuration.warnings, *remarks, *_look_at_tenants(configuration)]
+        warnings = [*configuration.warnings, *remarks]
+        found = [danger for danger in dangers(configuration) if strict or danger.worst]
     except ConfigError as error:
         errors, warnings = error.errors, error.warnings
     for each in errors:
         print(each, file=sys.stderr)
     for _, text in warnings:
         print(f"warning: {text}", file=sys.stderr)
-    counts = [_count(len(errors), "error"), _count(len(warnings), "warning")]
+    for danger in found:
+        print(f"danger: {danger}", file=sys.stderr)
+    counts = [_count(len(errors), "error"), _count(len(warnings), "warning"), _count(len(found), "danger")]
     print(f"{path}: {', '.join(filter(None, ['' if errors else 'ok', *counts]))}")
-    return 1 if errors else 0
+    return 1 if errors or (strict and found) else 0
 
 
 def _look_at_profiles(configuration: Configuration) -> tuple[tuple[ConfigError, ...], list[tuple[str, str]]]:
@@ -60,20 +65,6 @@ def _look_at_profiles(configuration: Configuration) -> tuple[tuple[ConfigError, 
             text = f"{endpoint.type} '{endpoint.name}': there is no sslProfile '{endpoint.ssl_profile}'"
             errors.append(ConfigError(configuration.path, endpoint.line, text))
     return tuple(sorted(errors, key=lambda error: error.line or 0)), warnings
-
-
-def _look_at_tenants(configuration: Configuration) -> list[tuple[str, str]]:
-    """Warn of listeners that separate tenants by what clients say, and of vhosts that no tenant can have."""
-    tenants = [listener for listener in configuration.listeners if listener.multi_tenant]
-    if not tenants:
-        return []
-    path = configuration.path
-    if not configuration.policy.vhosts_enabled:
-        text = "multiTenant without vhost policy protects no tenant: each client chooses the hostname of its open"
-        return [("POLICY", f"listener '{each.name}': {text} ({each.file or path}:{each.line})") for each in tenants]
-    text = "no client of a multiTenant listener gets it, for its name has a slash"
-    named = [each for each in configuration.vhosts if "/" in each.hostname]
-    return [("POLICY", f"vhost '{each.hostname}': {text} ({each.file or path}:{each.line})") for each in named]
 
 
 def _count(number: int, what: str) -> str:

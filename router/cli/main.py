@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 )
             )
         case "check":
-            return check(arguments.files)
+            return check(arguments.files, strict=arguments.strict)
     print(VERSION)
     return 0
 
@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
     text = "Check configuration files without running anything; the exit code is 1 if one of them cannot be used."
     check = commands.add_parser("check", help="check configuration files", description=text)
+    check.add_argument("--strict", action="store_true", help="report all that is dangerous, as if it were an error")
     check.add_argument("files", metavar="FILE", nargs="+", help="configuration file")
 
     for name, (_, help_text) in TOOLS.items():

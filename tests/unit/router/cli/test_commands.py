@@ -319,15 +319,24 @@ vhost {
 """
 
 
-def test_sluice_check_warns_of_tenants_that_policy_does_not_protect(shell):
+def test_sluice_check_tells_what_is_dangerous(shell):
     (shell.folder / "tenants.conf").write_text(TENANTS)
+    tenants = "multiTenant protects no tenant, for each client names its own: enableVhostPolicy: yes"
+    slash = "no client of a multiTenant listener gets it, for its name has a slash"
+    worst = [
+        f"danger: listener 'tenants': {tenants} (tenants.conf:1)",
+        f"danger: vhost 'red/inner': {slash} (tenants.conf:6)",
+    ]
     done = shell("sluice", "check", "tenants.conf")
-    text = "multiTenant without vhost policy protects no tenant: each client chooses the hostname of its open"
-    assert done.stderr == f"warning: listener 'tenants': {text} (tenants.conf:1)\n"
-    (shell.folder / "tenants.conf").write_text(TENANTS + "policy {\n    enableVhostPolicy: yes\n}\n")
-    done = shell("sluice", "check", "tenants.conf")
-    text = "no client of a multiTenant listener gets it, for its name has a slash"
-    assert done.stderr == f"warning: vhost 'red/inner': {text} (tenants.conf:6)\n"
+    assert (done.returncode, done.stdout) == (0, "tenants.conf: ok, 2 dangers\n")
+    assert done.stderr.splitlines() == worst
+    done = shell("sluice", "check", "--strict", "tenants.conf")
+    assert done.returncode == 1
+    found = done.stderr.splitlines()
+    assert set(worst) < set(found)
+    assert any("clients need no login" in line and "(tenants.conf:1)" in line for line in found)
+    done = shell("sluice", "check", "--strict", str(ROOT / "conf" / "standalone.conf"))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_sluice_check_of_the_example(shell):

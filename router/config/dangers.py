@@ -1,0 +1,168 @@
+"""What is dangerous in a configuration that can be used, and what to write instead. Of files only the mode is read."""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from router.config.entities import (
+    Configuration,
+    ConnectorConfig,
+    EntityConfig,
+    ListenerConfig,
+    SaslUsersConfig,
+    SslProfileConfig,
+    VhostConfig,
+)
+from router.config.password import in_file
+from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
+from router.websocket.site import EVERY_ORIGIN, is_local
+
+ROUTER_ROLES: Final = (INTER_ROUTER, EDGE, INTER_EDGE)
+OLD_PROTOCOLS: Final = ("TLSv1", "TLSv1.0", "TLSv1.1")
+OTHERS_WRITE, OTHERS_READ = 0o022, 0o044
+_PART_OF_A_NAME: Final = re.compile(r"[A-Za-z0-9.]{1,32}=.+")
+
+
+class Danger(NamedTuple):
+    """One finding. worst: it is told without being asked for. line: None where there is none."""
+
+    worst: bool
+    path: str
+    line: int | None
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.path}:{self.line})" if self.line else self.text
+
+
+def dangers(configuration: Configuration) -> list[Danger]:
+    """Return all findings, in the order of lines."""
+    found = [*_of(configuration, _listener), *_of(configuration, _connector), *_of(configuration, _profile)]
+    found += [*_of(configuration, _users), *_of(configuration, _vhost)]
+    open_ones = [each for each in configuration.listeners if not is_local(each.host)]
+    if open_ones and not configuration.policy.vhosts_enabled:
+        text = f"listener '{open_ones[0].name}' is open to others, and without vhost policy every client may use every"
+        text += " address and manage the router: enableVhostPolicy: yes, with vhosts"
+        found.append(_danger(configuration, open_ones[0], text))
+    return sorted(found, key=lambda danger: (danger.path, danger.line or 0))
+
+
+_Look = Callable[[Configuration, EntityConfig], Iterator[Danger]]
+
+
+def _of(configuration: Configuration, look: _Look) -> Iterator[Danger]:
+    entities: tuple[EntityConfig, ...] = (
+        *configuration.listeners, *configuration.connectors, *configuration.ssl_profiles, *configuration.vhosts,
+        *configuration.others,
+    )  # fmt: skip
+    for entity in entities:
+        yield from look(configuration, entity)
+
+
+def _danger(configuration: Configuration, entity: EntityConfig, text: str, *, worst: bool = False) -> Danger:
+    return Danger(worst, entity.file or configuration.path, entity.line, text)
+
+
+def _listener(configuration: Configuration, listener: EntityConfig) -> Iterator[Danger]:
+    if not isinstance(listener, ListenerConfig):
+        return
+    name = f"listener '{listener.name}'"
+    if listener.multi_tenant and not configuration.policy.vhosts_enabled:
+        text = f"{name}: multiTenant protects no tenant, for each client names its own: enableVhostPolicy: yes"
+        yield _danger(configuration, listener, text, worst=True)
+    if EVERY_ORIGIN in listener.allowed_origins:
+        text = f"{name}: allowedOrigins: * lets every web page use it: name the origins"
+        yield _danger(configuration, listener, text)
+    if is_local(listener.host):
+        return
+    if listener.role in ROUTER_ROLES:
+        if not listener.authenticate_peer:
+            text = f"{name}: any router may join: authenticatePeer: yes, saslMechanisms: EXTERNAL and an sslProfile"
+            yield _danger(configuration, listener, text + " with caCertFile", worst=True)
+    elif listener.http and listener.websockets and not listener.authenticate_peer:
+        text = f"{name}: whoever reaches it has the console: authenticatePeer: yes and TLS, or host: localhost"
+        yield _danger(configuration, listener, text, worst=True)
+    elif not listener.authenticate_peer:
+        text = f"{name}: clients need no login: authenticatePeer: yes, with saslUsers, tokenIssuers or certificates"
+        yield _danger(configuration, listener, text)
+    if not listener.require_encryption:
+        offers = listener.sasl_mechanisms is None or "PLAIN" in listener.sasl_mechanisms
+        if listener.sasl_users is not None and offers:
+            text = f"{name}: passwords may come in clear: requireSsl: yes, or saslMechanisms without PLAIN"
+            yield _danger(configuration, listener, text, worst=True)
+        else:
+            text = f"{name}: messages may travel in clear: sslProfile with requireSsl: yes"
+            yield _danger(configuration, listener, text)
+    if not listener.initial_handshake_timeout_seconds:
+        text = f"{name}: connections that say nothing stay for ever: initialHandshakeTimeoutSeconds: 30"
+        yield _danger(configuration, listener, text)
+
+
+def _connector(configuration: Configuration, connector: EntityConfig) -> Iterator[Danger]:
+    if not isinstance(connector, ConnectorConfig):
+        return
+    name = f"connector '{connector.name}'"
+    if connector.sasl_password is not None:
+        if connector.ssl_profile is None and not is_local(connector.host):
+            yield _danger(configuration, connector, f"{name}: its password may travel in clear: sslProfile")
+        yield from _secret(configuration, connector, f"{name}: file of saslPassword", connector.sasl_password)
+    if connector.ssl_profile is not None and not connector.verify_hostname:
+        text = f"{name}: whoever has a certificate of the authority may pose as {connector.host}: verifyHostname: yes"
+        yield _danger(configuration, connector, text)
+
+
+def _profile(configuration: Configuration, profile: EntityConfig) -> Iterator[Danger]:
+    if not isinstance(profile, SslProfileConfig):
+        return
+    name = f"sslProfile '{profile.name}'"
+    old = [each for each in profile.protocols if each in OLD_PROTOCOLS]
+    if old:
+        yield _danger(configuration, profile, f"{name}: {old[0]} is broken: protocols: TLSv1.2 TLSv1.3")
+    if profile.key_file is not None:
+        yield from _file(configuration, profile, f"{name}: privateKeyFile", profile.key_file)
+    if profile.password is not None:
+        yield from _secret(configuration, profile, f"{name}: file of password", profile.password)
+
+
+def _users(configuration: Configuration, users: EntityConfig) -> Iterator[Danger]:
+    if isinstance(users, SaslUsersConfig):
+        yield from _file(configuration, users, f"saslUsers '{users.name}': file", users.users_file)
+
+
+def _vhost(configuration: Configuration, vhost: EntityConfig) -> Iterator[Danger]:
+    if not isinstance(vhost, VhostConfig):
+        return
+    name = f"vhost '{vhost.hostname}'"
+    if "/" in vhost.hostname and any(listener.multi_tenant for listener in configuration.listeners):
+        text = f"{name}: no client of a multiTenant listener gets it, for its name has a slash"
+        yield _danger(configuration, vhost, text, worst=True)
+    for group in vhost.groups:
+        where = _danger(configuration, vhost, "")
+        line = group.lines.get("users") or group.line or vhost.line
+        parts = [each for each in group.users if _PART_OF_A_NAME.fullmatch(each)]
+        if len(parts) > 1:
+            text = f"{name}, group '{group.name}': users are '{parts[0]}', '{parts[1]}' …: if that is the name of one"
+            text += ' certificate, write a JSON list: ["C=US,O=Client,CN=alice"]'
+            yield where._replace(worst=True, line=line, text=text)
+        if "*" in group.users and "*" in group.remote_hosts and "*" in group.targets and group.target_pattern is None:
+            text = f"{name}, group '{group.name}': everybody may send to every address, and to $management: targets"
+            yield where._replace(line=line, text=text)
+
+
+def _secret(configuration: Configuration, entity: EntityConfig, what: str, written: str) -> Iterator[Danger]:
+    """The file of a password, if it is in one."""
+    if in_file(written):
+        yield from _file(configuration, entity, what, written.partition(":")[2])
+
+
+def _file(configuration: Configuration, entity: EntityConfig, what: str, path: str) -> Iterator[Danger]:
+    """A file with secrets; one that cannot be looked at is told of elsewhere."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return
+    if mode & OTHERS_WRITE:
+        yield _danger(configuration, entity, f"{what}: others may change {path}: chmod 600", worst=True)
+    elif mode & OTHERS_READ:
+        yield _danger(configuration, entity, f"{what}: others may read {path}: chmod 600")

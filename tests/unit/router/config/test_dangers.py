@@ -1,0 +1,121 @@
+"""Dangerous settings, one by one: each is found where it is, and not where the better setting is."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from router.config.dangers import dangers
+from router.config.load import load_text
+
+ROUTER = "router {\n    id: R\n    mode: interior\n}\n"
+POLICY = "policy {\n    enableVhostPolicy: yes\n}\n"
+PROFILE = "sslProfile {\n    name: p\n    certFile: c\n    privateKeyFile: k\n    caCertFile: a\n}\n"
+USERS = "saslUsers {\n    name: u\n    file: users\n}\n"
+
+
+def section(kind: str, **attributes: object) -> str:
+    lines = [f"    {each}: {value}" for each, value in attributes.items()]
+    return "\n".join([f"{kind} {{", *lines, "}", ""])
+
+
+def found(text: str, worst: bool | None = None) -> list[str]:
+    configuration = load_text("r.conf", ROUTER + text)
+    return [each.text for each in dangers(configuration) if worst is None or each.worst is worst]
+
+
+LISTENER = {"name": "l", "host": "0.0.0.0", "port": "5672"}
+SAFE = {
+    **LISTENER, "sslProfile": "p", "requireSsl": "yes", "authenticatePeer": "yes", "saslUsers": "u",
+    "saslMechanisms": "SCRAM-SHA-256",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("users", "k", "password"):
+        (tmp_path / name).touch(0o600)
+    return tmp_path
+
+
+def test_safe_listeners() -> None:
+    safe = POLICY + PROFILE + USERS
+    assert found(safe + section("listener", **SAFE)) == []
+    assert found(safe + section("listener", **{**SAFE, "role": "inter-router", "saslMechanisms": "EXTERNAL"})) == []
+    assert found(section("listener", name="l", host="localhost", port=5672, http="yes")) == []
+    assert found(section("listener", name="l", host="127.0.0.1", port=5672)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "worst"),
+    [
+        ({"authenticatePeer": "no"}, "clients need no login", False),
+        ({"requireSsl": "no"}, "messages may travel in clear", False),
+        ({"requireSsl": "no", "saslMechanisms": "PLAIN"}, "passwords may come in clear", True),
+        ({"initialHandshakeTimeoutSeconds": "0"}, "connections that say nothing", False),
+        ({"http": "yes", "authenticatePeer": "no"}, "whoever reaches it has the console", True),
+        ({"http": "yes", "allowedOrigins": "*"}, "lets every web page use it", False),
+        ({"role": "inter-router", "authenticatePeer": "no"}, "any router may join", True),
+        ({"role": "edge", "authenticatePeer": "no"}, "any router may join", True),
+    ],
+)
+def test_listeners(changes: dict[str, str], text: str, worst: bool) -> None:
+    (danger,) = found(POLICY + PROFILE + USERS + section("listener", **{**SAFE, **changes}), worst)
+    assert danger.startswith("listener 'l': ")
+    assert text in danger
+
+
+def test_no_policy() -> None:
+    (danger,) = found(PROFILE + USERS + section("listener", **SAFE))
+    assert "without vhost policy every client may use every address" in danger
+    worst = found(PROFILE + USERS + section("listener", **{**SAFE, "multiTenant": "yes"}), True)
+    assert worst == [
+        "listener 'l': multiTenant protects no tenant, for each client names its own: enableVhostPolicy: yes"
+    ]
+
+
+def test_connectors() -> None:
+    connector = {"name": "c", "host": "broker.example", "port": "5672", "saslUsername": "me"}
+    (danger,) = found(section("connector", **connector, saslPassword="file:password"))
+    assert danger == "connector 'c': its password may travel in clear: sslProfile"
+    connector["sslProfile"] = "p"
+    assert found(PROFILE + section("connector", **connector, saslPassword="file:password")) == []
+    (danger,) = found(PROFILE + section("connector", **connector, verifyHostname="no"))
+    assert "may pose as broker.example" in danger
+
+
+@pytest.mark.parametrize(("mode", "text"), [(0o640, "others may read"), (0o602, "others may change")])
+@pytest.mark.parametrize("name", ["users", "k", "password"])
+def test_files(files: Path, name: str, mode: int, text: str) -> None:
+    (files / name).chmod(mode)
+    connector = section("connector", name="c", host="localhost", port=1, saslPassword="file:password")
+    (danger,) = found(PROFILE + USERS + connector, mode == 0o602)
+    assert f"{text} " in danger
+    assert danger.endswith(f"{name}: chmod 600")
+
+
+def test_profiles() -> None:
+    (danger,) = found(PROFILE.replace("}", "    protocols: TLSv1.1 TLSv1.2\n}"))
+    assert danger == "sslProfile 'p': TLSv1.1 is broken: protocols: TLSv1.2 TLSv1.3"
+
+
+def vhost(**group: object) -> str:
+    groups = json.dumps({"g": group}, indent=8)
+    return f"vhost {{\n    hostname: v\n    groups: {groups}\n}}\n"
+
+
+def test_vhosts() -> None:
+    everybody = {"users": "*", "remoteHosts": "*", "sources": "*"}
+    (danger,) = found(POLICY + vhost(**everybody, targets="*"))
+    assert danger == "vhost 'v', group 'g': everybody may send to every address, and to $management: targets"
+    assert found(POLICY + vhost(**everybody, targets="orders")) == []
+    (danger,) = found(POLICY + vhost(users="C=US,O=Client,CN=alice", remoteHosts="*"), True)
+    assert "users are 'C=US', 'O=Client' …" in danger
+    assert found(POLICY + vhost(users=["C=US,O=Client,CN=alice"], remoteHosts="*")) == []
+
+
+def test_lines_and_files(files: Path) -> None:
+    text = ROUTER + section("listener", **LISTENER)
+    danger = dangers(load_text("r.conf", text))[0]
+    assert str(danger).endswith("(r.conf:5)")
