@@ -181,6 +181,7 @@ def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
         http=entity.flag("http") or root is not None,
         healthz=entity.flag("healthz"),
         metrics=entity.flag("metrics"),
+        metrics_token=entity.optional_text("metricsToken"),
         websockets=entity.flag("websockets"),
         http_root=root,
         proxy_networks=_proxy_networks(entity, problems),

@@ -177,9 +177,10 @@ def console_url(host: str, port: int | str, *, encrypted: bool) -> str:
 
 
 class ListenerConfig(EndpointConfig, frozen=True, kw_only=True):
-    """A listener section. `port` 0: the kernel chooses."""
+    """A listener section. `port` 0: the kernel chooses. `metrics_token` as written: the token, or where it is."""
 
     type: ClassVar[str] = "listener"
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"values", "metrics_token"})
 
     port: int
     initial_handshake_timeout_seconds: int  # 0: never
@@ -192,6 +193,7 @@ class ListenerConfig(EndpointConfig, frozen=True, kw_only=True):
     http: bool  # speaks HTTP instead of AMQP
     healthz: bool  # with `http`: serves health checks
     metrics: bool  # with `http`: serves metrics
+    metrics_token: str | None  # with `http`: who shows it may see them
     websockets: bool  # with `http`: AMQP over WebSocket
     http_root: str | None  # with `http`: the directory whose files it serves
     proxy_networks: tuple[str, ...]  # of proxies, which say whom they forward by the PROXY protocol

@@ -108,6 +108,14 @@ class Guard(asyncio.Protocol):
         return Site(self.listener.host, self.listener.allowed_origins, address)
 
     @property
+    def encrypted(self) -> bool:
+        """Whether the client speaks TLS, with the supervisor or with a worker that reads for it."""
+        if self._transport is None:
+            return False
+        own = self._transport.get_extra_info("ssl_object") is not None
+        return own or not isinstance(self._transport.get_extra_info("sockname"), tuple)
+
+    @property
     def unread(self) -> bool:
         """Whether a part of the answer waits for the client."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0

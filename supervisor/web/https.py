@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from router.tls.context import default_ciphers
 
+from router.config.entities import ListenerConfig
 from router.control.ops import Credentials
 from router.log import ERROR, Log
 from supervisor.tls.profiles import TlsProfiles
@@ -109,6 +110,13 @@ class HttpsContexts:
         if made is None or made[0] is not credentials:
             made = self._made[name, verify_peer] = credentials, self._make(name, credentials, verify_peer)
         return made[1]
+
+    def certified(self, listener: ListenerConfig, *, encrypted: bool) -> bool:
+        """Whether a client of a listener had to present a certificate that was verified. encrypted: it speaks TLS."""
+        if not encrypted or not listener.verifies_peer or listener.ssl_profile is None:
+            return False
+        credentials = self._profiles.credentials(listener.ssl_profile)
+        return credentials is not None and credentials.trusted is not None
 
     def _make(self, name: str, credentials: Credentials, verify_peer: bool) -> ssl.SSLContext | None:
         try:

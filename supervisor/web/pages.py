@@ -20,6 +20,7 @@ from supervisor.telemetry.families import Builder
 from supervisor.telemetry.health import Check, Health
 from supervisor.telemetry.page import render
 from supervisor.web.files import COMPRESSED, CONSOLE, CONSOLE_HEADERS, HEADERS, Files
+from supervisor.web.tokens import Tokens
 
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
@@ -51,6 +52,11 @@ _NO_CONSOLE: Final = Answer(
     b"<p>In a checkout, with Node.js and npm: <code>make console</code>, then reload this page.</html>\n",
     "text/html; charset=utf-8",
     headers=CONSOLE_HEADERS,
+)
+
+
+_UNKNOWN: Final = Answer(
+    401, b"the listener has authenticatePeer or metricsToken\n", page="/metrics", headers={"WWW-Authenticate": "Bearer"}
 )
 
 
@@ -111,25 +117,33 @@ class MetricsPage:
 class Pages:
     """Answers requests. Owner: the HTTP service."""
 
-    def __init__(self, metrics: MetricsPage, health: Health, files: Files, log: Log) -> None:
+    def __init__(self, metrics: MetricsPage, health: Health, files: Files, tokens: Tokens, log: Log) -> None:
         self._metrics = metrics
         self._health = health
         self._files = files
+        self._tokens = tokens
         self._log = log
 
-    async def answer(self, listener: ListenerConfig, method: str, path: str, headers: Mapping[str, str]) -> Answer:
-        """The answer to a request on `listener`. headers: names without case."""
+    async def answer(
+        self, listener: ListenerConfig, method: str, path: str, headers: Mapping[str, str], certified: bool = False
+    ) -> Answer:
+        """The answer to a request on `listener`. headers: names without case. certified: TLS has verified a
+        certificate of the client."""
         if method not in METHODS:
             text = f"method {method[:20]} is not allowed\n"
             return Answer(405, text.encode(errors="replace"), headers={"Allow": ", ".join(METHODS)})
         if path == "/metrics" and listener.metrics:
+            if not await self._tokens.known(listener, headers, certified):
+                return _UNKNOWN
             return Answer(200, await self._metrics.body(), CONTENT_TYPE_PLAIN_0_0_4, path)
         if path == "/healthz" and listener.healthz:
             return Answer(200, b"OK\n", "text/plain", path)
         if path == "/livez" and listener.healthz:
-            return _checks(path, self._health.liveness(), headers)
+            known = await self._tokens.known(listener, headers, certified)
+            return _checks(path, self._health.liveness(), headers, known)
         if path == "/readyz" and listener.healthz:
-            return _checks(path, self._health.readiness(), headers)
+            known = await self._tokens.known(listener, headers, certified)
+            return _checks(path, self._health.readiness(), headers, known)
         if listener.http_root is not None:
             return await self._file(listener.http_root, path, headers, HEADERS)
         if listener.websockets:
@@ -166,13 +180,15 @@ class Pages:
         return Answer(200, found.body, found.content_type, "file", more)
 
 
-def _checks(path: str, checks: list[Check], headers: Mapping[str, str]) -> Answer:
-    """The result of checks as text, a line each and the verdict, or as JSON where the client accepts that."""
+def _checks(path: str, checks: list[Check], headers: Mapping[str, str], known: bool) -> Answer:
+    """The result of checks as text, a line each and the verdict, or as JSON where the client accepts that. known: the
+    client may see more than the verdict."""
     passed = all(check.passed for check in checks)
     status = 200 if passed else 503
     if JSON in headers.get("Accept", ""):
         items = [{"name": check.name, "passed": check.passed, "text": check.text} for check in checks]
-        return Answer(status, msgspec.json.encode({"passed": passed, "checks": items}) + b"\n", JSON, path)
-    lines = [f"[{'+' if check.passed else '-'}] {check.name}: {check.text}" for check in checks]
+        shown = {"passed": passed, "checks": items} if known else {"passed": passed}
+        return Answer(status, msgspec.json.encode(shown) + b"\n", JSON, path)
+    lines = [f"[{'+' if check.passed else '-'}] {check.name}: {check.text}" for check in checks if known]
     lines.append(f"{path[1:]} check {'passed' if passed else 'failed'}")
     return Answer(status, ("\n".join(lines) + "\n").encode(), TEXT, path)

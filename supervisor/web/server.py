@@ -32,6 +32,7 @@ from supervisor.web.files import Files
 from supervisor.web.guard import MAX_PEEKS, MAX_REQUEST, REQUEST_TIME, Gate, Guard
 from supervisor.web.https import HttpsContexts
 from supervisor.web.pages import Answer, MetricsPage, Pages
+from supervisor.web.tokens import Tokens
 
 # The product as in AMQP, without a version. 1.19: qpid-dispatch-router.
 SERVER_NAME: Final = "sluice-router"
@@ -270,7 +271,8 @@ class HttpService:
         if refusal is not None:
             answer = Answer(403, f"{refusal}\n".encode())
         else:
-            answer = await self._pages.answer(guard.listener, request.method, request.path, request.headers)
+            certified = self._tls.certified(guard.listener, encrypted=guard.encrypted)
+            answer = await self._pages.answer(guard.listener, request.method, request.path, request.headers, certified)
         self._requests[answer.page, answer.status] += 1
         if self._log.enabled("HTTP", DEBUG):
             self._log.debug("HTTP", f"{request.remote} {request.method} {request.path[:80]!r}: {answer.status}")
@@ -331,9 +333,8 @@ def make(
 ) -> HttpService:  # fmt: skip
     """The service with all its parts."""
     metrics = MetricsPage()
-    service = HttpService(
-        loop, log, Pages(metrics, health, Files(loop), log), metrics, HttpsContexts(core.tls, log), acceptor
-    )
+    pages = Pages(metrics, health, Files(loop), Tokens(loop, log), log)
+    service = HttpService(loop, log, pages, metrics, HttpsContexts(core.tls, log), acceptor)
     collector = Collector(core, region, counters, metrics.pause)
     metrics.use(collector, Builder(router, version, core, region, health, service.counts))
     return service

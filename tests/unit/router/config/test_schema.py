@@ -197,6 +197,7 @@ def test_attributes_in_reporting_order():
         ("listener", "saslUsers"),
         ("listener", "tokenIssuers"),
         ("listener", "maxBufferedMegabytes"),
+        ("listener", "metricsToken"),
         ("listener", "proxyNetworks"),
         ("listener", "allowedOrigins"),
         ("connector", "maxBufferedMegabytes"),

@@ -1,0 +1,54 @@
+"""Who may see metrics and the details of health checks: clients with a certificate, or with the listener's token."""
+
+import asyncio
+import hmac
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from router.config.entities import ListenerConfig
+from router.config.password import find, in_file
+from router.log import WARNING, Log
+from supervisor.runtime.threads import Threads
+
+READ_SECONDS: Final = 5.0  # for the file of a token
+MOST_READERS: Final = 4
+SCHEME: Final = "bearer"
+
+
+class Tokens:
+    """Owner: the pages of the HTTP service."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, log: Log) -> None:
+        self._threads: Final = Threads(loop, "metrics tokens", MOST_READERS)
+        self._log: Final = log
+
+    async def known(self, listener: ListenerConfig, headers: Mapping[str, str], certified: bool) -> bool:
+        """Whether a client may see more than a verdict. certified: TLS has verified its certificate.
+
+        A listener that has clients log in, and knows no way for HTTP, shows nothing.
+        """
+        if certified or (not listener.authenticate_peer and listener.metrics_token is None):
+            return True
+        scheme, _, shown = headers.get("Authorization", "").partition(" ")
+        if listener.metrics_token is None or scheme.lower() != SCHEME or not shown:
+            return False
+        wanted = await self._token(listener)
+        return bool(wanted) and hmac.compare_digest(wanted.encode(), shown.strip().encode("utf-8", "surrogateescape"))
+
+    async def _token(self, listener: ListenerConfig) -> str:
+        """The token as it is now; empty where it cannot be had."""
+        written = listener.metrics_token or ""
+        try:
+            if in_file(written):
+                found = await self._threads.run(partial(find, written), READ_SECONDS)
+            else:
+                found = find(written)
+        except OSError as error:  # TimeoutError, or no thread
+            text = error.strerror or "it takes too long"
+            self._log.repeated(WARNING, "HTTP", "token", f"metricsToken of listener {listener.name}: {text}")
+            return ""
+        if found.text == written and written.partition(":")[0] in ("file", "env"):
+            self._log.repeated(WARNING, "HTTP", "token", f"metricsToken of listener {listener.name} cannot be read")
+            return ""
+        return found.text

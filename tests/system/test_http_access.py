@@ -1,0 +1,118 @@
+"""Who sees metrics and the details of health checks of a listener that clients have to log in to."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.peer.pki import Issued, Pki, pki
+from tests.system.fixtures import Start
+from tests.system.http import Reply, get
+from tests.system.router import Router, listener
+
+pytestmark = pytest.mark.adversarial
+
+SECRET = "a token of Prometheus"
+JSON = {"Accept": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return pki(tmp_path_factory.getbasetemp(), "metrics")
+
+
+@pytest.fixture
+def router(start: Start, made: Pki, tmp_path: Path) -> Router:
+    (tmp_path / "token").write_text(f"{SECRET}\n")
+    files = {"certFile": made.server.certificate, "privateKeyFile": made.server.key}
+    return start(
+        [
+            ("sslProfile", {"name": "with", **files, "caCertFile": made.trusted}),
+            ("sslProfile", {"name": "without", **files}),
+            listener("open", http=True),
+            listener("closed", http=True, authenticatePeer=True),
+            listener("token", http=True, authenticatePeer=True, metricsToken=f"file:{tmp_path / 'token'}"),
+            listener("only", http=True, metricsToken=SECRET.replace(" ", "-")),
+            listener("gone", http=True, metricsToken="file:/nonexistent"),
+            listener("certificates", http=True, authenticatePeer=True, sslProfile="with"),
+            listener("anybody", http=True, authenticatePeer=True, sslProfile="without", requireSsl=True),
+            listener(),
+        ]
+    )
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def shows(reply: Reply, verdict: Reply) -> bool:
+    """Whether the details are shown; what nobody has to know is shown in any case."""
+    details = len(verdict.body.splitlines()) > 1
+    assert verdict.status == 200
+    assert verdict.body.splitlines()[-1] == b"readyz check passed"
+    assert (reply.status == 200) is details
+    if not details:
+        assert (reply.status, reply.headers["WWW-Authenticate"]) == (401, "Bearer")
+        assert b"sluice_" not in reply.body
+    return details
+
+
+@pytest.mark.parametrize(
+    ("name", "headers", "shown"),
+    [
+        ("open", {}, True),
+        ("closed", {}, False),
+        ("closed", bearer(""), False),
+        ("closed", bearer(SECRET), False),
+        ("token", {}, False),
+        ("token", bearer(SECRET), True),
+        ("token", bearer(f"{SECRET}x"), False),
+        ("token", {"Authorization": f"bearer {SECRET}"}, True),
+        ("token", {"Authorization": f"Basic {SECRET}"}, False),
+        ("token", {"Authorization": SECRET}, False),
+        ("only", {}, False),
+        ("only", bearer(SECRET.replace(" ", "-")), True),
+        ("gone", {}, False),
+        ("gone", bearer("file:/nonexistent"), False),
+    ],
+)
+def test_details(router: Router, name: str, headers: dict[str, str], shown: bool) -> None:
+    port = router.ports[name]
+    assert shows(get(port, "/metrics", **headers), get(port, "/readyz", **headers)) is shown
+    assert get(port, "/healthz").body == b"OK\n"
+    found = json.loads(get(port, "/livez", **headers, **JSON).body)
+    assert found["passed"] is True
+    assert ("checks" in found) is shown
+
+
+def test_a_token_that_changes(router: Router, tmp_path: Path) -> None:
+    port = router.ports["token"]
+    (tmp_path / "token").write_text("another one\n")
+    assert get(port, "/metrics", **bearer(SECRET)).status == 401
+    assert get(port, "/metrics", **bearer("another one")).status == 200
+
+
+def test_a_certificate(router: Router, made: Pki) -> None:
+    """Over plain HTTP on the same port there is none."""
+    port = router.ports["certificates"]
+    assert b"sluice_" in _https(port, made, made.client)
+    assert get(port, "/metrics").status == 401
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        _https(router.ports["anybody"], made, None)
+
+
+def _https(port: int, made: Pki, client: Issued | None) -> bytes:
+    context = made.context(client)
+    assert isinstance(context, ssl.SSLContext)
+    with urllib.request.urlopen(f"https://localhost:{port}/metrics", context=context, timeout=20) as answer:
+        body: bytes = answer.read()
+        return body
+
+
+def test_the_token_is_shown_nowhere(router: Router) -> None:
+    assert SECRET not in router.log
