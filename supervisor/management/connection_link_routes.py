@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from router.addressing.pattern import MAX_TOKENS, address_tokens
 from router.config.entities import LinkRouteConfig
-from router.config.roles import INTER_ROUTER
+from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
 from supervisor.connections.connections import Connection
 from supervisor.linkroutes.local import IN, OUT, LinkRoute
 from supervisor.management import values
@@ -47,9 +47,15 @@ class ConnectionLinkRoutes(CoreType):
         self._routes = context.core.link_routes
 
     def _connection(self, request: Request) -> Connection | None:
-        """The connection of a request; None: it came through another router, or the connection is gone."""
+        """The connection of a request; None: it came through another router, or the connection is gone.
+
+        An edge router makes link routes for its own connection, at its interior. What comes to an edge router over its
+        uplink, or from another one, is of some client there.
+        """
         found = None if request.connection is None else self.context.core.connections.opened.get(request.connection)
-        return None if found is None or found.origin.role == INTER_ROUTER else found
+        if found is None or found.origin.role in (INTER_ROUTER, INTER_EDGE):
+            return None
+        return None if found.origin.role == EDGE and found.initiator is not None else found
 
     def rows_for(self, request: Request) -> Iterable[LinkRoute]:
         """Those of the connection that asks."""

@@ -10,7 +10,7 @@ import pytest
 from tests.peer import message
 from tests.peer.container import accept
 from tests.peer.frames import source, target
-from tests.peer.management import Management
+from tests.peer.management import PREFIX, Management, ManagementError
 from tests.peer.peer import Peer
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import Symbol
@@ -193,6 +193,16 @@ def test_management_reaches_edge_routers_and_comes_from_them(four: Site) -> None
         ):
             rows = Management(four.connect(name), address).query("router")
             assert [row["id"] for row in rows] == [other]
+
+
+def test_a_client_elsewhere_makes_no_link_route_of_the_uplink(four: Site) -> None:
+    """The edge router sees its uplink only: the route would take the messages of its own clients there."""
+    kind = PREFIX + "router.connection.linkRoute"
+    for name in "AF":
+        management = Management(four.connect(name), "amqp:/_edge/E/$management")
+        with pytest.raises(ManagementError, match="Parent connection no longer exists"):
+            management.call("CREATE", {"pattern": "q-bob.#", "direction": "in"}, type=kind)
+        assert management.query("router.connection.linkRoute") == []
 
 
 def test_explain_goes_over_the_uplink_and_down_again(four: Site) -> None:
