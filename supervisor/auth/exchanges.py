@@ -39,6 +39,7 @@ BEARERS: Final = {"OAUTHBEARER": OAuthBearerServer, "XOAUTH2": XOAuth2Server}
 
 _Result = TypeVar("_Result")
 Send = Callable[[Report], object]
+_Work = Callable[[], Awaitable[Offer | Answer]]
 # Who the bearer of a token is, by the issuers of these names.
 CheckTokenOf = Callable[[Sequence[str], str], Success | Failure]
 
@@ -161,7 +162,7 @@ class Exchanges:
             self._send(Refused(message.exchange, "too many clients log in at the same time"))
             return
         running = self._running[message.exchange] = _Running(message.context)
-        self._work(message.exchange, running, self._offer(running))
+        self._work(message.exchange, running, partial(self._offer, running))
 
     def init(self, message: Init) -> None:
         """It has chosen."""
@@ -169,7 +170,7 @@ class Exchanges:
         if running is None or running.task is not None or running.mechanism is not None:
             self._send(Refused(message.exchange, "the exchange has ended"))
             return
-        self._work(message.exchange, running, self._choose(running, message))
+        self._work(message.exchange, running, partial(self._choose, running, message))
 
     def respond(self, message: Respond) -> None:
         """It answers a challenge."""
@@ -177,7 +178,7 @@ class Exchanges:
         if running is None or running.task is not None or running.mechanism is None:
             self._send(Refused(message.exchange, "the exchange has ended"))
             return
-        self._work(message.exchange, running, self._step(running, message.response))
+        self._work(message.exchange, running, partial(self._step, running, message.response))
 
     def check(self, message: messages.Check) -> None:
         """A token on its own."""
@@ -186,7 +187,7 @@ class Exchanges:
             return
         running = self._running[message.exchange] = _Running(message.context)
         running.mechanism = _Local(_TokenAlone(self._token_check(message.context), message.token), self._pools.tokens)
-        self._work(message.exchange, running, self._step(running, b""))
+        self._work(message.exchange, running, partial(self._step, running, b""))
 
     def cancel(self, message: messages.Cancel) -> None:
         """The client is gone."""
@@ -201,13 +202,13 @@ class Exchanges:
 
     # Work
 
-    def _work(self, number: int, running: _Running, work: Awaitable[Offer | Answer]) -> None:
+    def _work(self, number: int, running: _Running, work: _Work) -> None:
         if running.idle is not None:
             running.idle.cancel()
             running.idle = None
         running.task = self._loop.create_task(self._answer(number, running, work))
 
-    async def _answer(self, number: int, running: _Running, work: Awaitable[Offer | Answer]) -> None:
+    async def _answer(self, number: int, running: _Running, work: _Work) -> None:
         try:
             answer = await self._guarded(work)
         except Exception as error:  # noqa: BLE001 - told to the log, and the client is refused
@@ -234,10 +235,10 @@ class Exchanges:
                 return
         running.idle = self._loop.call_later(IDLE_SECONDS, self._expire, number, running)
 
-    async def _guarded(self, work: Awaitable[Offer | Answer]) -> Offer | Answer:
+    async def _guarded(self, work: _Work) -> Offer | Answer:
         """What can go wrong with others is no fault of ours."""
         try:
-            return await work
+            return await work()
         except TimeoutError:
             return Failure("SASL(-8): the provider did not answer in time")
         except LibraryError as error:
@@ -277,11 +278,10 @@ class Exchanges:
             found = await self._of_library(running)
         else:
             found = self._own(context)
-        if context.service is None:
-            if not context.anonymous:
-                found = [name for name in found if name != ANONYMOUS]
-            if context.external is None:
-                found = [name for name in found if name != EXTERNAL]
+        if not context.anonymous:
+            found = [name for name in found if name != ANONYMOUS]
+        if context.service is None and context.external is None:
+            found = [name for name in found if name != EXTERNAL]
         if context.mechanisms is not None:
             found = [name for name in found if name in context.mechanisms]
         return Offer(0, found)

@@ -18,6 +18,7 @@ from router.amqp.codec import (
     encode_string,
     encode_symbol,
     encode_symbols,
+    encode_ubyte,
     encode_ushort,
     encode_value,
 )
@@ -117,7 +118,7 @@ class ServiceExchange:
             return Challenge(self._last_challenge)
         if code != sasl.OUTCOME or not items:
             raise ServiceError(f"amqp:not-allowed SASL frame 0x{code:02x} is not expected")
-        if decode_one(items[0]) != sasl.OK:
+        if items[0] != encode_ubyte(sasl.OK):
             return Failure(f"amqp:unauthorized-access Authentication failed [mech={mechanism}]", credentials=True)
         additional = _binary(items[1]) if len(items) > 1 and items[1] != b"\x40" else self._last_challenge
         found = await self._open()

@@ -277,10 +277,13 @@ class Issuer:
             except (ValueError, TypeError, OverflowError, RecursionError):
                 return refused("the token is malformed")
             else:
-                return self._user(claims)
+                try:
+                    return self._user(claims, float(claims["exp"]))
+                except (OverflowError, ValueError, TypeError):
+                    return refused("the token is malformed")
         return failure
 
-    def _user(self, claims: Mapping[str, Any]) -> Success | Failure:
+    def _user(self, claims: Mapping[str, Any], expires: float) -> Success | Failure:
         user = _claim(claims, self.config.user_claim)
         if not isinstance(user, str) or not user:
             return refused(f"the token has no claim {self.config.user_claim!r}, or it is no text")
@@ -291,7 +294,7 @@ class Issuer:
             found = _claim(claims, self.config.group_claim)
             listed = found if isinstance(found, list) else [found]
             groups = [each for each in listed if isinstance(each, str) and each][:MAX_GROUPS]
-        facts = Facts(groups=groups, expires=float(claims["exp"]), token=(self.config.issuer, user))
+        facts = Facts(groups=groups, expires=expires, token=(self.config.issuer, user))
         return Success(self.config.user_prefix + user, facts={"facts": facts})
 
 

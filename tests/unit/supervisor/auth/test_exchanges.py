@@ -1,6 +1,7 @@
 """The exchanges of the authentication process: what is offered, who answers, and that nobody waits for others."""
 
 import asyncio
+import gc
 import threading
 import time
 from typing import Any
@@ -100,6 +101,36 @@ def test_what_is_offered(options, offered):
         assert found == offered
 
     asyncio.run(run())
+
+
+def test_a_service_offers_no_anonymous_where_clients_have_to_log_in(monkeypatch):
+    async def begin(self):
+        return ["PLAIN", "ANONYMOUS", "EXTERNAL"]
+
+    monkeypatch.setattr("supervisor.auth.service.ServiceExchange.begin", begin)
+
+    async def run():
+        each = World(Providers(services={"s": Service(name="s", host="h", port=1)}))
+        assert (await each.offer(service="s", anonymous=False))[1] == ["PLAIN", "EXTERNAL"]
+        assert (await each.offer(service="s"))[1] == ["PLAIN", "ANONYMOUS", "EXTERNAL"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_is_cancelled_before_it_begins_leaves_nothing():
+    async def run():
+        each = World()
+        each.exchanges.begin(Begin(1, context()))
+        each.exchanges.cancel(Cancel(1))
+        number, _ = await each.offer()
+        each.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))
+        each.exchanges.cancel(Cancel(number))
+        await asyncio.sleep(0)
+        assert len(each.exchanges) == 0
+
+    asyncio.run(run())
+    gc.collect()
 
 
 def test_logins():

@@ -148,6 +148,13 @@ def test_another_outcome_is_a_failure():
         assert answer.text == "amqp:unauthorized-access Authentication failed [mech=PLAIN]"
 
 
+@pytest.mark.parametrize("value", [False, 0, "0", None])
+def test_an_outcome_that_is_no_ubyte_is_a_failure(value):
+    octets = sasl.frame(encode_described(sasl.OUTCOME, [codec.encode_value(value)]))
+    _, (_, answer) = asyncio.run(run((SASL_HEADER + mechanisms("PLAIN"), octets), plain))
+    assert isinstance(answer, Failure)
+
+
 @pytest.mark.parametrize(
     ("script", "text"),
     [

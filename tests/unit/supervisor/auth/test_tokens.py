@@ -116,6 +116,8 @@ def test_claims_are_mapped():
         ({"exp": None}, 'missing the "exp" claim'),
         ({"exp": "soon"}, "refused"),
         ({"nbf": 99999999999}, "not yet valid"),
+        ({"exp": 10**400}, "malformed"),
+        ({"exp": 1e400}, ""),
         ({"iat": 99999999999}, "not yet valid"),
         ({"aud": "other"}, "Audience"),
         ({"aud": None}, 'missing the "aud" claim'),
